@@ -75,6 +75,7 @@ struct writer {
     bool unvalidated;        /* validators let it pass */
     struct feed_end feed;
 
+    atomic_llong time; /* entries of the feed that are made here come behind this position */
     /* since the store was opened; of what was not alone */
     atomic_ullong operations, groups, held_ns; /* held: the lock, for them */
 

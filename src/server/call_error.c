@@ -79,7 +79,10 @@ static const char *follower_label(uint32_t code)
     if (code == CODE_CHANGE_STREAM_FATAL || code == CODE_CHANGE_STREAM_HISTORY_LOST ||
         code == CODE_BSON_OBJECT_TOO_LARGE)
         return "NonResumableChangeStreamError";
-    return is_retryable(code) ? "ResumableChangeStreamError" : NULL;
+    /* FailedToSatisfyReadPreference, StaleEpoch, RetryChangeStream */
+    return is_retryable(code) || code == 133 || code == 150 || code == 234
+               ? "ResumableChangeStreamError"
+               : NULL;
 }
 
 void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, bool concern)

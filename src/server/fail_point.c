@@ -25,10 +25,10 @@ struct order {
 
 struct fail_point {
     pthread_mutex_t mutex; /* over all below */
-    struct order commands, writes;
+    struct order commands, writes, more;
 };
 
-/* What is to become of a write. */
+/* What is to become of a write, or of a getMore. */
 struct fail_write {
     int64_t code;
     bool closes;
@@ -57,6 +57,11 @@ static const struct field write_fields[] = {
     {"failBeforeCommitExceptionCode", FIELD_NUMBER, offsetof(struct fail_write, code)},
     {0}};
 
+static const struct field more_fields[] = {
+    {"closeConnection", FIELD_FLAG, offsetof(struct fail_write, closes)},
+    {"errorCode", FIELD_NUMBER, offsetof(struct fail_write, code)},
+    {0}};
+
 struct fail_point *fail_point_new(void)
 {
     struct fail_point *point = bson_malloc0(sizeof *point);
@@ -71,6 +76,7 @@ void fail_point_free(struct fail_point *point)
         return;
     bson_destroy(point->commands.data);
     bson_destroy(point->writes.data);
+    bson_destroy(point->more.data);
     pthread_mutex_destroy(&point->mutex);
     bson_free(point);
 }
@@ -240,6 +246,26 @@ void fail_point_written(struct call *call)
     (void)take_write(call, false, &write);
 }
 
+truce_status fail_point_more(struct call *call, bson_error_t *error)
+{
+    struct fail_point *point = call->server->fail_point;
+    struct fail_write more = {0};
+    bool does;
+
+    if (!point)
+        return TRUCE_OK;
+    pthread_mutex_lock(&point->mutex);
+    does = point->more.mode != FAIL_OFF &&
+           !call_fields(call, data_of(call, &point->more), more_fields, false, &more, NULL) &&
+           fails(&point->more);
+    pthread_mutex_unlock(&point->mutex);
+    if (!does)
+        return TRUCE_OK;
+    call->connection->ends = more.closes;
+    return truce__refuse((uint32_t)more.code, error,
+                         "Hit the 'failGetMoreAfterCursorCheckout' failpoint");
+}
+
 /* ---- it is set ------------------------------------------------------------------------------ */
 
 static truce_status read_mode(const bson_value_t *given, struct order *made, bson_error_t *error)
@@ -286,15 +312,17 @@ static truce_status check_data(struct call *call, const struct order *made, bson
     return TRUCE_OK;
 }
 
-static truce_status check_write(struct call *call, const struct order *made, bson_error_t *error)
+static truce_status check_code(struct call *call, const struct order *made,
+                               const struct field *fields, int64_t least, bson_error_t *error)
 {
     struct fail_write write = {0};
-    truce_status status = call_fields(call, made->data, write_fields, false, &write, error);
+    truce_status status = call_fields(call, made->data, fields, false, &write, error);
 
-    if (!status && (write.code < 0 || write.code > INT32_MAX))
-        status =
-            truce__refuse(CODE_BAD_VALUE, error,
-                          "failBeforeCommitExceptionCode must be a number from 0 to %d", INT32_MAX);
+    if (!status && !made->mode)
+        return TRUCE_OK;
+    if (!status && (write.code < least || write.code > INT32_MAX))
+        status = truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from %d to %d",
+                               fields[1].name, (int)least, INT32_MAX);
     return status;
 }
 
@@ -326,14 +354,16 @@ truce_status serve_fail_point(struct call *call, bson_t *reply, bson_error_t *er
                                           {0}};
     const char *name = BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "";
     struct fail_point *point = call->server->fail_point;
-    bool writes = !strcmp(name, "onPrimaryTransactionalWrite");
+    bool writes = !strcmp(name, "onPrimaryTransactionalWrite"),
+         more = !strcmp(name, "failGetMoreAfterCursorCheckout");
+    struct order *order = writes ? &point->writes : more ? &point->more : &point->commands;
     struct order made = {0};
     truce_status status;
 
     if (strcmp(call->database, "admin") != 0)
         return truce__refuse(CODE_UNAUTHORIZED, error,
                              "configureFailPoint may only be run against the admin database.");
-    if (strcmp(name, "failCommand") != 0 && !writes)
+    if (strcmp(name, "failCommand") != 0 && !writes && !more)
         return truce__refuse(CODE_FAIL_POINT_SET_FAILED, error, "%.80s not found", name);
     status = call_own_fields(call, fields, &wanted, error);
     if (!status)
@@ -341,10 +371,11 @@ truce_status serve_fail_point(struct call *call, bson_t *reply, bson_error_t *er
     if (status)
         return status;
     made.data = wanted.data ? bson_copy(wanted.data) : bson_new();
-    status = writes ? check_write(call, &made, error) : check_data(call, &made, error);
+    status = writes ? check_code(call, &made, write_fields, 0, error)
+             : more ? check_code(call, &made, more_fields, 1, error)
+                    : check_data(call, &made, error);
     if (!status)
-        BSON_APPEND_INT64(reply, "count",
-                          put(point, writes ? &point->writes : &point->commands, &made));
+        BSON_APPEND_INT64(reply, "count", put(point, order, &made));
     bson_destroy(made.data);
     return status;
 }

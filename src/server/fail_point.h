@@ -2,9 +2,9 @@
 #define TRUCE_SERVER_FAIL_POINT_H
 
 /*
- * Failures by order, for the tests of drivers and programs: MongoDB's fail points "failCommand" and
- * "onPrimaryTransactionalWrite". Only a server that was started with --test-commands has them; to others the command is
- * not known.
+ * Failures by order, for the tests of drivers and programs: MongoDB's fail points "failCommand",
+ * "onPrimaryTransactionalWrite" and "failGetMoreAfterCursorCheckout". Only a server that was started with --test-commands
+ * has them; to others the command is not known.
  *
  *     {configureFailPoint: "failCommand", mode: "alwaysOn" | "off" | {times: N} | {skip: N},
  *      data: {failCommands: ["find", "truceClaim"], appName, namespace: "school.students",     which commands
@@ -20,7 +20,7 @@
  *     off ------------------------> lets N pass ------------------> fails all, until "off"
  *                 {skip: N}
  *
- * The other is of the statements that are kept (kept.h), each by itself, be they documents of one insert:
+ * The second is of the statements that are kept (kept.h), each by itself, be they documents of one insert:
  *
  *     {configureFailPoint: "onPrimaryTransactionalWrite", mode, data: {closeConnection, failBeforeCommitExceptionCode}}
  *
@@ -28,6 +28,8 @@
  * code it is not done but answered with that, before its connection ends. Without a code those count that changed
  * something; with one, all that were to be done (MongoDB counts those only that would have changed something, and
  * small documents of one insert together).
+ *
+ * The third is of getMores that found their cursor: {errorCode, closeConnection}. The cursor is closed with it.
  *
  * Invariants:
  *  1. It counts the commands that its data choose, and no others; and no statement that comes again.
@@ -47,6 +49,8 @@ truce_status fail_point_enter(struct call *call, bson_error_t *error);
 truce_status fail_point_write(struct call *call, bson_error_t *error);
 /* It was done, and changed something. */
 void fail_point_written(struct call *call);
+/* Of a getMore whose cursor was found: not OK if it is to fail. */
+truce_status fail_point_more(struct call *call, bson_error_t *error);
 /* After it was run: the reply's writeConcernError. */
 void fail_point_leave(struct call *call, bson_t *reply);
 

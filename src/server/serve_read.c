@@ -186,6 +186,12 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
                              "cursor id %lld not found: it was read to its end, closed, or not "
                              "asked for %d minutes",
                              (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
+    status = fail_point_more(call, error);
+    if (status) {
+        call->follows = held->watch != NULL;
+        held_close(held);
+        return status;
+    }
     if (held->watch)
         return serve_watch_more(call, held, more.batch > 0 ? more.batch : -1, reply, error);
     return answer_batch(call, held, "nextBatch", more.batch > 0 ? more.batch : -1, false, reply,

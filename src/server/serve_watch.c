@@ -145,6 +145,21 @@ static void rest_of(const bson_t *pipeline, bson_t *stages)
         truce__value_append_element(stages, &count, truce__value_of_iter(&at));
 }
 
+/* What is told was committed; a weaker read is not to be had. */
+static truce_status check_concern(const struct call *call, bson_error_t *error)
+{
+    bson_iter_t at, level;
+
+    if (!bson_iter_init(&at, &call->request->body) ||
+        !bson_iter_find_descendant(&at, "readConcern.level", &level) ||
+        !BSON_ITER_HOLDS_UTF8(&level) || !strcmp(bson_iter_utf8(&level, NULL), "majority"))
+        return TRUCE_OK;
+    return truce__refuse(CODE_INVALID_OPTIONS, error,
+                         "Aggregation stage $changeStream cannot run with a readConcern other than "
+                         "'majority'. Current readConcern: %.20s",
+                         bson_iter_utf8(&level, NULL));
+}
+
 static truce_status read_options(struct call *call, const bson_t *pipeline, const char *name,
                                  struct watch_token *token, struct watch_options *options,
                                  bson_error_t *error)
@@ -160,6 +175,9 @@ static truce_status read_options(struct call *call, const bson_t *pipeline, cons
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
                              "Stage not supported inside of a multi-document transaction: "
                              "$changeStream");
+    status = check_concern(call, error);
+    if (status)
+        return status;
     if (!BSON_ITER_HOLDS_DOCUMENT(&at))
         return truce__refuse(50808, error, "$changeStream stage expects a document as argument");
     status = call_fields(call, call_view_of(call, &at), stage_fields, false, &stage, error);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "engine/engine.h"
 #include "server/places.h"
 #include "server/state.h"
 #include "server/watch.h"
@@ -122,10 +123,16 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
 
 uint64_t server_time(struct server *server)
 {
+    struct engine *engine = watch_engine(server->store);
     int64_t ms = truce__clock_wall_ms();
     unsigned long long now = (uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000 + 1),
                        last = atomic_load(&server->time);
 
+    if (engine) { /* change streams are to begin from it */
+        int64_t at = watch_time(engine, ms), number = at & ((INT64_C(1) << FEED_SECOND_SHIFT) - 1);
+
+        return (uint64_t)(at >> FEED_SECOND_SHIFT) << 32 | (uint64_t)number;
+    }
     while (now > last && !atomic_compare_exchange_weak(&server->time, &last, now))
         ;
     return now > last ? now : last;
@@ -196,6 +203,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
                                bson_error_t *error)
 {
     struct engine *engine = watch_engine(server->store);
+    struct feed_state state;
     truce_status status = TRUCE_OK;
 
     if (!engine && feed && feed->keep_ms)
@@ -203,6 +211,11 @@ static truce_status start_feed(struct server *server, const struct server_feed *
                            "a feed of changes is kept by a store that is a file");
     if (engine && feed)
         status = truce__engine_feed_keep(engine, feed->keep_ms, feed->keep_bytes, error);
+    if (!status && engine)
+        status = truce__engine_feed_state(engine, &state, error);
+    if (!status && engine &&
+        state.spec.table) /* streams may begin there, so it is behind what is gone */
+        (void)truce__feed_pass(&engine->writer, state.last + 1);
     if (!status && engine) /* without a thread the writers do it alone */
         server->keeps = !pthread_create(&server->keeper, NULL, keep_feed, server);
     return status;

@@ -415,6 +415,12 @@ struct engine *watch_engine(truce_store *store)
     return truce__file_engine_or_null(store);
 }
 
+int64_t watch_time(struct engine *engine, int64_t now_ms)
+{
+    return truce__feed_pass(&engine->writer,
+                            truce__feed_position(now_ms / 1000 - WATCH_BEHIND_S, 0));
+}
+
 truce_status watch_new(truce_store *store, const struct watch_options *options,
                        struct watch **watch, bson_error_t *error)
 {

@@ -69,6 +69,11 @@ struct watch_token watch_at(const struct watch *watch);
 enum watch_reach watch_reach(const struct watch *watch);
 /* Of a store without a feed: NULL. */
 struct engine *watch_engine(truce_store *store);
+/* The time of that feed, as a position: of the last change that was made here; of a feed that stands still, so long ago.
+ * Changes that are made here from now on are behind it, whatever the clock does; of other processes, unless it is set
+ * back by more than that. */
+#define WATCH_BEHIND_S 10 /* as MongoDB, which notes every so often that nothing happens */
+int64_t watch_time(struct engine *engine, int64_t now_ms);
 /* Until something is told, or so long. `*seen` 0 at first: then it returns at once. */
 void watch_wait(struct watch *watch, uint64_t *seen, uint32_t most_ms);
 

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "engine/engine.h"
 #include "server/compress.h"
 #include "server/duplicate.h"
 #include "server/state.h"
+#include "server/watch.h"
 #include "server/wire.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -283,7 +285,8 @@ TEST(a_replica_set_tells_its_time_which_does_not_go_back)
         bson_destroy(reply);
         if (i == 10) { /* the clock of the machine is set back by a minute */
             last += 60ull << 32;
-            atomic_store(&server->time, last);
+            truce__feed_pass(&watch_engine(store)->writer,
+                             truce__feed_position((int64_t)(last >> 32), (uint32_t)last));
         }
     }
     end();

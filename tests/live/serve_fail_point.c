@@ -18,7 +18,9 @@ static char path[600];
 
 static void begin(bool tests)
 {
-    const struct server_options options = {.replica_set = "rs", .test_commands = tests};
+    const struct server_feed feed = {3600000, 0};
+    const struct server_options options = {
+        .replica_set = "rs", .test_commands = tests, .feed = &feed};
     bson_error_t error = {0};
 
     snprintf(path, sizeof path, "%s/failing.truce", test_directory());
@@ -414,6 +416,66 @@ TEST(a_write_that_is_not_to_be_is_answered_with_the_code_and_not_done)
     CHECK_INT(stored(), ==, 3);
     expect_code(order_of("'alwaysOn'", "'failBeforeCommitExceptionCode': -1"), 2);
     expect_code(order_of("'alwaysOn'", "'failCommands': ['insert']"), 40415);
+    end();
+}
+
+static void expect_more(int64_t id, int64_t code)
+{
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': 'c', '$db': 'test'}",
+             (long long)id);
+    expect_code(text, code);
+}
+
+static int64_t cursor_of(const char *json)
+{
+    bson_t *reply = ask(json);
+    int64_t id = reply_number(reply, "cursor.id");
+
+    CHECK_INT(id, >, 0);
+    bson_destroy(reply);
+    return id;
+}
+
+TEST(a_get_more_fails_when_it_has_its_cursor)
+{
+    static const char *const find = "{'find': 'c', 'batchSize': 1, '$db': 'test'}",
+                             *const order =
+                                 "{'configureFailPoint': 'failGetMoreAfterCursorCheckout', "
+                                 "'mode': %s, 'data': {%s}, '$db': 'admin'}";
+    char text[300];
+    int64_t id;
+
+    begin(true);
+    for (int i = 0; i < 4; i++)
+        expect_code(INSERT, 0);
+    snprintf(text, sizeof text, order, "{'times': 1}", "'errorCode': 6, 'closeConnection': false");
+    expect_code(text, 0);
+    expect_more(77, 43); /* there is none: it does not count */
+    id = cursor_of(find);
+    expect_more(id, 6);
+    expect_more(id, 43);
+    id = cursor_of(find);
+    expect_more(id, 0);
+    /* a stream can be opened again, or cannot */
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text, order, "{'times': 1}",
+                 i ? "'errorCode': 8, 'closeConnection': false"
+                   : "'errorCode': 234, 'closeConnection': false");
+        expect_code(text, 0);
+        id = cursor_of("{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+                       "'$db': 'test'}");
+        snprintf(text, sizeof text,
+                 "{'getMore': {'$numberLong': '%lld'}, 'collection': 'c', '$db': 'test'}",
+                 (long long)id);
+        expect_labels(text, i ? 8 : 234, i ? "" : "ResumableChangeStreamError.");
+    }
+    snprintf(text, sizeof text, order, "{'times': 1}", "'closeConnection': false");
+    expect_code(text, 2);
+    snprintf(text, sizeof text, order, "'off'", "");
+    expect_code(text, 0);
     end();
 }
 

@@ -484,6 +484,64 @@ TEST(a_stream_goes_on_from_any_token_also_after_a_restart)
     }
 }
 
+/* The operationTime of an answer as the options of a stream. */
+static const char *from_now(const char *json)
+{
+    static char text[200];
+    uint32_t seconds = 0, number = 0;
+    bson_t *reply = ask(json);
+    bson_iter_t at;
+
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    if (CHECK(bson_iter_init_find(&at, reply, "operationTime")))
+        bson_iter_timestamp(&at, &seconds, &number);
+    snprintf(text, sizeof text, "'startAtOperationTime': {'$timestamp': {'t': %u, 'i': %u}}",
+             seconds, number);
+    bson_destroy(reply);
+    return text;
+}
+
+TEST(a_stream_from_the_time_of_an_answer_has_what_was_done_after_it)
+{
+    struct stream_of stream;
+
+    begin();
+    for (int i = 1; i < 40; i += 4) {
+        const char *from = from_now("{'ping': 1, '$db': 'test'}");
+
+        for (int j = 0; j < 3; j++)
+            insert(i + j);
+        stream = watch_c(from, "");
+        if (i > 1) /* that of the change before */
+            expect_insert(&stream, i - 1);
+        for (int j = 0; j < 3; j++)
+            expect_insert(&stream, i + j);
+        close_stream(&stream);
+        insert(i + 3);
+    }
+    /* the clock of the machine is set back by an hour, behind an answer */
+    truce__feed_pass(&watch_engine(store)->writer,
+                     truce__feed_position(truce__clock_wall_ms() / 1000 + 3600, 7));
+    stream = watch_c(from_now("{'ping': 1, '$db': 'test'}"), "");
+    insert(50);
+    expect_insert(&stream, 50);
+    close_stream(&stream);
+    end();
+}
+
+TEST(a_stream_reads_what_was_committed_and_nothing_weaker)
+{
+    begin();
+    expect_code("{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+                "'readConcern': {'level': 'local'}, '$db': 'test'}",
+                72);
+    done("{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+         "'readConcern': {'level': 'majority'}, '$db': 'test'}");
+    done("{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+         "'readConcern': {'afterClusterTime': {'$timestamp': {'t': 1, 'i': 1}}}, '$db': 'test'}");
+    end();
+}
+
 TEST(what_comes_after_a_moment_to_come_is_told)
 {
     struct stream_of stream;

@@ -38,10 +38,20 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* The position of the next entry: behind the last, and not before now. */
-static int64_t next_position(int64_t last, int64_t now_ms)
+int64_t truce__feed_pass(struct writer *writer, int64_t position)
 {
-    int64_t now = truce__feed_position(now_ms / 1000, 1);
+    long long time = atomic_load(&writer->time);
+
+    while (position > time && !atomic_compare_exchange_weak(&writer->time, &time, position))
+        ;
+    return position > time ? position : time;
+}
+
+/* The position of the next entry: behind the last and the time that was told, and not before now. */
+static int64_t next_position(struct writer *writer, int64_t now_ms)
+{
+    int64_t last = truce__feed_pass(writer, writer->feed.last),
+            now = truce__feed_position(now_ms / 1000, 1);
 
     return last < now ? now : last + 1;
 }
@@ -146,7 +156,7 @@ static void begin_entry(struct writer *writer, enum feed_kind kind, const char *
     int64_t now_ms = truce__clock_wall_ms();
     const char text[] = {(char)kind, 0};
 
-    *position = next_position(writer->feed.last, now_ms);
+    *position = next_position(writer, now_ms);
     bson_init(entry);
     BSON_APPEND_INT64(entry, "s", 0); /* until its size is known */
     BSON_APPEND_DATE_TIME(entry, "w", now_ms);
@@ -171,6 +181,7 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
     if (status)
         return status;
     end->last = position;
+    truce__feed_pass(writer, position);
     end->sum += entry->len;
     end->fresh_bytes += entry->len;
     truce__writer_touch(writer, FEED_WAKE);

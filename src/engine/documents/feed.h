@@ -40,6 +40,10 @@ truce_status truce__feed_tell(struct writer *writer, const char *collection, con
 truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, const char *name,
                                    const char *other, bson_error_t *error);
 
+/* Entries that are made from here on, by this writer, are behind that position. Returns the last that was said so, which is
+ * not before it. From any thread. */
+int64_t truce__feed_pass(struct writer *writer, int64_t position);
+
 /* {updatedFields, removedFields, truncatedArrays}, initialised in any case; false: it cannot be said so, or not shorter
  * than by the document itself (feed_diff.c). */
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);

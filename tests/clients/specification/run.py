@@ -18,7 +18,7 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).parent
 TESTS = """
-    auth auth_spec causal_consistency collection_management command_logging command_monitoring
+    auth auth_spec causal_consistency change_stream collection_management command_logging command_monitoring
     crud_unified crud_v1 gridfs_spec index_management read_write_concern_spec
     retryable_reads retryable_reads_unified retryable_writes retryable_writes_unified run_command session
     sessions_unified transactions transactions_unified unified_format uri_parser uri_spec versioned_api_integration
