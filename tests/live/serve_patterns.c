@@ -572,6 +572,54 @@ TEST(the_effects_of_a_worker_that_lost_its_job_are_refused)
     end();
 }
 
+/* Claims a job of `queue`, and sends two commands under the claim. */
+static void send_both(int end_, const char *queue, const char *first, const char *second, int code,
+                      const char *text)
+{
+    char *claim = bson_strdup_printf("{truceClaim: '%s', leaseMS: 60000}", queue);
+    bson_t *reply = send_typed(end_, claim);
+    char *token = shown(reply, "jobs.0.token"), *id = shown(reply, "jobs.0._id");
+    char *one = bson_strdup_printf(first, queue, id ? id : "1", token ? token : "1");
+    char *two = bson_strdup_printf(second, queue, id ? id : "1", token ? token : "1");
+
+    take_step(end_, &(struct step){one, 0, "status", "\"ok\""});
+    take_step(end_, &(struct step){two, code, "status", text});
+    bson_free(two);
+    bson_free(one);
+    bson_free(id);
+    bson_free(token);
+    bson_destroy(reply);
+    bson_free(claim);
+}
+
+TEST(a_commit_of_a_job_that_was_ended_otherwise_did_not_happen)
+{
+    static const struct step before[] = {
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}]}", 0},
+        {"{truceEnqueue: 'ended', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'committed', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'twice', payload: {n: 1}}", 0},
+    };
+    static const struct step after[] = {
+        {"{truceJobs: 'ended'}", 0, "jobs.0.state", "\"done\""},
+        {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "11"},
+    };
+    static const char commits[] =
+        HELD("truceJobCommit", ", changes: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}]");
+    static const char ends[] = HELD("truceDone", "");
+    int end_;
+
+    begin();
+    TELL(before);
+    end_ = dial();
+    send_both(end_, "ended", ends, commits, 125, "\"expired\"");
+    send_both(end_, "committed", commits, ends, 0, "\"ok\"");
+    send_both(end_, "twice", commits, commits, 0, "\"ok\"");
+    TELL(after);
+    close(end_);
+    end();
+}
+
 TEST(a_conflict_of_the_inbox_is_decided_by_its_id)
 {
     static const struct step before[] = {

@@ -154,13 +154,18 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-/* After an answer that was lost: true if the job is done, by this claim. */
-static bool is_done(const truce_job *job)
+/* After an answer that was lost: true if the job is done, by this claim; `committed`: with its effects, by
+ * truce_job_commit. */
+static bool is_done(const truce_job *job, bool committed)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&job->id), "state", BCON_UTF8("done"), "lease.token",
                               BCON_OID(&job->token));
     bson_t found;
-    truce_status status = truce_find_one(job->queue->store, QUEUE, filter, NULL, &found, NULL);
+    truce_status status;
+
+    if (committed)
+        BSON_APPEND_BOOL(filter, "lease.committed", true);
+    status = truce_find_one(job->queue->store, QUEUE, filter, NULL, &found, NULL);
 
     bson_destroy(&found);
     bson_destroy(filter);
@@ -168,11 +173,11 @@ static bool is_done(const truce_job *job)
 }
 
 /* A try of ours without an answer may have landed: then the job was not lost, it is done. */
-static truce_status settle(const truce_job *job, bool can_be_done, truce_status status)
+static truce_status settle(const truce_job *job, bool committed, truce_status status)
 {
-    if (!can_be_done || !(truce__unanswered(status) || status == TRUCE_EXPIRED))
+    if (!truce__unanswered(status) && status != TRUCE_EXPIRED)
         return status;
-    return is_done(job) ? TRUCE_OK : status;
+    return is_done(job, committed) ? TRUCE_OK : status;
 }
 
 static truce_status run_end(struct ending *ending, truce_commit *commit, bson_error_t *error)
@@ -180,7 +185,8 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     static const enum job_end ends[] = {JOB_DONE, JOB_FAILED, JOB_SNOOZED, JOB_DISCARDED};
     truce_status status = truce__queue_run(ending->job->queue, commit, end_in, ending, error);
 
-    status = settle(ending->job, !commit && ending->kind == END_DONE, status);
+    if (!commit && ending->kind == END_DONE)
+        status = settle(ending->job, false, status);
     if (!status && commit)
         ending->job->said = ends[ending->kind];
     else if (!status)
@@ -248,7 +254,7 @@ static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error
     if (!status)
         status = working->function(commit, working->arg, error);
     if (!status) {
-        truce__job_ends(&update, &document, "done", working->job->result, truce__clock_wall_ms());
+        truce__job_commits(&update, &document, working->job->result, truce__clock_wall_ms());
         status = truce__job_move(commit, &document, &update, error); /* L3 */
     }
     bson_destroy(&update);
@@ -273,7 +279,7 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
         return truce__fail(TRUCE_INVALID, error,
                            "a job's commit has no key: the job itself is what happens once");
     status = truce_transact(job->queue->store, work_in, &working, &own, error);
-    status = settle(job, !job->said_done, status); /* what truce_job_done did has no effects */
+    status = settle(job, true, status); /* what truce_job_done did has no effects */
     if (!status)
         job->ended = JOB_DONE;
     return status;

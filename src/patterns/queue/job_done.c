@@ -153,7 +153,6 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
 
     if (status)
         return status;
-    job->said_done = true;
     if (!commit && can_finish_inside(job->queue))
         finish_inside(&job, &result, 1, &fate);
     return fate == FATE_DONE ? TRUCE_OK : truce__job_done_in(job, commit, result, error);
@@ -188,8 +187,6 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
     if (first || !count)
         return first;
     fates = bson_malloc0(count * sizeof *fates);
-    for (size_t i = 0; i < count; i++)
-        jobs[i]->said_done = true;
     if (can_finish_inside(queue))
         finish_inside(jobs, results, count, fates);
     for (size_t i = 0; i < count; i++) {

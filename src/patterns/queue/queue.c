@@ -313,8 +313,8 @@ static int64_t keep_of(const bson_t *document, const char *state)
     return strcmp(state, "dead") ? truce__field_number(document, "keep_ms") : -1;
 }
 
-void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
-                     const bson_t *result, int64_t now_ms)
+static void append_end(bson_t *update, const bson_t *document, const char *state,
+                       const bson_t *result, bool committed, int64_t now_ms)
 {
     int64_t keep_ms = keep_of(document, state);
     bool dead = !strcmp(state, "dead");
@@ -333,6 +333,8 @@ void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
         BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
     if (result)
         BSON_APPEND_DOCUMENT(&set, "result", result);
+    if (committed)
+        BSON_APPEND_BOOL(&set, "lease.committed", true);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "undone", "");
@@ -341,6 +343,18 @@ void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
     if (strcmp(state, "done"))
         BSON_APPEND_UTF8(&unset, "lease", ""); /* of a job that is done, it says who did it */
     bson_append_document_end(update, &unset);
+}
+
+void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
+                     const bson_t *result, int64_t now_ms)
+{
+    append_end(update, document, state, result, false, now_ms);
+}
+
+void truce__job_commits(bson_t *update, const bson_t *document, const bson_t *result,
+                        int64_t now_ms)
+{
+    append_end(update, document, "done", result, true, now_ms);
 }
 
 /* At most so many bytes, whole characters; what is not UTF-8 is shown as "?". bson_free it. */

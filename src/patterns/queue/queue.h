@@ -53,7 +53,6 @@ struct truce_job {
     bson_oid_t id, token;
     int64_t epoch, since_ms, timeout_ms; /* since: by the clock of this process */
     uint32_t attempt;
-    bool said_done;     /* truce_job_done was called */
     enum job_end ended; /* by a call that was answered */
     enum job_end said;  /* in a commit of the caller's, which may take effect or not */
     atomic_bool cancelled;
@@ -128,6 +127,9 @@ bool truce__job_lane(const bson_t *document, struct job_lane *lane);
 /* The update of a job that comes to an end in that state: its $set has `result` (NULL: none) besides. */
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
                      const bson_t *result, int64_t now_ms);
+/* The same of one that is done in the commit of its effects: its lease says `committed`. */
+void truce__job_commits(bson_t *update, const bson_t *document, const bson_t *result,
+                        int64_t now_ms);
 /* The same after a failure: waits for its next attempt, or is dead. `delay_ms` -1: as the queue's backoff
  * says. */
 void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *document,
