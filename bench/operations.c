@@ -420,6 +420,7 @@ const struct bench_operation bench_operations[] = {
     {"transfer", 10, 0, 0, bench_transfer},
     {"sync, a rename with one copy", 7, 0, 0, bench_rename},
     {"tree, publish of 3 items", 5, 0, 0, bench_publish},
+    {"tree, publish of 3 items, unswept", 10, 0, 0, bench_publish_unswept},
     {"tree, an item of a snapshot", 2, 0, 0, bench_tree_get},
     {NULL},
 };

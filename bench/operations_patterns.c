@@ -1,4 +1,5 @@
 /* Jobs, a ledger of two accounts, a transfer between two documents, a user with one comment, a tree of three items. */
+#include "base/limits.h"
 #include "bench/operations_place.h"
 
 static bson_value_t text_id(const char *text)
@@ -86,15 +87,13 @@ truce_status bench_rename(struct bench_place *place, const struct bench_operatio
     return status;
 }
 
-truce_status bench_publish(struct bench_place *place, const struct bench_operation *operation,
-                           bson_error_t *error)
+static truce_status publish(truce_tree *tree, int turn, bson_error_t *error)
 {
     truce_tree_edit *edit = NULL;
-    truce_status status = truce_tree_begin(place->tree, NULL, &edit, error);
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
 
-    (void)operation;
     for (int i = 0; !status && i < 3; i++) {
-        bson_t *item = BCON_NEW("itemId", BCON_INT32(i), "turn", BCON_INT32(place->turn));
+        bson_t *item = BCON_NEW("itemId", BCON_INT32(i), "turn", BCON_INT32(turn));
 
         status = truce_tree_put(edit, item, error);
         bson_destroy(item);
@@ -103,6 +102,30 @@ truce_status bench_publish(struct bench_place *place, const struct bench_operati
         status = truce_tree_publish(edit, NULL, NULL, error);
     truce_tree_edit_free(edit);
     return status;
+}
+
+truce_status bench_publish(struct bench_place *place, const struct bench_operation *operation,
+                           bson_error_t *error)
+{
+    (void)operation;
+    return publish(place->tree, place->turn, error);
+}
+
+/* A tree that nobody sweeps: who publishes a version settles an old one, too, once there are TREE_UNSETTLED of them. */
+truce_status bench_publish_unswept(struct bench_place *place,
+                                   const struct bench_operation *operation, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    (void)operation;
+    if (!place->unswept) {
+        place->unswept =
+            truce_tree_new(place->store, &(truce_tree_options){.collection = COLLECTION "pages",
+                                                               .name = COLLECTION "unswept"});
+        for (int i = 0; !status && i < TREE_UNSETTLED; i++)
+            status = publish(place->unswept, i, error);
+    }
+    return status ? status : publish(place->unswept, place->turn, error);
 }
 
 truce_status bench_tree_get(struct bench_place *place, const struct bench_operation *operation,
@@ -189,6 +212,7 @@ void bench_patterns_end(struct bench_place *place)
 {
     truce_tree_close(place->snapshot);
     truce_tree_free(place->tree);
+    truce_tree_free(place->unswept);
     truce_sync_free(place->sync);
     truce_transfers_free(place->transfers);
     truce_ledger_free(place->ledger);

@@ -20,7 +20,7 @@ struct bench_place {
     truce_ledger *ledger;
     truce_transfers *transfers;
     truce_sync *sync;
-    truce_tree *tree;
+    truce_tree *tree, *unswept;
     truce_tree_snapshot *snapshot;
 };
 
@@ -31,6 +31,6 @@ void bench_patterns_end(struct bench_place *place);
 typedef truce_status bench_run(struct bench_place *place, const struct bench_operation *operation,
                                bson_error_t *error);
 bench_run bench_queue_add, bench_queue_work, bench_ledger_post, bench_ledger_balance,
-    bench_transfer, bench_rename, bench_publish, bench_tree_get;
+    bench_transfer, bench_rename, bench_publish, bench_publish_unswept, bench_tree_get;
 
 #endif

@@ -34,6 +34,8 @@ const struct scale_operation scale_operations[] = {
      "an account"},
     {"tree: publish 3 items", "tree, publish of 3 items", "lwrgw", SCALE_PASSES, 5331, 100,
      "`tree`, `itemId`", "the tree: one version after the other"},
+    {"tree: the same, nobody sweeps", "tree, publish of 3 items, unswept", "lwrgwrrwwh",
+     SCALE_PASSES, 14959, 230, "`tree`, `itemId`", "the tree: one version after the other"},
     {"tree: an item of a snapshot", "tree, an item of a snapshot", "rr", SCALE_PASSES, 2747, 5,
      "`tree`, `itemId`", "nothing: it is read"},
     {"sync: a master and one copy", "sync, a rename with one copy", "rhrwrrh", SCALE_PASSES, 4906,

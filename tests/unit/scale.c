@@ -137,8 +137,16 @@ TEST(writes_of_one_document_are_one_behind_the_other)
 
 TEST(operations_that_fold_are_ahead_of_one_document)
 {
+    struct scale_world world = scale_world_of(1, 1000);
+    const struct scale_operation *one = named("ordered set: add");
+
     CHECK(simulate("ordered set: add", 1, 16, 1000).rate >
           2 * simulate("revision: save", 1, 16, 1000).rate);
+    world.callers = 16;
+    world.in_process = 16; /* two messages for all that wait */
+    CHECK(scale_simulate(one, &world).messages < 0.5);
+    world.in_process = 1; /* each for itself */
+    CHECK(scale_simulate(one, &world).messages > 0.99);
 }
 
 TEST(a_guard_that_failed_and_a_document_that_is_taken_cost_messages)

@@ -238,6 +238,9 @@ truce_status truce__tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 
 /* The first version that is not; *done: there was one, and it is now (by whom ever). */
 truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
+/* The same, of a master that was looked at just now, and is looked at once more. */
+truce_status truce__tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,
+                                      bson_error_t *error);
 /* What can be read no more, a bounded part. */
 truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
                                  bson_error_t *error);

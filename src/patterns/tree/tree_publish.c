@@ -115,7 +115,7 @@ static void settle_one(truce_tree *tree)
 
     if (!truce__tree_master(tree, &master, &nobody) &&
         master.current - master.settled > TREE_UNSETTLED)
-        (void)!truce__tree_settle(tree, &done, &nobody);
+        (void)!truce__tree_settle_first(tree, &master, &done, &nobody);
     truce__tree_master_release(&master);
 }
 

@@ -69,19 +69,25 @@ static truce_status look(struct settling *settling, bson_error_t *error)
     return status;
 }
 
-/* The first version that is not settled; false: there is none, or (`again`) it is another one by now. */
-static truce_status first(struct settling *settling, bool again, bool *found,
-                          struct tree_master *master, bson_error_t *error)
+/* The first version that is not settled; false: there is none. */
+static bool take_first(struct settling *settling, const struct tree_master *master)
+{
+    if (master->settled >= master->current)
+        return false;
+    settling->version = master->settled + 1;
+    settling->published = master->published[0];
+    return true;
+}
+
+/* Is it still the first? */
+static truce_status look_again(struct settling *settling, bool *mine, struct tree_master *master,
+                               bson_error_t *error)
 {
     truce_status status = truce__tree_master(settling->tree, master, error);
 
-    *found = !status && master->settled < master->current &&
-             (!again || (settling->version == master->settled + 1 &&
-                         bson_oid_equal(&settling->published.token, &master->published[0].token)));
-    if (*found) {
-        settling->version = master->settled + 1;
-        settling->published = master->published[0];
-    }
+    *mine = !status && master->settled < master->current &&
+            settling->version == master->settled + 1 &&
+            bson_oid_equal(&settling->published.token, &master->published[0].token);
     return status;
 }
 
@@ -131,28 +137,40 @@ static truce_status stamp_all(struct settling *settling, struct tree_master *mas
 
     truce__tree_master_release(master);
     if (!status)
-        status = first(settling, true, mine, master, error);
+        status = look_again(settling, mine, master, error);
     return status || !*mine ? status : stamp(settling, error);
 }
 
-truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error)
+truce_status truce__tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,
+                                      bson_error_t *error)
 {
     struct settling settling = {.tree = tree};
-    struct tree_master master = {0};
     bool mine = false, written;
-    truce_status status = first(&settling, false, done, &master, error);
+    truce_status status = TRUCE_OK;
 
-    if (!status && *done)
-        status = stamp_all(&settling, &master, &mine, error);
+    *done = take_first(&settling, master);
+    if (*done)
+        status = stamp_all(&settling, master, &mine, error);
     if (!status && mine)
         status = stamp_record(&settling, error);
     if (!status && mine)
-        status = truce__tree_write_master(tree, &master,
+        status = truce__tree_write_master(tree, master,
                                           BCON_NEW("settled", BCON_INT64(settling.version - 1)),
                                           BCON_NEW("$inc", "{", "settled", BCON_INT64(1), "}",
                                                    "$pop", "{", "published", BCON_INT32(-1), "}"),
                                           &written, error);
     forget_ids(&settling);
+    return status;
+}
+
+truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error)
+{
+    struct tree_master master = {0};
+    truce_status status = truce__tree_master(tree, &master, error);
+
+    *done = false;
+    if (!status)
+        status = truce__tree_settle_first(tree, &master, done, error);
     truce__tree_master_release(&master);
     return status;
 }
