@@ -14,6 +14,7 @@
 
 #include "base/sha256.h"
 #include "bson/value.h"
+#include "query/expression/expression.h"
 
 /* As a set of one member answers who wants more of them: it was done here, and nowhere else. */
 static void keep_members(struct call *call, const bson_iter_t *w)
@@ -303,6 +304,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
         status = fail_point_enter(&call, &error);
         if (!status)
             status = call_in_session(&call, reply, &error);
+        truce__let_begin(NULL, false);
         operation_end(&call);
     }
     if (status) {

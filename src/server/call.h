@@ -116,6 +116,9 @@ truce_status call_fields(struct call *call, const bson_t *document, const struct
 truce_status call_own_fields(struct call *call, const struct field *fields, void *into,
                              bson_error_t *error);
 
+/* The variables of the command ({name: expression}; NULL: none), for all that it compiles from here on. */
+truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error);
+
 /* A view that lives as long as the call. */
 const bson_t *call_view(struct call *call, const uint8_t *bytes, uint32_t size);
 const bson_t *call_view_of(struct call *call, const bson_iter_t *iter);

@@ -2,9 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "bson/value.h"
+#include "query/expression/expression.h"
 #include "server/call.h"
+#include "truce/sys/store.h"
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
@@ -181,6 +185,30 @@ truce_status call_own_fields(struct call *call, const struct field *fields, void
                              bson_error_t *error)
 {
     return call_fields(call, &call->request->body, fields, true, into, error);
+}
+
+truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error)
+{
+    struct random random;
+    struct query_context context = {
+        .now_ms = truce__clock_wall_ms(), .random = &random, .arena = &call->arena};
+    bson_t values;
+    truce_status status;
+
+    if (!let || bson_empty(let))
+        return TRUCE_OK;
+    if (!strcmp(call->store->ops->scheme, "mongodb"))
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "'let' is for stores that evaluate here");
+    truce__random_seed(&random, truce__random_entropy());
+    status = truce__let_evaluate(let, &context, &values, error);
+    if (!status)
+        truce__let_begin(
+            call_view(call, truce__arena_copy(&call->arena, bson_get_data(&values), values.len),
+                      values.len),
+            false);
+    bson_destroy(&values);
+    return status;
 }
 
 truce_status call_place_of(struct call *call, const char *collection, char place[PLACE_MAX],

@@ -62,7 +62,7 @@ truce_status serve_documents(struct call *call, const bson_t *array, const char 
 /* ---- find ----------------------------------------------------------------------------------- */
 
 struct find {
-    const bson_t *filter, *sort, *projection, *hint;
+    const bson_t *filter, *sort, *projection, *hint, *let;
     int64_t skip, limit, batch;
     bool one_batch, disk;
 };
@@ -83,7 +83,7 @@ static const struct field find_fields[] = {
     {"awaitData", FIELD_PLAIN, 0},
     {"tailable", FIELD_PLAIN, 0},
     {"collation", FIELD_PLAIN, 0},
-    {"let", FIELD_PLAIN, 0},
+    {"let", FIELD_DOCUMENT, offsetof(struct find, let)},
     {"max", FIELD_PLAIN, 0},
     {"min", FIELD_PLAIN, 0},
     {"returnKey", FIELD_PLAIN, 0},
@@ -104,6 +104,8 @@ static truce_status read_find(struct call *call, const bson_t *command, struct f
 
     *find = (struct find){.batch = FIRST_BATCH};
     status = call_fields(call, command, find_fields, true, find, error);
+    if (!status)
+        status = call_let(call, find->let, error);
     if (!status)
         status = check_not_negative(find->skip, "skip", error);
     if (!status)
@@ -253,7 +255,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
 /* ---- aggregate ------------------------------------------------------------------------------ */
 
 struct aggregate {
-    const bson_t *pipeline, *cursor, *hint;
+    const bson_t *pipeline, *cursor, *hint, *let;
     bool disk, explain;
 };
 
@@ -265,7 +267,7 @@ static const struct field aggregate_fields[] = {
     {"explain", FIELD_PLAIN, 0},
     {"bypassDocumentValidation", FIELD_IGNORED, 0},
     {"collation", FIELD_PLAIN, 0},
-    {"let", FIELD_PLAIN, 0},
+    {"let", FIELD_DOCUMENT, offsetof(struct aggregate, let)},
     {NULL, FIELD_IGNORED, 0}};
 
 struct batch_size {
@@ -312,6 +314,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
 
     if (!status)
         status = call_own_fields(call, aggregate_fields, &aggregate, error);
+    if (!status)
+        status = call_let(call, aggregate.let, error);
     if (!status && (!aggregate.pipeline || !aggregate.cursor))
         status = truce__refuse(CODE_FAILED_TO_PARSE, error,
                                "aggregate must have a pipeline and a cursor");

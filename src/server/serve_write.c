@@ -157,6 +157,7 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
 /* ---- the three commands --------------------------------------------------------------------- */
 
 struct write_command {
+    const bson_t *let;
     bool ordered, unvalidated;
 };
 
@@ -166,7 +167,7 @@ static const struct field write_fields[] = {
     {"updates", FIELD_IGNORED, 0},
     {"deletes", FIELD_IGNORED, 0},
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_command, unvalidated)},
-    {"let", FIELD_PLAIN, 0},
+    {"let", FIELD_DOCUMENT, offsetof(struct write_command, let)},
     {NULL, FIELD_IGNORED, 0}};
 
 /* Fills one write from a statement of the command. */
@@ -184,6 +185,8 @@ static truce_status run(struct call *call, const char *name, read_statement read
 
     if (!status)
         status = call_own_fields(call, write_fields, &command, error);
+    if (!status)
+        status = call_let(call, command.let, error);
     if (!status)
         status = call_documents(call, name, &statements, error);
     if (status)
@@ -299,7 +302,7 @@ truce_status serve_delete(struct call *call, bson_t *reply, bson_error_t *error)
 /* ---- findAndModify -------------------------------------------------------------------------- */
 
 struct modify {
-    const bson_t *query, *sort, *fields, *array_filters, *hint;
+    const bson_t *query, *sort, *fields, *array_filters, *hint, *let;
     struct either update;
     bool remove, new, upsert, unvalidated;
 };
@@ -316,7 +319,7 @@ static const struct field modify_fields[] = {
     {"upsert", FIELD_FLAG, offsetof(struct modify, upsert)},
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct modify, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
-    {"let", FIELD_PLAIN, 0},
+    {"let", FIELD_DOCUMENT, offsetof(struct modify, let)},
     {NULL, FIELD_IGNORED, 0}};
 
 /* {lastErrorObject, value} */
@@ -366,6 +369,8 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
         status = call_own_fields(call, modify_fields, &modify, error);
     if (!status)
         status = check_modify(&modify, error);
+    if (!status)
+        status = call_let(call, modify.let, error);
     if (status)
         return status;
     options = (truce_modify_options){.sort = modify.sort,

@@ -35,6 +35,15 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
                                                struct query_context *context, struct value *result,
                                                bson_error_t *error);
 
+/* The variables of a command: what this thread compiles from here on has the fields of `values` (borrowed) as constants,
+ * behind the variables of its own; NULL: none. `alone`: fields of documents are refused (4890500). */
+void truce__let_begin(const bson_t *values, bool alone);
+
+/* {name: expression} as {name: value}, one behind the other; `values` is initialised in any case. 4890500, 16866, 16867,
+ * 16868. Ends what was begun. */
+truce_status truce__let_evaluate(const bson_t *let, struct query_context *context, bson_t *values,
+                                 bson_error_t *error);
+
 /* A variable that the user names: checks the name (16866, 16867, 16868). */
 truce_status truce__expression_variable_check(const char *name, size_t length, bson_error_t *error);
 

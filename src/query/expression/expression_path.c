@@ -121,6 +121,16 @@ bool truce__expression_is_variable(const struct expression_node *node, uint32_t 
     return node->evaluate == evaluate_variable && node->slot == slot;
 }
 
+/* "$$name.a" of a variable of the command */
+static truce_status evaluate_path_of_constant(const struct expression_node *node,
+                                              struct evaluation *run, struct value *result)
+{
+    struct walk walk = {.path = node->extra, .run = run, .slot = UINT32_MAX};
+
+    *result = walk_value(&walk, 0, node->value, NULL);
+    return walk.status;
+}
+
 static truce_status evaluate_now(const struct expression_node *node, struct evaluation *run,
                                  struct value *result)
 {
@@ -181,6 +191,31 @@ static const struct expression_scope *find_variable(const struct expression_comp
     while (scope && (scope->name_length != length || memcmp(scope->name, name, length)))
         scope = scope->outer;
     return scope;
+}
+
+/* -- variables of the command ------------------------------------------------------------------- */
+
+static _Thread_local const bson_t *let_values;
+static _Thread_local bool let_alone;
+
+void truce__let_begin(const bson_t *values, bool alone)
+{
+    let_values = values;
+    let_alone = alone;
+}
+
+static struct value find_let(const char *name, size_t length)
+{
+    return let_values ? truce__value_field(truce__value_document(let_values), name, length)
+                      : truce__value_missing();
+}
+
+static truce_status check_alone(const struct expression_scope *scope, bson_error_t *error)
+{
+    return let_alone && (!strcmp(scope->name, "ROOT") || !strcmp(scope->name, "CURRENT"))
+               ? truce__refuse(4890500, error,
+                               "Command let Expression does not evaluate to a constant")
+               : TRUCE_OK;
 }
 
 static truce_status check_read_name(const char *name, size_t length, bson_error_t *error)
@@ -266,6 +301,25 @@ static truce_status compile_system_variable(struct expression_compiler *compiler
                          (int)BSON_MIN(length, 200), name);
 }
 
+/* The rest of "$$name" or "$$name.path" of a variable of the command */
+static truce_status compile_let(struct expression_compiler *compiler, struct value value,
+                                const char *path, size_t length, struct expression_node **node)
+{
+    truce_status status;
+
+    value = truce__value_copy(compiler->arena, value);
+    if (!path) {
+        *node = truce__expression_constant(compiler, value);
+        return TRUCE_OK;
+    }
+    status = compile_path(compiler, UINT32_MAX, path, length, node);
+    if (status)
+        return status;
+    (*node)->evaluate = evaluate_path_of_constant;
+    (*node)->value = value;
+    return TRUCE_OK;
+}
+
 /* $$name or $$name.path */
 static truce_status compile_variable(struct expression_compiler *compiler, const char *text,
                                      size_t length, struct expression_node **node)
@@ -274,12 +328,20 @@ static truce_status compile_variable(struct expression_compiler *compiler, const
     size_t name_length = dot ? (size_t)(dot - text) : length;
     const struct expression_scope *scope = find_variable(compiler, text, name_length);
     truce_status status = check_read_name(text, name_length, compiler->error);
+    struct value of_command = truce__value_missing();
 
+    if (!status && scope)
+        status = check_alone(scope, compiler->error);
     if (status)
         return status;
     if (text[length - 1] == '.')
         return truce__refuse(40353, compiler->error, "a field path ends with '.': \"$$%.*s\"",
                              (int)BSON_MIN(length, 200), text);
+    if (!scope)
+        of_command = find_let(text, name_length);
+    if (of_command.type != VALUE_MISSING)
+        return compile_let(compiler, of_command, dot ? dot + 1 : NULL,
+                           dot ? length - name_length - 1 : 0, node);
     if (!scope && !dot)
         return compile_system_variable(compiler, text, name_length, node);
     if (!scope) {
@@ -315,5 +377,7 @@ truce_status truce__expression_compile_text(struct expression_compiler *compiler
         return compile_variable(compiler, text + 2, length - 2, node);
     current = find_variable(compiler, "CURRENT", 7);
     truce_assert(current);
+    if (check_alone(current, compiler->error))
+        return TRUCE_INVALID;
     return compile_path(compiler, current->slot, text + 1, length - 1, node);
 }
