@@ -5,10 +5,11 @@
  *
  *     free --compare and swap--> taken --end, open_gate--> free
  *
- * A thread takes the first free slot of its processor, which is the one that was last used there: what that has read
- * is still near. So as many connections are warm as there are processors, however many threads read, and a free slot is
- * found by one atomic operation that is rarely contended. A thread that is moved in the middle of a read, or stands
- * still there, keeps its slot: the next takes the next one of its processor, then any, and sleeps if there is none.
+ * The slots stand in rows of one for each processor. A thread takes that of its processor in the first row, which is the
+ * one that was last used there: what that has read is still near. So as many connections are warm as there are processors, and
+ * a free slot is found by one atomic operation that is rarely contended. A thread that is moved in the middle of a read, or put
+ * aside there (most are, where many threads read), keeps its slot: the next takes another of the row, then of the
+ * next row, and sleeps if there is none. So as few connections are used as there were reads at once.
  *
  * Invariants:
  *  1. The connection and the catalog of a slot belong to who has taken it.
@@ -82,15 +83,16 @@ static void give(struct readers *readers, struct reader *reader)
     }
 }
 
-/* Each `step`th slot is of one processor. */
 static struct reader *find_free(struct readers *readers)
 {
     int processor = sched_getcpu();
     unsigned step = readers->processors, own = processor < 0 ? 0 : (unsigned)processor;
 
-    for (unsigned i = 0; i < step; i++) {
-        for (unsigned slot = (own + i) % step; slot < READERS_MAX; slot += step) {
-            if (take(&readers->all[slot]))
+    for (unsigned row = 0; row < READERS_MAX; row += step) {
+        for (unsigned i = 0; i < step; i++) {
+            unsigned slot = row + (own + i) % step;
+
+            if (slot < READERS_MAX && take(&readers->all[slot]))
                 return &readers->all[slot];
         }
     }
@@ -189,16 +191,18 @@ static struct kv *take_spare(struct readers *readers)
 static truce_status open_one(struct readers *readers, struct reader *reader, bson_error_t *error)
 {
     truce_status status;
-    unsigned flags;
-    bool large;
+    unsigned flags, before;
 
     reader->kv = take_spare(readers);
     if (reader->kv) {
         watch(reader);
         return TRUCE_OK;
     }
-    large = atomic_fetch_add(&readers->opened, 1) < READERS_LARGE;
-    flags = (readers->guest ? reader->pass.flags : readers->flags) | (large ? KV_LARGE : 0);
+    before = atomic_fetch_add(&readers->opened, 1);
+    flags = (readers->guest ? reader->pass.flags : readers->flags) |
+            (before < READERS_LARGE    ? KV_LARGE
+             : before < READERS_MIDDLE ? KV_MIDDLE
+                                       : 0);
     status = truce__kv_open(readers->path, flags, &reader->kv, error);
     if (status)
         atomic_fetch_sub(&readers->opened, 1);

@@ -13,9 +13,10 @@
 #include "engine/guest.h"
 #include "engine/storage/durable.h"
 
-#define READERS_MAX   64
-#define READERS_LARGE 8  /* of these have a large cache of pages: those that are opened first */
-#define READERS_SPARE 32 /* connections that wait for a slot: so many transactions come and go */
+#define READERS_MAX    64
+#define READERS_LARGE  8  /* of these have a large cache of pages: those that are opened first */
+#define READERS_MIDDLE 32 /* those up to this number have half of that */
+#define READERS_SPARE  32 /* connections that wait for a slot: so many transactions come and go */
 
 struct reader {
     struct kv *kv;           /* NULL until it is first used */

@@ -2,6 +2,7 @@
 #include "engine/readers.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -69,5 +70,36 @@ TEST(a_processor_whose_connections_are_taken_takes_those_of_others)
     for (int i = 0; i < READERS_MAX; i++)
         truce__readers_end(&engine->readers, all[i]);
     CHECK_INT((int)atomic_load(&engine->readers.opened), ==, READERS_MAX);
+    truce__engine_close(engine);
+}
+
+/* As many reads at once as there are processors, all on this one. */
+static void read_beside_each_other_on(int processor)
+{
+    struct reader *all[READERS_MAX];
+    unsigned count = engine->readers.processors;
+    cpu_set_t here;
+
+    CPU_ZERO(&here);
+    CPU_SET((size_t)processor, &here);
+    CHECK(!sched_setaffinity(0, sizeof here, &here));
+    for (unsigned i = 0; i < count; i++)
+        all[i] = begin_read();
+    for (unsigned i = 0; i < count; i++)
+        truce__readers_end(&engine->readers, all[i]);
+}
+
+TEST(there_are_as_many_connections_as_there_were_reads_at_once_on_whatever_processors)
+{
+    cpu_set_t before;
+
+    REQUIRE(begin());
+    CHECK(!sched_getaffinity(0, sizeof before, &before));
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (CPU_ISSET((size_t)i, &before))
+            read_beside_each_other_on(i);
+    }
+    CHECK(!sched_setaffinity(0, sizeof before, &before));
+    CHECK_INT((int)atomic_load(&engine->readers.opened), ==, (int)engine->readers.processors);
     truce__engine_close(engine);
 }

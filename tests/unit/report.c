@@ -200,9 +200,10 @@ TEST(no_snapshot_is_open_for_more_than_some_thousand_documents)
 
 /* ---- what readers keep ---------------------------------------------------------------------- */
 
-#define TEXTS      4000 /* of a kilobyte each */
+#define TEXTS      12000 /* of a kilobyte each */
 #define TEXT_BYTES 1000
 #define MANY_BYTES (3 << 20)
+#define MOST_BYTES (10 << 20)
 
 static void *read_all(void *engine)
 {
@@ -217,13 +218,13 @@ static void *read_all(void *engine)
     return NULL;
 }
 
-static bool has_much(struct reader *reader)
+static int cache_of(struct reader *reader)
 {
     int bytes = 0, ignored;
 
     if (reader->kv)
         CHECK(!sqlite3_db_status(reader->kv->db, SQLITE_DBSTATUS_CACHE_USED, &bytes, &ignored, 0));
-    return bytes > MANY_BYTES;
+    return bytes;
 }
 
 /* On one processor each read finds the same slot, until that is taken. */
@@ -237,15 +238,16 @@ static void stay_here(cpu_set_t *before)
     CHECK(!sched_setaffinity(0, sizeof here, &here));
 }
 
-TEST(only_the_first_few_readers_keep_many_pages)
+TEST(the_first_few_readers_keep_most_pages_and_the_last_ones_few)
 {
-    struct reader *taken[READERS_LARGE + 3];
+    enum { TAKEN = READERS_MIDDLE + 3 };
+    struct reader *taken[TAKEN];
     truce_store_options options = {0};
     cpu_set_t before;
     struct engine *engine;
     bson_error_t error;
     char text[TEXT_BYTES + 1];
-    int opened = 0, large = 0;
+    int opened = 0, large = 0, middle = 0;
 
     snprintf(path, sizeof path, "%s/s.truce", test_directory());
     memset(text, 'x', TEXT_BYTES);
@@ -255,18 +257,20 @@ TEST(only_the_first_few_readers_keep_many_pages)
     truce_store_close(store);
     stay_here(&before);
     REQUIRE(CHECK_OK(truce__engine_open(path, &options, &engine, &error), error));
-    for (int i = 0; i < READERS_LARGE + 3; i++) {
+    for (int i = 0; i < TAKEN; i++) {
         read_all(engine);
         REQUIRE(CHECK_OK(truce__readers_begin(&engine->readers, false, &taken[i], &error), error));
     }
-    for (int i = 0; i < READERS_LARGE + 3; i++)
+    for (int i = 0; i < TAKEN; i++)
         truce__readers_end(&engine->readers, taken[i]);
     CHECK(!sched_setaffinity(0, sizeof before, &before));
     for (int i = 0; i < READERS_MAX; i++) {
         opened += engine->readers.all[i].kv != NULL;
-        large += has_much(&engine->readers.all[i]);
+        large += cache_of(&engine->readers.all[i]) > MOST_BYTES;
+        middle += cache_of(&engine->readers.all[i]) > MANY_BYTES;
     }
-    CHECK_INT(opened, >, READERS_LARGE);
+    CHECK_INT(opened, >, READERS_MIDDLE);
     CHECK_INT(large, ==, READERS_LARGE);
+    CHECK_INT(middle, ==, READERS_MIDDLE);
     truce__engine_close(engine);
 }

@@ -52,6 +52,7 @@
 
 #define WRITER_CACHE_KIB 32768
 #define LARGE_CACHE_KIB  16384
+#define MIDDLE_CACHE_KIB 8192
 #define READER_CACHE_KIB 2048
 
 static void configure(void)
@@ -161,6 +162,8 @@ static int cache_kib(unsigned flags)
 {
     if (flags & KV_WRITER)
         return WRITER_CACHE_KIB;
+    if (flags & KV_MIDDLE)
+        return MIDDLE_CACHE_KIB;
     return flags & KV_LARGE ? LARGE_CACHE_KIB : READER_CACHE_KIB;
 }
 

@@ -33,6 +33,7 @@ enum {
     KV_IMMUTABLE = 1 << 2, /* the file alone: no lock, no WAL, nobody else changes it */
     KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
     KV_LARGE = 1 << 5,     /* a reader with room for a few megabytes of documents */
+    KV_MIDDLE = 1 << 7,    /* half as much */
     KV_ALONE = 1 << 4,     /* LOCKED at once if anybody else has the file open */
     KV_CREATE = 1 << 6,    /* makes an empty file if there is none */
 };
