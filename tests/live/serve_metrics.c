@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/talk.h"
@@ -385,6 +384,36 @@ TEST(the_metrics_are_told_on_the_loopback_only)
     CHECK(!server_metrics(server));
     end();
 }
+
+#ifdef TRUCE_CLI
+TEST(the_program_says_where_it_tells_them)
+{
+    char line[1000], *text;
+    int pid = 0, port = 0, socket_;
+    const char *where;
+    FILE *pipe;
+
+    snprintf(line, sizeof line, "echo $$; exec %s serve %s/s --port 0 --metrics 127.0.0.1:0",
+             TRUCE_CLI, test_directory());
+    pipe = popen(line, "r");
+    REQUIRE(pipe);
+    CHECK(fgets(line, sizeof line, pipe) && sscanf(line, "%d", &pid) == 1);
+    CHECK(fgets(line, sizeof line, pipe) && !strncmp(line, "listening on mongodb://", 23));
+    where = strstr(line, ", metrics at http://127.0.0.1:");
+    if (CHECK(where && sscanf(where, ", metrics at http://127.0.0.1:%d/metrics", &port) == 1)) {
+        const char get[] = "GET /metrics HTTP/1.0\r\n\r\n";
+
+        socket_ = dial_port(port);
+        CHECK(send_all(socket_, (const uint8_t *)get, sizeof get - 1));
+        text = read_all(socket_);
+        CHECK(value_in(text, "truce_connections_limit") == 1000);
+        bson_free(text);
+        close(socket_);
+    }
+    CHECK(pid > 1 && !kill(pid, SIGTERM));
+    CHECK_INT(pclose(pipe), ==, 0);
+}
+#endif
 
 /* ---- as Prometheus reads it ------------------------------------------------------------------- */
 
