@@ -64,8 +64,7 @@ static truce_status read_deadline(struct call *call, const bson_iter_t *value, b
     return TRUCE_OK;
 }
 
-/* {id: UUID}; of another form it is as if there were none. */
-static void read_lsid(struct call_session *session, const bson_iter_t *value)
+void call_read_lsid(struct call_session *session, const bson_iter_t *value)
 {
     const uint8_t *bytes;
     uint32_t size = 0;
@@ -86,7 +85,7 @@ static truce_status read_session(struct call *call, const bson_iter_t *at, bson_
     const char *name = bson_iter_key(at);
 
     if (!strcmp(name, "lsid")) {
-        read_lsid(session, at);
+        call_read_lsid(session, at);
     } else if (!strcmp(name, "txnNumber")) {
         if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < 0)
             return truce__refuse(CODE_TYPE_MISMATCH, error,

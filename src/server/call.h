@@ -63,6 +63,8 @@ void call_run(struct connection *connection, const struct wire_request *request,
 /* Runs the command, in the transaction that it is of (serve_session.c). */
 truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error);
 
+/* {id: UUID}; of another form it is as if there were none. */
+void call_read_lsid(struct call_session *session, const bson_iter_t *value);
 /* The id of a session as the server knows it: with a user, of that user alone. */
 void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
                      uint8_t id[SESSION_ID_BYTES]);

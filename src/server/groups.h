@@ -6,6 +6,11 @@
 
 #define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
 
+/* serve_session.c */
+/* A pipeline that begins with $listLocalSessions as one that begins with their $documents; any other as it is. Lives as
+ * long as the call. */
+truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bson_error_t *error);
+
 /* serve_read.c */
 SERVED(serve_find);
 SERVED(serve_get_more);

@@ -291,6 +291,20 @@ static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], co
     return call_place_of(call, "cmd.aggregate", place, error);
 }
 
+/* $documents is of no collection, and nothing else is. */
+static truce_status check_documents(struct call *call, const bson_t *pipeline, bson_error_t *error)
+{
+    bson_iter_t at, stage;
+    bool documents = bson_iter_init(&at, pipeline) && bson_iter_next(&at) &&
+                     BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &stage) &&
+                     bson_iter_next(&stage) && !strcmp(bson_iter_key(&stage), "$documents");
+
+    return documents && !BSON_ITER_HOLDS_NUMBER(&call->value)
+               ? truce__refuse(CODE_INVALID_NAMESPACE, error,
+                               "$documents is of no collection: {aggregate: 1}")
+               : TRUCE_OK;
+}
+
 static truce_status allow_place(void *arg, const char *database, const char *collection,
                                 bool writes, bson_error_t *error)
 {
@@ -323,6 +337,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = call_fields(call, aggregate.cursor, cursor_fields, false, &batch, error);
     if (!status)
         status = check_not_negative(batch.size, "batchSize", error);
+    if (!status)
+        status = serve_sessions_stage(call, &aggregate.pipeline, error);
     if (!status && serve_is_watch(aggregate.pipeline))
         return serve_watch(call, aggregate.pipeline, place, name, batch.size, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
@@ -332,6 +348,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = place_pipeline(call->server->database, call->database, aggregate.pipeline, &guard,
                                 &pipeline, error);
     }
+    if (!status)
+        status = check_documents(call, aggregate.pipeline, error);
     options.hint = aggregate.hint;
     options.allow_disk_use = aggregate.disk;
     if (!status)

@@ -4,7 +4,10 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/random.h"
+#include "base/sha256.h"
+#include "bson/value.h"
 
 #define KEPT_TRIES 10
 
@@ -64,6 +67,115 @@ truce_status serve_outside(struct call *call, bson_t *reply, bson_error_t *error
     (void)reply;
     return truce__refuse(CODE_INVALID_OPTIONS, error,
                          "%s must have lsid, txnNumber and autocommit: false", call->command->name);
+}
+
+/* ---- which there are ------------------------------------------------------------------------ */
+
+struct listing {
+    const struct call *call;
+    bson_t all;
+    uint32_t count;
+};
+
+static void list_one(struct listing *listing, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns)
+{
+    const char *tag = listing->call->connection->login.tag;
+    int64_t ago_ms = (truce__clock_monotonic_ns() - used_ns) / 1000000;
+    uint8_t user[SHA256_BYTES];
+    struct sha256 sha;
+    char buffer[16];
+    const char *key;
+    bson_t one;
+
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, tag, strlen(tag));
+    truce__sha256_end(&sha, user);
+    bson_uint32_to_string(listing->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(&listing->all, key, &one);
+    BCON_APPEND(&one, "_id", "{", "id", BCON_BIN(BSON_SUBTYPE_UUID, id, SESSION_ID_BYTES), "uid",
+                BCON_BIN(BSON_SUBTYPE_BINARY, user, sizeof user), "}", "lastUse",
+                BCON_DATE_TIME(truce__clock_wall_ms() - ago_ms));
+    bson_append_document_end(&listing->all, &one);
+}
+
+static void list_other(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns)
+{
+    struct listing *listing = arg;
+
+    if (!listing->call->session.given || memcmp(id, listing->call->session.id, SESSION_ID_BYTES))
+        list_one(listing, id, used_ns);
+}
+
+/* That of the call, and those that have a transaction or writes that are kept. With a user only the first: of the
+ * others the server does not know the ids (call_session_id). */
+static void list_sessions(struct call *call, struct listing *listing)
+{
+    struct call_session own = {0};
+    bson_iter_t lsid;
+
+    *listing = (struct listing){.call = call};
+    bson_init(&listing->all);
+    if (bson_iter_init_find(&lsid, &call->request->body, "lsid"))
+        call_read_lsid(&own, &lsid);
+    if (own.given)
+        list_one(listing, own.id, truce__clock_monotonic_ns());
+    if (!call->connection->login.tag[0])
+        sessions_each(call->server->sessions, list_other, listing);
+}
+
+static truce_status check_listing(struct call *call, const bson_iter_t *stage, bson_error_t *error)
+{
+    struct asked {
+        const bson_t *users;
+        bool all;
+    } asked = {0};
+    static const struct field fields[] = {{"users", FIELD_ARRAY, offsetof(struct asked, users)},
+                                          {"allUsers", FIELD_FLAG, offsetof(struct asked, all)},
+                                          {0}};
+    truce_status status;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(stage))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "$listLocalSessions must be a document");
+    status = call_fields(call, call_view_of(call, stage), fields, false, &asked, error);
+    if (!status && call->connection->login.tag[0] && (asked.users || asked.all))
+        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                               "the sessions of other users are not listed");
+    return status;
+}
+
+truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bson_error_t *error)
+{
+    bson_t made = BSON_INITIALIZER, first, literal;
+    struct listing listing;
+    uint32_t count = 0;
+    bson_iter_t at, stage;
+    truce_status status;
+
+    if (!bson_iter_init(&at, *pipeline) || !bson_iter_next(&at) || !BSON_ITER_HOLDS_DOCUMENT(&at) ||
+        !bson_iter_recurse(&at, &stage) || !bson_iter_next(&stage) ||
+        strcmp(bson_iter_key(&stage), "$listLocalSessions") != 0)
+        return TRUCE_OK;
+    status = check_listing(call, &stage, error);
+    if (!status && bson_iter_init_find(&stage, &call->request->body, "apiStrict") &&
+        bson_iter_as_bool(&stage))
+        status = truce__refuse(323, error,
+                               "stage $listLocalSessions is not allowed with 'apiStrict: true' in "
+                               "API Version 1");
+    if (status)
+        return status;
+    list_sessions(call, &listing);
+    BSON_APPEND_DOCUMENT_BEGIN(&made, "0", &first);
+    BSON_APPEND_DOCUMENT_BEGIN(&first, "$documents", &literal);
+    BSON_APPEND_ARRAY(&literal, "$literal", &listing.all);
+    bson_append_document_end(&first, &literal);
+    bson_append_document_end(&made, &first);
+    for (count = 1; bson_iter_next(&at);)
+        truce__value_append_element(&made, &count, truce__value_of_iter(&at));
+    *pipeline =
+        call_view(call, truce__arena_copy(&call->arena, bson_get_data(&made), made.len), made.len);
+    bson_destroy(&listing.all);
+    bson_destroy(&made);
+    return TRUCE_OK;
 }
 
 /* ---- within a transaction ------------------------------------------------------------------- */

@@ -92,6 +92,17 @@ static struct session *find(struct sessions *sessions, const uint8_t id[SESSION_
     return at;
 }
 
+void sessions_each(struct sessions *sessions,
+                   void (*take)(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns),
+                   void *arg)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            take(arg, at->id, at->used_ns);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
 /* One that nobody uses, and that no transaction runs in. */
 static void forget(struct sessions *sessions, struct session *session)
 {

@@ -76,6 +76,10 @@ void sessions_end_all(struct sessions *sessions);
 /* Ends transactions and sessions that are too old, of those that nobody uses. */
 void sessions_expire(struct sessions *sessions);
 int sessions_running(struct sessions *sessions);
+/* All that are known, under their lock. */
+void sessions_each(struct sessions *sessions,
+                   void (*take)(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns),
+                   void *arg);
 truce_store *sessions_store(const struct sessions *sessions);
 int64_t sessions_lifetime_ms(const struct sessions *sessions);
 

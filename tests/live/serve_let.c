@@ -138,3 +138,90 @@ TEST(what_is_no_variable_is_refused_and_none_outlives_its_command)
     CHECK(!close(connection));
     end();
 }
+
+TEST(a_pipeline_may_bring_its_own_documents)
+{
+    begin();
+    expect_number("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$documents': [{'x': 1}, {'x': 5}, "
+                  "{'x': 3}]}, {'$sort': {'x': -1}}, {'$limit': 2}], '$db': 'test'}",
+                  "cursor.firstBatch.1.x", 3);
+    expect_number("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$documents': {'$map': {'input': "
+                  "'$$all', 'in': {'x': '$$this'}}}}, {'$lookup': {'from': 'c', 'as': 'c', "
+                  "'localField': 'x', 'foreignField': '_id'}}, {'$unwind': '$c'}], 'let': {'all': "
+                  "[7, 2]}, '$db': 'test'}",
+                  "cursor.firstBatch.0.c.v", 2);
+    expect_code("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$documents': [{'_id': 9, 'v': 9}, "
+                "{'_id': 1, 'v': 10}]}, {'$merge': {'into': 'c'}}], '$db': 'test'}",
+                0);
+    expect_number("{'count': 'c', 'query': {'v': {'$gt': 8}}, '$db': 'test'}", "n", 2);
+    expect_code("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$documents': [{'_id': 9}]}, "
+                "{'$merge': {'into': 'c', 'whenMatched': 'fail'}}], '$db': 'test'}",
+                11000);
+    end();
+}
+
+TEST(what_is_no_array_of_documents_or_stands_elsewhere_is_refused)
+{
+    static const struct {
+        const char *stages;
+        int64_t code;
+    } wrong[] = {
+        {"{'$documents': {'a': 1}}", 5858203},
+        {"{'$documents': [1]}", 40228},
+        {"{'$documents': '$a'}", 4890500},
+        {"{'$documents': ['$$ROOT']}", 4890500},
+        {"{'$match': {}}, {'$documents': []}", 40602},
+        {"{'$documents': []}, {'$unionWith': {'coll': 'c', 'pipeline': [{'$documents': []}]}}",
+         115},
+        {"{'$documents': []}, {'$facet': {'a': [{'$documents': []}]}}", 40600},
+    };
+    char text[400];
+
+    begin();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(text, sizeof text,
+                 "{'aggregate': 1, 'cursor': {}, 'pipeline': [%s], '$db': 'test'}",
+                 wrong[i].stages);
+        expect_code(text, wrong[i].code);
+    }
+    expect_code("{'aggregate': 'c', 'cursor': {}, 'pipeline': [{'$documents': []}], '$db': 'test'}",
+                73);
+    end();
+}
+
+TEST(sessions_are_listed_as_documents)
+{
+    begin();
+    expect_number("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': {}}, "
+                  "{'$count': 'n'}], " A ", '$db': 'test'}",
+                  "cursor.firstBatch.0.n", 1);
+    for (int i = 0; i < 2; i++) /* another, which writes; the first one only asks */
+        expect_code("{'insert': 'c', 'documents': [{'_id': 50}], 'txnNumber': {'$numberLong': "
+                    "'1'}, 'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAg==', "
+                    "'subType': '04'}}}, '$db': 'test'}",
+                    0);
+    expect_number("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': {}}, "
+                  "{'$match': {'lastUse': {'$exists': true}, '_id.id': {'$binary': {'base64': "
+                  "'AAAAAAAAAAAAAAAAAAAAAg==', 'subType': '04'}}}}, {'$count': 'n'}], " A
+                  ", '$db': 'test'}",
+                  "cursor.firstBatch.0.n", 1);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 51}], 'txnNumber': {'$numberLong': '1'}, " A
+                ", '$db': 'test'}",
+                0);
+    expect_number("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': {}}, "
+                  "{'$count': 'n'}], " A ", '$db': 'test'}",
+                  "cursor.firstBatch.0.n", 2);
+    expect_code("{'aggregate': 'c', 'cursor': {}, 'pipeline': [{'$listLocalSessions': {}}], "
+                "'$db': 'test'}",
+                73);
+    expect_code("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': {}}], "
+                "'apiVersion': '1', 'apiStrict': true, '$db': 'test'}",
+                323);
+    expect_code("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': 1}], '$db': "
+                "'test'}",
+                14);
+    expect_code("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': {'x': 1}}], "
+                "'$db': 'test'}",
+                40415);
+    end();
+}

@@ -67,7 +67,7 @@ static const struct stage_name {
     {"$geoNear", .refusal = "geospatial queries"},
     {"$densify", .refusal = "filling gaps"},
     {"$fill", .refusal = "filling gaps"},
-    {"$documents", .refusal = "documents from the pipeline itself"},
+    {"$documents", truce__stage_documents, .not_in_facet = true},
     {"$collStats", .refusal = "collection statistics"},
     {"$indexStats", .refusal = "index statistics"},
     {"$planCacheStats", .refusal = "plan cache statistics"},
@@ -175,6 +175,7 @@ static truce_status parse_stages(struct stage_parser *parser, struct value stage
         if (++count > TRUCE_PIPELINE_STAGES_MAX)
             return truce__refuse(7749501, error, "a pipeline has at most %d stages",
                                  TRUCE_PIPELINE_STAGES_MAX);
+        parser->first = count == 1;
         parser->last = *fields.at == 0;
         status = parse_stage(parser, fields.value, error);
     }

@@ -109,7 +109,8 @@ struct stage_parser {
     const char *const *variables; /* that expressions may use; NULL: none */
     enum stage_place place;
     uint32_t depth; /* of pipelines within pipelines */
-    bool last;      /* the stage at hand is the last */
+    bool first;     /* the stage at hand is the first */
+    bool last;      /* ... is the last */
 };
 
 /* Adds a stage to the pipeline; takes over `data`. */
@@ -138,6 +139,8 @@ stage_parse_function truce__stage_skip;
 stage_parse_function truce__stage_sample;
 stage_parse_function truce__stage_sort;
 stage_parse_function truce__stage_unwind;
+
+stage_parse_function truce__stage_documents; /* aggregate_documents.c */
 
 /* aggregate_group.c, aggregate_bucket.c */
 stage_parse_function truce__stage_group;

@@ -38,6 +38,8 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
 /* The variables of a command: what this thread compiles from here on has the fields of `values` (borrowed) as constants,
  * behind the variables of its own; NULL: none. `alone`: fields of documents are refused (4890500). */
 void truce__let_begin(const bson_t *values, bool alone);
+/* Only that they are refused; what was so before. */
+bool truce__let_alone(bool alone);
 
 /* {name: expression} as {name: value}, one behind the other; `values` is initialised in any case. 4890500, 16866, 16867,
  * 16868. Ends what was begun. */

@@ -204,6 +204,14 @@ void truce__let_begin(const bson_t *values, bool alone)
     let_alone = alone;
 }
 
+bool truce__let_alone(bool alone)
+{
+    bool before = let_alone;
+
+    let_alone = alone;
+    return before;
+}
+
 static struct value find_let(const char *name, size_t length)
 {
     return let_values ? truce__value_field(truce__value_document(let_values), name, length)
@@ -213,8 +221,7 @@ static struct value find_let(const char *name, size_t length)
 static truce_status check_alone(const struct expression_scope *scope, bson_error_t *error)
 {
     return let_alone && (!strcmp(scope->name, "ROOT") || !strcmp(scope->name, "CURRENT"))
-               ? truce__refuse(4890500, error,
-                               "Command let Expression does not evaluate to a constant")
+               ? truce__refuse(4890500, error, "the expression has no document to read a field of")
                : TRUCE_OK;
 }
 

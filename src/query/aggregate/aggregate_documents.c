@@ -1,0 +1,83 @@
+/* $documents: the documents of an array that the pipeline itself says, in place of a collection's. */
+#include "query/aggregate/stage.h"
+#include "query/expression/expression.h"
+
+struct documents_stream {
+    struct stream base;
+    const struct expression *expression;
+    bool begun;
+    struct fields left;
+};
+
+static truce_status begin(struct documents_stream *stream, bson_error_t *error)
+{
+    struct value array;
+    truce_status status = truce__expression_evaluate(stream->expression, truce__value_missing(),
+                                                     NULL, &stream->base.context, &array, error);
+
+    if (status)
+        return status;
+    if (array.type != BSON_TYPE_ARRAY)
+        return truce__refuse(5858203, error, "$documents must be an array, and is %s",
+                             truce__type_name(array.type));
+    stream->left = truce__fields(array);
+    stream->begun = true;
+    return truce__stream_hold(&stream->base, 0, error);
+}
+
+static truce_status documents_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct documents_stream *stream = (struct documents_stream *)base;
+    truce_status status = stream->begun ? TRUCE_OK : begin(stream, error);
+
+    *document = truce__value_missing();
+    if (status || !truce__fields_next(&stream->left))
+        return status;
+    if (stream->left.value.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(40228, error, "$documents has documents only, and not %s",
+                             truce__type_name(stream->left.value.type));
+    *document = stream->left.value;
+    return truce__stream_spend(base, error);
+}
+
+/* Of what it stands on nothing is read: it is the first. */
+static truce_status documents_open(const void *data, const struct stage_run *run,
+                                   struct stream *input, struct stream **stream,
+                                   bson_error_t *error)
+{
+    struct documents_stream *made =
+        truce__stream_new(sizeof *made, run, input, documents_next, NULL);
+
+    (void)error;
+    made->expression = data;
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+static void documents_free(void *data)
+{
+    truce__expression_free(data);
+}
+
+static const struct stage_kind documents_kind = {.open = documents_open, .free = documents_free};
+
+truce_status truce__stage_documents(struct stage_parser *parser, struct value argument,
+                                    bson_error_t *error)
+{
+    struct expression *expression;
+    bool before;
+    truce_status status;
+
+    if (!parser->first)
+        return truce__refuse(40602, error,
+                             "$documents is only valid as the first stage in a pipeline");
+    if (parser->place != PLACE_TOP)
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "$documents within other stages is not supported by this store");
+    before = truce__let_alone(true);
+    status = truce__expression_new(argument, parser->variables, &expression, error);
+    truce__let_alone(before);
+    if (!status)
+        truce__stage_push(parser, &documents_kind, expression);
+    return status;
+}
