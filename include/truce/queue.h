@@ -16,7 +16,8 @@
  *     ready     may be claimed           delayed    becomes ready at undone.at
  *     running   claimed: lease {worker, token, since, ms}, which ends at undone.at
  *     waiting   for its turn in its lane   blocked    by jobs that it waits for
- *     done      with `result`            dead       failed for good: the dead letters
+ *     done      with `result`; lease.committed: by truce_job_commit
+ *     dead      failed for good: the dead letters
  *     cancelled, discarded               these four have `ended`, and may have `expires`
  *
  * Besides, where there is such: name, metadata, tags, key, lane {name, width, rate?, per_ms?}, timeout_ms, keep_ms, steps: {name: result}, progress,

@@ -13,6 +13,7 @@
 
 #define ACCOUNTS_MAX 5000 /* more than a read looks at in one part */
 #define EACH         100
+#define FEW          40 /* that are read by their ids, all at once */
 
 static int accounts;
 
@@ -156,6 +157,27 @@ static void check_all(truce_store *from)
     bson_destroy(all);
 }
 
+/* Few are all in the cache, most of the time. */
+static void check_looks(truce_store *from)
+{
+    truce_look looks[FEW];
+    bson_value_t ids[FEW];
+    bson_error_t error;
+    int64_t sum = 0;
+
+    for (int i = 0; i < FEW; i++) {
+        ids[i] = (bson_value_t){.value_type = BSON_TYPE_INT32, .value.v_int32 = i};
+        looks[i] = (truce_look){.collection = "accounts", .id = &ids[i]};
+    }
+    CHECK_OK(truce_read_many(from, looks, FEW, NULL, &error), error);
+    for (int i = 0; i < FEW; i++) {
+        CHECK(looks[i].found);
+        sum += number(&looks[i].document, "money");
+        bson_destroy(&looks[i].document);
+    }
+    CHECK_INT(sum, ==, FEW * EACH);
+}
+
 static void run_bank(const char *uri, int number)
 {
     int64_t until =
@@ -172,9 +194,13 @@ static void run_bank(const char *uri, int number)
         int64_t first, second;
 
         check_all(store);
+        for (int i = 0; accounts == FEW && i < 1000; i++)
+            check_looks(store);
         CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);
         first = ask(view, "[{'$sort': {'money': 1, '_id': 1}}, {'$limit': 1}]", "_id");
         check_all(view);
+        for (int i = 0; accounts == FEW && i < 10; i++)
+            check_looks(view);
         second = ask(view, "[{'$sort': {'money': 1, '_id': 1}}, {'$limit': 1}]", "_id");
         CHECK_INT(first, ==, second);
         truce_store_close(view);
@@ -198,4 +224,12 @@ TEST(every_read_of_a_file_counts_all_money_while_it_moves)
 TEST(every_read_of_the_memory_counts_all_money_while_it_moves)
 {
     run_bank("memory:", 500);
+}
+
+TEST(every_look_at_several_documents_counts_all_money_while_it_moves)
+{
+    char uri[600];
+
+    snprintf(uri, sizeof uri, "file:%s/bank.truce", test_directory());
+    run_bank(uri, FEW);
 }

@@ -381,8 +381,8 @@ TEST(changes_that_do_not_fit_are_not_known)
 static bool shows_to(uint64_t moment, const char *key, const char *expected)
 {
     struct buffer body = {0};
-    uint64_t promised;
-    bool found = truce__cache_view(cache, moment, "c", text(key), &body, &promised);
+    struct cache_look ignored;
+    bool found = truce__cache_view(cache, moment, "c", text(key), &body, &ignored);
 
     CHECK(found || body.size == 0);
     found = found && body.size == strlen(expected) && !memcmp(body.bytes, expected, body.size);

@@ -198,3 +198,30 @@ TEST(patterns_read_on_a_view_and_write_nothing)
     bson_destroy(first);
     bson_destroy(second);
 }
+
+/* One is in the cache of documents, because it was read; of the others one is in the file, and one nowhere. */
+TEST(what_is_not_in_the_cache_is_looked_for_in_the_file)
+{
+    bson_value_t ids[3] = {id_of(1), id_of(9), id_of(2)};
+    truce_look looks[3];
+    bson_t *second = BCON_NEW("_id", BCON_INT32(2)), found;
+    bson_error_t error;
+
+    open_stores(true);
+    put(1, 10);
+    put(2, 20);
+    CHECK_OK(truce_find_one(inner, "things", second, NULL, &found, &error), error);
+    bson_destroy(&found);
+    for (int i = 0; i < 3; i++)
+        looks[i] = (truce_look){.collection = "things", .id = &ids[i]};
+    for (int round = 0; round < 2; round++) {
+        CHECK_OK(truce_read_many(inner, looks, 3, NULL, &error), error);
+        CHECK(looks[0].found && !looks[1].found && looks[2].found);
+        CHECK_INT(truce__field_number(&looks[0].document, "n"), ==, 10);
+        CHECK_INT(truce__field_number(&looks[2].document, "n"), ==, 20);
+        for (int i = 0; i < 3; i++)
+            bson_destroy(&looks[i].document);
+    }
+    bson_destroy(second);
+    truce_store_close(store);
+}

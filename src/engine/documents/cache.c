@@ -330,8 +330,9 @@ uint64_t truce__cache_promised(struct cache *cache, const char *collection, stru
     return known ? promised_of(cache, name.hash) : otherwise;
 }
 
-bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
-                      struct buffer *body, struct cache_look *look)
+/* `moment`: invariant 7 */
+bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
+                       struct bytes key, struct buffer *body, struct cache_look *look)
 {
     struct name name = name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
@@ -348,7 +349,7 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
         entry = find(shard, &name);
     if (entry && entry->changing)
         look->may_fill = false;
-    else if (entry) {
+    else if (entry && entry->since <= moment) {
         truce__buffer_append(body, entry->body, entry->body_size);
         look->promised = promised_of(cache, name.hash);
         entry->used = true;
@@ -358,32 +359,15 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
     return found;
 }
 
+bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
+                      struct buffer *body, struct cache_look *look)
+{
+    return truce__cache_view(cache, UINT64_MAX, collection, key, body, look);
+}
+
 uint64_t truce__cache_moment(struct cache *cache)
 {
     return atomic_load(&cache->ended);
-}
-
-bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
-                       struct bytes key, struct buffer *body, uint64_t *promised)
-{
-    struct name name = name_of(cache, collection, key);
-    struct shard *shard = shard_of(cache, name.hash);
-    struct entry *entry = NULL;
-    bool found;
-
-    if (key.size > CACHE_KEY_MAX)
-        return false;
-    pthread_mutex_lock(&shard->mutex);
-    if (usable(cache))
-        entry = find(shard, &name);
-    found = entry && !entry->changing && entry->since <= moment;
-    if (found) {
-        truce__buffer_append(body, entry->body, entry->body_size);
-        *promised = promised_of(cache, name.hash);
-        entry->used = true;
-    }
-    pthread_mutex_unlock(&shard->mutex);
-    return found;
 }
 
 /* What is in it was read after the last change, and that has started. */

@@ -45,10 +45,10 @@ uint64_t truce__cache_promised(struct cache *cache, const char *collection, stru
 /* For a snapshot that begins after this. */
 uint64_t truce__cache_moment(struct cache *cache);
 
-/* The document as that snapshot shows it, appended to `body`; durable when `*promised` is. False: look into the
- * snapshot. */
+/* The document as that snapshot shows it, appended to `body`; `look` as above. False: look into the snapshot. What
+ * is found of one moment is of one moment, with or without a snapshot. */
 bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
-                       struct bytes key, struct buffer *body, uint64_t *promised);
+                       struct bytes key, struct buffer *body, struct cache_look *look);
 
 /* What the snapshot showed, which is put in unless the document may have changed since the look. */
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,

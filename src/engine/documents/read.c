@@ -93,7 +93,7 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
 {
     struct reader *reader;
     struct bytes body;
-    uint64_t promised;
+    struct cache_look look;
     int64_t row;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
     bool cached = false;
@@ -101,8 +101,7 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
     if (status)
         return status;
     if (engine->cache)
-        cached =
-            truce__cache_view(engine->cache, engine->cache_moment, name, key, found, &promised);
+        cached = truce__cache_view(engine->cache, engine->cache_moment, name, key, found, &look);
     if (!cached)
         status = look_up(engine, reader, name, key, &row, &body, error);
     if (!cached && !status)
@@ -157,48 +156,105 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
     return status;
 }
 
-/* In one snapshot, and so without the cache. */
-static truce_status read_look(struct engine *engine, struct reader *reader, truce_look *look,
-                              bson_error_t *error)
+/* ---- several documents by their _ids ----------------------------------------------------------- */
+
+/* The key of its _id, into `key`. */
+static struct bytes key_of(const truce_look *look, struct buffer *key)
 {
-    bson_t wrapped = BSON_INITIALIZER, borrowed;
-    struct bytes body;
+    bson_t wrapped = BSON_INITIALIZER;
+
+    BSON_APPEND_VALUE(&wrapped, "", look->id);
+    key->size = 0;
+    truce__key_append(key, truce__value_field(truce__value_document(&wrapped), "", 0), false);
+    bson_destroy(&wrapped);
+    return (struct bytes){key->bytes, key->size};
+}
+
+static truce_status take_look(truce_look *look, struct bytes body, bson_error_t *error)
+{
+    bson_t borrowed;
+
+    if (!bson_init_static(&borrowed, body.data, body.size))
+        return damaged(look->collection, error);
+    bson_destroy(&look->document);
+    bson_copy_to(&borrowed, &look->document);
+    look->found = true;
+    return TRUCE_OK;
+}
+
+/* All of one moment, out of the cache. False: one is not there; `seen` says which may be put in. */
+static bool take_cached(struct engine *engine, truce_look *looks, struct cache_look *seen,
+                        size_t count, uint64_t *promised)
+{
+    uint64_t moment = truce__cache_moment(engine->cache);
+    struct buffer key = {0}, body = {0};
+    bool all = true;
+
+    *promised = 0;
+    for (size_t i = 0; i < count; i++) {
+        body.size = 0;
+        all = truce__cache_view(engine->cache, moment, looks[i].collection, key_of(&looks[i], &key),
+                                &body, &seen[i]) &&
+              all && !take_look(&looks[i], (struct bytes){body.bytes, body.size}, NULL);
+        if (*promised < seen[i].promised)
+            *promised = seen[i].promised;
+    }
+    truce__buffer_release(&key);
+    truce__buffer_release(&body);
+    return all;
+}
+
+/* `seen`: from before the reader's snapshot; NULL: nothing is put in. */
+static truce_status read_look(struct engine *engine, struct reader *reader, truce_look *look,
+                              const struct cache_look *seen, bson_error_t *error)
+{
+    struct bytes key = key_of(look, &reader->key), body;
     truce_status status;
     int64_t row;
 
-    BSON_APPEND_VALUE(&wrapped, "", look->id);
-    reader->key.size = 0;
-    truce__key_append(&reader->key, truce__value_field(truce__value_document(&wrapped), "", 0),
-                      false);
-    status = look_up(engine, reader, look->collection,
-                     (struct bytes){reader->key.bytes, reader->key.size}, &row, &body, error);
-    if (!status && !bson_init_static(&borrowed, body.data, body.size))
-        status = damaged(look->collection, error);
-    if (!status) {
-        bson_destroy(&look->document);
-        bson_copy_to(&borrowed, &look->document);
-    }
-    look->found = !status;
-    bson_destroy(&wrapped);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    look->found = false;
+    status = look_up(engine, reader, look->collection, key, &row, &body, error);
+    if (status)
+        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    if (seen)
+        truce__cache_fill(engine->cache, look->collection, key, seen, row, body);
+    return take_look(look, body, error);
+}
+
+static truce_status read_looks(struct engine *engine, truce_look *looks,
+                               const struct cache_look *seen, size_t count, bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status = truce__engine_read_begin(engine, false, &reader, error);
+
+    if (status)
+        return status;
+    for (size_t i = 0; i < count && !status; i++)
+        status = read_look(engine, reader, &looks[i], seen ? &seen[i] : NULL, error);
+    truce__engine_read_end(engine, reader);
+    return status;
 }
 
 truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
                                      bson_error_t *error)
 {
-    struct reader *reader = NULL;
     truce_status status = truce__engine_usable(engine, error);
+    struct cache_look *seen = NULL;
+    uint64_t promised;
 
     for (size_t i = 0; i < count; i++) {
         bson_init(&looks[i].document);
         looks[i].found = false;
     }
-    if (!status)
-        status = truce__engine_read_begin(engine, false, &reader, error);
-    for (size_t i = 0; i < count && !status; i++)
-        status = read_look(engine, reader, &looks[i], error);
-    if (reader)
-        truce__engine_read_end(engine, reader);
+    if (status)
+        return status;
+    if (engine->cache && !engine->moment)
+        seen = bson_malloc(count * sizeof *seen);
+    if (seen && take_cached(engine, looks, seen, count, &promised))
+        status = truce__durable_wait(&engine->durable, promised, error);
+    else
+        status = read_looks(engine, looks, seen, count, error);
+    bson_free(seen);
     return status;
 }
 
