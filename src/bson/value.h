@@ -109,6 +109,13 @@ static inline bool truce__value_is_number(struct value value)
            value.type == BSON_TYPE_INT64 || value.type == BSON_TYPE_DECIMAL128;
 }
 
+/* It stands for just one whole number: some languages have no others. */
+static inline bool truce__double_is_whole(double value)
+{
+    return value >= -9007199254740991.0 && value <= 9007199254740991.0 &&
+           value == (double)(int64_t)value;
+}
+
 /* `container` is a document or an array */
 static inline struct fields truce__fields(struct value container)
 {

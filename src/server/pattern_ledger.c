@@ -1,6 +1,7 @@
 /* Ledgers: currencies and accounts, posting, balances, statements. Amounts are in the smallest unit. */
 #include <string.h>
 
+#include "bson/value.h"
 #include "server/pattern_command.h"
 #include "truce/ledger.h"
 
@@ -154,13 +155,10 @@ static const struct field entry_fields[] = {GIVEN(entry_given, account, FIELD_TE
 static truce_status check_amount(const bson_t *entry, bson_error_t *error)
 {
     bson_iter_t value;
-    double amount;
 
     if (!bson_iter_init_find(&value, entry, "value") || !BSON_ITER_HOLDS_DOUBLE(&value))
         return TRUCE_OK;
-    amount = bson_iter_double(&value);
-    return amount >= -9007199254740991.0 && amount <= 9007199254740991.0 &&
-                   amount == (double)(int64_t)amount
+    return truce__double_is_whole(bson_iter_double(&value))
                ? TRUCE_OK
                : truce__refuse(CODE_BAD_VALUE, error,
                                "a 'value' is a whole number of the smallest unit");

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "bson/value.h"
 #include "commit/commit.h"
 #include "patterns/written/written_part.h"
 
@@ -69,7 +70,7 @@ static truce_status read_number(int number, const bson_iter_t *iter, int64_t *va
                                 bson_error_t *error)
 {
     bool whole = BSON_ITER_HOLDS_INT(iter) ||
-                 (BSON_ITER_HOLDS_DOUBLE(iter) && truce__written_whole(bson_iter_double(iter)));
+                 (BSON_ITER_HOLDS_DOUBLE(iter) && truce__double_is_whole(bson_iter_double(iter)));
 
     if (!whole)
         return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be a whole number", number,

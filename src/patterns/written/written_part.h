@@ -21,13 +21,6 @@ typedef truce_status written_add_function(int number, const struct written_part 
                                           const char *place, truce_commit *commit,
                                           bson_error_t *error);
 
-/* A double that stands for just one whole number: some languages have no others. */
-static inline bool truce__written_whole(double value)
-{
-    return value >= -9007199254740991.0 && value <= 9007199254740991.0 &&
-           value == (double)(int64_t)value;
-}
-
 written_add_function truce__written_enqueue;
 written_add_function truce__written_post;
 

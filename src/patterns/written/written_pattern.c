@@ -1,6 +1,7 @@
 /* What goes into a queue and a ledger within a written commit (written.h, W1-W3). */
 #include <stdio.h>
 
+#include "bson/value.h"
 #include "commit/commit.h"
 #include "patterns/written/written_part.h"
 #include "truce/ledger.h"
@@ -58,7 +59,7 @@ static truce_status read_amount(truce_ledger *ledger, const bson_iter_t *iter, i
     if (BSON_ITER_HOLDS_UTF8(iter))
         return read_text(ledger, bson_iter_key(iter), bson_iter_utf8(iter, NULL), value, error);
     if (!BSON_ITER_HOLDS_INT(iter) &&
-        !(BSON_ITER_HOLDS_DOUBLE(iter) && truce__written_whole(bson_iter_double(iter))))
+        !(BSON_ITER_HOLDS_DOUBLE(iter) && truce__double_is_whole(bson_iter_double(iter))))
         return truce__fail(
             TRUCE_INVALID, error,
             "the amount of \"%.200s\" is neither a whole number of the smallest unit "
