@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cli/config.h"
 #include "cli/help.h"
 #include "cli/slow.h"
 
@@ -231,12 +232,11 @@ static int find_command(struct cli *cli, struct words *words, bool *done)
 
 /* ---- options and arguments ----------------------------------------------------------------- */
 
-static int give(struct cli *cli, const struct cli_option *option, const char *value)
+int cli_call_give(struct cli *cli, const struct cli_option *option, const char *value, int line)
 {
     if (cli->given_count == CLI_OPTIONS_MAX)
         return cli_usage(cli, "more than %d options", CLI_OPTIONS_MAX);
-    cli->given[cli->given_count].option = option;
-    cli->given[cli->given_count++].value = value;
+    cli->given[cli->given_count++] = (struct cli_given){option, value, line};
     if (!strcmp(option->name, "store")) {
         cli->uri = value;
         cli->uri_given = true;
@@ -257,7 +257,7 @@ static int give_value(struct cli *cli, struct words *words, const struct cli_opt
             return cli_usage(cli, "--%s needs a value: %s", option->name, option->value);
         value = words->all[words->at++];
     }
-    return give(cli, option, value);
+    return cli_call_give(cli, option, value, 0);
 }
 
 static int read_long(struct cli *cli, struct words *words, const char *word)
@@ -287,7 +287,7 @@ static int read_letters(struct cli *cli, struct words *words, const char *word)
             return unknown_option(cli, alone);
         if (option->value)
             return give_value(cli, words, option, letter[1] ? letter + 1 : NULL);
-        code = give(cli, option, NULL);
+        code = cli_call_give(cli, option, NULL, 0);
     }
     return code;
 }
@@ -358,6 +358,15 @@ static int check_count(const struct cli *cli)
     return CLI_DONE;
 }
 
+static int read_config(struct cli *cli)
+{
+    const char *path = find_in(cli->command->options, "config", strlen("config"), 0)
+                           ? cli_text(cli, "config")
+                           : NULL;
+
+    return path ? cli_config_read(cli, path) : CLI_DONE;
+}
+
 static int read_common(struct cli *cli)
 {
     int64_t deadline_ms;
@@ -393,6 +402,8 @@ int cli_call_read(struct cli *cli, char **all, bool *done)
     code = read_words(cli, &words);
     if (!code)
         code = check_count(cli);
+    if (!code)
+        code = read_config(cli);
     if (!code)
         code = read_common(cli);
     *done = code != CLI_DONE;

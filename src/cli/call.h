@@ -16,6 +16,9 @@
  * the exit code: help was shown, or the call is wrong and it was said. */
 int cli_call_read(struct cli *cli, char **words, bool *done);
 
+/* An option as if it were the next of the call; `line` as in cli->given. CLI_DONE or the exit code. */
+int cli_call_give(struct cli *cli, const struct cli_option *option, const char *value, int line);
+
 /* Where the next word stands, from `at` on, that is no option and no option's value; the number of words if
  * there is none. */
 int cli_next_plain(char **words, int at);

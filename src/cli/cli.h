@@ -41,7 +41,8 @@ enum cli_exit {
 };
 
 #define CLI_ARGUMENTS_MAX 1000
-#define CLI_OPTIONS_MAX   32
+#define CLI_OPTIONS_MAX   64
+#define CLI_SAID_MAX      4200
 
 struct cli_option {
     const char *name;  /* without "--"; NULL ends a table */
@@ -91,11 +92,14 @@ struct cli {
     bool rehearsal;       /* this process only finds out whether the call is refused */
     uint32_t deadline_ms; /* --deadline: of every call to the store; 0: its own */
     uint32_t slow_ms;     /* --slow or TRUCE_SLOW_MS; 0: neither */
-    struct {
+    struct cli_given {
         const struct cli_option *option;
         const char *value;
+        int line; /* of the file of --config; 0: the call says it */
     } given[CLI_OPTIONS_MAX];
     int given_count;
+    const char *config_path; /* config.h; NULL: none */
+    char *config_text;       /* values of `given` stand in it */
 };
 
 /* ---- options (the name must be in the command's table) ------------------------------------- */
@@ -109,6 +113,8 @@ const char *cli_texts(const struct cli *cli, const char *name, int i);
  * the error was printed, return CLI_USAGE. */
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number);
+/* Who said it, for an error: "--port", or "truce.conf line 3: port". */
+void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size);
 
 /* A date of an option; 0: it was not given. False: it is none, which was said. */
 bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms);

@@ -31,6 +31,7 @@ int main(int argc, char **argv)
     cli->uri = uri && *uri ? uri : NULL;
     code = run(cli, argc ? argv + 1 : argv);
     truce_store_close(cli->store);
+    bson_free(cli->config_text);
     bson_free(cli);
     return code;
 }

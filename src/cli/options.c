@@ -92,14 +92,24 @@ bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t
     return read_number(cli, cli->arguments[i], what, least, most, number);
 }
 
+void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size)
+{
+    int at = given_at(cli, name, -1);
+
+    if (at >= 0 && cli->given[at].line)
+        snprintf(said, size, "%s line %d: %s", cli->config_path, cli->given[at].line, name);
+    else
+        snprintf(said, size, "--%s", name);
+}
+
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number)
 {
     const char *text = cli_text(cli, name);
-    char what[64];
+    char what[CLI_SAID_MAX];
 
     *number = otherwise;
-    snprintf(what, sizeof what, "--%s", name);
+    cli_option_said(cli, name, what, sizeof what);
     return !text || read_number(cli, text, what, least, most, number);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "server/notify.h"
 #include "server/server.h"
 
@@ -50,11 +51,13 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
 {
     struct server *server;
     bson_error_t error;
+    char place[CLI_SAID_MAX];
     int received;
     truce_status status = server_start(store, options, &server, &error);
 
     if (status)
-        return cli_error(cli, NULL, status, &error);
+        return cli_error(cli, cli_config_place(cli, error.message, place, sizeof place), status,
+                         &error);
     if (options->auth && !options->tls.certificate && options->address &&
         strncmp(options->address, "127.", 4) != 0)
         cli_remark(cli, "others on the network can read what clients send: --tls-certificate "
@@ -94,6 +97,7 @@ static int run(struct cli *cli)
     bson_error_t error;
     truce_status status;
     sigset_t ends;
+    char said[CLI_SAID_MAX];
     int code;
 
     if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
@@ -109,8 +113,9 @@ static int run(struct cli *cli)
         options.feed = &feed;
     if (!uri)
         return cli_usage(cli, "say which store to serve: truce serve PATH");
+    cli_option_said(cli, "isolation", said, sizeof said);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
-        return cli_usage(cli, "--isolation is serializable or snapshot");
+        return cli_usage(cli, "%s is serializable or snapshot", said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.transaction_ms = seconds * 1000;
     options.port = (int)port;
@@ -156,7 +161,15 @@ const struct cli_command cli_serve = {
         "\n"
         "With --metrics PORT it tells at http://127.0.0.1:PORT/metrics what it counts, for\n"
         "Prometheus: how many commands of which kind, how long they took, what failed,\n"
-        "connections, commits, and what the store does.",
+        "connections, commits, and what the store does.\n"
+        "\n"
+        "--config FILE has any of these options as lines, without the dashes; a flag is yes or\n"
+        "no, # begins a line that is a comment. What the call itself says counts more.\n"
+        "\n"
+        "    # truce.conf\n"
+        "    store = /var/lib/truce/store.truce\n"
+        "    port = 27018\n"
+        "    auth = yes",
     .example = "truce serve school.truce --port 0 &\n"
                "sleep 1; kill %1",
     .options =
@@ -183,6 +196,7 @@ const struct cli_command cli_serve = {
              "keep changes for those who watch; 0: no more (as the file has it)", false},
             {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
             {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
+            {"config", 0, "FILE", "has these options, too, as lines: name = value", false},
             {0}},
     .store = CLI_STORE_NONE,
     .run = run,
