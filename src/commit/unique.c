@@ -368,23 +368,6 @@ static truce_status judge_holder(struct search *search, const struct index_spec 
                          text, spec->name);
 }
 
-static void filter_others(const struct entry *entry, const bson_t *values, bson_t *filter)
-{
-    bson_iter_t iter;
-    bson_t test;
-
-    bson_init(filter);
-    truce_assert(bson_iter_init(&iter, values));
-    while (bson_iter_next(&iter)) {
-        bson_append_document_begin(filter, bson_iter_key(&iter), -1, &test);
-        bson_append_iter(&test, "$eq", 3, &iter);
-        bson_append_document_end(filter, &test);
-    }
-    bson_append_document_begin(filter, "_id", 3, &test);
-    BSON_APPEND_VALUE(&test, "$ne", &entry->id);
-    bson_append_document_end(filter, &test);
-}
-
 static truce_status find_holder(struct search *search, const struct index_spec *spec,
                                 const bson_t *filter, const uint8_t *key, size_t size,
                                 bson_error_t *error)
@@ -428,19 +411,20 @@ static truce_status search_own(const struct search *search, const struct index_s
 static truce_status search_key(struct search *search, const struct index_spec *spec,
                                const uint8_t *key, size_t size, bson_error_t *error)
 {
-    bson_t values, filter;
     truce_status status = search_own(search, spec, key, size, error);
+    bson_t filter, other;
 
     if (status)
         return status;
-    truce__index_key_values(spec, truce__value_document(&search->entry->after), key, size, &values);
-    filter_others(search->entry, &values, &filter);
+    truce__index_key_filter(spec, truce__value_document(&search->entry->after), key, size, &filter);
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &other);
+    BSON_APPEND_VALUE(&other, "$ne", &search->entry->id);
+    bson_append_document_end(&filter, &other);
     do
         status = find_holder(search, spec, &filter, key, size, error);
     while (truce__unanswered(status) &&
            !truce__worker_wait(&search->commit->worker, "the store", error));
     bson_destroy(&filter);
-    bson_destroy(&values);
     return status;
 }
 

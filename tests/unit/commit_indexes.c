@@ -135,3 +135,38 @@ TEST(a_hidden_unique_index_counts_and_that_of_a_clustered_collection_is_ids)
     CHECK(strstr(error.message, "\"mail\"") != NULL);
     truce_store_close(store);
 }
+
+static truce_status move_by(truce_store *store, const struct setting *setting, const char *b,
+                            bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = setting->mechanism};
+
+    updates[0] = "{'$inc': {'n': -5}}";
+    updates[1] = b;
+    return truce_transact(store, move, NULL, &options, error);
+}
+
+/* The index has null for what ends at a scalar within an array, and {"m.at": null} does not find that. */
+static void null_of_an_array(truce_store *store, const struct setting *setting)
+{
+    bson_t *index = test_bson("{'key': {'m.at': 1}, 'unique': true}");
+    truce_unique_options declare = {.settle_ms = 1};
+    truce_unique_report report;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_index_create(store, "accounts", index, &error), error);
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 10, 'm': {'at': 1}}");
+    insert_json(store, "accounts", "{'_id': 'b', 'm': {'at': 2}}");
+    CHECK_OK(truce_unique_declare(store, "accounts", &declare, &report, &error), error);
+    insert_json(store, "accounts", "{'_id': 'c', 'm': [7]}"); /* by a plain writer */
+    CHECK_STATUS(TRUCE_DUPLICATE, move_by(store, setting, "{'$unset': {'m': 1}}", &error), error);
+    CHECK_OK(move_by(store, setting, "{'$set': {'m.at': 3}}", &error), error);
+    CHECK_INT(count_json(store, "accounts", "{'_id': 'a', 'n': 5, '_intent': {'$exists': false}}"),
+              ==, 1);
+    bson_destroy(index);
+}
+
+TEST(a_null_that_an_index_has_of_an_array_is_taken)
+{
+    on_every_setting(null_of_an_array);
+}

@@ -119,6 +119,95 @@ TEST(
     bson_destroy(index);
 }
 
+/* Of what a path through arrays meets, an index and a filter do not make the same. */
+static const char *shapes[] = {"{}",
+                               "{'a': null}",
+                               "{'a': 1}",
+                               "{'a': []}",
+                               "{'a': [1]}",
+                               "{'a': [null]}",
+                               "{'a': [[]]}",
+                               "{'a': [[1]]}",
+                               "{'a': {}}",
+                               "{'a': [{}]}",
+                               "{'a': [1, {'b': 1}]}",
+                               "{'a': [null, {'b': 1.0}, 2]}",
+                               "{'a': {'b': null}}",
+                               "{'a': {'b': []}}",
+                               "{'a': {'b': [[], 1]}}",
+                               "{'a': {'b': [1, null]}}",
+                               "{'a': [{'b': []}]}",
+                               "{'a': [{'b': null}, {'b': 3}]}",
+                               "{'a': [[{'b': 1}]]}",
+                               "{'a': [0, true, []], 'c': null}",
+                               "{'a': {'b': {'c': 1}}, 'c': 1}",
+                               "{'a': [{'b': [{'c': 1}, 2]}]}"};
+
+#define SHAPES (int)(sizeof shapes / sizeof *shapes)
+
+static truce_status insert_shape(truce_store *where, int id, int shape)
+{
+    bson_t *document = test_bson(shapes[shape]);
+    truce_status status;
+
+    BSON_APPEND_INT32(document, "_id", id);
+    status = truce_insert(where, "c", document, NULL, &error);
+    bson_destroy(document);
+    return status;
+}
+
+static void remove_shape(truce_store *where, int id)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(id));
+    truce_write_result result;
+
+    CHECK_OK(truce_remove(where, "c", filter, NULL, &result, &error), error);
+    truce_write_result_release(&result);
+    bson_destroy(filter);
+}
+
+/* In a transaction, and in the store without one. */
+static void insert_beside(int stands, int comes)
+{
+    truce_status expected, status;
+
+    expected = insert_shape(store, 1, comes);
+    if (!expected)
+        remove_shape(store, 1);
+    open_overlay();
+    status = insert_shape(overlay, 1, comes);
+    if (status != expected)
+        printf("    %s beside %s\n", shapes[comes], shapes[stands]);
+    CHECK_INT(expected, ==, status);
+    truce_store_close(overlay);
+    overlay = NULL;
+}
+
+TEST(what_a_unique_index_refuses_is_refused_in_a_transaction_whatever_the_shape)
+{
+    const char *keys[] = {"{'a': 1}",   "{'a.b': 1}",           "{'a.b': 1, 'c': 1}",
+                          "{'a.0': 1}", "{'c': 1, 'a.0.b': 1}", "{'a.b.c': 1}"};
+
+    if (!begin(0))
+        return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bson_t *key = test_bson(keys[i]),
+               *index = BCON_NEW("key", BCON_DOCUMENT(key), "unique", BCON_BOOL(true), "name", "i");
+
+        CHECK_OK(truce_index_create(store, "c", index, &error), error);
+        for (int stands = 0; stands < SHAPES; stands++) {
+            CHECK_OK(insert_shape(store, 0, stands), error);
+            for (int comes = 0; comes < SHAPES; comes++)
+                insert_beside(stands, comes);
+            remove_shape(store, 0);
+        }
+        CHECK_OK(truce_index_drop(store, "c", "i", &error), error);
+        bson_destroy(index);
+        bson_destroy(key);
+    }
+    end();
+}
+
 TEST(a_cursor_shows_the_moment_of_its_opening)
 {
     const bson_t *document;

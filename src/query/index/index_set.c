@@ -239,6 +239,33 @@ void truce__index_key_values(const struct index_spec *spec, struct value documen
     truce__buffer_release(&search.scratch);
 }
 
+/* An index has null for a path that ends at a scalar within an array, too, and {"a.b": null} does not find that. */
+static bool finds_all(const bson_iter_t *value)
+{
+    return !BSON_ITER_HOLDS_NULL(value) || !strchr(bson_iter_key(value), '.');
+}
+
+void truce__index_key_filter(const struct index_spec *spec, struct value document,
+                             const uint8_t *key, size_t size, bson_t *filter)
+{
+    bson_iter_t value;
+    bson_t values;
+
+    truce__index_key_values(spec, document, key, size, &values);
+    bson_init(filter);
+    truce_assert(bson_iter_init(&value, &values));
+    while (bson_iter_next(&value)) {
+        bson_t equal;
+
+        if (!finds_all(&value))
+            continue;
+        BSON_APPEND_DOCUMENT_BEGIN(filter, bson_iter_key(&value), &equal);
+        BSON_APPEND_VALUE(&equal, "$eq", bson_iter_value(&value));
+        bson_append_document_end(filter, &equal);
+    }
+    bson_destroy(&values);
+}
+
 bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, struct buffer *key)
 {
     struct value root = truce__value_document(wanted);

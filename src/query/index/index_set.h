@@ -37,6 +37,10 @@ truce_status truce__natural_direction(const bson_t *specification, int *directio
 void truce__index_key_values(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *values);
 
+/* A filter that finds every document that has the key, and perhaps others. `filter` is initialised here. */
+void truce__index_key_filter(const struct index_spec *spec, struct value document,
+                             const uint8_t *key, size_t size, bson_t *filter);
+
 /* Is it an index that has at most one document for each key, and whose fields are exactly those of
  * `wanted`? Then `key`, emptied before, is the key of the document that has their values. */
 bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, struct buffer *key);

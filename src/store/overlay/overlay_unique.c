@@ -16,29 +16,18 @@ struct unique_key {
     size_t size;
 };
 
-/* Finds every document that may have the key. */
+/* Finds every document that may have the key; those that have it not are sorted out by look_at. */
 static void filter_of(const struct unique_key *key, bson_t *filter)
 {
-    bson_t values, both;
-    bson_iter_t value;
+    bson_t both;
 
-    truce__index_key_values(key->spec, truce__value_document(key->document), key->bytes, key->size,
-                            &values);
-    bson_init(filter);
+    truce__index_key_filter(key->spec, truce__value_document(key->document), key->bytes, key->size,
+                            filter);
     if (key->spec->partial_filter) {
         BSON_APPEND_ARRAY_BEGIN(filter, "$and", &both);
         BSON_APPEND_DOCUMENT(&both, "0", key->spec->partial_filter);
         bson_append_array_end(filter, &both);
     }
-    (void)bson_iter_init(&value, &values);
-    while (bson_iter_next(&value)) {
-        bson_t equal;
-
-        BSON_APPEND_DOCUMENT_BEGIN(filter, bson_iter_key(&value), &equal);
-        BSON_APPEND_VALUE(&equal, "$eq", bson_iter_value(&value));
-        bson_append_document_end(filter, &equal);
-    }
-    bson_destroy(&values);
 }
 
 static bool holds(const struct index_keys *keys, const struct unique_key *key)
