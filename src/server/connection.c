@@ -90,9 +90,8 @@ static bool answer(struct connection *connection, struct buffer *in, struct buff
         wire_write(out, &request, atomic_fetch_add(&connection->server->last_message, 1) + 1,
                    &reply);
         compress_close(out, compressor);
+        metrics_sent(connection->server->metrics, out->size);
         done = stream_send(&connection->stream, out->bytes, out->size);
-        if (done)
-            metrics_sent(connection->server->metrics, out->size);
     }
     bson_destroy(&reply);
     return done;

@@ -7,19 +7,39 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "bson/value.h"
 #include "server/call.h"
 #include "server/compress.h"
+#include "store/store.h"
+#include "tests/support/no_sleep.h"
 
 #define OPENED_MAX 65536
 
+/* Nobody else writes: the time passes, and that is all. */
+static truce_status wait_in_vain(truce_store *store, const char *collection, uint64_t *token,
+                                 uint32_t timeout_ms, bson_error_t *error)
+{
+    (void)store;
+    (void)token;
+    truce__clock_sleep_ms(timeout_ms);
+    return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms", collection,
+                       timeout_ms);
+}
+
 static struct server *start(void)
 {
+    static truce_store_ops ops;
     truce_store *store;
     struct server *server;
 
     truce_assert(!truce_store_open("memory:", NULL, &store, NULL));
+    ops = *store->ops;
+    ops.wait = wait_in_vain;
+    store->ops = &ops;
+    no_sleep_use();
     truce_assert(!server_start(store, NULL, &server, NULL));
     return server;
 }
