@@ -338,12 +338,11 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const ch
 /* Ends what runs on the store, from any thread or from a signal handler, and returns at once. Calls
  * that read or write documents, cursors that are asked for more, and waits end with TRUCE_TIMEOUT and
  * MongoDB's code 11601 (Interrupted), as if their deadline had passed: what so ends has changed
- * nothing. A call that is about to commit, or waits for a server, ends with its own answer. The same
- * is said to every call that begins afterwards, until truce_resume: so a loop of calls ends, too.
- * Closing cursors and the store, and calls for collections and indexes, are not refused; a build of an
- * index that takes long ends. A commit of
- * several documents that is cut off so is what a process that dies leaves: whoever meets it finishes or
- * undoes it. */
+ * nothing. A view ends with the store that it was taken of. A call that is about to commit, or waits
+ * for a server, ends with its own answer. The same is said to every call that begins afterwards, until
+ * truce_resume: so a loop of calls ends, too. Closing cursors and the store, and calls for collections
+ * and indexes, are not refused; a build of an index that takes long ends. A commit of several documents
+ * that is cut off so is what a process that dies leaves: whoever meets it finishes or undoes it. */
 TRUCE_EXPORT void truce_interrupt(truce_store *store);
 /* Takes it back: calls that begin from now on run. Call it when those that were to end have. */
 TRUCE_EXPORT void truce_resume(truce_store *store);

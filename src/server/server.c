@@ -19,8 +19,9 @@
 #include "server/watch.h"
 #include "truce/sys/store.h"
 
-#define FEED_EACH 150 /* of ACCEPT_MS */
-#define ACCEPT_MS 200 /* so often it looks whether to stop, and for cursors that are too old */
+#define FEED_EACH 150  /* of ACCEPT_MS */
+#define ACCEPT_MS 200  /* so often it looks whether to stop, and for cursors that are too old */
+#define TELL_MS   2000 /* for what was interrupted to be told so, before connections are cut */
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
@@ -393,7 +394,7 @@ static void hang_up(struct server *server, int how)
 void server_stop(struct server *server, int64_t drain_ms)
 {
     int64_t until_ns = truce__clock_monotonic_ns() + drain_ms * 1000000;
-    bool interrupted = false;
+    bool interrupted = false, cut = false;
 
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
@@ -415,7 +416,10 @@ void server_stop(struct server *server, int64_t drain_ms)
         pthread_cond_timedwait(&server->gone, &server->mutex, &wake);
         if (server->connected && !interrupted && truce__clock_monotonic_ns() > until_ns) {
             interrupted = true;
+            until_ns += TELL_MS * INT64_C(1000000);
             truce_interrupt(server->store);
+        } else if (server->connected && !cut && truce__clock_monotonic_ns() > until_ns) {
+            cut = true;
             hang_up(server, SHUT_RDWR);
         }
     }

@@ -83,7 +83,7 @@ int server_port(const struct server *server);
 /* "http://127.0.0.1:9216/metrics"; NULL: nowhere. */
 const char *server_metrics(const struct server *server);
 
-/* Accepts nobody any more, lets what runs end for `drain_ms`, interrupts the rest, and waits for it. */
+/* Accepts nobody any more, lets what runs end for `drain_ms`, interrupts the rest (11600), and waits for it. */
 void server_stop(struct server *server, int64_t drain_ms);
 
 #endif

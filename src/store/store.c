@@ -216,9 +216,11 @@ void truce_resume(truce_store *store)
     set_interrupted(store, false);
 }
 
+/* What works on a view ends with the store. */
 truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error)
 {
-    if (__atomic_load_n(&store->interrupted, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&store->interrupted, __ATOMIC_RELAXED) ||
+        (store->above && __atomic_load_n(store->above, __ATOMIC_RELAXED)))
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     return TRUCE_OK;
 }
@@ -235,6 +237,7 @@ void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct 
         deadline_ms ? truce__clock_monotonic_ns() + deadline_ms * INT64_C(1000000) : 0;
 
     truce__budget_init(budget, truce__deadline_least(deadline_ns), &store->interrupted);
+    budget->above = store->above;
 }
 
 int64_t truce_deadline_begin(uint32_t deadline_ms)

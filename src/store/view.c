@@ -34,6 +34,8 @@ truce_status truce_snapshot(truce_store *store, const truce_snapshot_options *op
     status = store->ops->snapshot(store, options ? options : &defaults, view, &caught);
     truce_assert(!status == (*view != NULL));
     truce_assert(status || truce__is_view(*view));
+    if (!status)
+        (*view)->above = store->above ? store->above : &store->interrupted;
     return truce__pass_error(status, &caught, error);
 }
 

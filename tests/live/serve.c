@@ -318,9 +318,11 @@ static void *long_read(void *arg)
 {
     *(bson_t **)arg = ask_on(
         reader,
-        "{'aggregate': 'c', 'pipeline': [{'$lookup': {'from': 'c', 'pipeline': [{'$lookup': {'from': 'c',"
-        " 'pipeline': [{'$lookup': {'from': 'c', 'pipeline': [], 'as': 'z'}}, {'$unset': 'z'}], 'as': 'y'}},"
-        " {'$unset': 'y'}], 'as': 'x'}}, {'$unset': 'x'}], 'cursor': {}, '$db': 'test'}",
+        "{'aggregate': 'c', 'pipeline': [{'$lookup': {'from': 'c', 'let': {'a': '$_id'}, 'pipeline':"
+        " [{'$lookup': {'from': 'c', 'let': {'b': '$_id'}, 'pipeline': [{'$match': {'$expr': {'$gt':"
+        " [{'$add': ['$$a', '$$b']}, '$_id']}}}, {'$count': 'n'}], 'as': 'y'}}, {'$unset': 'y'}],"
+        " 'as': 'x'}}, {'$group': {'_id': null, 'n': {'$sum': {'$size': '$x'}}}}],"
+        " 'cursor': {}, '$db': 'test'}",
         0);
     return NULL;
 }
@@ -347,6 +349,7 @@ TEST(a_server_that_stops_waits_for_what_runs_but_not_for_ever)
     server_stop(server, 100);
     pthread_join(thread, NULL);
     CHECK(receive_reply(idle) == NULL);
+    CHECK(reply && reply_number(reply, "code") == 11600);
     bson_destroy(reply);
     close(idle);
     close(reader);

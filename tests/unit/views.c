@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "base/status.h"
 #include "commit/commit.h"
 #include "tests/support/test.h"
 #include "truce/sys/decorate.h"
@@ -224,4 +225,39 @@ TEST(what_is_not_in_the_cache_is_looked_for_in_the_file)
     }
     bson_destroy(second);
     truce_store_close(store);
+}
+
+static void count_on(truce_store *where, bool interrupted)
+{
+    bson_error_t error = {0};
+    int64_t count = 0;
+
+    CHECK_STATUS(interrupted ? TRUCE_TIMEOUT : TRUCE_OK,
+                 truce_count(where, "things", NULL, NULL, &count, &error), error);
+    if (interrupted)
+        CHECK_INT(error.code, ==, CODE_INTERRUPTED);
+    else
+        CHECK_INT(count, ==, 1);
+}
+
+TEST(what_runs_on_a_view_is_interrupted_with_its_store)
+{
+    for (int file = 0; file < 2; file++) {
+        truce_store *view = NULL;
+        bson_error_t error;
+
+        open_stores(file);
+        put(1, 10);
+        CHECK_OK(truce_snapshot(inner, NULL, &view, &error), error);
+        count_on(view, false);
+        truce_interrupt(inner);
+        count_on(view, true);
+        truce_resume(inner);
+        count_on(view, false);
+        truce_interrupt(view); /* and not the other way round */
+        count_on(view, true);
+        count_on(inner, false);
+        truce_store_close(view);
+        truce_store_close(store);
+    }
 }

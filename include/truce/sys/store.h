@@ -203,6 +203,7 @@ struct truce_store {
     /* By truce_interrupt, 1 until truce_resume. The wrappers refuse calls meanwhile; a backend looks at
      * it where a call takes long or waits (__atomic_load_n), and ends with TIMEOUT, code 11601. */
     int interrupted;
+    const int *above; /* of a view: the same, of the store that it is of; NULL: it is none */
 };
 
 typedef struct truce_cursor_ops {
