@@ -3,8 +3,8 @@
  *
  * A checkpoint under load has two halves:
  *
- *     beside     a connection of its own copies pages from the WAL into the file and fsyncs it,
- *                while others write and read; again, as long as much has come meanwhile
+ *     beside     a connection of its own copies pages from the WAL into the file, a few at a time, and fsyncs
+ *                these, while others write and read; again, as long as much has come meanwhile
  *     restart    by the writer, alone, and behind the reader gate: copies the little that is left and
  *                lets the next commit begin the WAL anew, over the old one; overwriting it is what
  *                makes commits cheap, so it is not truncated
@@ -26,6 +26,9 @@
  * are not waited for: while one stands in the way pages are moved up to where it reads, and no further; the
  * WAL grows until it ends, or is ended.
  *
+ * Few at a time, because the syncs of commits wait behind what the disk has to do: 16 MB at once kept everybody waiting
+ * for 25 ms, and the fsync of them all in the restart for another 35. Where the WAL grows meanwhile, more go at once.
+ *
  * A small file's pages stand many times in a long WAL, and are moved once; of a large one each may be
  * another. Where writers are faster than what moves their pages, the restart is given up, too, until the
  * WAL is PAGES_WORST long: then all of it is moved while they stand still. What a WAL has grown beyond
@@ -36,9 +39,8 @@
  * salvage finds.
  *
  * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
- * are fsynced in the file. Pages that are copied beside writers are fsynced with the last of them, and a later
- * pass does not copy them again: so an fsync that fails breaks the store, and all pages of the WAL are
- * copied anew (durable.c).
+ * are fsynced in the file. What one pass has copied no later one copies again: so an fsync that fails breaks the
+ * store, and all pages of the WAL are copied anew (durable.c).
  *
  * States: idle --note finds the WAL long--> wanted --thread--> running --> idle
  */
@@ -55,6 +57,9 @@
 #define PAGES_STILL  2000  /* at most so many are moved while nobody writes: some 20 ms ... */
 #define PAGES_WORST  64000 /* ... but any number where the WAL has become so long */
 #define PASSES_MAX   8
+#define PACE         64   /* pages that are brought to the disk at a time, beside writers ... */
+#define PACE_LONG    1024 /* ... where the WAL has grown longer than PAGES_PACED */
+#define PAGES_PACED  (PAGES_MAX + PAGES_FEW)
 #define RESTART_MS   20 /* patience with own readers, and once more with those of other processes */
 #define AGAIN_MS     100 /* the first pause before another try ... */
 #define AGAIN_MAX    4   /* ... of so many */
@@ -69,13 +74,13 @@ struct checkpoint_op {
     int64_t file_pages;
 };
 
-truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, int *pages,
-                                    int *moved, bson_error_t *error)
+truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, uint32_t pace,
+                                    int *pages, int *moved, bson_error_t *error)
 {
     truce_status status;
 
     truce__stamp_begin(lock);
-    status = truce__kv_checkpoint(kv, restart, pages, moved, error);
+    status = truce__kv_checkpoint(kv, restart, pace, pages, moved, error);
     truce__stamp_end(lock);
     if (status == TRUCE_CORRUPT)
         atomic_store(&lock->page->log_damaged, true);
@@ -102,7 +107,7 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     if (!truce__readers_close_gate(op->readers, deadline_ns))
         return TRUCE_OK;
     truce__kv_patience(writer->kv, RESTART_MS);
-    status = truce__checkpoint_move(writer->lock, writer->kv, true, &pages, &moved, error);
+    status = truce__checkpoint_move(writer->lock, writer->kv, true, 0, &pages, &moved, error);
     truce__readers_open_gate(op->readers);
     op->restarted = !status;
     if (!status)
@@ -137,20 +142,27 @@ static truce_status run_alone(struct checkpointer *checkpointer, struct write_op
     return status;
 }
 
-/* One pass beside the writers; `*left`: what was not moved. */
+static int log_pages(const struct checkpointer *checkpointer)
+{
+    return (int)(truce__pins_log_length(checkpointer->writer->lock) / PIN_PAGE_BYTES);
+}
+
+/* One pass beside the writers; `*left`: what was not moved, and what has come meanwhile. */
 static truce_status move_beside(struct checkpointer *checkpointer, int *pages, int *left)
 {
+    uint32_t pace = log_pages(checkpointer) < PAGES_PACED ? PACE : PACE_LONG;
     struct write_op mark = {.run = run_mark};
-    int moved = 0;
+    int moved = 0, now;
     truce_status status = run_alone(checkpointer, &mark);
 
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
     *pages = 0;
     if (!status)
-        status = truce__checkpoint_move(checkpointer->writer->lock, checkpointer->kv, false, pages,
-                                        &moved, NULL);
-    *left = *pages - moved;
+        status = truce__checkpoint_move(checkpointer->writer->lock, checkpointer->kv, false, pace,
+                                        pages, &moved, NULL);
+    now = log_pages(checkpointer);
+    *left = (now > *pages ? now : *pages) - moved;
     return status;
 }
 
@@ -217,8 +229,7 @@ static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
 /* Else somebody asked for a checkpoint that was not due. */
 static bool is_long(const struct checkpointer *checkpointer)
 {
-    return truce__pins_log_length(checkpointer->writer->lock) >=
-           (uint64_t)atomic_load(&checkpointer->due) * PIN_PAGE_BYTES;
+    return log_pages(checkpointer) >= atomic_load(&checkpointer->due);
 }
 
 static void note_growth(const struct checkpointer *checkpointer)

@@ -38,8 +38,8 @@ void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages);
 /* A checkpoint now, however short the log is, by the thread, which may give it up. */
 void truce__checkpointer_ask(struct checkpointer *checkpointer);
 
-/* Moves pages from the log into the file: who has claimed the checkpoint, or is alone. */
-truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, int *pages,
-                                    int *moved, bson_error_t *error);
+/* Moves pages from the log into the file: who has claimed the checkpoint, or is alone. As truce__kv_checkpoint. */
+truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, uint32_t pace,
+                                    int *pages, int *moved, bson_error_t *error);
 
 #endif

@@ -477,7 +477,7 @@ static void close_writer(struct engine *engine)
     bool alone = may_remove_log(engine) && !truce__lock_log_usable(&engine->lock, NULL);
     int pages, moved;
 
-    if (alone && truce__checkpoint_move(&engine->lock, engine->kv, false, &pages, &moved, NULL))
+    if (alone && truce__checkpoint_move(&engine->lock, engine->kv, false, 0, &pages, &moved, NULL))
         alone = false;
     truce__kv_checkpoint_on_close(engine->kv, alone);
     if (alone)

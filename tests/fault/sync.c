@@ -254,7 +254,8 @@ static void wait_for_checkpoint(void)
     } while (wanted);
 }
 
-TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
+/* A checkpoint of more pages than it brings to the disk at a time: its n-th sync. */
+static void refuse_in_checkpoint(int n)
 {
     struct engine *other;
     bson_error_t error;
@@ -262,9 +263,10 @@ TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
     begin();
     REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
     REQUIRE(CHECK_OK(open_at(path, &other, &error), error));
-    CHECK_OK(set_n(1, 1, &error), error);
+    for (int id = 1; id < DOCUMENTS; id++)
+        CHECK_OK(set_n(id, 1, &error), error);
     disk_fail_only(".truce");
-    disk_fail(DISK_SYNC_LOSES, 1, false);
+    disk_fail(DISK_SYNC_LOSES, n, false);
     truce__checkpointer_note(&engine->checkpointer, INT32_MAX);
     wait_for_checkpoint();
     CHECK_INT(disk_faults(), ==, 1);
@@ -276,7 +278,14 @@ TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
     truce__engine_close(engine);
     REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
     CHECK_OK(set_n(2, 2, &error), error);
+    CHECK_INT(get_n(engine, 3), ==, 1);
     truce__engine_close(engine);
+}
+
+TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
+{
+    for (int n = 1; n <= 4; n++)
+        refuse_in_checkpoint(n);
 }
 
 /* One whose process dies before it can say that its sync failed tells nobody: whoever has the log open hears of it

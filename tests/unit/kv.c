@@ -488,7 +488,7 @@ static void write_many(void)
         CHECK_OK(truce__kv_key_insert(writer, 1, text(key), row, &error), error);
     }
     commit();
-    CHECK_OK(truce__kv_checkpoint(writer, true, &pages, &moved, &error), error);
+    CHECK_OK(truce__kv_checkpoint(writer, true, 0, &pages, &moved, &error), error);
 }
 
 TEST(what_sqlite_counts_ends_with_the_budget)

@@ -497,16 +497,29 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
     return status;
 }
 
-truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
-                                  bson_error_t *error)
+/* Whatever SQLite does by itself: it syncs only a log that is moved to its end. */
+static int sync_file(struct kv *kv)
+{
+    sqlite3_file *file = NULL;
+    int result = sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
+
+    return result ? result : file->pMethods->xSync(file, SQLITE_SYNC_NORMAL);
+}
+
+truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, int *pages,
+                                  int *moved, bson_error_t *error)
 {
     int result;
 
     truce_assert(kv->state == KV_IDLE && (!restart || kv->flags & KV_WRITER));
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_VERIFY, &(bool){true});
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_PACE, &pace);
     result = sqlite3_wal_checkpoint_v2(
         kv->db, "main", restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, pages,
         moved);
+    if (!result && pace)
+        result = sync_file(kv);
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_PACE, &(uint32_t){0});
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_VERIFY, &(bool){false});
     if (!result)
         kv->wal_pages = *pages - *moved;

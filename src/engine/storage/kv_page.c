@@ -55,6 +55,7 @@ struct kv_page_file {
     bool sums;
     uint32_t damaged, damaged_frame;
     bool verifies;
+    uint32_t pace, written; /* pages since the last sync, where there is a pace */
     struct kv_watch watch;
     sqlite3_file *real; /* behind this */
     struct budget *budget;
@@ -184,20 +185,48 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
     return verify(file, data, offset);
 }
 
-static int page_write(sqlite3_file *base, const void *data, int size, sqlite3_int64 offset)
+int truce__kv_page_synced(sqlite3_file *base, int result)
+{
+    const struct kv_watch *watch = &page_of(base)->watch;
+
+    if (result && watch->failed)
+        watch->failed(watch->arg);
+    return result;
+}
+
+static int page_sync(sqlite3_file *base, int flags)
 {
     struct kv_page_file *file = page_of(base);
+
+    file->written = 0;
+    return truce__kv_page_synced(base, file->real->pMethods->xSync(file->real, flags));
+}
+
+static int write_sum(struct kv_page_file *file, const void *data, sqlite3_int64 offset)
+{
     uint64_t sum;
 
-    if (!offset && size >= HEADER_BYTES)
-        learn(file, data);
-    if (!file->sums || size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
-        return file->real->pMethods->xWrite(file->real, data, size, offset);
     memcpy(file->page, data, KV_PAGE_BYTES);
     sum = truce__kv_page_sum(file->page, (uint32_t)(offset / KV_PAGE_BYTES + 1));
     sum = BSON_UINT64_TO_LE(sum);
     memcpy(file->page + KV_PAGE_BYTES - KV_SUM_BYTES, &sum, sizeof sum);
-    return file->real->pMethods->xWrite(file->real, file->page, size, offset);
+    return file->real->pMethods->xWrite(file->real, file->page, KV_PAGE_BYTES, offset);
+}
+
+static int page_write(sqlite3_file *base, const void *data, int size, sqlite3_int64 offset)
+{
+    struct kv_page_file *file = page_of(base);
+    int result;
+
+    if (!offset && size >= HEADER_BYTES)
+        learn(file, data);
+    if (!file->sums || size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
+        result = file->real->pMethods->xWrite(file->real, data, size, offset);
+    else
+        result = write_sum(file, data, offset);
+    if (result || !file->pace || ++file->written < file->pace)
+        return result;
+    return page_sync(base, SQLITE_SYNC_NORMAL);
 }
 
 static bool is_empty(const uint8_t *page)
@@ -234,6 +263,9 @@ static int page_control(sqlite3_file *base, int what, void *arg)
         return SQLITE_OK;
     case KV_PAGE_VERIFY:
         memcpy(&file->verifies, arg, sizeof file->verifies);
+        return SQLITE_OK;
+    case KV_PAGE_PACE:
+        memcpy(&file->pace, arg, sizeof file->pace);
         return SQLITE_OK;
     case KV_PAGE_SUMS:
         memcpy(arg, &file->sums, sizeof file->sums);
@@ -278,21 +310,6 @@ bool truce__kv_page_verifies(sqlite3_file *base)
 void truce__kv_page_frame_damaged(sqlite3_file *base, uint32_t frame)
 {
     page_of(base)->damaged_frame = frame;
-}
-
-int truce__kv_page_synced(sqlite3_file *base, int result)
-{
-    const struct kv_watch *watch = &page_of(base)->watch;
-
-    if (result && watch->failed)
-        watch->failed(watch->arg);
-    return result;
-}
-
-static int page_sync(sqlite3_file *base, int flags)
-{
-    return truce__kv_page_synced(base,
-                                 page_of(base)->real->pMethods->xSync(page_of(base)->real, flags));
 }
 
 static int page_file_size(sqlite3_file *base, sqlite3_int64 *size)
@@ -388,6 +405,7 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->sums = false;
     file->damaged = file->damaged_frame = 0;
     file->verifies = false;
+    file->pace = file->written = 0;
     file->watch = (struct kv_watch){0};
     file->commits = NULL;
     file->budget = NULL;

@@ -31,7 +31,9 @@ enum {
     KV_PAGE_LOOK = 0x74720003,    /* struct kv_page_look * */
     KV_PAGE_WATCH = 0x74720004,   /* const struct kv_watch *: is told when a sync fails */
     KV_PAGE_VERIFY =
-        0x74720006,             /* const bool *: what the log gives is compared with its checksum */
+        0x74720006, /* const bool *: what the log gives is compared with its checksum */
+    KV_PAGE_PACE =
+        0x74720009, /* uint32_t *: so many written pages are synced at once; 0: when SQLite says so */
     KV_PAGE_BOUND = 0x74720008, /* struct budget **: what each page that is read takes from */
     KV_PAGE_COMMITS =
         0x74720005, /* const atomic_uint **: counts the commits of everybody; NULL: no log yet */
