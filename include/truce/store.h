@@ -37,6 +37,9 @@ typedef struct truce_store_options {
     uint32_t deadline_ms; /* how long a call may wait for locks; 0: 30,000 */
     uint32_t
         snapshot_age_ms; /* of a cursor or snapshot that is open while others write; 0: 600,000 */
+    /* Megabytes for documents and pages of a file, from 16 to 1,048,576. 0: as the environment's TRUCE_CACHE_MB says,
+     * or a 64th of the machine's memory, not less than 64 and not more than 256. */
+    uint32_t cache_mb;
     uint64_t snapshot_log_bytes; /* what they may write meanwhile; 0: 1 GiB. See truce/snapshot.h */
     const truce_store_hooks *hooks; /* messages and slow calls; copied. NULL: nothing is told */
     uint64_t reserved[4];           /* zeros */

@@ -22,6 +22,11 @@
 #define TRUCE_MATCH_FORKS_MAX       16000000 /* ways of numeric paths through one document */
 #define TRUCE_ARRAY_FILL_MAX        1500000 /* as MongoDB: $set of a.N beyond the end pads with null */
 #define TRUCE_LOG_BYTES_KEPT        (64 * 1024 * 1024) /* of a log that grew; the rest is given back */
+#define TRUCE_CACHE_MB_MIN          16 /* memory for documents and pages of an open file */
+#define TRUCE_CACHE_MB_MAX          (1024 * 1024)
+#define TRUCE_CACHE_MB_LEAST        64 /* where nobody says how much: a part of the machine's, ... */
+#define TRUCE_CACHE_MB_MOST         256 /* ... not less and not more */
+#define TRUCE_CACHE_PART            64
 #define TRUCE_PIPELINE_STAGES_MAX   1000
 #define TRUCE_STAGE_MEMORY_MAX      (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
 #define TRUCE_PIPELINE_MEMORY_MAX   (256 * 1024 * 1024) /* all stages of one together */

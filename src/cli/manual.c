@@ -81,6 +81,8 @@ static const char man_end[] =
     ".TP\n.B TRUCE_STORE\nthe store, where no \\-\\-store is given\n"
     ".TP\n.B TRUCE_SLOW_MS\nmilliseconds, where no \\-\\-slow is given: calls to the store that take as\n"
     "long, or longer, are printed to standard error\n"
+    ".TP\n.B TRUCE_CACHE_MB\nmemory that an open file takes for documents and pages, in megabytes; a 64th of\n"
+    "the machine's where nothing is said, from 64 to 256\n"
     ".TP\n.B NO_COLOR\nset to anything: no colours; TERM=dumb, too\n"
     ".TP\n.B VISUAL, EDITOR\nthe editor of truce doc resolve \\-\\-edit\n"
     ".TP\n.B TMPDIR\nwhere large sorts and demonstrations put their files (/tmp)\n"

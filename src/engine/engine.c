@@ -36,6 +36,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
+#include "engine/cache_size.h"
 #include "engine/documents/index_build.h"
 #include "engine/doorway.h"
 #include "engine/storage/stamp.h"
@@ -238,6 +239,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
         status = open_connection(engine, flags, &fresh, error);
     if (!status && fresh)
         status = create(engine, error);
+    if (!status) /* half of it for pages, the other for documents */
+        status = truce__kv_cache(engine->kv, engine->cache_bytes / 2, error);
     /* whoever syncs must have it open before anything is written (durable.c) */
     if (!status)
         status = truce__durable_open(&engine->durable, error);
@@ -246,7 +249,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     if (status)
         return status;
     truce__lock_admit(&engine->lock, engine->path);
-    engine->cache = truce__cache_new(&engine->lock.page->begun, truce__kv_commits(engine->kv));
+    engine->cache = truce__cache_new(&engine->lock.page->begun, truce__kv_commits(engine->kv),
+                                     engine->cache_bytes / 2);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
@@ -363,6 +367,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     const struct moment_limits limits = {.age_ms = options->snapshot_age_ms,
                                          .log = options->snapshot_log_bytes};
     bool must_exist = options->must_exist || options->read_only;
+    uint64_t cache_bytes;
     struct engine *made;
     const struct notices notices = truce__notices_of(options->hooks);
     bson_error_t swept;
@@ -372,13 +377,16 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     *engine = NULL;
     if (!*path)
         return truce__fail(TRUCE_INVALID, error, "the path of the store is empty");
-    status = truce__doorway_path(path, must_exist, &real, error);
+    status = truce__cache_size(options->cache_mb, &cache_bytes, error);
+    if (!status)
+        status = truce__doorway_path(path, must_exist, &real, error);
     if (status)
         return status;
     made = bson_malloc0(sizeof *made);
     made->path = real;
     made->read_only = options->read_only;
     made->relaxed = options->relaxed;
+    made->cache_bytes = cache_bytes;
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
     made->hints = truce__hints_new();

@@ -25,6 +25,7 @@ struct engine {
     struct durable durable;
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
+    uint64_t cache_bytes;  /* of documents and of the writer's pages, together, at most */
     struct cache *cache;   /* NULL if read_only; of a view: that of the engine that it is of */
     uint64_t cache_moment; /* of a view: its moment, as the cache counts it */
     struct hints *hints;   /* of a view: those of the engine */

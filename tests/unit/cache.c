@@ -1,6 +1,11 @@
 /* The rules of the cache of documents (src/engine/documents/cache.c), one by one. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "engine/cache_size.h"
 #include "engine/documents/cache.h"
 #include "tests/support/test.h"
+#include "truce/store.h"
 
 static atomic_uint begun, made;
 static struct kv_commits commits = {.now = &made};
@@ -12,14 +17,19 @@ static struct bytes text(const char *string)
 }
 
 /* One that knows of all commits. */
-static void open_cache(void)
+static void open_cache_of(uint64_t bytes)
 {
     atomic_store(&begun, 7);
     atomic_store(&made, 3);
     atomic_store(&commits.known, 3);
-    cache = truce__cache_new(&begun, &commits);
+    cache = truce__cache_new(&begun, &commits, bytes);
     truce__cache_begin(cache, 0, false);
     truce__cache_end(cache, true);
+}
+
+static void open_cache(void)
+{
+    open_cache_of(32 << 20);
 }
 
 static struct cache_look miss(const char *key)
@@ -99,7 +109,7 @@ TEST(a_cache_is_not_used_before_its_process_held_the_lock)
     struct cache_look before;
 
     atomic_store(&begun, 7);
-    cache = truce__cache_new(&begun, &commits);
+    cache = truce__cache_new(&begun, &commits, 32 << 20);
     before = miss("k");
     CHECK(!before.may_fill);
     fill("k", &before, "one");
@@ -469,4 +479,70 @@ TEST(what_somebody_commits_without_a_word_is_not_hidden)
     read_from_file("k", "two");
     CHECK(shows("c", "k", "two"));
     truce__cache_free(cache);
+}
+
+/* ---- its size -------------------------------------------------------------------------------- */
+
+TEST(a_cache_has_the_size_that_is_asked_for_in_the_call_or_the_environment)
+{
+    bson_error_t error = {0};
+    uint64_t bytes;
+
+    unsetenv("TRUCE_CACHE_MB");
+    CHECK_OK(truce__cache_size(0, &bytes, &error), error);
+    CHECK(bytes >= UINT64_C(64) << 20 && bytes <= UINT64_C(256) << 20);
+    CHECK_OK(truce__cache_size(16, &bytes, &error), error);
+    CHECK(bytes == 16 << 20);
+    CHECK_STATUS(TRUCE_INVALID, truce__cache_size(15, &bytes, &error), error);
+    CHECK(strstr(error.message, "from 16 to 1048576") != NULL);
+    CHECK_STATUS(TRUCE_INVALID, truce__cache_size(1024 * 1024 + 1, &bytes, &error), error);
+    setenv("TRUCE_CACHE_MB", "100", 1);
+    CHECK_OK(truce__cache_size(0, &bytes, &error), error);
+    CHECK(bytes == 100 << 20);
+    CHECK_OK(truce__cache_size(20, &bytes, &error), error);
+    CHECK(bytes == 20 << 20);
+    setenv("TRUCE_CACHE_MB", "64M", 1);
+    CHECK_STATUS(TRUCE_INVALID, truce__cache_size(0, &bytes, &error), error);
+    CHECK(strstr(error.message, "64M") != NULL);
+    unsetenv("TRUCE_CACHE_MB");
+}
+
+TEST(a_store_is_not_opened_with_a_cache_that_it_cannot_have)
+{
+    const truce_store_options options = {.cache_mb = 3};
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/small.truce", test_directory());
+    CHECK_STATUS(TRUCE_INVALID, truce_store_open(path, &options, &store, &error), error);
+    CHECK(!store && access(path, F_OK));
+}
+
+TEST(a_larger_cache_keeps_more)
+{
+    enum { MANY = 3000, BODY = 10000 };
+    static char body[BODY + 1];
+    int kept[2] = {0};
+
+    memset(body, 'x', BODY);
+    for (int i = 0; i < 2; i++) {
+        open_cache_of(i ? 64 << 20 : 16 << 20);
+        for (int j = 0; j < MANY; j++) {
+            char key[16];
+
+            snprintf(key, sizeof key, "%d", j);
+            read_from_file(key, body);
+        }
+        for (int j = 0; j < MANY; j++) {
+            char key[16];
+
+            snprintf(key, sizeof key, "%d", j);
+            kept[i] += shows("c", key, body);
+        }
+        truce__cache_free(cache);
+    }
+    CHECK_INT(kept[0], <, 1700);
+    CHECK_INT(kept[0], >, 1000);
+    CHECK_INT(kept[1], ==, MANY);
 }

@@ -65,9 +65,8 @@
 #include "base/random.h"
 
 #define SHARDS      64
-#define BUCKETS     1024
-#define SHARD_BYTES (512 * 1024) /* 32 MB in all */
-#define CHANGES_MAX 16384        /* of one transaction; with more the cache is closed */
+#define BUCKET      512   /* bytes of entries, about; a bucket for each */
+#define CHANGES_MAX 16384 /* of one transaction; with more the cache is closed */
 #define PROMISES    4096
 
 struct entry {
@@ -87,7 +86,8 @@ struct entry {
 struct shard {
     pthread_mutex_t mutex;
     uint64_t version;
-    size_t count, bytes;
+    size_t count, bytes, room; /* at most so many bytes */
+    uint64_t mask;             /* of the buckets, a power of two less one */
     struct entry *newest, *oldest;
     struct entry **buckets; /* NULL until there is an entry */
 };
@@ -147,7 +147,7 @@ static struct shard *shard_of(struct cache *cache, uint64_t hash)
 
 static struct entry **bucket_of(struct shard *shard, uint64_t hash)
 {
-    return &shard->buckets[hash & (BUCKETS - 1)];
+    return &shard->buckets[hash & shard->mask];
 }
 
 static struct entry *find(struct shard *shard, const struct name *name)
@@ -204,7 +204,7 @@ static void drop(struct shard *shard, struct entry *entry)
  * algorithm), and so does one that is changing. False: there is no room. */
 static bool make_room(struct shard *shard, size_t bytes)
 {
-    for (size_t left = 2 * shard->count; left && shard->bytes + bytes > SHARD_BYTES; left--) {
+    for (size_t left = 2 * shard->count; left && shard->bytes + bytes > shard->room; left--) {
         struct entry *entry = shard->oldest;
 
         if (!entry->changing && !entry->used) {
@@ -215,7 +215,7 @@ static bool make_room(struct shard *shard, size_t bytes)
         list_remove(shard, entry);
         list_add(shard, entry);
     }
-    return shard->bytes + bytes <= SHARD_BYTES;
+    return shard->bytes + bytes <= shard->room;
 }
 
 static struct entry *add(struct shard *shard, const struct name *name)
@@ -223,7 +223,7 @@ static struct entry *add(struct shard *shard, const struct name *name)
     struct entry *entry = bson_malloc0(sizeof *entry + name->size + name->key.size);
 
     if (!shard->buckets)
-        shard->buckets = bson_malloc0(BUCKETS * sizeof *shard->buckets);
+        shard->buckets = bson_malloc0((shard->mask + 1) * sizeof *shard->buckets);
     entry->hash = name->hash;
     entry->name_size = name->size;
     entry->key_size = (uint32_t)name->key.size;
@@ -270,7 +270,16 @@ static void empty(struct cache *cache)
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits)
+static void shard_init(struct shard *shard, size_t room)
+{
+    pthread_mutex_init(&shard->mutex, NULL);
+    shard->room = room;
+    while ((shard->mask + 1) * BUCKET < room)
+        shard->mask = 2 * shard->mask + 1;
+}
+
+struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits,
+                               uint64_t bytes)
 {
     struct cache *cache = bson_malloc0(sizeof *cache);
 
@@ -279,7 +288,7 @@ struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits
     cache->seed = truce__random_entropy();
     atomic_init(&cache->seen, atomic_load(begun) - 1);
     for (int i = 0; i < SHARDS; i++)
-        pthread_mutex_init(&cache->shards[i].mutex, NULL);
+        shard_init(&cache->shards[i], bytes / SHARDS);
     return cache;
 }
 

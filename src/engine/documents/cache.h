@@ -22,7 +22,8 @@ struct cache;
 
 /* `begun`: how many commits that change documents were begun, by all processes (lock.h). `commits`: those that
  * were made, by whatever program (kv.h). */
-struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits);
+struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits,
+                               uint64_t bytes);
 void truce__cache_free(struct cache *cache); /* NULL is allowed */
 
 /* ---- readers -------------------------------------------------------------------------------- */

@@ -50,7 +50,6 @@
 /* a document, or a catalog entry with all its indexes */
 #define BODY_MAX         (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20))
 
-#define WRITER_CACHE_KIB 32768
 #define LARGE_CACHE_KIB  16384
 #define MIDDLE_CACHE_KIB 8192
 #define READER_CACHE_KIB 2048
@@ -160,8 +159,6 @@ static char *uri_of(const char *path, bool immutable)
 
 static int cache_kib(unsigned flags)
 {
-    if (flags & KV_WRITER)
-        return WRITER_CACHE_KIB;
     if (flags & KV_MIDDLE)
         return MIDDLE_CACHE_KIB;
     return flags & KV_LARGE ? LARGE_CACHE_KIB : READER_CACHE_KIB;
@@ -475,6 +472,14 @@ truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *e
 {
     truce_assert(kv->state == KV_IDLE);
     return truce__kv_ask(kv, "PRAGMA page_count", pages, error);
+}
+
+truce_status truce__kv_cache(struct kv *kv, uint64_t bytes, bson_error_t *error)
+{
+    char sql[64];
+
+    snprintf(sql, sizeof sql, "PRAGMA cache_size=-%llu", (unsigned long long)(bytes / 1024));
+    return truce__kv_execute(kv, sql, error);
 }
 
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)

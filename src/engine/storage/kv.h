@@ -31,7 +31,7 @@ struct kv;
 enum {
     KV_READ_ONLY = 1 << 1, /* no write transactions */
     KV_IMMUTABLE = 1 << 2, /* the file alone: no lock, no WAL, nobody else changes it */
-    KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
+    KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints */
     KV_LARGE = 1 << 5,     /* a reader with room for a few megabytes of documents */
     KV_MIDDLE = 1 << 7,    /* half as much */
     KV_ALONE = 1 << 4,     /* LOCKED at once if anybody else has the file open */
@@ -104,6 +104,9 @@ void truce__kv_accept(struct kv *kv);
 
 /* Has this transaction changed anything? */
 bool truce__kv_changed(const struct kv *kv);
+
+/* The connection keeps so many bytes of pages at most; outside of transactions. */
+truce_status truce__kv_cache(struct kv *kv, uint64_t bytes, bson_error_t *error);
 
 /* Commits a page without a change, so that not everything that is in the WAL is moved: see
  * checkpoint.c. */
