@@ -150,19 +150,20 @@ static int log_pages(const struct checkpointer *checkpointer)
 /* One pass beside the writers; `*left`: what was not moved, and what has come meanwhile. */
 static truce_status move_beside(struct checkpointer *checkpointer, int *pages, int *left)
 {
-    uint32_t pace = log_pages(checkpointer) < PAGES_PACED ? PACE : PACE_LONG;
     struct write_op mark = {.run = run_mark};
-    int moved = 0, now;
+    int before, after, moved = 0;
     truce_status status = run_alone(checkpointer, &mark);
 
+    before = log_pages(checkpointer);
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
     *pages = 0;
     if (!status)
-        status = truce__checkpoint_move(checkpointer->writer->lock, checkpointer->kv, false, pace,
-                                        pages, &moved, NULL);
-    now = log_pages(checkpointer);
-    *left = (now > *pages ? now : *pages) - moved;
+        status =
+            truce__checkpoint_move(checkpointer->writer->lock, checkpointer->kv, false,
+                                   before < PAGES_PACED ? PACE : PACE_LONG, pages, &moved, NULL);
+    after = log_pages(checkpointer);
+    *left = *pages - moved + (after > before ? after - before : 0);
     return status;
 }
 
