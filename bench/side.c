@@ -82,6 +82,7 @@ struct caller {
     int number;
     pthread_t thread;
     int orders, answers; /* of a process */
+    bool joined;         /* that process has all it needs */
 };
 
 static void *map_shared(size_t size)
@@ -132,14 +133,17 @@ static void join_form(struct bench_side *side)
         side->form->join(side);
 }
 
-/* The process of one caller: a byte on `orders` is a round; its end is the end. */
+/* The process of one caller: first on `orders` comes the side as it has been set up, then a byte for each round; its
+ * end is the end. */
 static _Noreturn void be_caller(struct caller *caller)
 {
-    struct bench_side own = *caller->side;
+    struct bench_side own;
     void *connection = NULL;
     char byte;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (read(caller->orders, &own, sizeof own) != sizeof own)
+        _exit(0);
     bench_random_anew();
     own.joined = true;
     own.callers_max = 1;
@@ -157,11 +161,11 @@ static _Noreturn void be_caller(struct caller *caller)
     _exit(0);
 }
 
+/* Before the side has anything open: nobody inherits a store or a connection. */
 static void start_process(struct caller *caller)
 {
     int orders[2], answers[2];
     pid_t pid;
-    char byte;
 
     BENCH_CHECK(pipe2(orders, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0);
     fflush(NULL);
@@ -178,10 +182,18 @@ static void start_process(struct caller *caller)
     close(answers[1]);
     caller->orders = orders[1];
     caller->answers = answers[0];
-    BENCH_CHECK(read(caller->answers, &byte, 1) == 1);
 }
 
-/* Processes are started when they are needed first, and stay. */
+/* When it is needed first. */
+static void join_process(struct caller *caller)
+{
+    char byte;
+
+    BENCH_CHECK(write(caller->orders, caller->side, sizeof *caller->side) == sizeof *caller->side);
+    BENCH_CHECK(read(caller->answers, &byte, 1) == 1);
+    caller->joined = true;
+}
+
 static void begin_caller(struct caller *caller)
 {
     if (!bench_processes) {
@@ -265,10 +277,8 @@ static void run_round(struct bench_side *side, struct shared *shared, struct cal
     start_crowd(&shared->crowd, order->callers);
     for (int i = 0; i < order->callers; i++) {
         callers[i].side = side;
-        callers[i].shared = shared;
-        callers[i].number = i;
-        if (bench_processes && !callers[i].orders)
-            start_process(&callers[i]);
+        if (bench_processes && !callers[i].joined)
+            join_process(&callers[i]);
     }
     for (int i = 0; i < order->callers; i++)
         begin_caller(&callers[i]);
@@ -311,15 +321,15 @@ static void use(struct bench_side *side, const struct bench_workload *workload,
     side->workload = workload;
     side->form = form;
     side->state = map_shared(workload->state_size + 1);
-    join_form(side);
 }
 
 static void obey(struct bench_side *side, struct shared *shared, struct caller *callers,
                  const struct order *order)
 {
     if (order->workload != side->workload || order->form != side->form) {
-        end_callers(callers, BENCH_CALLERS_MAX);
+        BENCH_CHECK(!bench_processes);
         use(side, order->workload, order->form);
+        join_form(side);
     }
     switch (order->kind) {
     case RUN:
@@ -351,13 +361,19 @@ static _Noreturn void be_side(struct bench_side *side, struct shared *shared, in
     bench_fail_into(shared->round.why, sizeof shared->round.why);
     side->number = (int)getpid();
     bench_small |= side->target->server_is_slow;
+    use(side, side->workload, side->form);
+    for (int i = 0; i < side->callers_max; i++) {
+        callers[i] = (struct caller){.shared = shared, .number = i};
+        if (bench_processes)
+            start_process(&callers[i]);
+    }
     side->callers_max = connections;
     side->connections = bson_malloc0((size_t)connections * sizeof *side->connections);
     side->target->kind->open(side);
     snprintf(shared->version, sizeof shared->version, "%s", side->target->version);
     snprintf(shared->settings, sizeof shared->settings, "%s", side->target->settings);
     shared->not_durable = side->target->not_durable;
-    use(side, side->workload, side->form);
+    join_form(side);
     side->form->setup(side);
     answer(answers);
     while (read(orders, &order, sizeof order) == sizeof order && order.kind != END) {
