@@ -73,8 +73,7 @@ static truce_status check_inner(struct call *call, const bson_iter_t *value, bso
     return check_need(call, &command->need, &inner, error);
 }
 
-/* A write that passes by the validator needs a role for that. */
-static uint32_t more_actions(const struct call *call)
+uint32_t access_more_actions(const struct call *call)
 {
     bson_iter_t at;
 
@@ -94,7 +93,7 @@ static truce_status check_need(struct call *call, const struct need *need, const
     case NEED_COLLECTION:
         return access_need_collection(
             call, call->database, BSON_ITER_HOLDS_UTF8(value) ? bson_iter_utf8(value, NULL) : "",
-            need->actions | more_actions(call), error);
+            need->actions | access_more_actions(call), error);
     case NEED_DATABASE:
         return access_need(call, call->database, need->actions, error);
     case NEED_SERVER:

@@ -44,6 +44,8 @@ truce_status access_need(struct call *call, const char *database, uint32_t actio
 /* The same in a collection, which may be the users' records. */
 truce_status access_need_collection(struct call *call, const char *database, const char *collection,
                                     uint32_t actions, bson_error_t *error);
+/* A write that passes by the validator needs a role for that, besides. */
+uint32_t access_more_actions(const struct call *call);
 /* May who calls read the users' own records? Only with --auth. */
 bool access_reads_users(const struct call *call);
 truce_status access_refuse(struct call *call, const char *database, bson_error_t *error);

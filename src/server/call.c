@@ -142,6 +142,7 @@ static truce_status check_api(const struct call *call, bson_error_t *error)
 {
     static const char *const stable[] = {"abortTransaction",
                                          "aggregate",
+                                         "bulkWrite",
                                          "collMod",
                                          "commitTransaction",
                                          "count",

@@ -46,6 +46,8 @@ const struct command server_commands[] = {
     {"insert", serve_insert, COUNTED_INSERT, IN_COLLECTION(ACTION_WRITE), "inserts documents"},
     {"update", serve_update, COUNTED_UPDATE, IN_COLLECTION(ACTION_WRITE), "changes documents"},
     {"delete", serve_delete, COUNTED_DELETE, IN_COLLECTION(ACTION_WRITE), "removes documents"},
+    {"bulkWrite", serve_bulk_write, COUNTED_COMMAND, FOR_USERS,
+     "writes documents of several collections"},
     {"findAndModify", serve_find_and_modify, COUNTED_COMMAND,
      IN_COLLECTION(ACTION_FIND | ACTION_WRITE), "changes one document and returns it"},
     {"findandmodify", serve_find_and_modify, COUNTED_COMMAND,

@@ -46,6 +46,9 @@ SERVED(serve_update);
 SERVED(serve_delete);
 SERVED(serve_find_and_modify);
 
+/* serve_bulk.c */
+SERVED(serve_bulk_write);
+
 /* serve_catalog.c */
 SERVED(serve_create);
 SERVED(serve_modify_collection);
@@ -62,6 +65,9 @@ SERVED(serve_database_stats);
 truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);
+/* The place of "school.students", in which who calls must be allowed to do that. */
+truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
+                            char place[PLACE_MAX], bson_error_t *error);
 
 /* serve_index.c */
 SERVED(serve_create_indexes);
@@ -113,5 +119,12 @@ SERVED(serve_roles);
 
 /* {cursor: {firstBatch: the array, ns, id: 0}} */
 truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply);
+/* The same of an array that may be long, which it takes over: `most` of it (negative: no maximum), and a cursor for the
+ * rest. */
+truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
+                         bson_t *reply, bson_error_t *error);
+/* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is none. */
+truce_status serve_batch_size(struct call *call, const bson_t *cursor, int64_t *most,
+                              bson_error_t *error);
 
 #endif

@@ -39,11 +39,23 @@ void held_free(struct held_cursors *cursors)
 
 /* ---- one cursor ----------------------------------------------------------------------------- */
 
-static truce_status next(struct held_cursor *held, const bson_t **document, bson_error_t *error)
+/* `view`: for a document of an array. */
+static truce_status next(struct held_cursor *held, bson_t *view, const bson_t **document,
+                         bson_error_t *error)
 {
-    if (!held->waiting)
-        return truce_cursor_next(held->cursor, document, error);
+    const uint8_t *bytes;
+    uint32_t size;
+
     *document = held->waiting;
+    if (held->waiting)
+        return TRUCE_OK;
+    if (!held->array)
+        return truce_cursor_next(held->cursor, document, error);
+    if (bson_iter_next(&held->at)) {
+        bson_iter_document(&held->at, &size, &bytes);
+        (void)bson_init_static(view, bytes, size);
+        *document = view;
+    }
     return TRUCE_OK;
 }
 
@@ -56,7 +68,8 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
     *end = false;
     for (uint32_t i = 0; most < 0 || i < most; i++) {
         const bson_t *document;
-        truce_status status = next(held, &document, error);
+        bson_t view;
+        truce_status status = next(held, &view, &document, error);
 
         if (status)
             return status;
@@ -81,6 +94,8 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
 void held_close(struct held_cursor *held)
 {
     truce_cursor_close(held->cursor);
+    if (held->array)
+        bson_destroy(held->array);
     watch_free(held->watch);
     if (held->waiting)
         bson_destroy(held->waiting);

@@ -208,9 +208,8 @@ static const struct field rename_fields[] = {
     {"dropTarget", FIELD_FLAG, offsetof(struct rename, drop)},
     {NULL, FIELD_IGNORED, 0}};
 
-/* "school.students", in which who calls must be allowed to do that */
-static truce_status place_of_namespace(struct call *call, const char *ns, uint32_t actions,
-                                       char place[PLACE_MAX], bson_error_t *error)
+truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
+                            char place[PLACE_MAX], bson_error_t *error)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *dot = strchr(ns, '.');
@@ -249,9 +248,9 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
         there |= ACTION_WRITE;
     }
     if (!status)
-        status = place_of_namespace(call, bson_iter_utf8(&call->value, NULL), away, from, error);
+        status = serve_place_of(call, bson_iter_utf8(&call->value, NULL), away, from, error);
     if (!status)
-        status = place_of_namespace(call, rename.to, there, to, error);
+        status = serve_place_of(call, rename.to, there, to, error);
     return status ? status
                   : truce_collection_rename(call->server->store, from, to, rename.drop, error);
 }

@@ -35,16 +35,33 @@ static truce_status answer_batch(struct call *call, struct held_cursor *held, co
     return status;
 }
 
-static truce_status answer_first(struct call *call, truce_cursor *cursor, const char *ns,
-                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
+static struct held_cursor *hold(const struct call *call, const char *ns)
 {
     struct held_cursor *held = bson_malloc0(sizeof *held);
 
-    held->cursor = cursor;
     held->owner = call->owner;
     held->user = bson_strdup(call->connection->login.tag);
     held->place = bson_strdup(ns);
+    return held;
+}
+
+static truce_status answer_first(struct call *call, truce_cursor *cursor, const char *ns,
+                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
+{
+    struct held_cursor *held = hold(call, ns);
+
+    held->cursor = cursor;
     return answer_batch(call, held, "firstBatch", most, one_batch, reply, error);
+}
+
+truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
+                         bson_t *reply, bson_error_t *error)
+{
+    struct held_cursor *held = hold(call, call_namespace(call, ns));
+
+    held->array = array;
+    (void)bson_iter_init(&held->at, array);
+    return answer_batch(call, held, "firstBatch", most, false, reply, error);
 }
 
 truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply)
@@ -177,7 +194,7 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
     if (!more.collection)
         return truce__refuse(40414, error, "getMore must name its collection");
     status = check_user(call, id, error);
-    if (!status)
+    if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* those are of no collection */
         status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
     if (status)
         return status;
@@ -277,6 +294,19 @@ struct batch_size {
 static const struct field cursor_fields[] = {
     {"batchSize", FIELD_NUMBER, offsetof(struct batch_size, size)}, {NULL, FIELD_IGNORED, 0}};
 
+truce_status serve_batch_size(struct call *call, const bson_t *cursor, int64_t *most,
+                              bson_error_t *error)
+{
+    struct batch_size batch = {*most};
+    truce_status status =
+        cursor ? call_fields(call, cursor, cursor_fields, false, &batch, error) : TRUCE_OK;
+
+    if (!status)
+        status = check_not_negative(batch.size, "batchSize", error);
+    *most = batch.size;
+    return status;
+}
+
 /* {aggregate: 1}: without a collection, as $documents has it; the place is one that nobody uses. */
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
@@ -318,7 +348,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
 {
     truce_aggregate_options options = {.deadline_ms = call->deadline_ms};
     const struct place_guard guard = {allow_place, call};
-    struct batch_size batch = {FIRST_BATCH};
+    int64_t batch = FIRST_BATCH;
     struct aggregate aggregate = {0};
     bson_t pipeline = BSON_INITIALIZER;
     truce_cursor *cursor = NULL;
@@ -334,13 +364,11 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = truce__refuse(CODE_FAILED_TO_PARSE, error,
                                "aggregate must have a pipeline and a cursor");
     if (!status)
-        status = call_fields(call, aggregate.cursor, cursor_fields, false, &batch, error);
-    if (!status)
-        status = check_not_negative(batch.size, "batchSize", error);
+        status = serve_batch_size(call, aggregate.cursor, &batch, error);
     if (!status)
         status = serve_sessions_stage(call, &aggregate.pipeline, error);
     if (!status && serve_is_watch(aggregate.pipeline))
-        return serve_watch(call, aggregate.pipeline, place, name, batch.size, reply, error);
+        return serve_watch(call, aggregate.pipeline, place, name, batch, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
         return serve_stage(call, aggregate.pipeline, reply, error);
     if (!status) {
@@ -357,7 +385,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
     bson_destroy(&pipeline);
     if (status)
         return status;
-    return answer_first(call, cursor, call_namespace(call, name), batch.size, false, reply, error);
+    return answer_first(call, cursor, call_namespace(call, name), batch, false, reply, error);
 }
 
 /* ---- count, distinct ------------------------------------------------------------------------ */

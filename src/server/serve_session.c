@@ -199,6 +199,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                                           "update",
                                           "delete",
                                           "findAndModify",
+                                          "bulkWrite",
                                           "commitTransaction",
                                           "abortTransaction",
                                           "findandmodify",
@@ -283,8 +284,8 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
 
 static truce_status check_kept(const struct call *call, bson_error_t *error)
 {
-    static const char *const allowed[] = {"insert",        "update",        "delete",
-                                          "findAndModify", "findandmodify", NULL};
+    static const char *const allowed[] = {"insert",        "update",    "delete", "findAndModify",
+                                          "findandmodify", "bulkWrite", NULL};
 
     if (!(call->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__refuse(CODE_ILLEGAL_OPERATION, error,

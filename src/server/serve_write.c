@@ -1,14 +1,14 @@
 /* insert, update, delete, findAndModify. */
-#include "server/groups.h"
+#include "server/write.h"
 
 #include <string.h>
 
 #include "bson/value.h"
+#include "server/groups.h"
 
 /* ---- a bulk --------------------------------------------------------------------------------- */
 
-/* Refusals of one statement; anything else is said of the command as a whole. */
-static bool is_refusal(const truce_write_outcome *outcome)
+bool write_is_refused(const truce_write_outcome *outcome)
 {
     return outcome->status &&
            (outcome->error.domain == TRUCE_ERROR_SERVER || outcome->status == TRUCE_DUPLICATE ||
@@ -27,16 +27,13 @@ static void begin_element(bson_t *array, uint32_t *count, bson_t *element)
 }
 
 /* {errInfo: {failingDocumentId, details}} of a document that its collection's validator refused. */
-static void append_refused(struct call *call, uint32_t index, bson_t *element)
+static void append_refused(const truce_write *write, bson_t *element)
 {
-    struct documents documents;
     bson_t info, details;
     bson_iter_t id;
 
     BSON_APPEND_DOCUMENT_BEGIN(element, "errInfo", &info);
-    if (call->command->run == serve_insert &&
-        !call_documents(call, "documents", &documents, NULL) && index < documents.count &&
-        bson_iter_init_find(&id, documents.all[index], "_id"))
+    if (write->kind == TRUCE_WRITE_INSERT && bson_iter_init_find(&id, write->document, "_id"))
         bson_append_iter(&info, "failingDocumentId", -1, &id);
     BSON_APPEND_DOCUMENT_BEGIN(&info, "details", &details);
     BSON_APPEND_UTF8(&details, "reason", "the document does not match the validator");
@@ -44,24 +41,31 @@ static void append_refused(struct call *call, uint32_t index, bson_t *element)
     bson_append_document_end(element, &info);
 }
 
-static void append_write_errors(struct call *call, const truce_write_outcome *outcomes,
-                                uint32_t count, bson_t *reply)
+void write_append_error(struct call *call, const char *database, const truce_write *write,
+                        const truce_write_outcome *outcome, bson_t *element)
 {
-    uint32_t wrong = 0, code;
+    uint32_t code = call_code(outcome->status, &outcome->error);
+
+    metrics_failed(call->server->metrics, code);
+    BSON_APPEND_INT32(element, "code", (int32_t)code);
+    call_append_sentence(call, database, element, &outcome->error);
+    if (outcome->error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
+        append_refused(write, element);
+}
+
+static void append_write_errors(struct call *call, const truce_write *writes,
+                                const truce_write_outcome *outcomes, uint32_t count, bson_t *reply)
+{
+    uint32_t wrong = 0;
     bson_t array, element;
 
     BSON_APPEND_ARRAY_BEGIN(reply, "writeErrors", &array);
     for (uint32_t i = 0; i < count; i++) {
-        if (!is_refusal(&outcomes[i]))
+        if (!write_is_refused(&outcomes[i]))
             continue;
-        code = call_code(outcomes[i].status, &outcomes[i].error);
-        metrics_failed(call->server->metrics, code);
         begin_element(&array, &wrong, &element);
         BSON_APPEND_INT32(&element, "index", (int32_t)i);
-        BSON_APPEND_INT32(&element, "code", (int32_t)code);
-        call_append_sentence(call, &element, &outcomes[i].error);
-        if (outcomes[i].error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
-            append_refused(call, i, &element);
+        write_append_error(call, call->database, &writes[i], &outcomes[i], &element);
         bson_append_document_end(&array, &element);
     }
     bson_append_array_end(reply, &array);
@@ -84,12 +88,7 @@ static void append_upserted(const truce_write_outcome *outcomes, uint32_t count,
     bson_append_array_end(reply, &array);
 }
 
-struct sums {
-    int64_t n, modified;
-    bool refused, upserted;
-};
-
-static int64_t count_of(const truce_write *write, const truce_write_result *result)
+int64_t write_count(const truce_write *write, const truce_write_result *result)
 {
     switch (write->kind) {
     case TRUCE_WRITE_UPDATE:
@@ -101,56 +100,60 @@ static int64_t count_of(const truce_write *write, const truce_write_result *resu
     }
 }
 
-static struct sums add_up(const truce_write *writes, const truce_write_outcome *outcomes,
-                          uint32_t count)
+truce_status write_bulk(struct call *call, const truce_write *writes, uint32_t count, bool ordered,
+                        truce_write_outcome *outcomes, bson_error_t *error)
 {
-    struct sums sums = {0};
+    truce_bulk_options options = {
+        .unordered = !ordered, .relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
+    truce_status status =
+        call->kept ? kept_bulk(call->kept, call->store, writes, count, &options, outcomes, error)
+                   : truce_bulk(call->store, writes, count, &options, outcomes, error);
+    bool failed = false, refused = false;
 
-    for (uint32_t i = 0; i < count; i++) {
-        const truce_write_result *result = &outcomes[i].result;
-
-        sums.refused = sums.refused || is_refusal(&outcomes[i]);
-        sums.upserted = sums.upserted || result->upserted;
-        sums.n += count_of(&writes[i], result);
-        sums.modified += result->modified;
+    for (uint32_t i = 0; i < count && !failed; i++) {
+        refused = refused || write_is_refused(&outcomes[i]);
+        failed = status && outcomes[i].status && !write_is_refused(&outcomes[i]) &&
+                 outcomes[i].error.message[0]; /* not the statement's fault */
+        if (failed) {
+            *error = outcomes[i].error;
+            status = outcomes[i].status;
+        }
     }
-    return sums;
+    call->refused = refused && !failed;
+    return call->refused ? TRUCE_OK : status;
+}
+
+void write_release(truce_write_outcome *outcomes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(outcomes);
 }
 
 /* Does the writes in one bulk, and fills the reply: {n, nModified, upserted, writeErrors}. */
 static truce_status write_all(struct call *call, const truce_write *writes, uint32_t count,
                               bool ordered, bson_t *reply, bson_error_t *error)
 {
-    truce_bulk_options options = {
-        .unordered = !ordered, .relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
-    truce_status status =
-        call->kept ? kept_bulk(call->kept, call->store, writes, count, &options, outcomes, error)
-                   : truce_bulk(call->store, writes, count, &options, outcomes, error);
-    struct sums sums = add_up(writes, outcomes, count);
+    truce_status status = write_bulk(call, writes, count, ordered, outcomes, error);
+    int64_t n = 0, modified = 0;
+    bool upserted = false;
 
-    for (uint32_t i = 0; i < count && status; i++)
-        if (outcomes[i].status && !is_refusal(&outcomes[i]) &&
-            outcomes[i].error.message[0]) { /* not the statement's fault */
-            *error = outcomes[i].error;
-            status = outcomes[i].status;
-            sums.refused = false;
-        }
-    call->refused = sums.refused;
-    if (sums.refused)
-        status = TRUCE_OK;
-    BSON_APPEND_INT32(reply, "n", (int32_t)sums.n);
+    for (uint32_t i = 0; i < count; i++) {
+        n += write_count(&writes[i], &outcomes[i].result);
+        modified += outcomes[i].result.modified;
+        upserted = upserted || outcomes[i].result.upserted;
+    }
+    BSON_APPEND_INT32(reply, "n", (int32_t)n);
     if (writes[0].kind == TRUCE_WRITE_UPDATE)
-        BSON_APPEND_INT32(reply, "nModified", (int32_t)sums.modified);
-    if (sums.upserted)
+        BSON_APPEND_INT32(reply, "nModified", (int32_t)modified);
+    if (upserted)
         append_upserted(outcomes, count, reply);
-    if (sums.refused)
-        append_write_errors(call, outcomes, count, reply);
+    if (call->refused)
+        append_write_errors(call, writes, outcomes, count, reply);
     if (call->kept)
         kept_append_again(call->kept, reply);
-    for (uint32_t i = 0; i < count; i++)
-        truce_write_result_release(&outcomes[i].result);
-    bson_free(outcomes);
+    write_release(outcomes, count);
     return status;
 }
 
@@ -213,43 +216,43 @@ static truce_status read_insert(struct call *call, const bson_t *statement, truc
     return TRUCE_OK;
 }
 
-struct update {
-    const bson_t *filter, *array_filters, *hint;
-    struct either update;
-    bool multi, upsert;
-};
-
 static const struct field update_fields[] = {
-    {"q", FIELD_DOCUMENT, offsetof(struct update, filter)},
-    {"u", FIELD_EITHER, offsetof(struct update, update)},
-    {"multi", FIELD_FLAG, offsetof(struct update, multi)},
-    {"upsert", FIELD_FLAG, offsetof(struct update, upsert)},
-    {"arrayFilters", FIELD_ARRAY, offsetof(struct update, array_filters)},
-    {"hint", FIELD_HINT, offsetof(struct update, hint)},
+    {"q", FIELD_DOCUMENT, offsetof(struct write_update, filter)},
+    {"u", FIELD_EITHER, offsetof(struct write_update, update)},
+    {"multi", FIELD_FLAG, offsetof(struct write_update, multi)},
+    {"upsert", FIELD_FLAG, offsetof(struct write_update, upsert)},
+    {"arrayFilters", FIELD_ARRAY, offsetof(struct write_update, array_filters)},
+    {"hint", FIELD_HINT, offsetof(struct write_update, hint)},
     {"collation", FIELD_PLAIN, 0},
     {"c", FIELD_PLAIN, 0},
     {"sort", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
+truce_status write_of_update(const struct write_update *update, const char *names,
+                             truce_write *write, bson_error_t *error)
+{
+    if (!update->filter || !update->update.document)
+        return truce__refuse(40414, error, "a statement of update must have %s", names);
+    write->kind = TRUCE_WRITE_UPDATE;
+    write->filter = update->filter;
+    write->document = update->update.document;
+    write->options = (truce_write_options){.upsert = update->upsert,
+                                           .multi = update->multi,
+                                           .pipeline = update->update.is_array,
+                                           .array_filters = update->array_filters,
+                                           .hint = update->hint};
+    return TRUCE_OK;
+}
+
 static truce_status read_update(struct call *call, const bson_t *statement, truce_write *write,
                                 bson_error_t *error)
 {
-    struct update update = {0};
+    struct write_update update = {0};
     truce_status status = truce__message_check(statement, error);
 
     if (!status)
         status = call_fields(call, statement, update_fields, false, &update, error);
-    if (!status && (!update.filter || !update.update.document))
-        status = truce__refuse(40414, error, "a statement of update must have q and u");
-    write->kind = TRUCE_WRITE_UPDATE;
-    write->filter = update.filter;
-    write->document = update.update.document;
-    write->options = (truce_write_options){.upsert = update.upsert,
-                                           .multi = update.multi,
-                                           .pipeline = update.update.is_array,
-                                           .array_filters = update.array_filters,
-                                           .hint = update.hint};
-    return status;
+    return status ? status : write_of_update(&update, "q and u", write, error);
 }
 
 struct delete

@@ -291,6 +291,15 @@ static const struct {
     {"{'update': 'x', 'updates': [{'q': {}, 'u': {'$set': {'a': 1}}}], '$db': 'school'}", WRITERS},
     {"{'delete': 'x', 'deletes': [{'q': {}, 'limit': 1}], '$db': 'school'}", WRITERS},
     {"{'findAndModify': 'x', 'query': {}, 'remove': true, '$db': 'school'}", WRITERS},
+    {"{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns': 'school.x'}],"
+     " '$db': 'admin'}",
+     WRITERS},
+    {"{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns': 'school.x'}],"
+     " 'bypassDocumentValidation': true, '$db': 'admin'}",
+     OWNER | ROOT},
+    {"{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}, {'delete': 1, 'filter': {}}],"
+     " 'nsInfo': [{'ns': 'school.x'}, {'ns': 'other.x'}], '$db': 'admin'}",
+     ANYWRITE | ROOT},
     {"{'aggregate': 'x', 'pipeline': [{'$out': 'y'}], 'cursor': {}, '$db': 'school'}", WRITERS},
     {"{'aggregate': 'x', 'pipeline': [{'$merge': 'y'}], 'cursor': {}, '$db': 'school'}", WRITERS},
     {"{'aggregate': 'x', 'pipeline': [{'$merge': {'into': {'db': 'other', 'coll': 'y'}}}],"
@@ -432,6 +441,9 @@ static const struct {
      0},
     {"{'delete': 'system.users', 'deletes': [{'q': {}, 'limit': 1}], '$db': 'admin'}", 0},
     {"{'findAndModify': 'system.users', 'query': {}, 'remove': true, '$db': 'admin'}", 0},
+    {"{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns':"
+     " 'admin.system.users'}], '$db': 'admin'}",
+     0},
     {"{'drop': 'system.users', '$db': 'admin'}", 0},
     {"{'truceCommit': [{'insert': 'system.users', 'with': {'_id': 1}}], '$db': 'admin'}", 0},
     {"{'truceCommit': [{'missing': 'x', 'id': 1}, {'update': 'system.users', 'id': 1, 'with':"
@@ -879,6 +891,7 @@ TEST(a_cursor_is_of_the_user_who_opened_it)
 {
     char *more, *ends;
     int ada, bob, again;
+    bson_t *reply;
 
     begin();
     add_user("ada", "readWrite", "school");
@@ -900,6 +913,17 @@ TEST(a_cursor_is_of_the_user_who_opened_it)
     expect_on(again, ends, 0);
     bson_free(more);
     bson_free(ends);
+    reply = ask_on(ada,
+                   "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns':"
+                   " 'school.x'}], 'cursor': {'batchSize': 0}, '$db': 'admin'}",
+                   0);
+    more = bson_strdup_printf("{'getMore': {'$numberLong': '%lld'}, 'collection': '$cmd.bulkWrite',"
+                              " 'batchSize': 1, '$db': 'admin'}",
+                              (long long)reply_number(reply, "cursor.id"));
+    bson_destroy(reply);
+    expect_on(bob, more, 13);
+    expect_on(ada, more, 0);
+    bson_free(more);
     close(ada);
     close(again);
     close(bob);
