@@ -25,25 +25,25 @@ uint32_t call_code(truce_status status, const bson_error_t *error)
     return error->domain == TRUCE_ERROR_SERVER ? error->code : codes[status];
 }
 
-const char *call_sentence(struct call *call, const char *database, const char *message)
+const char *call_sentence(struct call *call, const char *message)
 {
     char *text = truce__arena_copy(&call->arena, message, strlen(message) + 1), *at = text;
-    size_t length = strlen(database);
+    size_t length = strlen(call->database);
 
     while ((at = strchr(at, '@')) != NULL) {
-        if (!strncmp(at + 1, database, length) && at[1 + length] && strchr(".:", at[1 + length]))
+        if (!strncmp(at + 1, call->database, length) && at[1 + length] &&
+            strchr(".:", at[1 + length]))
             memmove(at, at + 1, strlen(at));
         at++;
     }
     return text;
 }
 
-void call_append_sentence(struct call *call, const char *database, bson_t *reply,
-                          const bson_error_t *error)
+void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *error)
 {
     if (error->code != CODE_DUPLICATE_KEY ||
         !duplicate_append(error->message, call->server->database, reply))
-        BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, database, error->message));
+        BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
 }
 
 /* Another server, or the same a little later, could do it: what MongoDB takes for that. */
@@ -124,7 +124,7 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
         code = CODE_INTERRUPTED_AT_SHUTDOWN;
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_DOUBLE(reply, "ok", 0);
-    call_append_sentence(call, call->database, reply, error);
+    call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
     call_append_labels(call, reply, code, false);

@@ -252,7 +252,7 @@ static truce_status apply(struct call *call, truce_set *set, const struct set_gi
     if (given->apply && (!status || (is_partial(results, count) && !call->session.transaction))) {
         append_results(results, count, reply);
         if (status)
-            BSON_APPEND_UTF8(reply, "failure", call_sentence(call, call->database, error->message));
+            BSON_APPEND_UTF8(reply, "failure", call_sentence(call, error->message));
         status = TRUCE_OK;
     } else if (!status) {
         BSON_APPEND_UTF8(reply, "outcome", truce_set_outcome_name(results[0].outcome));

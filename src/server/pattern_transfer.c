@@ -247,8 +247,7 @@ static void append_transfer(struct call *call, const char *key, const bson_t *do
         if (!strcmp(name, "entries") && BSON_ITER_HOLDS_ARRAY(&at))
             append_entries(call, &at, &shown);
         else if (!strcmp(name, "reason") && BSON_ITER_HOLDS_UTF8(&at))
-            BSON_APPEND_UTF8(&shown, name,
-                             call_sentence(call, call->database, bson_iter_utf8(&at, NULL)));
+            BSON_APPEND_UTF8(&shown, name, call_sentence(call, bson_iter_utf8(&at, NULL)));
         else if (strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0)
             BSON_APPEND_VALUE(&shown, name, bson_iter_value(&at));
     }

@@ -39,8 +39,10 @@ static const struct field bulk_fields[] = {
 
 /* ---- nsInfo --------------------------------------------------------------------------------- */
 
-struct target {
-    char *place, *database;
+/* The places of nsInfo, in the arena. */
+struct targets {
+    const char **places;
+    uint32_t count;
 };
 
 struct target_fields {
@@ -52,10 +54,10 @@ static const struct field target_fields[] = {{"ns", FIELD_TEXT, offsetof(struct 
                                              {"encryptionInformation", FIELD_PLAIN, 0},
                                              {NULL, FIELD_IGNORED, 0}};
 
-static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
+static truce_status read_target(struct call *call, const bson_t *document, const char **place,
                                 bson_error_t *error)
 {
-    char place[PLACE_MAX], database[DATABASE_NAME_MAX + 1];
+    char found[PLACE_MAX];
     struct target_fields given = {0};
     truce_status status = truce__message_check(document, error);
 
@@ -65,29 +67,23 @@ static truce_status read_target(struct call *call, const bson_t *document, struc
         status = truce__refuse(40414, error, "an element of nsInfo must have ns");
     if (!status)
         status =
-            serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), place, error);
-    if (status)
-        return status;
-    place_database(call->server->database, place, database);
-    target->place = truce__arena_copy(&call->arena, place, strlen(place) + 1);
-    target->database = truce__arena_copy(&call->arena, database, strlen(database) + 1);
-    return TRUCE_OK;
+            serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), found, error);
+    if (!status)
+        *place = truce__arena_copy(&call->arena, found, strlen(found) + 1);
+    return status;
 }
 
-static truce_status read_targets(struct call *call, const struct target **targets, uint32_t *count,
-                                 bson_error_t *error)
+static truce_status read_targets(struct call *call, struct targets *targets, bson_error_t *error)
 {
     struct documents infos;
-    struct target *all;
     truce_status status = call_documents(call, "nsInfo", &infos, error);
 
     if (status)
         return status;
-    all = truce__arena_take(&call->arena, infos.count * sizeof *all);
+    targets->places = truce__arena_take(&call->arena, infos.count * sizeof *targets->places);
+    targets->count = infos.count;
     for (uint32_t i = 0; i < infos.count && !status; i++)
-        status = read_target(call, infos.all[i], &all[i], error);
-    *targets = all;
-    *count = infos.count;
+        status = read_target(call, infos.all[i], &targets->places[i], error);
     return status;
 }
 
@@ -147,9 +143,10 @@ static truce_status fill(const struct operation_fields *given, truce_write *writ
     }
 }
 
-/* Its first field says of what kind it is. `target`: of which place in nsInfo. */
-static truce_status read_operation(struct call *call, const bson_t *statement, uint32_t targets,
-                                   truce_write *write, uint32_t *target, bson_error_t *error)
+/* Its first field says of what kind it is. */
+static truce_status read_operation(struct call *call, const bson_t *statement,
+                                   const struct targets *targets, truce_write *write,
+                                   bson_error_t *error)
 {
     static const struct field *const tables[] = {[TRUCE_WRITE_INSERT] = insert_fields,
                                                  [TRUCE_WRITE_UPDATE] = update_fields,
@@ -169,20 +166,20 @@ static truce_status read_operation(struct call *call, const bson_t *statement, u
         return truce__refuse(40415, error, "an operation of bulkWrite begins with '%.80s'",
                              bson_iter_key(&at));
     status = call_fields(call, statement, tables[write->kind], false, &given, error);
-    if (!status && (given.target < 0 || given.target >= targets))
+    if (!status && (given.target < 0 || given.target >= targets->count))
         status = truce__refuse(CODE_BAD_VALUE, error,
                                "an operation of bulkWrite is of place %lld of nsInfo, which has %u",
-                               (long long)given.target, targets);
-    *target = (uint32_t)given.target;
-    return status ? status : fill(&given, write, error);
+                               (long long)given.target, targets->count);
+    if (status)
+        return status;
+    write->collection = targets->places[given.target];
+    return fill(&given, write, error);
 }
 
 /* ---- the reply ------------------------------------------------------------------------------ */
 
 struct operations {
     const truce_write *writes;
-    const struct target *targets;
-    const uint32_t *target_of; /* of each write */
     truce_write_outcome *outcomes;
     uint32_t count;
 };
@@ -222,8 +219,7 @@ static void append_item(struct call *call, const struct operations *operations, 
         bson_append_document_end(item, &upserted);
     }
     if (outcome->status)
-        write_append_error(call, operations->targets[operations->target_of[i]].database, write,
-                           outcome, item);
+        write_append_error(call, write, outcome, item);
 }
 
 /* What was not reached is not told of. */
@@ -272,19 +268,15 @@ static truce_status answer(struct call *call, const struct operations *operation
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static truce_status run(struct call *call, const struct bulk *bulk, int64_t most,
-                        const struct documents *statements, const struct target *targets,
-                        uint32_t targets_count, bson_t *reply, bson_error_t *error)
+                        const struct documents *statements, const struct targets *targets,
+                        bson_t *reply, bson_error_t *error)
 {
     truce_write *writes = bson_malloc0(statements->count * sizeof *writes);
-    uint32_t *target_of = bson_malloc0(statements->count * sizeof *target_of);
-    struct operations operations = {
-        .writes = writes, .targets = targets, .target_of = target_of, .count = statements->count};
+    struct operations operations = {.writes = writes, .count = statements->count};
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < statements->count && !status; i++) {
-        status = read_operation(call, statements->all[i], targets_count, &writes[i], &target_of[i],
-                                error);
-        writes[i].collection = status ? NULL : targets[target_of[i]].place;
+        status = read_operation(call, statements->all[i], targets, &writes[i], error);
         writes[i].options.unvalidated = bulk->unvalidated;
     }
     if (!status) {
@@ -295,7 +287,6 @@ static truce_status run(struct call *call, const struct bulk *bulk, int64_t most
             status = answer(call, &operations, bulk, most, reply, error);
         write_release(operations.outcomes, statements->count);
     }
-    bson_free(target_of);
     bson_free(writes);
     return status;
 }
@@ -303,8 +294,7 @@ static truce_status run(struct call *call, const struct bulk *bulk, int64_t most
 truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct bulk bulk = {.ordered = true};
-    const struct target *targets = NULL;
-    uint32_t targets_count = 0;
+    struct targets targets;
     struct documents statements;
     int64_t most = INT64_MAX;
     truce_status status = call_own_fields(call, bulk_fields, &bulk, error);
@@ -317,9 +307,8 @@ truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *er
     if (!status)
         status = call_let(call, bulk.let, error);
     if (!status)
-        status = read_targets(call, &targets, &targets_count, error);
+        status = read_targets(call, &targets, error);
     if (!status)
         status = call_documents(call, "ops", &statements, error);
-    return status ? status
-                  : run(call, &bulk, most, &statements, targets, targets_count, reply, error);
+    return status ? status : run(call, &bulk, most, &statements, &targets, reply, error);
 }

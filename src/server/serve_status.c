@@ -10,8 +10,8 @@
 #include "base/clock.h"
 
 #define COMPRESSORS_MAX  8       /* of a client, that are answered */
-#define WIRE_VERSION_MAX 21      /* MongoDB 7.0: clients of all ages come with it */
-#define SPOKEN_VERSION   "7.0.0" /* whose commands these are */
+#define WIRE_VERSION_MAX 25      /* MongoDB 8.0: clients of all ages come with it */
+#define SPOKEN_VERSION   "8.0.0" /* whose commands these are */
 
 truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error)
 {
@@ -83,7 +83,7 @@ truce_status serve_build_info(struct call *call, bson_t *reply, bson_error_t *er
 {
     (void)call;
     (void)error;
-    BCON_APPEND(reply, "version", BCON_UTF8(SPOKEN_VERSION), "versionArray", "[", BCON_INT32(7),
+    BCON_APPEND(reply, "version", BCON_UTF8(SPOKEN_VERSION), "versionArray", "[", BCON_INT32(8),
                 BCON_INT32(0), BCON_INT32(0), BCON_INT32(0), "]", "gitVersion",
                 BCON_UTF8("truce-" TRUCE_VERSION), "truce", "{", "version",
                 BCON_UTF8(TRUCE_VERSION), "}", "modules", "[", "]", "bits", BCON_INT32(64), "debug",
@@ -94,7 +94,7 @@ truce_status serve_build_info(struct call *call, bson_t *reply, bson_error_t *er
 
 static void append_parameters(const struct server *server, bson_t *all)
 {
-    BCON_APPEND(all, "featureCompatibilityVersion", "{", "version", BCON_UTF8("7.0"), "}",
+    BCON_APPEND(all, "featureCompatibilityVersion", "{", "version", BCON_UTF8("8.0"), "}",
                 "enableTestCommands", BCON_BOOL(server->fail_point != NULL),
                 "authenticationMechanisms", "[", BCON_UTF8("SCRAM-SHA-256"),
                 BCON_UTF8("SCRAM-SHA-1"), "]", "requireApiVersion", BCON_BOOL(false),

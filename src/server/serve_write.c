@@ -41,14 +41,14 @@ static void append_refused(const truce_write *write, bson_t *element)
     bson_append_document_end(element, &info);
 }
 
-void write_append_error(struct call *call, const char *database, const truce_write *write,
+void write_append_error(struct call *call, const truce_write *write,
                         const truce_write_outcome *outcome, bson_t *element)
 {
     uint32_t code = call_code(outcome->status, &outcome->error);
 
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_INT32(element, "code", (int32_t)code);
-    call_append_sentence(call, database, element, &outcome->error);
+    call_append_sentence(call, element, &outcome->error);
     if (outcome->error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
         append_refused(write, element);
 }
@@ -65,7 +65,7 @@ static void append_write_errors(struct call *call, const truce_write *writes,
             continue;
         begin_element(&array, &wrong, &element);
         BSON_APPEND_INT32(&element, "index", (int32_t)i);
-        write_append_error(call, call->database, &writes[i], &outcomes[i], &element);
+        write_append_error(call, &writes[i], &outcomes[i], &element);
         bson_append_document_end(&array, &element);
     }
     bson_append_array_end(reply, &array);

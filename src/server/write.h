@@ -27,8 +27,8 @@ void write_release(truce_write_outcome *outcomes, uint32_t count);
 
 /* Was this one statement refused? Anything else is said of the command as a whole. */
 bool write_is_refused(const truce_write_outcome *outcome);
-/* {code, errmsg, keyPattern, keyValue, errInfo} of one that was; `database` is that of its collection. */
-void write_append_error(struct call *call, const char *database, const truce_write *write,
+/* {code, errmsg, keyPattern, keyValue, errInfo} of one that was. */
+void write_append_error(struct call *call, const truce_write *write,
                         const truce_write_outcome *outcome, bson_t *element);
 /* Documents that were inserted, upserted, removed or matched. */
 int64_t write_count(const truce_write *write, const truce_write_result *result);

@@ -203,7 +203,7 @@ TEST(old_handshakes_and_checksums_are_answered_and_a_wrong_sum_ends_the_connecti
     end_ = dial();
     CHECK(send_all(end_, old.bytes, old.size));
     reply = receive_reply(end_);
-    CHECK_INT(reply_number(reply, "maxWireVersion"), ==, 21);
+    CHECK_INT(reply_number(reply, "maxWireVersion"), ==, 25);
     bson_destroy(reply);
     CHECK(send_all(end_, summed.bytes, summed.size));
     reply = receive_reply(end_);

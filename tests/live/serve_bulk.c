@@ -152,7 +152,6 @@ TEST(a_statement_that_is_refused_is_told_and_ends_what_is_in_order)
     CHECK(!bson_has_field(reply, "cursor.firstBatch.2"));
     bson_destroy(reply);
     expect_count("test", "c", 1);
-    /* other names of the database of the collection, and not of admin's, in the sentence */
     expect_code("{'create': 'strict', 'validator': {'v': 1}, '$db': 'school'}", 0);
     reply = ask("{'bulkWrite': 1, 'nsInfo': [{'ns': 'school.strict'}], 'ops': [{'insert': 0, "
                 "'document': {'_id': 5}}], '$db': 'admin'}");
