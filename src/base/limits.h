@@ -55,6 +55,7 @@
 #define TRUCE_SERVER_TRANSACTIONS_MAX   100   /* that are open in it */
 #define TRUCE_SERVER_TRANSACTION_MS     60000 /* default: so long one may be */
 
+#define TRUCE_SERVER_SLOW_MS            100 /* default: commands that take as long are told in the log */
 #define TRUCE_SERVER_BLOCK_MS_MAX       600000      /* that a command waits by a fail point */
 #define TRUCE_SERVER_FINDINGS_MAX       1000        /* that one validate tells */
 #define TRUCE_HANDSHAKE_MS              10000       /* default: so long one of TLS may take */

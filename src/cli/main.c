@@ -2,8 +2,10 @@
 #include "cli/call.h"
 #include "cli/interrupt.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int run(struct cli *cli, char **words)
 {
@@ -20,12 +22,21 @@ static int run(struct cli *cli, char **words)
     return cli_rehearsal_end(cli, code);
 }
 
+/* What is opened later must not be taken for one of the three. One that was closed stays without use. */
+static void fill_standard(void)
+{
+    for (int i = 0; i <= STDERR_FILENO; i++)
+        if (fcntl(i, F_GETFD) < 0)
+            (void)open("/dev/null", i == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
     struct cli *cli = bson_malloc0(sizeof *cli);
     const char *uri = getenv("TRUCE_STORE");
     int code;
 
+    fill_standard();
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
     cli->uri = uri && *uri ? uri : NULL;

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/config.h"
@@ -41,11 +42,6 @@ static bool tell(const struct cli *cli, const struct server_options *options,
     return told && !fflush(stdout); /* whoever started it waits for this line */
 }
 
-static void tell_event(void *arg, const bson_t *event, const char *sentence)
-{
-    cli_tell(arg, event, "%s", sentence);
-}
-
 static int serve(struct cli *cli, truce_store *store, const struct server_options *options,
                  const sigset_t *ends)
 {
@@ -69,14 +65,30 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
     server_notify("READY=1");
     sigwait(ends, &received);
     server_notify("STOPPING=1");
-    cli_remark(cli, "ends: waits up to %d s for what runs", DRAIN_MS / 1000);
     server_stop(server, DRAIN_MS);
+    return CLI_DONE;
+}
+
+/* --log text or json; json is also what --json asks for, and then all of both outputs is JSON. */
+static int open_log(struct cli *cli, struct log **log)
+{
+    const char *form = cli_text(cli, "log");
+    char said[CLI_SAID_MAX];
+
+    cli_option_said(cli, "log", said, sizeof said);
+    if (form && strcmp(form, "text") != 0 && strcmp(form, "json") != 0)
+        return cli_usage(cli, "%s is text or json", said);
+    cli->json = cli->json || (form && !strcmp(form, "json"));
+    *log = log_new(&(struct log_options){.file = STDERR_FILENO,
+                                         .json = form ? !strcmp(form, "json") : cli->json,
+                                         .quiet = cli->quiet});
     return CLI_DONE;
 }
 
 static int run(struct cli *cli)
 {
-    truce_store_options store_options = {.deadline_ms = cli->deadline_ms};
+    truce_store_hooks hooks = {.log = log_tell_store};
+    truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
     struct server_options options = {.address = cli_text(cli, "bind"),
                                      .database = cli_text(cli, "database"),
                                      .replica_set = cli_text(cli, "replica-set"),
@@ -87,8 +99,7 @@ static int run(struct cli *cli)
                                              .client_ca = cli_text(cli, "tls-client-ca")},
                                      .test_commands = cli_flag(cli, "test-commands"),
                                      .metrics = cli_text(cli, "metrics"),
-                                     .log = tell_event,
-                                     .log_arg = cli};
+                                     .slow_ms = cli->slow_ms};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
     int64_t port, most, seconds, hours, megabytes;
@@ -120,13 +131,17 @@ static int run(struct cli *cli)
     options.transaction_ms = seconds * 1000;
     options.port = (int)port;
     options.connections_max = (int)most;
+    code = open_log(cli, &options.log);
+    if (code)
+        return code;
+    hooks.arg = options.log;
     hold_signals(&ends);
     status = truce_store_open(uri, &store_options, &store, &error);
-    if (status)
-        return cli_error(cli, NULL, status, &error);
-    code = serve(cli, store, &options, &ends);
-    truce_store_close(store);
-    return cli_output_end(code);
+    code = status ? cli_error(cli, NULL, status, &error) : serve(cli, store, &options, &ends);
+    if (!status)
+        truce_store_close(store);
+    log_free(options.log);
+    return code;
 }
 
 const struct cli_command cli_serve = {
@@ -163,6 +178,9 @@ const struct cli_command cli_serve = {
         "Prometheus: how many commands of which kind, how long they took, what failed,\n"
         "connections, commits, and what the store does.\n"
         "\n"
+        "The log is on standard error, a line for each connection, login and command that took\n"
+        "--slow MS or longer (100); with --quiet connections are left out.\n"
+        "\n"
         "--config FILE has any of these options as lines, without the dashes; a flag is yes or\n"
         "no, # begins a line that is a comment. What the call itself says counts more.\n"
         "\n"
@@ -195,6 +213,7 @@ const struct cli_command cli_serve = {
             {"feed-hours", 0, "N",
              "keep changes for those who watch; 0: no more (as the file has it)", false},
             {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
+            {"log", 0, "FORM", "of the log, on standard error: text, or json (text)", false},
             {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
             {"config", 0, "FILE", "has these options, too, as lines: name = value", false},
             {0}},

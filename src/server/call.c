@@ -7,7 +7,7 @@
  *     autocommit: false, txnNumber, startTransaction                              a transaction's (sessions.h)
  *     txnNumber alone, stmtId, stmtIds                                            writes that are kept (kept.h)
  */
-#include "server/call.h"
+#include "server/groups.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -276,6 +276,41 @@ static void append_time(const struct call *call, bson_t *reply)
                 "}", "}");
 }
 
+/* The name that the program gave itself when it connected: {client: {application: {name}}} */
+static void read_name(struct call *call)
+{
+    struct connection *connection = call->connection;
+    bson_iter_t at, found;
+
+    if (call->command->run == serve_hello && !connection->app[0] &&
+        bson_iter_init(&at, &call->request->body) &&
+        bson_iter_find_descendant(&at, "client.application.name", &found) &&
+        BSON_ITER_HOLDS_UTF8(&found))
+        snprintf(connection->app, sizeof connection->app, "%s", bson_iter_utf8(&found, NULL));
+}
+
+/* No more of the command than its name and its collection, as secrets may stand there. */
+static void tell_slow(const struct call *call, int64_t ms, const bson_t *reply)
+{
+    const struct connection *connection = call->connection;
+    const char *collection =
+        BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "$cmd";
+    bson_t *fields = BCON_NEW("command", BCON_UTF8(call->command->name), "db",
+                              BCON_UTF8(call->database), "collection", BCON_UTF8(collection), "ms",
+                              BCON_INT64(ms), "replyBytes", BCON_INT64(reply->len));
+    bson_iter_t code;
+
+    if (bson_iter_init_find(&code, reply, "code") && BSON_ITER_HOLDS_INT32(&code))
+        BSON_APPEND_INT32(fields, "code", bson_iter_int32(&code));
+    if (connection->login.user)
+        BSON_APPEND_UTF8(fields, "user", connection->login.tag);
+    if (connection->app[0])
+        BSON_APPEND_UTF8(fields, "app", connection->app);
+    log_tell(call->server->log, TRUCE_LOG_INFO, LOG_COMMAND, connection->number, "slow command",
+             fields);
+    bson_destroy(fields);
+}
+
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply)
 {
     struct wire_request own = *request;
@@ -286,6 +321,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
                         .session.number = -1};
     bson_error_t error = {0};
     truce_status status = truce__message_check(&own.body, &error);
+    int64_t ms = 0;
 
     bson_init(reply);
     if (!status) {
@@ -301,11 +337,12 @@ void call_run(struct connection *connection, const struct wire_request *request,
         atomic_fetch_add_explicit(&call.server->counted[call.command->counted], 1,
                                   memory_order_relaxed);
         operation_begin(&call);
+        read_name(&call);
         status = fail_point_enter(&call, &error);
         if (!status)
             status = call_in_session(&call, reply, &error);
         truce__let_begin(NULL, false);
-        operation_end(&call);
+        ms = (operation_end(&call) - call.waited_ns) / 1000000;
     }
     if (status) {
         bson_reinit(reply);
@@ -315,5 +352,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
         fail_point_leave(&call, reply);
     }
     append_time(&call, reply);
+    if (call.command && ms >= atomic_load(&call.server->slow_ms))
+        tell_slow(&call, ms, reply);
     truce__arena_release(&call.arena);
 }

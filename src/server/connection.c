@@ -107,6 +107,15 @@ static void hold_sigpipe(void)
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
 }
 
+static void tell_handshake(const struct connection *connection)
+{
+    bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer));
+
+    log_tell(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
+             "TLS handshake failed", fields);
+    bson_destroy(fields);
+}
+
 void *connection_run(void *arg)
 {
     struct connection *connection = arg;
@@ -119,6 +128,8 @@ void *connection_run(void *arg)
             trim(&in);
             trim(&out);
         }
+    else
+        tell_handshake(connection);
     stream_end(&connection->stream);
     truce__buffer_release(&in);
     truce__buffer_release(&out);

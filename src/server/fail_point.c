@@ -158,19 +158,6 @@ static truce_status wait_for(struct call *call, int64_t block_ms, bson_error_t *
     return TRUCE_OK;
 }
 
-/* The name that the program gave itself when it connected: {client: {application: {name}}} */
-static void read_name(struct call *call)
-{
-    struct connection *connection = call->connection;
-    bson_iter_t at, found;
-
-    if (call->command->run == serve_hello && !connection->app[0] &&
-        bson_iter_init(&at, &call->request->body) &&
-        bson_iter_find_descendant(&at, "client.application.name", &found) &&
-        BSON_ITER_HOLDS_UTF8(&found))
-        snprintf(connection->app, sizeof connection->app, "%s", bson_iter_utf8(&found, NULL));
-}
-
 truce_status fail_point_enter(struct call *call, bson_error_t *error)
 {
     struct fail_point *point = call->server->fail_point;
@@ -179,7 +166,6 @@ truce_status fail_point_enter(struct call *call, bson_error_t *error)
 
     if (!point)
         return TRUCE_OK;
-    read_name(call);
     if (!take(point, call, &data))
         return TRUCE_OK;
     call->labels = data.labels;

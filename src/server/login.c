@@ -22,22 +22,19 @@ static void wait_a_while(struct connection *connection)
             return;
 }
 
-static void tell(struct call *call, const char *name, const char *database, const char *mechanism,
-                 const char *reason)
+static void tell(struct call *call, truce_log_level level, const char *message, const char *name,
+                 const char *database, const char *mechanism, const char *reason)
 {
-    const struct server *server = call->server;
-    char sentence[500];
-    bson_t *event;
+    const struct connection *connection = call->connection;
+    bson_t *fields = BCON_NEW("user", BCON_UTF8(name), "db", BCON_UTF8(database), "mechanism",
+                              BCON_UTF8(mechanism), "from", BCON_UTF8(connection->peer));
 
-    if (!server->log)
-        return;
-    event = BCON_NEW("event", BCON_UTF8("login_failed"), "user", BCON_UTF8(name), "db",
-                     BCON_UTF8(database), "mechanism", BCON_UTF8(mechanism), "from",
-                     BCON_UTF8(call->connection->peer), "reason", BCON_UTF8(reason));
-    snprintf(sentence, sizeof sentence, "a login failed: user %s of %s, from %s, by %s: %s", name,
-             database, call->connection->peer, mechanism, reason);
-    server->log(server->log_arg, event, sentence);
-    bson_destroy(event);
+    if (connection->app[0])
+        BSON_APPEND_UTF8(fields, "app", connection->app);
+    if (reason)
+        BSON_APPEND_UTF8(fields, "reason", reason);
+    log_tell(call->server->log, level, LOG_ACCESS, connection->number, message, fields);
+    bson_destroy(fields);
 }
 
 static void forget(struct login *login)
@@ -67,7 +64,8 @@ static truce_status fail(struct call *call, const char *database, const char *re
 
     atomic_fetch_add(&call->server->logins_failed, 1);
     if (waits) {
-        tell(call, name, login->asking ? login->asking->database : database, mechanism,
+        tell(call, TRUCE_LOG_WARNING, "login failed", name,
+             login->asking ? login->asking->database : database, mechanism,
              login->asking || !login->scram ? reason : "there is no such user, or not by that");
         wait_a_while(call->connection);
     }
@@ -187,12 +185,16 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
     return TRUCE_OK;
 }
 
-static void become(struct login *login)
+static void become(struct call *call)
 {
+    struct login *login = &call->connection->login;
+
     login->user = login->asking;
     login->asking = NULL;
     login->changes = 0;
     snprintf(login->tag, sizeof login->tag, "%s.%s", login->user->database, login->user->name);
+    tell(call, TRUCE_LOG_INFO, "login succeeded", login->user->name, login->user->database,
+         scram_name(login->scram->credential.mechanism), NULL);
     forget(login);
 }
 
@@ -215,7 +217,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
         return fail(call, call->database, wrong, error);
     append_answer(signature, login->proved || login->brief, reply);
     if (login->proved || login->brief)
-        become(login);
+        become(call);
     else
         login->proved = true;
     return TRUCE_OK;

@@ -31,16 +31,17 @@ void operation_begin(struct call *call)
         truce__budget_watch(&operation->killed);
 }
 
-void operation_end(struct call *call)
+int64_t operation_end(struct call *call)
 {
     struct operation *operation = &call->connection->operation;
+    int64_t ns = truce__clock_monotonic_ns() - operation->started_ns;
 
     truce__budget_watch(NULL);
-    metrics_ran(call->server->metrics, call->command,
-                truce__clock_monotonic_ns() - operation->started_ns);
+    metrics_ran(call->server->metrics, call->command, ns);
     pthread_mutex_lock(&operation->mutex);
     operation->call = NULL;
     pthread_mutex_unlock(&operation->mutex);
+    return ns;
 }
 
 /* ---- the list ------------------------------------------------------------------------------- */

@@ -26,7 +26,8 @@ struct operation {
 };
 
 void operation_begin(struct call *call);
-void operation_end(struct call *call);
+/* So long it took. */
+int64_t operation_end(struct call *call);
 
 /* Appends {opid, op, ns, ...} of each call that runs, and with `idle` of the connections without one. With `own` only those of
  * the caller's user. */

@@ -47,15 +47,17 @@ static bool is_for_nobody(struct call *call)
 static truce_status claim(struct call *call, truce_queue *queue, const struct claim_given *given,
                           truce_job **jobs, size_t *count, bson_error_t *error)
 {
-    int64_t until_ns = truce__clock_monotonic_ns() + given->waitMS * 1000000, left_ms;
+    int64_t now_ns = truce__clock_monotonic_ns(), until_ns = now_ns + given->waitMS * 1000000,
+            left_ms;
     size_t most = given->most ? (size_t)given->most : 1, more = 0;
     truce_status status = truce_queue_claim_many(queue, most, jobs, count, error);
 
     while (status == TRUCE_NOT_FOUND &&
-           (left_ms = (until_ns - truce__clock_monotonic_ns()) / 1000000) > 0 &&
+           (left_ms = (until_ns - (now_ns = truce__clock_monotonic_ns())) / 1000000) > 0 &&
            !is_for_nobody(call)) {
         status = truce_queue_claim_wait(queue, (uint32_t)(left_ms < LOOK_MS ? left_ms : LOOK_MS),
                                         jobs, error);
+        call->waited_ns += truce__clock_monotonic_ns() - now_ns;
         *count = status ? 0 : 1;
         if (!status && most > 1 && !truce_queue_claim_many(queue, most - 1, jobs + 1, &more, NULL))
             *count += more;

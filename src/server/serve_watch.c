@@ -289,12 +289,13 @@ static truce_status read_or_wait(struct call *call, struct held_cursor *held, in
     truce_status status = TRUCE_OK;
 
     for (;;) {
-        int64_t left_ms = (until_ns - truce__clock_monotonic_ns()) / 1000000;
+        int64_t now_ns = truce__clock_monotonic_ns(), left_ms = (until_ns - now_ns) / 1000000;
         uint32_t count = 0;
         bool enough = false;
 
         watch_wait(held->watch, &seen,
                    left_ms < SLICE_MS ? left_ms > 0 ? (uint32_t)left_ms : 0 : SLICE_MS);
+        call->waited_ns += truce__clock_monotonic_ns() - now_ns;
         status = watch_read(held->watch, most, batch, &count, error);
         if (status || count || watch_is_over(held->watch) || left_ms <= 0)
             return status;

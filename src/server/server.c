@@ -59,9 +59,19 @@ static truce_status listen_at(struct server *server, const char *address, int po
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
+static void tell_connection(const struct connection *connection, truce_log_level level,
+                            const char *message, const char *name, int64_t number)
+{
+    bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer), name, BCON_INT64(number));
+
+    log_tell(connection->server->log, level, LOG_NETWORK, connection->number, message, fields);
+    bson_destroy(fields);
+}
+
 /* Links it; false: there are too many, or the server stops. */
 static bool enter(struct server *server, struct connection *connection)
 {
+    int64_t open;
     bool enters;
 
     pthread_mutex_lock(&server->mutex);
@@ -74,7 +84,10 @@ static bool enter(struct server *server, struct connection *connection)
     } else {
         server->refused++;
     }
+    open = server->connected;
     pthread_mutex_unlock(&server->mutex);
+    tell_connection(connection, enters ? TRUCE_LOG_INFO : TRUCE_LOG_WARNING,
+                    enters ? "connection accepted" : "connection refused", "open", open);
     return enters;
 }
 
@@ -83,6 +96,8 @@ void server_forget(struct connection *connection)
     struct server *server = connection->server;
     struct connection **at = &server->connections;
 
+    tell_connection(connection, TRUCE_LOG_INFO, "connection ended", "ms",
+                    (truce__clock_monotonic_ns() - connection->begun_ns) / 1000000);
     pthread_mutex_lock(&server->mutex);
     while (*at != connection)
         at = &(*at)->next;
@@ -106,6 +121,7 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
 
     connection->server = server;
     connection->socket = socket;
+    connection->begun_ns = truce__clock_monotonic_ns();
     pthread_mutex_init(&connection->operation.mutex, NULL);
     inet_ntop(AF_INET, &from->sin_addr, address, sizeof address);
     snprintf(connection->peer, sizeof connection->peer, "%s:%d", address, ntohs(from->sin_port));
@@ -308,7 +324,7 @@ static void set_access(struct server *server, const struct server_options *optio
 {
     server->auth = options->auth;
     server->log = options->log;
-    server->log_arg = options->log_arg;
+    atomic_init(&server->slow_ms, options->slow_ms ? options->slow_ms : TRUCE_SERVER_SLOW_MS);
     server->login_delay_ms =
         options->login_delay_ms ? options->login_delay_ms : TRUCE_LOGIN_DELAY_MS;
     if (options->test_commands)
@@ -316,6 +332,19 @@ static void set_access(struct server *server, const struct server_options *optio
     server->handshake_ms = options->handshake_ms ? options->handshake_ms : TRUCE_HANDSHAKE_MS;
     atomic_init(&server->changes, 1);
     scram_chance(server->secret, sizeof server->secret);
+}
+
+static void tell_start(const struct server *server, const char *address)
+{
+    bson_t *fields = BCON_NEW("version", BCON_UTF8(TRUCE_VERSION), "pid", BCON_INT64(getpid()),
+                              "address", BCON_UTF8(address), "port", BCON_INT32(server->port),
+                              "database", BCON_UTF8(server->database), "auth",
+                              BCON_BOOL(server->auth), "tls", BCON_BOOL(server->tls != NULL));
+
+    if (server->set[0])
+        BSON_APPEND_UTF8(fields, "replicaSet", server->set);
+    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, "started", fields);
+    bson_destroy(fields);
 }
 
 truce_status server_start(truce_store *store, const struct server_options *options,
@@ -370,6 +399,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     if (status)
         give_up(made);
     else
+        tell_start(made, options->address ? options->address : "127.0.0.1");
+    if (!status)
         *server = made;
     return status;
 }
@@ -391,11 +422,21 @@ static void hang_up(struct server *server, int how)
         shutdown(at->socket, how);
 }
 
+static void tell_stop(const struct server *server, const char *message, const char *name,
+                      int64_t number)
+{
+    bson_t *fields = BCON_NEW(name, BCON_INT64(number));
+
+    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, message, fields);
+    bson_destroy(fields);
+}
+
 void server_stop(struct server *server, int64_t drain_ms)
 {
-    int64_t until_ns = truce__clock_monotonic_ns() + drain_ms * 1000000;
+    int64_t begun_ns = truce__clock_monotonic_ns(), until_ns = begun_ns + drain_ms * 1000000;
     bool interrupted = false, cut = false;
 
+    tell_stop(server, "stopping", "waitsMs", drain_ms);
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
@@ -426,5 +467,6 @@ void server_stop(struct server *server, int64_t drain_ms)
     pthread_mutex_unlock(&server->mutex);
     if (interrupted)
         truce_resume(server->store);
+    tell_stop(server, "stopped", "ms", (truce__clock_monotonic_ns() - begun_ns) / 1000000);
     server_free(server);
 }

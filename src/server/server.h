@@ -24,6 +24,7 @@
  *     users.c        users, as documents
  *     operations.c   what runs just now, and ends it
  *     fail_point.c   failures by order, for tests
+ *     log.c          what happens, a line each
  *     metrics.c      what is counted, as Prometheus reads it; metrics_port.c: where
  *     notify.c       tells a service manager that it is ready
  *     places.c       databases and collections of the wire as collections of the store
@@ -37,6 +38,7 @@
  */
 #include <stdatomic.h>
 
+#include "server/log.h"
 #include "server/stream.h"
 #include "truce/truce.h"
 
@@ -70,9 +72,8 @@ struct server_options {
     const char *
         metrics; /* "PORT" or "ADDRESS:PORT" of the loopback: told there (metrics.h). NULL: nowhere */
     int64_t login_delay_ms; /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
-    /* Told of logins that failed, by any thread. NULL: nobody is. */
-    void (*log)(void *arg, const bson_t *event, const char *sentence);
-    void *log_arg;
+    struct log *log;        /* borrowed until server_stop; NULL: none */
+    int64_t slow_ms;        /* commands that take as long are told there; 0: TRUCE_SERVER_SLOW_MS */
 };
 
 /* The store is borrowed until server_stop. INVALID: the address or database is wrong; IO: the port is

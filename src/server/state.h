@@ -30,10 +30,11 @@ struct connection {
     int socket;
     struct stream stream; /* on it */
     int32_t number;
+    int64_t begun_ns;
     char peer[64];
     struct login login;
     struct operation operation; /* what it does */
-    char app[130];              /* that the program calls itself, with --test-commands */
+    char app[130];              /* that the program calls itself */
     bool ends;                  /* after the answer that is made, which is not sent */
     bool wipes;                 /* the message that is answered has secrets in it */
 };
@@ -60,8 +61,8 @@ struct server {
     bool auth;
     uint8_t secret[SCRAM_KEY_MAX]; /* for the challenges of those who are no users */
     int64_t login_delay_ms;
-    void (*log)(void *arg, const bson_t *event, const char *sentence);
-    void *log_arg;
+    struct log *log;      /* NULL: none */
+    atomic_llong slow_ms; /* commands that take as long are told there */
     atomic_llong changes; /* of users, by this server; 1 at first */
     atomic_llong logins, logins_failed;
     atomic_int delayed; /* answers to logins that failed */

@@ -13,27 +13,12 @@
 #include "server/pattern_command.h"
 #include "server/users.h"
 #include "store/reserved.h"
+#include "tests/support/kept_log.h"
 #include "tests/support/scram_client.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
 #define HOUR_MS 3600000
-
-static pthread_mutex_t line_mutex = PTHREAD_MUTEX_INITIALIZER;
-static char last_line[600];
-static atomic_int lines;
-
-static void keep_line(void *arg, const bson_t *event, const char *sentence)
-{
-    char *json = bson_as_relaxed_extended_json(event, NULL);
-
-    (void)arg;
-    pthread_mutex_lock(&line_mutex);
-    snprintf(last_line, sizeof last_line, "%s %s", sentence, json);
-    pthread_mutex_unlock(&line_mutex);
-    bson_free(json);
-    atomic_fetch_add(&lines, 1);
-}
 
 /* "read school", or "" for none; the password is the name. */
 static void add_user(const char *name, const char *role, const char *database)
@@ -60,7 +45,7 @@ static void serve(bool auth, int64_t delay_ms)
 {
     struct server_options options = {.auth = auth,
                                      .login_delay_ms = delay_ms,
-                                     .log = keep_line,
+                                     .log = kept_log_new(),
                                      .connections_max = 300,
                                      .test_commands = true};
     bson_error_t error = {0};
@@ -81,6 +66,7 @@ static void end(void)
 {
     server_stop(server, 5000);
     truce_store_close(store);
+    kept_log_free();
 }
 
 /* The code of the answer on that connection, 0 for ok. */
@@ -565,6 +551,17 @@ TEST(without_auth_the_users_records_are_closed_and_all_else_is_open)
 
 /* ---- logins --------------------------------------------------------------------------------- */
 
+static void check_failure(const char *user, const char *reason)
+{
+    bson_t *line = kept_log_last("login failed");
+    char *json = line ? bson_as_relaxed_extended_json(line, NULL) : NULL;
+
+    CHECK(json && strstr(json, reason) && strstr(json, user));
+    bson_free(json);
+    if (line)
+        bson_destroy(line);
+}
+
 TEST(logins_succeed_with_the_password_alone)
 {
     begin();
@@ -578,10 +575,10 @@ TEST(logins_succeed_with_the_password_alone)
 
             CHECK_INT(scram_login(end_, &try), ==, CODE_AUTHENTICATION_FAILED);
             expect_on(end_, "{'find': 'x', '$db': 'school'}", 13);
-            CHECK(strstr(last_line, "wrong password") && strstr(last_line, "root"));
+            check_failure("root", "wrong password");
             try.name = "Root";
             CHECK_INT(scram_login(end_, &try), ==, CODE_AUTHENTICATION_FAILED);
-            CHECK(strstr(last_line, "there is no such user") != NULL);
+            check_failure("Root", "there is no such user");
             try.name = "root";
             try.database = "school";
             try.password = "root";
@@ -854,11 +851,11 @@ TEST(who_is_logged_in_works_while_others_guess)
 {
     pthread_t threads[4];
     bson_t *reply;
+    char *told;
     int root;
 
     begin();
     root = dial_as("root", "root");
-    atomic_store(&lines, 0);
     atomic_store(&flooding, true);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, flood, NULL);
@@ -868,9 +865,12 @@ TEST(who_is_logged_in_works_while_others_guess)
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     reply = ask_on(root, "{'serverStatus': 1, '$db': 'admin'}", 0);
-    CHECK_INT(reply_number(reply, "security.authentication.failed"), ==, atomic_load(&lines));
-    CHECK(atomic_load(&lines) >= 4);
-    CHECK(!strstr(last_line, "guess"));
+    CHECK_INT(reply_number(reply, "security.authentication.failed"), ==,
+              kept_log_count("login failed"));
+    CHECK(kept_log_count("login failed") >= 4);
+    told = kept_log_text();
+    CHECK(!strstr(told, "guess"));
+    bson_free(told);
     bson_destroy(reply);
     close(root);
     end();

@@ -1,0 +1,221 @@
+#include "server/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "bson/date.h"
+#include "bson/json.h"
+
+#define UNKNOWN "\xef\xbf\xbd" /* U+FFFD: for a byte that is no UTF-8 */
+#define PLAIN                                                                                      \
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"                               \
+    "._:/@+$-"
+
+struct log {
+    struct log_options options;
+    pthread_mutex_t mutex; /* over all below */
+    struct buffer line;
+    int64_t lost;
+};
+
+struct log *log_new(const struct log_options *options)
+{
+    struct log *log = bson_malloc0(sizeof *log);
+
+    log->options = *options;
+    pthread_mutex_init(&log->mutex, NULL);
+    return log;
+}
+
+void log_free(struct log *log)
+{
+    if (!log)
+        return;
+    truce__buffer_release(&log->line);
+    pthread_mutex_destroy(&log->mutex);
+    bson_free(log);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void put(struct buffer *out, const char *text)
+{
+    truce__buffer_append(out, text, strlen(text));
+}
+
+/* The character that `text` begins with; 1 where it is none. */
+static size_t character(const char *text, size_t left, bool *good)
+{
+    for (size_t size = 1; size <= 4 && size <= left; size++)
+        if (truce__utf8_check(text, size) == size) {
+            *good = true;
+            return size;
+        }
+    *good = false;
+    return 1;
+}
+
+/* Quoted, and cut. */
+static void put_quoted(struct buffer *out, const char *text, size_t length)
+{
+    struct buffer one = {0};
+    size_t begin = out->size;
+
+    put(out, "\"");
+    for (size_t at = 0, size; at < length; at += size) {
+        bool good;
+
+        size = character(text + at, length - at, &good);
+        one.size = 0;
+        truce__json_write_text(&one, good ? text + at : UNKNOWN, good ? size : strlen(UNKNOWN));
+        if (out->size - begin + one.size - 2 > LOG_TEXT_MAX) {
+            put(out, "...");
+            break;
+        }
+        truce__buffer_append(out, one.bytes + 1, one.size - 2); /* without its quotes */
+    }
+    put(out, "\"");
+    truce__buffer_release(&one);
+}
+
+static void put_value(struct buffer *out, const bson_iter_t *at, bool json)
+{
+    uint32_t length;
+    const char *text;
+
+    if (!BSON_ITER_HOLDS_UTF8(at)) {
+        truce__json_write_value(out, at, JSON_RELAXED);
+        return;
+    }
+    text = bson_iter_utf8(at, &length);
+    if (json || !length || length > LOG_TEXT_MAX || strspn(text, PLAIN) != length)
+        put_quoted(out, text, length);
+    else
+        put(out, text);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static const char *const levels[] = {
+    [TRUCE_LOG_ERROR] = "error", [TRUCE_LOG_WARNING] = "warning", [TRUCE_LOG_INFO] = "info"};
+static const char *const parts[] = {[LOG_SERVER] = "server",
+                                    [LOG_NETWORK] = "network",
+                                    [LOG_ACCESS] = "access",
+                                    [LOG_COMMAND] = "command",
+                                    [LOG_STORE] = "store"};
+
+struct event {
+    truce_log_level level;
+    enum log_part part;
+    int32_t connection;
+    const char *message;
+    const bson_t *fields;
+};
+
+static void write_json(struct buffer *out, const char *time, const struct event *event)
+{
+    char head[200];
+    bson_iter_t at;
+    bool first = true;
+
+    snprintf(head, sizeof head, "{\"time\": \"%s\", \"level\": \"%s\", \"component\": \"%s\", ",
+             time, levels[event->level], parts[event->part]);
+    put(out, head);
+    if (event->connection) {
+        snprintf(head, sizeof head, "\"connection\": %d, ", event->connection);
+        put(out, head);
+    }
+    put(out, "\"message\": \"");
+    put(out, event->message);
+    put(out, "\", \"fields\": {");
+    for (bool more = event->fields && bson_iter_init(&at, event->fields) && bson_iter_next(&at);
+         more; more = bson_iter_next(&at), first = false) {
+        put(out, first ? "\"" : ", \"");
+        put(out, bson_iter_key(&at));
+        put(out, "\": ");
+        put_value(out, &at, true);
+    }
+    put(out, "}}\n");
+}
+
+static void write_text(struct buffer *out, const char *time, const struct event *event)
+{
+    char head[200];
+    bson_iter_t at;
+
+    snprintf(head, sizeof head, "%s %s %s ", time, levels[event->level], parts[event->part]);
+    put(out, head);
+    if (event->connection) {
+        snprintf(head, sizeof head, "conn%d ", event->connection);
+        put(out, head);
+    }
+    put(out, event->message);
+    for (bool more = event->fields && bson_iter_init(&at, event->fields) && bson_iter_next(&at);
+         more; more = bson_iter_next(&at)) {
+        put(out, " ");
+        put(out, bson_iter_key(&at));
+        put(out, "=");
+        put_value(out, &at, false);
+    }
+    put(out, "\n");
+}
+
+/* False: it cannot be written now. */
+static bool write_out(struct log *log, const struct event *event)
+{
+    struct pollfd look = {.fd = log->options.file, .events = POLLOUT};
+    char time[DATE_TEXT_MAX];
+    ssize_t written;
+
+    truce__date_show(truce__clock_wall_ms(), time);
+    log->line.size = 0;
+    (log->options.json ? write_json : write_text)(&log->line, time, event);
+    truce_assert(log->line.size <= LOG_LINE_MAX);
+    if (poll(&look, 1, 0) != 1 || !(look.revents & POLLOUT))
+        return false;
+    do
+        written = write(log->options.file, log->line.bytes, log->line.size);
+    while (written < 0 && errno == EINTR);
+    return written == (ssize_t)log->line.size;
+}
+
+static void tell_lost(struct log *log)
+{
+    bson_t *count = BCON_NEW("lines", BCON_INT64(log->lost));
+    const struct event lost = {TRUCE_LOG_WARNING, LOG_SERVER, 0, "lines of this log were lost",
+                               count};
+
+    if (write_out(log, &lost))
+        log->lost = 0;
+    bson_destroy(count);
+}
+
+void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
+              const char *message, const bson_t *fields)
+{
+    const struct event event = {level, part, connection, message, fields};
+
+    if (!log || (log->options.quiet && part == LOG_NETWORK && level == TRUCE_LOG_INFO))
+        return;
+    pthread_mutex_lock(&log->mutex);
+    if (log->lost)
+        tell_lost(log);
+    if (log->lost || !write_out(log, &event))
+        log->lost++;
+    pthread_mutex_unlock(&log->mutex);
+}
+
+void log_tell_store(truce_log_level level, const char *message, void *log)
+{
+    bson_t *fields = BCON_NEW("text", BCON_UTF8(message));
+
+    log_tell(log, level, LOG_STORE, 0, "the store tells", fields);
+    bson_destroy(fields);
+}

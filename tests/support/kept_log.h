@@ -1,0 +1,19 @@
+#ifndef TRUCE_TESTS_SUPPORT_KEPT_LOG_H
+#define TRUCE_TESTS_SUPPORT_KEPT_LOG_H
+
+/* A log of JSON in a file without a name, for a test to read what was told. One at a time. */
+#include "server/log.h"
+
+struct log *kept_log_new(void);
+void kept_log_free(void);
+
+/* All lines so far. The caller frees it. */
+char *kept_log_text(void);
+/* How many lines have that message. */
+int kept_log_count(const char *message);
+/* The last line with that message; NULL: there is none. The caller destroys it. */
+bson_t *kept_log_last(const char *message);
+/* Waits until so many lines have it. */
+void kept_log_wait(const char *message, int count);
+
+#endif
