@@ -21,7 +21,7 @@ struct places {
 
 static truce_status places_begin(struct call *call, struct places *places, bson_error_t *error)
 {
-    truce_status status = truce_collection_list(call->server->store, &places->list, error);
+    truce_status status = truce_collection_list(call->store, &places->list, error);
 
     (void)bson_iter_init(&places->at, &places->list);
     return status;
@@ -101,7 +101,7 @@ static truce_status validate(struct call *call, const char *place,
 {
     if (!validation->validator)
         return TRUCE_OK;
-    return truce_collection_validate(call->server->store, place, validation->validator, error);
+    return truce_collection_validate(call->store, place, validation->validator, error);
 }
 
 static const struct field modify_fields[] = {VALIDATION_FIELDS, {NULL, FIELD_IGNORED, 0}};
@@ -156,7 +156,7 @@ truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "Collection %s already exists.",
                              call_namespace(call, bson_iter_utf8(&call->value, NULL)));
     if (!status)
-        status = truce_collection_create(call->server->store, place, error);
+        status = truce_collection_create(call->store, place, error);
     return status ? status : validate(call, place, &validation, error);
 }
 

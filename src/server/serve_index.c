@@ -8,7 +8,7 @@
 static int32_t count_indexes(struct call *call, const char *place)
 {
     bson_t indexes;
-    truce_status status = truce_index_list(call->server->store, place, &indexes, NULL);
+    truce_status status = truce_index_list(call->store, place, &indexes, NULL);
     int32_t count = status ? 0 : (int32_t)bson_count_keys(&indexes);
 
     bson_destroy(&indexes);
@@ -47,7 +47,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
         bson_t index;
 
         trim_index(indexes.all[i], &index);
-        status = truce_index_create(call->server->store, place, &index, error);
+        status = truce_index_create(call->store, place, &index, error);
         bson_destroy(&index);
     }
     truce_deadline_end(around);

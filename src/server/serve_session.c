@@ -200,6 +200,8 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                                           "delete",
                                           "findAndModify",
                                           "bulkWrite",
+                                          "create",
+                                          "createIndexes",
                                           "commitTransaction",
                                           "abortTransaction",
                                           "findandmodify",

@@ -120,8 +120,8 @@ static truce_status know(const bson_t *indexes, struct known *known, bson_error_
     return status;
 }
 
-static truce_status is_there(const bson_t *indexes, const bson_t *index, bool *there,
-                             bson_error_t *error)
+truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, bool *there,
+                                   bson_error_t *error)
 {
     struct known *known = bson_malloc0(sizeof *known);
     struct index_spec wanted = {0};
@@ -148,7 +148,7 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
     truce_status status = truce_index_list(store, collection, &indexes, error);
 
     if (!status)
-        status = is_there(&indexes, index, &there, error);
+        status = truce__index_is_among(&indexes, index, &there, error);
     bson_destroy(&indexes);
     if ((!status && !there) || status == TRUCE_NOT_FOUND)
         return truce__view_guard(store, "make an index of", collection, error);

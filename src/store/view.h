@@ -22,6 +22,10 @@ truce_status truce__view_guard_pipeline(const truce_store *store, const bson_t *
 truce_status truce__view_index(truce_store *store, const char *collection, const bson_t *index,
                                bson_error_t *error);
 
+/* Is it among them, by the same definition? 85, 86: another is in its way. */
+truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, bool *there,
+                                   bson_error_t *error);
+
 /* A view of now for a pipeline that reads other collections besides its input; NULL: it does not, or the store is
  * a view itself. */
 truce_status truce__view_for_pipeline(truce_store *store, const bson_t *pipeline,

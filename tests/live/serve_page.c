@@ -165,7 +165,7 @@ static const char introduction[] =
     "sequence `orders` is `@school.orders` in the store, and the rule `author` of copies `@school:author`.\n\n"
     "**Roles.** To read needs `read` on the database, to write `readWrite`.\n\n"
     "**Transactions.** A command that runs within a driver's transaction is a part of it: done at its commit, or never. The others are\n"
-    "refused there (263), and so is one that would have to make an index, as the first of its kind in a store does: send it\n"
+    "refused there (263), and so is one that would have to make an index of a collection that is there already: send it\n"
     "once outside. A job is claimed before the transaction begins, which shows the moment of its beginning.\n";
 
 static void make_page(void)

@@ -709,8 +709,10 @@ TEST(patterns_are_a_part_of_a_transaction)
 {
     static const struct step steps[] = {
         {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0},
-        /* what has to be made is made outside of one */
-        {"{truceEnqueue: 'mail', payload: {n: 0}" FIRST(1), 263},
+        /* what has to be made for it is made, or undone, with it */
+        {"{truceEnqueue: 'mail', payload: {n: 0}" FIRST(1), 0},
+        {ABORT(1), 0},
+        {"{truceQueues: 1}", 0, "queues", "[]"},
         {"{truceEnqueue: 'mail', payload: {n: 0}}", 0},
         {"{truceCommit: [{missing: 'accounts', id: 'z'}], key: 'k', keyTime: 1767225600000}", 0},
         {"{truceSequence: 's', take: 1}", 0},

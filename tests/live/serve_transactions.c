@@ -110,7 +110,11 @@ TEST(what_cannot_be_is_refused_by_its_code)
     expect_code(FIRST(A, 2, READ), 225);
     expect_code(NEXT(A, 2, READ), 225);
     expect_code(NEXT(A, 4, READ), 251);
-    expect_code(NEXT(A, 3, "'create': 'd'"), 263);
+    expect_code(NEXT(A, 3, "'drop': 'c'"), 263);
+    expect_code(NEXT(A, 3, "'collMod': 'c', 'validator': {}"), 263);
+    expect_code(NEXT(A, 3, "'dropIndexes': 'c', 'index': '*'"), 263);
+    expect_code(NEXT(A, 3, "'renameCollection': 'test.c', 'to': 'test.d'"), 263);
+    expect_code(NEXT(A, 3, "'listCollections': 1"), 263);
     expect_code(NEXT(A, 3, "'ping': 1"), 263);
     expect_code(NEXT(A, 3, "'aggregate': 'c', 'pipeline': [{'$out': 'd'}], 'cursor': {}"), 263);
     expect_code(NEXT(A, 3, READ), 251); /* what was refused has ended it */
@@ -168,6 +172,77 @@ TEST(a_refused_statement_ends_the_transaction)
     expect_code(FIRST(A, 2, "'find': 'c', 'filter': {'$nothing': 1}"), 2);
     expect_code(COMMIT(A, 2), 251);
     CHECK_INT(1, ==, value_of_1());
+    end();
+}
+
+#define CREATE "'create': 'n', 'validator': {'v': {'$type': 'number'}}"
+#define INDEX  "'createIndexes': 'n', 'indexes': [{'key': {'v': 1}, 'name': 'v', 'unique': true}]"
+#define PUT(v) "'insert': 'n', 'documents': [{'v': " v "}]"
+
+/* -1: there is no such collection. */
+static int64_t indexes_of_n(void)
+{
+    bson_t *reply = ask("{'listIndexes': 'n', '$db': 'test'}");
+    bool none = reply_number(reply, "code") == 26;
+    int64_t count = none ? -1 : 1 + (reply_number(reply, "cursor.firstBatch.1.unique") == 1);
+
+    CHECK(none || reply_number(reply, "ok") == 1);
+    bson_destroy(reply);
+    return count;
+}
+
+TEST(collections_and_indexes_are_made_by_a_transaction_or_not_at_all)
+{
+    bson_t *reply;
+
+    begin();
+    for (int number = 1; number <= 2; number++) {
+        expect_code(FIRST(A, number, CREATE), 0);
+        reply = ask(NEXT(A, number, INDEX));
+        CHECK_INT(1, ==, reply_number(reply, "numIndexesBefore"));
+        CHECK_INT(2, ==, reply_number(reply, "numIndexesAfter"));
+        CHECK_INT(0, ==, reply_number(reply, "createdCollectionAutomatically"));
+        bson_destroy(reply);
+        expect_code(NEXT(A, number, PUT("1")), 0);
+        reply = ask(NEXT(A, number, "'find': 'n', 'filter': {'v': 1}, 'hint': 'v'"));
+        CHECK_INT(1, ==, reply_number(reply, "cursor.firstBatch.0.v"));
+        bson_destroy(reply);
+        reply = ask(NEXT(A, number, INDEX));
+        CHECK_INT(2, ==, reply_number(reply, "numIndexesBefore"));
+        CHECK_INT(2, ==, reply_number(reply, "numIndexesAfter"));
+        bson_destroy(reply);
+        CHECK_INT(-1, ==, indexes_of_n());
+        expect_code(number == 1 ? ABORT(A, 1) : COMMIT(A, 2), 0);
+        CHECK_INT(number == 1 ? -1 : 2, ==, indexes_of_n());
+    }
+    reply = ask("{" PUT("1") ", '$db': 'test'}");
+    CHECK_INT(11000, ==, reply_number(reply, "writeErrors.0.code"));
+    bson_destroy(reply);
+    reply = ask("{" PUT("'text'") ", '$db': 'test'}");
+    CHECK_INT(121, ==, reply_number(reply, "writeErrors.0.code"));
+    bson_destroy(reply);
+    expect_code(FIRST(A, 3, CREATE), 48);
+    expect_code(NEXT(A, 3, READ), 251);
+    expect_code(FIRST(A, 4, "'createIndexes': 'c', 'indexes': [{'key': {'v': 1}, 'name': 'v'}]"),
+                263);
+    expect_code(FIRST(A, 5, INDEX), 0);
+    expect_code(COMMIT(A, 5), 0);
+    end();
+}
+
+TEST(of_two_transactions_that_make_the_same_the_second_runs_again)
+{
+    bson_t *reply;
+
+    begin();
+    reply = ask(FIRST(A, 1, INDEX));
+    CHECK_INT(1, ==, reply_number(reply, "createdCollectionAutomatically"));
+    bson_destroy(reply);
+    expect_code(FIRST(B, 1, CREATE), 0);
+    expect_code(COMMIT(A, 1), 0);
+    expect_code(COMMIT(A, 1), 0);
+    expect_label(COMMIT(B, 1), 112, "TransientTransactionError");
+    CHECK_INT(2, ==, indexes_of_n());
     end();
 }
 

@@ -80,10 +80,22 @@ typedef struct truce_read_check {
     uint64_t high, low;
 } truce_read_check;
 
+/*
+ * A collection that is made with a bulk, before its first write: `checks` of its options, too. One that is there by then ends
+ * the bulk with CONFLICT (code 112), and nothing was done.
+ */
+typedef struct truce_making {
+    const char *collection;
+    const bson_t *indexes;   /* an array of definitions; _id's may be among them */
+    const bson_t *validator; /* {}: none */
+} truce_making;
+
 struct truce_read_checks {
     truce_store *view; /* of this store: where all of them were read */
     const truce_read_check *all;
     size_t count;
+    const truce_making *makings;
+    size_t makings_count;
 };
 
 /*

@@ -15,6 +15,7 @@
  */
 #include "base/assert.h"
 #include "engine/documents/bulk_check.h"
+#include "engine/documents/bulk_make.h"
 #include "engine/documents/change.h"
 #include "engine/documents/documents.h"
 #include "engine/documents/receipt.h"
@@ -221,7 +222,8 @@ static truce_status undo(struct bulk *bulk, struct writer *writer, bson_error_t 
 /* One that can be refused after it has written? */
 static bool needs_savepoint(const struct bulk *bulk)
 {
-    return bulk->options->atomic && (bulk->count > 1 || bulk->writes[0].options.multi);
+    return bulk->options->atomic && (bulk->count > 1 || bulk->writes[0].options.multi ||
+                                     (bulk->view && bulk->options->checks->makings_count));
 }
 
 /* A write whose time is over has changed nothing: if it has begun to, all is undone with the
@@ -254,6 +256,7 @@ static void reset_bulk(struct write_op *base)
 {
     struct bulk *bulk = (struct bulk *)base;
 
+    bulk->first_at = 0;
     bulk->first = TRUCE_OK;
     reset_outcomes(bulk, SIZE_MAX);
 }
@@ -277,6 +280,21 @@ static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_er
     return first->status;
 }
 
+/* The collections that are made with it; where one cannot be, the first write says so. */
+static truce_status make_first(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+{
+    truce_write_outcome *first = &bulk->outcomes[0];
+
+    if (!bulk->view)
+        return TRUCE_OK;
+    first->status = truce__bulk_make(bulk->options->checks, writer, &first->error);
+    bulk->first = first->status;
+    if (!truce__documents_failed(first->status))
+        return TRUCE_OK;
+    *error = first->error;
+    return first->status;
+}
+
 static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct bulk *bulk = (struct bulk *)base;
@@ -290,6 +308,8 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
     if (savepoint)
         status = truce__kv_savepoint_begin(writer->kv, error);
     if (!status)
+        status = make_first(bulk, writer, error);
+    if (!status && !bulk->first)
         status = run_all(bulk, writer, error);
     if (!status)
         status =

@@ -4,7 +4,6 @@
 #include "base/limits.h"
 #include "query/incoming.h"
 #include "store/overlay/overlay_parts.h"
-#include "store/view.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
@@ -22,8 +21,8 @@ struct collection_part *truce__overlay_part(struct overlay *overlay, const char 
     return *at;
 }
 
-static truce_status keep_index(struct overlay *overlay, struct collection_part *part,
-                               const bson_t *definition, bson_error_t *error)
+truce_status truce__overlay_keep_index(struct overlay *overlay, struct collection_part *part,
+                                       const bson_t *definition, bson_error_t *error)
 {
     struct index_spec *spec = &part->unique[part->unique_count];
     truce_status status = truce__index_spec_parse(definition, spec, error);
@@ -53,7 +52,7 @@ static truce_status prepare_indexes(struct overlay *overlay, struct collection_p
         bson_t definition;
 
         truce__value_bson(fields.value, &definition);
-        status = keep_index(overlay, part, &definition, error);
+        status = truce__overlay_keep_index(overlay, part, &definition, error);
     }
     bson_destroy(&indexes);
     return status;
@@ -202,25 +201,6 @@ static void close_overlay(truce_store *base)
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
-static truce_status index_list(truce_store *base, const char *collection, bson_t *indexes,
-                               bson_error_t *error)
-{
-    return truce_index_list(overlay_of(base)->view, collection, indexes, error);
-}
-
-/* One that the view has is there. */
-static truce_status index_create(truce_store *base, const char *collection, const bson_t *index,
-                                 bson_error_t *error)
-{
-    if (!truce__view_index(overlay_of(base)->view, collection, index, NULL))
-        return TRUCE_OK;
-    return truce__refuse(
-        CODE_NOT_IN_TRANSACTION, error,
-        "an index of %s has to be made, which a transaction cannot: do the same once "
-        "outside of one",
-        collection);
-}
-
 static const truce_store_ops overlay_ops = {
     .scheme = "transaction",
     .close = close_overlay,
@@ -230,8 +210,11 @@ static const truce_store_ops overlay_ops = {
     .aggregate = truce__overlay_aggregate,
     .bulk = truce__overlay_bulk,
     .find_and_modify = truce__overlay_modify,
-    .index_list = index_list,
-    .index_create = index_create,
+    .index_list = truce__overlay_index_list,
+    .index_create = truce__overlay_index_create,
+    .collection_create = truce__overlay_create,
+    .collection_validate = truce__overlay_validate,
+    .collection_list = truce__overlay_list,
 };
 
 truce_status truce__overlay_open(truce_store *store, const struct overlay_options *options,

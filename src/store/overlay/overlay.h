@@ -7,7 +7,7 @@
  *
  *     reads    what the view shows, but for documents that stand in the scratch ... and these as they are there
  *     writes   the documents that are to be changed are brought into the scratch, and changed there
- *     commit   one atomic bulk of the store: what was read is checked, what differs is written
+ *     commit   one atomic bulk of the store: what was read is checked, what is new is made, what differs is written
  *
  * The view is a snapshot (truce/snapshot.h). The scratch is a memory: store that has the indexes of the
  * collections and holds the documents that were written, and those that a write looked at.
@@ -27,7 +27,9 @@
  *     its own writes show it. What others took since is a conflict, told by the commit, or by the write if the
  *     document that it changes is no more as the view has it.
  *  8. An atomic bulk that fails leaves the transaction as it was before it (overlay_atomic.c); so commits of truce, which are
- *     such bulks, run within it, once each: a conflict is of the whole transaction. Indexes are not made in it.
+ *     such bulks, run within it, once each: a conflict is of the whole transaction.
+ *  9. Collections and indexes that it makes are new and empty when they are made, and in the commit still
+ *     (overlay_make.c).
  *
  * After another call that fails, the transaction can only be closed: a statement may be half done. One thread at a time uses
  * it, with its cursors.

@@ -6,7 +6,7 @@
  *     replace   what changed otherwise
  *     insert    what is new, and what was removed above though it stays
  *
- * Each but the last demands the bytes that stood in the view.
+ * Each but the last demands the bytes that stood in the view. Collections that it made come before all of them.
  */
 #include "base/assert.h"
 #include "base/limits.h"
@@ -179,12 +179,16 @@ static bool write_of(const struct difference *difference, enum turn turn, truce_
     }
 }
 
-static truce_write *make_writes(const struct differences *differences, const truce_write *more,
+static truce_write *make_writes(const struct differences *differences,
+                                const struct makings *makings, const truce_write *more,
                                 size_t more_count, size_t *count)
 {
     truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
 
     *count = 0;
+    if (makings->count) /* a bulk has a write: it is new, and so it is empty */
+        writes[(*count)++] = (truce_write){.kind = TRUCE_WRITE_REQUIRE_MISSING,
+                                           .collection = makings->all[0].collection};
     for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++)
         for (size_t i = 0; i < differences->count; i++)
             *count += write_of(&differences->all[i], turn, &writes[*count]);
@@ -232,10 +236,12 @@ static truce_read_check *make_checks(const struct overlay *overlay, size_t *coun
 
 /* ---- the commit ----------------------------------------------------------------------------- */
 
-static truce_status write_all(struct overlay *overlay, const truce_write *writes, size_t count,
+static truce_status write_all(struct overlay *overlay, const struct makings *makings,
+                              const truce_write *writes, size_t count,
                               const truce_bulk_options *options, bson_error_t *error)
 {
-    struct truce_read_checks checks = {.view = overlay->view};
+    struct truce_read_checks checks = {
+        .view = overlay->view, .makings = makings->all, .makings_count = makings->count};
     truce_read_check *all = make_checks(overlay, &checks.count);
     truce_bulk_options how = *options;
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
@@ -243,7 +249,7 @@ static truce_status write_all(struct overlay *overlay, const truce_write *writes
 
     checks.all = all;
     how.atomic = true;
-    how.checks = checks.count ? &checks : NULL;
+    how.checks = checks.count || checks.makings_count ? &checks : NULL;
     status = truce_bulk(overlay->store, writes, count, &how, outcomes, error);
     for (size_t i = 0; i < count; i++)
         truce_write_result_release(&outcomes[i].result);
@@ -258,6 +264,7 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     static const truce_bulk_options defaults;
     struct overlay *overlay = overlay_of(base);
     struct differences differences = {0};
+    struct makings makings;
     bson_error_t caught = {0};
     truce_write *writes;
     size_t count;
@@ -266,19 +273,23 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     if (overlay->spoiled)
         return truce__refuse(CODE_WRITE_CONFLICT, error,
                              "what a statement of the transaction had begun could not be undone");
-    status = find_differences(overlay, &differences, error);
-    if (status || !differences.count) {
+    status = truce__overlay_makings(overlay, &makings, error);
+    if (!status)
+        status = find_differences(overlay, &differences, error);
+    if (status || (!differences.count && !makings.count)) {
+        truce__overlay_makings_release(&makings);
         release(&differences);
         return status;
     }
-    writes = make_writes(&differences, more, more_count, &count);
-    status = write_all(overlay, writes, count, options ? options : &defaults, &caught);
+    writes = make_writes(&differences, &makings, more, more_count, &count);
+    status = write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
     if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE)
         status = truce__refuse(CODE_WRITE_CONFLICT, error, "somebody else was faster: %.400s",
                                caught.message);
     else if (status && error)
         *error = caught;
     bson_free(writes);
+    truce__overlay_makings_release(&makings);
     release(&differences);
     return status;
 }

@@ -32,6 +32,7 @@ struct collection_part {
     uint32_t reads_count;
     bool whole; /* too much: nothing of it may change */
     /* what was written to it */
+    bool made;                 /* here: the view has it not */
     bool prepared;             /* what follows is known, and the scratch has the indexes */
     struct index_spec *unique; /* those besides _id's */
     uint32_t unique_count;
@@ -60,6 +61,9 @@ struct collection_part *truce__overlay_part(struct overlay *overlay, const char 
 /* The indexes and the validator of the collection, and the former in the scratch. */
 truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_part *part,
                                     bson_error_t *error);
+/* Makes an index in the scratch, of a part that is prepared. */
+truce_status truce__overlay_keep_index(struct overlay *overlay, struct collection_part *part,
+                                       const bson_t *definition, bson_error_t *error);
 /* `document` has the _id. NULL: there is none. */
 struct entry *truce__overlay_entry(const struct collection_part *part, const bson_t *document);
 struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part *part,
@@ -98,6 +102,25 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
 /* overlay_atomic.c: all of the writes or none; the outcomes are those of an atomic bulk. */
 truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *writes, size_t count,
                                    truce_write_outcome *outcomes, bson_error_t *error);
+
+/* overlay_make.c: of the table of functions */
+truce_status truce__overlay_create(truce_store *base, const char *name, bson_error_t *error);
+truce_status truce__overlay_validate(truce_store *base, const char *name, const bson_t *validator,
+                                     bson_error_t *error);
+truce_status truce__overlay_list(truce_store *base, bson_t *collections, bson_error_t *error);
+truce_status truce__overlay_index_create(truce_store *base, const char *name, const bson_t *index,
+                                         bson_error_t *error);
+truce_status truce__overlay_index_list(truce_store *base, const char *name, bson_t *indexes,
+                                       bson_error_t *error);
+/* What is made by the commit. */
+struct makings {
+    truce_making *all;
+    bson_t *indexes; /* one for each */
+    size_t count;
+};
+truce_status truce__overlay_makings(struct overlay *overlay, struct makings *makings,
+                                    bson_error_t *error);
+void truce__overlay_makings_release(struct makings *makings);
 
 /* overlay_unique.c: does a document of the view that is not in the scratch have a unique key of this one, which is in
  * it? DUPLICATE. */

@@ -116,6 +116,16 @@ def transactions(client, db):
     with client.start_session() as session:
         equal("with_transaction", session.with_transaction(move), "done")
         equal("committed", [d["n"] for d in c.find().sort("_id", 1)], [9, 1])
+        made = db.made_within
+        made.drop()
+        session.start_transaction()
+        db.command("create", "made_within", session=session)
+        db.command("createIndexes", "made_within", indexes=[{"key": {"v": 1}, "name": "v", "unique": True}], session=session)
+        made.insert_one({"v": 1}, session=session)
+        equal("made, for itself alone", (made.count_documents({}, session=session), "made_within" in db.list_collection_names()), (1, False))
+        session.commit_transaction()
+        equal("made by the commit", sorted(made.index_information()), ["_id_", "v"])
+        fails("a key that is taken", 11000, lambda: made.insert_one({"v": 1}))
         session.start_transaction()
         c.delete_many({}, session=session)
         session.abort_transaction()
