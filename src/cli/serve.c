@@ -11,6 +11,7 @@
 
 #define DRAIN_MS 10000
 #define FEED_MB  1024
+#define SWEEP_S  60
 
 /* From here on these signals wait for sigwait; threads that are made later inherit it. */
 static void hold_signals(sigset_t *ends)
@@ -102,7 +103,7 @@ static int run(struct cli *cli)
                                      .slow_ms = cli->slow_ms};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
-    int64_t port, most, seconds, hours, megabytes;
+    int64_t port, most, seconds, hours, megabytes, sweep_s;
     struct server_feed feed;
     truce_store *store;
     bson_error_t error;
@@ -115,7 +116,8 @@ static int run(struct cli *cli)
         !cli_number(cli, "connections", 1, 100000, 0, &most) ||
         !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds) ||
         !cli_number(cli, "feed-hours", 0, 24 * 366, -1, &hours) ||
-        !cli_number(cli, "feed-mb", 1, 1000000, FEED_MB, &megabytes))
+        !cli_number(cli, "feed-mb", 1, 1000000, FEED_MB, &megabytes) ||
+        !cli_number(cli, "sweep-every", 0, 86400, SWEEP_S, &sweep_s))
         return CLI_USAGE;
     if (hours < 0 && cli_text(cli, "feed-mb"))
         return cli_usage(cli, "--feed-mb goes with --feed-hours");
@@ -129,6 +131,7 @@ static int run(struct cli *cli)
         return cli_usage(cli, "%s is serializable or snapshot", said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.transaction_ms = seconds * 1000;
+    options.sweep_every_ms = sweep_s * 1000;
     options.port = (int)port;
     options.connections_max = (int)most;
     code = open_log(cli, &options.log);
@@ -178,6 +181,9 @@ const struct cli_command cli_serve = {
         "Prometheus: how many commands of which kind, how long they took, what failed,\n"
         "connections, commits, and what the store does.\n"
         "\n"
+        "Every minute it sweeps: documents that an index with expireAfterSeconds says are too old\n"
+        "are removed, commits of dead processes finished or undone.\n"
+        "\n"
         "The log is on standard error, a line for each connection, login and command that took\n"
         "--slow MS or longer (100); with --quiet connections are left out.\n"
         "\n"
@@ -213,6 +219,7 @@ const struct cli_command cli_serve = {
             {"feed-hours", 0, "N",
              "keep changes for those who watch; 0: no more (as the file has it)", false},
             {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
+            {"sweep-every", 0, "SECONDS", "sweep as truce sweep does (60; 0: never)", false},
             {"log", 0, "FORM", "of the log, on standard error: text, or json (text)", false},
             {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
             {"config", 0, "FILE", "has these options, too, as lines: name = value", false},

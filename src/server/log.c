@@ -105,11 +105,9 @@ static void put_value(struct buffer *out, const bson_iter_t *at, bool json)
 
 static const char *const levels[] = {
     [TRUCE_LOG_ERROR] = "error", [TRUCE_LOG_WARNING] = "warning", [TRUCE_LOG_INFO] = "info"};
-static const char *const parts[] = {[LOG_SERVER] = "server",
-                                    [LOG_NETWORK] = "network",
-                                    [LOG_ACCESS] = "access",
-                                    [LOG_COMMAND] = "command",
-                                    [LOG_STORE] = "store"};
+static const char *const parts[] = {
+    [LOG_SERVER] = "server",   [LOG_NETWORK] = "network", [LOG_ACCESS] = "access",
+    [LOG_COMMAND] = "command", [LOG_SWEEP] = "sweep",     [LOG_STORE] = "store"};
 
 struct event {
     truce_log_level level;

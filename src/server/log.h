@@ -32,6 +32,7 @@ enum log_part {
     LOG_NETWORK, /* connections */
     LOG_ACCESS,  /* logins */
     LOG_COMMAND, /* commands that took long */
+    LOG_SWEEP,   /* what the sweep did, and could not do */
     LOG_STORE,   /* what the store tells by itself */
 };
 

@@ -290,6 +290,33 @@ static void put_commits(struct buffer *out)
         "Commits that another finished, as who had begun them did not.", c.helps);
 }
 
+static void put_sweep(struct sweeper *sweeper, struct buffer *out)
+{
+    struct sweep_sums s;
+
+    sweeper_count(sweeper, &s);
+    head(out, "truce_sweeps_total", "counter",
+         "Turns of the server's own sweep, by what became of them.");
+    put(out,
+        "truce_sweeps_total{outcome=\"done\"} %" PRId64
+        "\ntruce_sweeps_total{outcome=\"failed\"} %" PRId64
+        "\ntruce_sweeps_total{outcome=\"skipped\"} %" PRId64 "\n",
+        s.turns - s.broken, s.broken, s.skipped);
+    head(out, "truce_swept_total", "counter", "What they did, as truce sweep names it.");
+    put(out,
+        "truce_swept_total{what=\"undone\"} %" PRId64
+        "\ntruce_swept_total{what=\"finished\"} %" PRId64
+        "\ntruce_swept_total{what=\"cleaned\"} %" PRId64
+        "\ntruce_swept_total{what=\"stripped\"} %" PRId64 "\n",
+        s.all.undone, s.all.finished, s.all.cleaned, s.all.stripped);
+    put(out,
+        "truce_swept_total{what=\"purged\"} %" PRId64
+        "\ntruce_swept_total{what=\"expired\"} %" PRId64
+        "\ntruce_swept_total{what=\"pruned\"} %" PRId64
+        "\ntruce_swept_total{what=\"failed\"} %" PRId64 "\n",
+        s.all.purged, s.all.expired, s.all.pruned, s.all.failed);
+}
+
 static void put_store(truce_store *store, struct buffer *out)
 {
     truce_store_counters c;
@@ -341,6 +368,7 @@ void metrics_write(struct server *server, struct buffer *out)
     put_server(server, out);
     put_commands(server->metrics, out);
     put_commits(out);
+    put_sweep(server->sweeper, out);
     put_store(server->store, out);
     put_feed(server->store, out);
     put_process(out);

@@ -51,7 +51,11 @@ static truce_status run_sweep(struct call *call, const void *arg, bson_t *reply,
                                          .function = add_finding,
                                          .arg = &findings};
     truce_sweep_report report;
-    truce_status status = truce_sweep(call->store, &options, &report, error);
+    truce_status status;
+
+    sweeper_enter(call->server->sweeper);
+    status = truce_sweep(call->store, &options, &report, error);
+    sweeper_leave(call->server->sweeper);
 
     if (!status)
         BCON_APPEND(reply, "undone", BCON_INT64(report.undone), "finished",

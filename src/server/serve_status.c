@@ -128,10 +128,12 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
                                                      "delete", "getmore", "command"};
     struct server *server = call->server;
     int64_t up_ms = (truce__clock_monotonic_ns() - server->started_ns) / 1000000;
+    struct sweep_sums sums;
     char host[256] = "";
     bson_t counters;
 
     (void)error;
+    sweeper_count(server->sweeper, &sums);
     (void)gethostname(host, sizeof host - 1);
     BCON_APPEND(reply, "host", BCON_UTF8(host), "version", BCON_UTF8(SPOKEN_VERSION), "process",
                 BCON_UTF8("truce"), "pid", BCON_INT64(getpid()), "uptime",
@@ -147,10 +149,18 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
         BSON_APPEND_INT64(&counters, names[i], atomic_load(&server->counted[i]));
     bson_append_document_end(reply, &counters);
     BCON_APPEND(reply, "metrics", "{", "cursor", "{", "open", "{", "total",
-                BCON_INT64(held_count(server->cursors)), "}", "}", "}", "security", "{",
-                "authentication", "{", "received", BCON_INT64(atomic_load(&server->logins)),
-                "failed", BCON_INT64(atomic_load(&server->logins_failed)), "}", "}",
-                "storageEngine", "{", "name", BCON_UTF8("truce"), "}");
+                BCON_INT64(held_count(server->cursors)), "}", "}", "ttl", "{", "deletedDocuments",
+                BCON_INT64(sums.all.expired), "passes", BCON_INT64(sums.turns), "}", "}", "sweep",
+                "{", "everySeconds", BCON_DOUBLE((double)sums.every_ms / 1000), "turns",
+                BCON_INT64(sums.turns), "skipped", BCON_INT64(sums.skipped), "broken",
+                BCON_INT64(sums.broken), "undone", BCON_INT64(sums.all.undone), "finished",
+                BCON_INT64(sums.all.finished), "cleaned", BCON_INT64(sums.all.cleaned), "stripped",
+                BCON_INT64(sums.all.stripped), "purged", BCON_INT64(sums.all.purged), "expired",
+                BCON_INT64(sums.all.expired), "pruned", BCON_INT64(sums.all.pruned), "failed",
+                BCON_INT64(sums.all.failed), "}", "security", "{", "authentication", "{",
+                "received", BCON_INT64(atomic_load(&server->logins)), "failed",
+                BCON_INT64(atomic_load(&server->logins_failed)), "}", "}", "storageEngine", "{",
+                "name", BCON_UTF8("truce"), "}");
     return TRUCE_OK;
 }
 

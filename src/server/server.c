@@ -243,6 +243,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
 static void server_free(struct server *server)
 {
     scram_wipe(server->secret, sizeof server->secret);
+    sweeper_free(server->sweeper);
     metrics_free(server->metrics);
     tls_free(server->tls);
     fail_point_free(server->fail_point);
@@ -264,6 +265,8 @@ static void give_up(struct server *server)
     pthread_mutex_unlock(&server->mutex);
     if (server->keeps)
         pthread_join(server->keeper, NULL);
+    sweeper_stop(server->sweeper);
+    sweeper_join(server->sweeper);
     metrics_close(server->metrics_port);
     server_free(server);
 }
@@ -378,6 +381,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
     made->handles = handles_new();
     made->metrics = metrics_new();
+    made->sweeper = sweeper_new(options->sweep_every_ms);
     made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->gone, NULL);
@@ -394,6 +398,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         status = start_feed(made, options->feed, error);
     if (!status && options->metrics)
         status = metrics_listen(made, options->metrics, &made->metrics_port, error);
+    if (!status && !sweeper_start(made))
+        status = truce__fail(TRUCE_IO, error, "no thread can be had for the sweep");
     if (!status && pthread_create(&made->accepter, NULL, accept_all, made))
         status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
     if (status)
@@ -434,12 +440,13 @@ static void tell_stop(const struct server *server, const char *message, const ch
 void server_stop(struct server *server, int64_t drain_ms)
 {
     int64_t begun_ns = truce__clock_monotonic_ns(), until_ns = begun_ns + drain_ms * 1000000;
-    bool interrupted = false, cut = false;
+    bool interrupted = false, cut = false, late;
 
     tell_stop(server, "stopping", "waitsMs", drain_ms);
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
+    sweeper_stop(server->sweeper);
     (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
     pthread_join(server->accepter, NULL);
     metrics_close(server->metrics_port);
@@ -447,7 +454,7 @@ void server_stop(struct server *server, int64_t drain_ms)
         pthread_join(server->keeper, NULL);
     pthread_mutex_lock(&server->mutex);
     hang_up(server, SHUT_RD);
-    while (server->connected) {
+    while (server->connected || server->sweeping) {
         struct timespec wake;
 
         clock_gettime(CLOCK_REALTIME, &wake);
@@ -455,16 +462,18 @@ void server_stop(struct server *server, int64_t drain_ms)
         wake.tv_sec += wake.tv_nsec / 1000000000;
         wake.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&server->gone, &server->mutex, &wake);
-        if (server->connected && !interrupted && truce__clock_monotonic_ns() > until_ns) {
+        late = truce__clock_monotonic_ns() > until_ns;
+        if (!interrupted && (server->connected ? late : server->sweeping)) {
             interrupted = true;
             until_ns += TELL_MS * INT64_C(1000000);
             truce_interrupt(server->store);
-        } else if (server->connected && !cut && truce__clock_monotonic_ns() > until_ns) {
+        } else if (!cut && late) {
             cut = true;
             hang_up(server, SHUT_RDWR);
         }
     }
     pthread_mutex_unlock(&server->mutex);
+    sweeper_join(server->sweeper);
     if (interrupted)
         truce_resume(server->store);
     tell_stop(server, "stopped", "ms", (truce__clock_monotonic_ns() - begun_ns) / 1000000);

@@ -26,6 +26,7 @@
  *     fail_point.c   failures by order, for tests
  *     log.c          what happens, a line each
  *     metrics.c      what is counted, as Prometheus reads it; metrics_port.c: where
+ *     sweeper.c      the sweep, every so many seconds
  *     notify.c       tells a service manager that it is ready
  *     places.c       databases and collections of the wire as collections of the store
  *
@@ -72,6 +73,7 @@ struct server_options {
     const char *
         metrics; /* "PORT" or "ADDRESS:PORT" of the loopback: told there (metrics.h). NULL: nowhere */
     int64_t login_delay_ms; /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
+    int64_t sweep_every_ms; /* 0: not by itself */
     struct log *log;        /* borrowed until server_stop; NULL: none */
     int64_t slow_ms;        /* commands that take as long are told there; 0: TRUCE_SERVER_SLOW_MS */
 };

@@ -13,6 +13,7 @@
 #include "server/server.h"
 #include "server/sessions.h"
 #include "server/stream.h"
+#include "server/sweeper.h"
 
 enum server_counted {
     COUNTED_INSERT,
@@ -66,11 +67,13 @@ struct server {
     atomic_llong changes; /* of users, by this server; 1 at first */
     atomic_llong logins, logins_failed;
     atomic_int delayed; /* answers to logins that failed */
+    struct sweeper *sweeper;
     struct metrics *metrics;
     struct metrics_port *metrics_port; /* NULL: they are told nowhere */
 
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;
+    bool sweeping; /* the sweeper's thread is there */
     struct connection *connections;
     int connected;
     int64_t created, refused;

@@ -1,0 +1,241 @@
+/* The server sweeps by itself: what it removes, what it tells, when it leaves a turn out, and that nobody waits for it. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "tests/support/kept_log.h"
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+#include "truce/sys/store.h"
+
+#define INDEX                                                                                        \
+    "{'createIndexes': 'c', 'indexes': [{'key': {'at': 1}, 'name': 'at', 'expireAfterSeconds': 1}]," \
+    " '$db': 'test'}"
+#define INSERT                                                                                     \
+    "{'insert': 'c', 'documents': [{'at': {'$date': '2001-01-01T00:00:00Z'}}, {'at': 1}],"         \
+    " '$db': 'test'}"
+
+/* ---- what the sweep asks for when it looks for documents that are too old, and a server that is idle does not ---- */
+
+static truce_store_ops hooked_ops;
+static truce_status (*plain_list)(truce_store *of, bson_t *names, bson_error_t *error);
+static atomic_int broken;       /* it is refused, with this number in the sentence; 0: it is not */
+static atomic_bool holds, held; /* who asks is held until he is let go or interrupted; was held */
+
+static truce_status hooked_list(truce_store *of, bson_t *names, bson_error_t *error)
+{
+    int number = atomic_load(&broken);
+
+    while (atomic_load(&holds) && !__atomic_load_n(&of->interrupted, __ATOMIC_RELAXED)) {
+        atomic_store(&held, true);
+        truce__clock_sleep_ms(1);
+    }
+    if (!number)
+        return plain_list(of, names, error);
+    bson_init(names);
+    return truce__fail(TRUCE_IO, error, "disk %d is gone", number);
+}
+
+static void begin(int64_t every_ms)
+{
+    struct server_options options = {.sweep_every_ms = every_ms, .log = kept_log_new()};
+    bson_error_t error = {0};
+
+    REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    hooked_ops = *store->ops;
+    plain_list = hooked_ops.collection_list;
+    hooked_ops.collection_list = hooked_list;
+    store->ops = &hooked_ops;
+    atomic_store(&broken, 0);
+    REQUIRE(!server_start(store, &options, &server, &error));
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+    kept_log_free();
+}
+
+static int64_t status_number(const char *path)
+{
+    bson_t *reply = ask("{'serverStatus': 1, '$db': 'admin'}");
+    int64_t number = reply_number(reply, path);
+
+    bson_destroy(reply);
+    return number;
+}
+
+static void wait_for(const char *path, int64_t least)
+{
+    for (int i = 0; i < 3000 && status_number(path) < least; i++)
+        truce__clock_sleep_ms(10);
+    CHECK_INT(status_number(path), >=, least);
+}
+
+static int64_t count_documents(void)
+{
+    bson_t *reply = ask("{'count': 'c', '$db': 'test'}");
+    int64_t count = reply_number(reply, "n");
+
+    bson_destroy(reply);
+    return count;
+}
+
+TEST(what_is_too_old_goes_by_itself_and_is_told)
+{
+    bson_t *line;
+
+    begin(10);
+    expect_code(INDEX, 0);
+    expect_code(INSERT, 0);
+    wait_for("sweep.expired", 1);
+    CHECK_INT(count_documents(), ==, 1);
+    CHECK_INT(status_number("metrics.ttl.deletedDocuments"), ==, 1);
+    kept_log_wait("swept", 1);
+    line = kept_log_last("swept");
+    CHECK_INT(reply_number(line, "fields.expired"), ==, 1);
+    bson_destroy(line);
+    wait_for("sweep.turns", status_number("sweep.turns") + 2);
+    CHECK_INT(kept_log_count("swept"), ==, 1); /* turns that did nothing are not told */
+    CHECK_INT(status_number("sweep.broken"), ==, 0);
+    end();
+}
+
+TEST(without_a_time_it_does_not)
+{
+    begin(0);
+    expect_code(INDEX, 0);
+    expect_code(INSERT, 0);
+    truce__clock_sleep_ms(100);
+    CHECK_INT(count_documents(), ==, 2);
+    CHECK_INT(status_number("sweep.turns"), ==, 0);
+    expect_code("{'truceSweep': 1, '$db': 'admin'}", 0);
+    CHECK_INT(count_documents(), ==, 1);
+    end();
+}
+
+TEST(it_waits_its_time_first)
+{
+    begin(3600000);
+    CHECK_INT(status_number("sweep.everySeconds"), ==, 3600);
+    truce__clock_sleep_ms(50);
+    CHECK_INT(status_number("sweep.turns"), ==, 0);
+    end();
+}
+
+/* Turns that begin from here on see what was set before. */
+static void next_turns(void)
+{
+    wait_for("sweep.turns", status_number("sweep.turns") + 3);
+}
+
+TEST(a_failure_is_told_once_and_told_again_when_it_is_another)
+{
+    bson_iter_t at, reason;
+    bson_t *line;
+
+    begin(5);
+    next_turns();
+    CHECK_INT(kept_log_count("the sweep failed"), ==, 0);
+    atomic_store(&broken, 1);
+    next_turns();
+    CHECK_INT(kept_log_count("the sweep failed"), ==, 1);
+    CHECK_INT(status_number("sweep.broken"), >=, 2);
+    atomic_store(&broken, 2);
+    next_turns();
+    CHECK_INT(kept_log_count("the sweep failed"), ==, 2);
+    line = kept_log_last("the sweep failed");
+    CHECK(line && bson_iter_init(&at, line) &&
+          bson_iter_find_descendant(&at, "fields.reason", &reason) &&
+          !strcmp(bson_iter_utf8(&reason, NULL), "disk 2 is gone"));
+    bson_destroy(line);
+    atomic_store(&broken, 0);
+    next_turns();
+    atomic_store(&broken, 2); /* it was well in between */
+    next_turns();
+    CHECK_INT(kept_log_count("the sweep failed"), ==, 3);
+    end();
+}
+
+static void *ask_sweep(void *arg)
+{
+    (void)arg;
+    expect_code("{'truceSweep': 1, '$db': 'admin'}", 0);
+    return NULL;
+}
+
+TEST(a_turn_is_left_out_while_a_client_sweeps)
+{
+    pthread_t thread;
+    int64_t turns;
+
+    atomic_store(&holds, false);
+    atomic_store(&held, false);
+    begin(300);
+    wait_for("sweep.turns", 1);
+    atomic_store(&holds, true);
+    pthread_create(&thread, NULL, ask_sweep, NULL);
+    wait_for("sweep.skipped", 2);
+    turns = status_number("sweep.turns");
+    wait_for("sweep.skipped", status_number("sweep.skipped") + 2);
+    CHECK_INT(status_number("sweep.turns"), ==, turns);
+    atomic_store(&holds, false);
+    pthread_join(thread, NULL);
+    wait_for("sweep.turns", turns + 1);
+    end();
+}
+
+/* The sweep is held until the store is interrupted: if that was not done at once, all of the time would be waited for. */
+TEST(who_stops_the_server_does_not_wait_for_the_sweep)
+{
+    int64_t begun_ns;
+
+    atomic_store(&held, false);
+    atomic_store(&holds, true);
+    begin(10);
+    while (!atomic_load(&held))
+        truce__clock_sleep_ms(1);
+    begun_ns = truce__clock_monotonic_ns();
+    server_stop(server, 3600000);
+    CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, 3600000);
+    CHECK_INT(kept_log_count("the sweep failed"), ==, 0);
+    atomic_store(&holds, false);
+    truce_store_close(store);
+    kept_log_free();
+}
+
+#ifdef TRUCE_CLI
+TEST(the_program_sweeps_and_ends)
+{
+    char line[1000];
+    int pid = 0, port = 0, socket_;
+    bson_t *reply;
+    FILE *pipe;
+
+    snprintf(line, sizeof line, "echo $$; exec %s serve %s/s --port 0 --sweep-every 1 2>/dev/null",
+             TRUCE_CLI, test_directory());
+    pipe = popen(line, "r");
+    REQUIRE(pipe);
+    CHECK(fgets(line, sizeof line, pipe) && sscanf(line, "%d", &pid) == 1 && pid > 1);
+    CHECK(fgets(line, sizeof line, pipe) &&
+          sscanf(line, "listening on mongodb://127.0.0.1:%d", &port) == 1);
+    socket_ = dial_port(port);
+    bson_destroy(ask_on(socket_, INDEX, 0));
+    bson_destroy(ask_on(socket_, INSERT, 0));
+    for (int64_t left = 2; left == 2;) {
+        truce__clock_sleep_ms(20);
+        reply = ask_on(socket_, "{'count': 'c', '$db': 'test'}", 0);
+        left = reply_number(reply, "n");
+        bson_destroy(reply);
+    }
+    close(socket_);
+    CHECK(pid > 1 && !kill(pid, SIGTERM));
+    CHECK_INT(pclose(pipe), ==, 0);
+}
+#endif
