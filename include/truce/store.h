@@ -75,6 +75,7 @@ typedef struct truce_find_options {
     bool backward;        /* without a sort: what stands last in the index that is used comes first,
                              where the store can. No more than a guess at it: for a search that goes
                              on from what it finds */
+    bool plan_only;       /* explain: the plan alone, nothing is read */
     uint64_t reserved[4]; /* zeros */
 } truce_find_options;
 

@@ -18,7 +18,13 @@ SERVED(serve_kill_cursors);
 SERVED(serve_aggregate);
 SERVED(serve_count);
 SERVED(serve_distinct);
+
+/* serve_explain.c */
 SERVED(serve_explain);
+struct question_aggregate;
+/* {aggregate, explain: true} */
+truce_status serve_explain_aggregate(struct call *call, const struct question_aggregate *aggregate,
+                                     bson_t *reply, bson_error_t *error);
 
 /* serve_watch.c */
 /* Is there a $changeStream in it? */
@@ -87,6 +93,8 @@ SERVED(serve_whats_my_uri);
 SERVED(serve_replica_status);
 SERVED(serve_last_error);
 SERVED(serve_list_commands);
+/* {serverInfo: {host, port, version, gitVersion}} */
+void serve_server_info(const struct server *server, bson_t *reply);
 
 /* fail_point.c */
 SERVED(serve_fail_point);
@@ -123,8 +131,5 @@ truce_status serve_documents(struct call *call, const bson_t *array, const char 
  * rest. */
 truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
                          bson_t *reply, bson_error_t *error);
-/* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is none. */
-truce_status serve_batch_size(struct call *call, const bson_t *cursor, int64_t *most,
-                              bson_error_t *error);
 
 #endif

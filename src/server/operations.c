@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "server/call.h"
 
-/* Commands that read, and nothing else. An aggregate that writes says so itself (budget_watch). */
+/* Commands that read, and nothing else (explain, too). An aggregate that writes says so itself (budget_watch). */
 static bool may_be_killed(const struct call *call)
 {
     return (call->command->need.kind == NEED_COLLECTION &&
             call->command->need.actions == ACTION_FIND) ||
-           call->command->counted == COUNTED_GETMORE;
+           call->command->need.kind == NEED_INNER || call->command->counted == COUNTED_GETMORE;
 }
 
 void operation_begin(struct call *call)

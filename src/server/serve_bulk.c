@@ -21,6 +21,7 @@
 
 #include "bson/value.h"
 #include "server/groups.h"
+#include "server/question.h"
 
 struct bulk {
     const bson_t *let, *cursor;
@@ -303,7 +304,7 @@ truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *er
         status = truce__refuse(CODE_UNAUTHORIZED, error,
                                "bulkWrite may only be run against the admin database.");
     if (!status)
-        status = serve_batch_size(call, bulk.cursor, &most, error);
+        status = question_batch(call, bulk.cursor, &most, error);
     if (!status)
         status = call_let(call, bulk.let, error);
     if (!status)

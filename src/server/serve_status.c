@@ -92,6 +92,16 @@ truce_status serve_build_info(struct call *call, bson_t *reply, bson_error_t *er
     return TRUCE_OK;
 }
 
+void serve_server_info(const struct server *server, bson_t *reply)
+{
+    char host[256] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    BCON_APPEND(reply, "serverInfo", "{", "host", BCON_UTF8(host), "port", BCON_INT32(server->port),
+                "version", BCON_UTF8(SPOKEN_VERSION), "gitVersion",
+                BCON_UTF8("truce-" TRUCE_VERSION), "}");
+}
+
 static void append_parameters(const struct server *server, bson_t *all)
 {
     BCON_APPEND(all, "featureCompatibilityVersion", "{", "version", BCON_UTF8("8.0"), "}",

@@ -177,35 +177,6 @@ static const struct field write_fields[] = {
 typedef truce_status (*read_statement)(struct call *call, const bson_t *statement,
                                        truce_write *write, bson_error_t *error);
 
-static truce_status run(struct call *call, const char *name, read_statement read, bson_t *reply,
-                        bson_error_t *error)
-{
-    struct write_command command = {.ordered = true};
-    struct documents statements;
-    truce_write *writes;
-    char place[PLACE_MAX];
-    truce_status status = call_place(call, place, error);
-
-    if (!status)
-        status = call_own_fields(call, write_fields, &command, error);
-    if (!status)
-        status = call_let(call, command.let, error);
-    if (!status)
-        status = call_documents(call, name, &statements, error);
-    if (status)
-        return status;
-    writes = bson_malloc0(statements.count * sizeof *writes);
-    for (uint32_t i = 0; i < statements.count && !status; i++) {
-        writes[i].collection = place;
-        status = read(call, statements.all[i], &writes[i], error);
-        writes[i].options.unvalidated = command.unvalidated;
-    }
-    if (!status)
-        status = write_all(call, writes, statements.count, command.ordered, reply, error);
-    bson_free(writes);
-    return status;
-}
-
 static truce_status read_insert(struct call *call, const bson_t *statement, truce_write *write,
                                 bson_error_t *error)
 {
@@ -287,49 +258,91 @@ static truce_status read_delete(struct call *call, const bson_t *statement, truc
     return status;
 }
 
+static truce_status read_all(struct call *call, const char *name, read_statement read,
+                             struct write_statements *statements, bson_error_t *error)
+{
+    struct write_command command = {.ordered = true};
+    struct documents documents;
+    truce_status status = call_place(call, statements->place, error);
+
+    if (!status)
+        status = call_own_fields(call, write_fields, &command, error);
+    if (!status)
+        status = call_let(call, command.let, error);
+    if (!status)
+        status = call_documents(call, name, &documents, error);
+    if (status)
+        return status;
+    statements->ordered = command.ordered;
+    statements->count = documents.count;
+    statements->writes = bson_malloc0(documents.count * sizeof *statements->writes);
+    for (uint32_t i = 0; i < documents.count && !status; i++) {
+        statements->writes[i].collection = statements->place;
+        status = read(call, documents.all[i], &statements->writes[i], error);
+        statements->writes[i].options.unvalidated = command.unvalidated;
+    }
+    return status;
+}
+
+truce_status write_read(struct call *call, struct write_statements *statements, bson_error_t *error)
+{
+    *statements = (struct write_statements){0};
+    if (call->command->run == serve_insert)
+        return read_all(call, "documents", read_insert, statements, error);
+    if (call->command->run == serve_update)
+        return read_all(call, "updates", read_update, statements, error);
+    return read_all(call, "deletes", read_delete, statements, error);
+}
+
+static truce_status run(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct write_statements statements;
+    truce_status status = write_read(call, &statements, error);
+
+    if (!status)
+        status =
+            write_all(call, statements.writes, statements.count, statements.ordered, reply, error);
+    bson_free(statements.writes);
+    return status;
+}
+
 truce_status serve_insert(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    return run(call, "documents", read_insert, reply, error);
+    return run(call, reply, error);
 }
 
 truce_status serve_update(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    return run(call, "updates", read_update, reply, error);
+    return run(call, reply, error);
 }
 
 truce_status serve_delete(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    return run(call, "deletes", read_delete, reply, error);
+    return run(call, reply, error);
 }
 
 /* ---- findAndModify -------------------------------------------------------------------------- */
 
-struct modify {
-    const bson_t *query, *sort, *fields, *array_filters, *hint, *let;
-    struct either update;
-    bool remove, new, upsert, unvalidated;
-};
-
 static const struct field modify_fields[] = {
-    {"query", FIELD_DOCUMENT, offsetof(struct modify, query)},
-    {"sort", FIELD_DOCUMENT, offsetof(struct modify, sort)},
-    {"fields", FIELD_DOCUMENT, offsetof(struct modify, fields)},
-    {"arrayFilters", FIELD_ARRAY, offsetof(struct modify, array_filters)},
-    {"hint", FIELD_HINT, offsetof(struct modify, hint)},
-    {"update", FIELD_EITHER, offsetof(struct modify, update)},
-    {"remove", FIELD_FLAG, offsetof(struct modify, remove)},
-    {"new", FIELD_FLAG, offsetof(struct modify, new)},
-    {"upsert", FIELD_FLAG, offsetof(struct modify, upsert)},
-    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct modify, unvalidated)},
+    {"query", FIELD_DOCUMENT, offsetof(struct write_modify, query)},
+    {"sort", FIELD_DOCUMENT, offsetof(struct write_modify, sort)},
+    {"fields", FIELD_DOCUMENT, offsetof(struct write_modify, fields)},
+    {"arrayFilters", FIELD_ARRAY, offsetof(struct write_modify, array_filters)},
+    {"hint", FIELD_HINT, offsetof(struct write_modify, hint)},
+    {"update", FIELD_EITHER, offsetof(struct write_modify, update)},
+    {"remove", FIELD_FLAG, offsetof(struct write_modify, remove)},
+    {"new", FIELD_FLAG, offsetof(struct write_modify, new)},
+    {"upsert", FIELD_FLAG, offsetof(struct write_modify, upsert)},
+    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_modify, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
-    {"let", FIELD_DOCUMENT, offsetof(struct modify, let)},
+    {"let", FIELD_DOCUMENT, offsetof(struct write_modify, let)},
     {NULL, FIELD_IGNORED, 0}};
 
 /* {lastErrorObject, value} */
 static void append_modified(void *arg, const truce_write_result *result, const bson_t *document,
                             bson_t *reply)
 {
-    const struct modify *modify = arg;
+    const struct write_modify *modify = arg;
     bson_t last;
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "lastErrorObject", &last);
@@ -346,7 +359,7 @@ static void append_modified(void *arg, const truce_write_result *result, const b
         BSON_APPEND_NULL(reply, "value");
 }
 
-static truce_status check_modify(const struct modify *modify, bson_error_t *error)
+static truce_status check_modify(const struct write_modify *modify, bson_error_t *error)
 {
     if (modify->remove && (modify->update.document || modify->upsert || modify->new))
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
@@ -357,23 +370,30 @@ static truce_status check_modify(const struct modify *modify, bson_error_t *erro
     return TRUCE_OK;
 }
 
+truce_status write_read_modify(struct call *call, struct write_modify *modify, bson_error_t *error)
+{
+    truce_status status;
+
+    *modify = (struct write_modify){0};
+    status = call_own_fields(call, modify_fields, modify, error);
+    if (!status)
+        status = check_modify(modify, error);
+    return status ? status : call_let(call, modify->let, error);
+}
+
 truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const bson_t all = BSON_INITIALIZER;
     truce_write_result result = {0};
     truce_modify_options options;
-    struct modify modify = {0};
+    struct write_modify modify;
     char place[PLACE_MAX];
     bool again = false;
     bson_t document;
     truce_status status = call_place(call, place, error);
 
     if (!status)
-        status = call_own_fields(call, modify_fields, &modify, error);
-    if (!status)
-        status = check_modify(&modify, error);
-    if (!status)
-        status = call_let(call, modify.let, error);
+        status = write_read_modify(call, &modify, error);
     if (status)
         return status;
     options = (truce_modify_options){.sort = modify.sort,

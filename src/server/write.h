@@ -16,6 +16,26 @@ struct write_update {
 truce_status write_of_update(const struct write_update *update, const char *names,
                              truce_write *write, bson_error_t *error);
 
+/* Those of insert, update or delete, whichever the call is of. `writes` is freed by the caller, in any case. */
+struct write_statements {
+    char place[PLACE_MAX];
+    truce_write *writes;
+    uint32_t count;
+    bool ordered;
+};
+
+truce_status write_read(struct call *call, struct write_statements *statements,
+                        bson_error_t *error);
+
+/* findAndModify */
+struct write_modify {
+    const bson_t *query, *sort, *fields, *array_filters, *hint, *let;
+    struct either update;
+    bool remove, new, upsert, unvalidated;
+};
+
+truce_status write_read_modify(struct call *call, struct write_modify *modify, bson_error_t *error);
+
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 /* Does the writes in one bulk; what comes again is answered as before (kept.h). OK: each has its outcome, and

@@ -81,7 +81,7 @@ TEST(commands_that_cannot_be_are_refused_by_their_codes)
         {"{'renameCollection': 'x', 'to': 'test.y', '$db': 'admin'}", 73},
         {"{'renameCollection': 'test.none', 'to': 'test.y', '$db': 'admin'}", 26},
         {"{'replSetGetStatus': 1, '$db': 'admin'}", 76},
-        {"{'explain': {'update': 'c'}, '$db': 'test'}", 115},
+        {"{'explain': {'update': 'c'}, '$db': 'test'}", 16},
         {"{'explain': 1, '$db': 'test'}", 14},
     };
 

@@ -208,7 +208,7 @@ TEST(a_user_without_roles_may_do_nothing)
         }
     expect_on(end_, "{'explain': {'find': 'x'}, '$db': 'school'}", 13);
     expect_on(end_, "{'explain': {'count': 'x'}, '$db': 'school'}", 13);
-    expect_on(end_, "{'explain': {'explain': {'find': 'x'}}, '$db': 'school'}", 14);
+    expect_on(end_, "{'explain': {'explain': {'find': 'x'}}, '$db': 'school'}", 115);
     expect_on(end_, "{'renameCollection': 'school.x', 'to': 'school.y', '$db': 'admin'}", 13);
     expect_on(end_, "{'usersInfo': 1, '$db': 'admin'}", 13);
     expect_on(end_, "{'usersInfo': 'root', '$db': 'admin'}", 13);

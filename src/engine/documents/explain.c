@@ -247,7 +247,7 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
     bson_init(plan);
     if (!status)
         describe(&query, filter, options, count, plan);
-    if (!status)
+    if (!status && !options->plan_only)
         status = count ? run_count(&query, filter, options, plan, error)
                        : run_find(&query, options, plan, error);
     truce__query_release(&query);

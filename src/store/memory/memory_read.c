@@ -358,8 +358,9 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
         BSON_APPEND_UTF8(&planner, "namespace", name);
         append_winning(&planner, filter, count);
         bson_append_document_end(plan, &planner);
-        append_stats(plan, (int64_t)reading.matches.count,
-                     collection ? (int64_t)collection->count : 0, count);
+        if (!options->plan_only)
+            append_stats(plan, (int64_t)reading.matches.count,
+                         collection ? (int64_t)collection->count : 0, count);
         pthread_mutex_unlock(&store->mutex);
     }
     reading_release(&reading);

@@ -287,7 +287,7 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
     else
         append_find(of(base), collection, filter, options, &explained);
     bson_append_document_end(&body, &explained);
-    BSON_APPEND_UTF8(&body, "verbosity", "executionStats");
+    BSON_APPEND_UTF8(&body, "verbosity", options->plan_only ? "queryPlanner" : "executionStats");
     append_time(&body, options->deadline_ms);
     status = truce__mongo_run_alone(of(base), &command, plan, error);
     if (!status && !bson_has_field(plan, "queryPlanner"))

@@ -1,0 +1,53 @@
+#ifndef TRUCE_SERVER_QUESTION_H
+#define TRUCE_SERVER_QUESTION_H
+
+/* What find, count, distinct and aggregate ask, as their fields say it. */
+#include "server/call.h"
+
+#define FIRST_BATCH 101 /* as MongoDB: small questions end with their first answer */
+
+struct question_find {
+    const bson_t *filter, *sort, *projection, *hint, *let;
+    int64_t skip, limit, batch;
+    bool one_batch, disk;
+    truce_find_options options; /* of it */
+};
+
+struct question_count {
+    const bson_t *query, *hint;
+    int64_t skip, limit;
+    truce_count_options options;
+};
+
+struct question_distinct {
+    const char *key;
+    const bson_t *query;
+};
+
+struct question_aggregate {
+    const bson_t *pipeline, *cursor, *hint, *let;
+    bool disk, explain;
+    int64_t batch;
+    const char *name; /* of the collection, as the client knows it */
+    char place[PLACE_MAX];
+    truce_aggregate_options options;
+};
+
+/* Each reads the command of the call. The variables of `let` hold from here on (call_let). */
+truce_status question_find(struct call *call, struct question_find *find, bson_error_t *error);
+truce_status question_count(struct call *call, struct question_count *count, bson_error_t *error);
+truce_status question_distinct(struct call *call, struct question_distinct *distinct,
+                               bson_error_t *error);
+truce_status question_aggregate(struct call *call, struct question_aggregate *aggregate,
+                                bson_error_t *error);
+
+/* The pipeline with places for the names of collections; who calls must be allowed to read, and to write, them.
+ * `pipeline` is initialised in any case. */
+truce_status question_pipeline(struct call *call, const struct question_aggregate *aggregate,
+                               bson_t *pipeline, bson_error_t *error);
+
+/* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is none. */
+truce_status question_batch(struct call *call, const bson_t *cursor, int64_t *most,
+                            bson_error_t *error);
+
+#endif

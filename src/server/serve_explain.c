@@ -1,0 +1,560 @@
+/*
+ * explain: how a command would run, and what it would look at. Nothing is ever written.
+ *
+ *     {explain: {find | count | distinct | aggregate | update | delete | findAndModify: ...},
+ *      verbosity: "queryPlanner" | "executionStats" | "allPlansExecution"}            (the last: as if not given)
+ *
+ *     {explainVersion: "1",
+ *      queryPlanner: {namespace, parsedQuery, indexFilterSet, winningPlan: {stage, inputStage: {...}}, rejectedPlans: []},
+ *      executionStats: {executionSuccess, nReturned, executionTimeMillis, totalKeysExamined, totalDocsExamined,
+ *                       executionStages: {stage, nReturned, nMatched, nWouldModify ...}},
+ *      stages: [{$cursor: {queryPlanner, executionStats}}, {$group: ...} ...],                of a pipeline that has more
+ *      command, serverInfo}
+ *
+ * Of each the read is explained that it begins with, as the store has it (truce_explain): of a write that of the documents
+ * that it would change, of a pipeline that of its first stages. With executionStats the read is done and counted; what
+ * an update would modify is found by applying it to what was read.
+ *
+ * Invariants:
+ *  1. Nothing is written, whatever is explained; who calls needs the roles for what is explained all the same.
+ *  2. Numbers are counted, not estimated. What is not counted is not told.
+ */
+#include "server/groups.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/random.h"
+#include "bson/value.h"
+#include "query/aggregate/aggregate.h"
+#include "query/update/update.h"
+#include "server/question.h"
+#include "server/write.h"
+#include "store/store.h"
+
+/* ---- a read --------------------------------------------------------------------------------- */
+
+/* A read, and what is done with what it finds. */
+struct explained {
+    const char *place, *ns; /* as the store and as the client knows it */
+    const bson_t *filter;
+    truce_find_options options;
+    bool count;
+    const char *writes; /* "UPDATE", "DELETE"; NULL: it reads */
+    bool executes;      /* executionStats are asked for */
+    bool returns;       /* of findAndModify: a document comes back */
+    bool upserts;
+    int64_t modified; /* documents that an update would change; -1: it is no update */
+    /* what was found */
+    bson_t plan;
+    int64_t took_ms;
+};
+
+static truce_status look(struct call *call, struct explained *explained, bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    int64_t since_ns = truce__clock_monotonic_ns();
+    truce_status status;
+
+    if (!explained->filter)
+        explained->filter = &all;
+    explained->options.plan_only = !explained->executes;
+    status = truce__store_explain(call->store, explained->place, explained->filter,
+                                  &explained->options, explained->count, &explained->plan, error);
+    explained->took_ms = (truce__clock_monotonic_ns() - since_ns) / 1000000;
+    return status;
+}
+
+/* ---- what is told of it --------------------------------------------------------------------- */
+
+/* Is it {_id: a value} alone? */
+static bool is_by_id(const bson_t *filter)
+{
+    bson_iter_t at, inner;
+
+    if (bson_count_keys(filter) != 1 || !bson_iter_init_find(&at, filter, "_id") ||
+        BSON_ITER_HOLDS_REGEX(&at))
+        return false;
+    return !BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &inner) ||
+           !bson_iter_next(&inner) || bson_iter_key(&inner)[0] != '$';
+}
+
+/* The stage, which of a document that is found by its _id has MongoDB's name for that. */
+static void append_stage(const bson_t *stage, bool by_id, bson_t *out)
+{
+    const char *name = truce__field_text(stage, "stage");
+    bson_t input, copy;
+    bool has_input = truce__value_subdocument(stage, "inputStage", &input);
+    bson_iter_t at;
+
+    if (by_id && has_input && !strcmp(name, "FETCH") &&
+        !strcmp(truce__field_text(&input, "indexName"), "_id_")) {
+        BSON_APPEND_UTF8(out, "stage", "IDHACK");
+        return;
+    }
+    for (bool more = bson_iter_init(&at, stage) && bson_iter_next(&at); more;
+         more = bson_iter_next(&at))
+        if (strcmp(bson_iter_key(&at), "inputStage") != 0)
+            bson_append_iter(out, NULL, -1, &at);
+    if (!has_input)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &copy);
+    append_stage(&input, by_id, &copy);
+    bson_append_document_end(out, &copy);
+}
+
+static void append_winning(const struct explained *explained, bson_t *out)
+{
+    bson_t planner, winning, limited, input;
+    bool by_id = is_by_id(explained->filter);
+
+    (void)truce__value_subdocument(&explained->plan, "queryPlanner", &planner);
+    (void)truce__value_subdocument(&planner, "winningPlan", &winning);
+    if (!explained->writes) {
+        append_stage(&winning, by_id, out);
+        return;
+    }
+    BSON_APPEND_UTF8(out, "stage", explained->writes);
+    BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &input);
+    if (!strcmp(truce__field_text(&winning, "stage"), "LIMIT") &&
+        truce__value_subdocument(&winning, "inputStage", &limited)) /* to the one that is changed */
+        append_stage(&limited, by_id, &input);
+    else
+        append_stage(&winning, by_id, &input);
+    bson_append_document_end(out, &input);
+}
+
+static void append_planner(const struct explained *explained, bson_t *reply)
+{
+    bson_t planner, winning;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "queryPlanner", &planner);
+    BCON_APPEND(&planner, "namespace", BCON_UTF8(explained->ns), "parsedQuery",
+                BCON_DOCUMENT(explained->filter), "indexFilterSet", BCON_BOOL(false));
+    BSON_APPEND_DOCUMENT_BEGIN(&planner, "winningPlan", &winning);
+    append_winning(explained, &winning);
+    bson_append_document_end(&planner, &winning);
+    BCON_APPEND(&planner, "rejectedPlans", "[", "]");
+    bson_append_document_end(reply, &planner);
+}
+
+/* What becomes of what was found: {nCounted}, {nMatched, nWouldModify, nWouldUpsert}, {nWouldDelete}. */
+static void append_effect(const struct explained *explained, const bson_t *stats, int64_t found,
+                          bson_t *stages)
+{
+    bson_t counted;
+
+    if (explained->count && truce__value_subdocument(stats, "executionStages", &counted))
+        BSON_APPEND_INT64(stages, "nCounted", truce__field_number(&counted, "nCounted"));
+    else if (explained->modified >= 0)
+        BCON_APPEND(stages, "nMatched", BCON_INT64(found), "nWouldModify",
+                    BCON_INT64(explained->modified), "nWouldUpsert",
+                    BCON_INT64(explained->upserts && !found));
+    else if (explained->writes)
+        BSON_APPEND_INT64(stages, "nWouldDelete", found);
+}
+
+static void append_stats(const struct explained *explained, bson_t *reply)
+{
+    bson_t stats, out, stages;
+    int64_t found, returned;
+
+    if (!truce__value_subdocument(&explained->plan, "executionStats", &stats))
+        return;
+    found = truce__field_number(&stats, "nReturned");
+    returned = explained->writes && !explained->returns ? 0 : found;
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "executionStats", &out);
+    BCON_APPEND(&out, "executionSuccess", BCON_BOOL(true), "nReturned", BCON_INT64(returned),
+                "executionTimeMillis", BCON_INT64(explained->took_ms), "totalKeysExamined",
+                BCON_INT64(truce__field_number(&stats, "totalKeysExamined")), "totalDocsExamined",
+                BCON_INT64(truce__field_number(&stats, "totalDocsExamined")));
+    BSON_APPEND_DOCUMENT_BEGIN(&out, "executionStages", &stages);
+    append_winning(explained, &stages);
+    BSON_APPEND_INT64(&stages, "nReturned", returned);
+    append_effect(explained, &stats, found, &stages);
+    bson_append_document_end(&out, &stages);
+    bson_append_document_end(reply, &out);
+}
+
+/* {command, serverInfo}; the command without what is of the message: lsid, $db ... */
+static void append_end(const struct call *call, bson_t *reply)
+{
+    bson_t command;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "command", &command);
+    bson_copy_to_excluding_noinit(&call->request->body, &command, "lsid", "$db", "$clusterTime",
+                                  "$readPreference", NULL);
+    BSON_APPEND_UTF8(&command, "$db", call->database);
+    bson_append_document_end(reply, &command);
+    serve_server_info(call->server, reply);
+}
+
+static truce_status tell(struct call *call, struct explained *explained, bson_t *reply,
+                         bson_error_t *error)
+{
+    truce_status status = look(call, explained, error);
+
+    if (!status) {
+        BSON_APPEND_UTF8(reply, "explainVersion", "1");
+        append_planner(explained, reply);
+        append_stats(explained, reply);
+        append_end(call, reply);
+    }
+    bson_destroy(&explained->plan);
+    return status;
+}
+
+/* ---- reads ---------------------------------------------------------------------------------- */
+
+typedef truce_status explain_command(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error);
+
+static truce_status explain_find(struct call *call, struct explained *explained, bson_t *reply,
+                                 bson_error_t *error)
+{
+    struct question_find find;
+    truce_status status = question_find(call, &find, error);
+
+    explained->filter = find.filter;
+    explained->options = find.options;
+    return status ? status : tell(call, explained, reply, error);
+}
+
+static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
+                                  bson_error_t *error)
+{
+    struct question_count count;
+    truce_status status = question_count(call, &count, error);
+
+    explained->count = true;
+    explained->filter = count.query;
+    explained->options = truce__count_as_find(&count.options);
+    return status ? status : tell(call, explained, reply, error);
+}
+
+static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error)
+{
+    struct question_distinct distinct;
+    truce_status status = question_distinct(call, &distinct, error);
+
+    explained->filter = distinct.query;
+    return status ? status : tell(call, explained, reply, error);
+}
+
+/* ---- aggregate ------------------------------------------------------------------------------ */
+
+/* The stages of the client's pipeline from number `first` on. */
+static void append_stages(const bson_t *pipeline, uint32_t first, uint32_t count, bson_t *stages)
+{
+    uint32_t number = 0;
+    bson_iter_t at;
+
+    if (bson_iter_init(&at, pipeline))
+        while (bson_iter_next(&at))
+            if (number++ >= first)
+                truce__value_append_element(stages, &count, truce__value_of_iter(&at));
+}
+
+static bool sorts(const bson_t *plan)
+{
+    bson_t planner, winning;
+
+    return truce__value_subdocument(plan, "queryPlanner", &planner) &&
+           truce__value_subdocument(&planner, "winningPlan", &winning) &&
+           !strcmp(truce__field_text(&winning, "stage"), "SORT");
+}
+
+static void append_pipeline(const struct call *call, const struct explained *explained,
+                            const bson_t *pipeline, uint32_t taken, bson_t *reply)
+{
+    bson_t stages, first, cursor;
+
+    BSON_APPEND_UTF8(reply, "explainVersion", "1");
+    if (taken == bson_count_keys(pipeline)) { /* it is a find */
+        append_planner(explained, reply);
+        append_stats(explained, reply);
+    } else {
+        BSON_APPEND_ARRAY_BEGIN(reply, "stages", &stages);
+        BSON_APPEND_DOCUMENT_BEGIN(&stages, "0", &first);
+        BSON_APPEND_DOCUMENT_BEGIN(&first, "$cursor", &cursor);
+        append_planner(explained, &cursor);
+        append_stats(explained, &cursor);
+        bson_append_document_end(&first, &cursor);
+        bson_append_document_end(&stages, &first);
+        append_stages(pipeline, taken, 1, &stages);
+        bson_append_array_end(reply, &stages);
+    }
+    append_end(call, reply);
+}
+
+/* The store begins with the pipeline's head; a $sort that no index serves is the pipeline's own. */
+static truce_status look_at_head(struct call *call, const struct pipeline_head *head,
+                                 struct explained *explained, bson_error_t *error)
+{
+    truce_status status;
+
+    explained->filter = head->filter;
+    explained->options.sort = head->sort;
+    explained->options.limit = head->limit;
+    status = look(call, explained, error);
+    if (!status && !head->same_sort && sorts(&explained->plan)) {
+        bson_destroy(&explained->plan);
+        explained->options.sort = NULL;
+        status = look(call, explained, error);
+    }
+    return status;
+}
+
+static truce_status explain_pipeline(struct call *call, struct explained *explained,
+                                     const struct question_aggregate *aggregate, bson_t *reply,
+                                     bson_error_t *error)
+{
+    struct pipeline *compiled = NULL;
+    struct pipeline_head head;
+    truce_status status;
+    bson_t pipeline;
+
+    if (serve_is_watch(aggregate->pipeline) || serve_is_stage(aggregate->pipeline))
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "a pipeline that reads no collection is not explained");
+    status = question_pipeline(call, aggregate, &pipeline, error);
+    if (!status)
+        status = truce__pipeline_new(&pipeline, &compiled, error);
+    if (!status) {
+        truce__pipeline_head(compiled, &head);
+        explained->place = aggregate->place;
+        explained->ns = call_namespace(call, aggregate->name);
+        explained->options = (truce_find_options){.hint = aggregate->hint,
+                                                  .deadline_ms = aggregate->options.deadline_ms,
+                                                  .allow_disk_use = aggregate->disk};
+        status = look_at_head(call, &head, explained, error);
+        if (!status)
+            append_pipeline(call, explained, aggregate->pipeline, head.stages_taken, reply);
+        bson_destroy(&explained->plan);
+    }
+    truce__pipeline_free(compiled);
+    bson_destroy(&pipeline);
+    return status;
+}
+
+static truce_status explain_aggregate(struct call *call, struct explained *explained, bson_t *reply,
+                                      bson_error_t *error)
+{
+    struct question_aggregate aggregate;
+    truce_status status = question_aggregate(call, &aggregate, error);
+
+    return status ? status : explain_pipeline(call, explained, &aggregate, reply, error);
+}
+
+truce_status serve_explain_aggregate(struct call *call, const struct question_aggregate *aggregate,
+                                     bson_t *reply, bson_error_t *error)
+{
+    struct explained explained = {.modified = -1};
+
+    return explain_pipeline(call, &explained, aggregate, reply, error);
+}
+
+/* ---- writes --------------------------------------------------------------------------------- */
+
+/* One document that would be changed. */
+static truce_status try_update(const struct update *update, const struct match *match,
+                               const bson_t *document, struct query_context *context,
+                               int64_t *modified, bson_error_t *error)
+{
+    struct match_result found;
+    struct update_result result = {0};
+    bson_t after;
+    truce_status status =
+        truce__match_test(match, truce__value_document(document), context, &found, error);
+
+    if (status)
+        return status;
+    status = truce__update_apply(update, document, &found, context, &after, &result, error);
+    *modified += !status && result.modified;
+    bson_destroy(&after);
+    return status;
+}
+
+/* How many of what the write finds it would modify: it is applied to them, and what comes of it is thrown away. */
+static truce_status try_updates(struct call *call, struct explained *explained,
+                                const truce_write *write, bson_error_t *error)
+{
+    const struct update_options options = {.pipeline = write->options.pipeline,
+                                           .multi = write->options.multi,
+                                           .array_filters = write->options.array_filters,
+                                           .borrows = true};
+    struct random random;
+    struct arena arena = {0};
+    struct query_context context = {
+        .now_ms = truce__clock_wall_ms(), .random = &random, .arena = &arena};
+    struct update *update = NULL;
+    struct match *match = NULL;
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status = truce__update_new(write->document, &options, &update, error);
+
+    truce__random_seed(&random, truce__random_entropy());
+    explained->modified = 0;
+    if (!status)
+        status = truce__match_new(explained->filter, &match, error);
+    if (!status && explained->executes)
+        status = truce_find(call->store, explained->place, explained->filter, &explained->options,
+                            &cursor, error);
+    if (cursor)
+        do {
+            status = truce_cursor_next(cursor, &document, error);
+            if (!status && document)
+                status = try_update(update, match, document, &context, &explained->modified, error);
+            truce__arena_reset(&arena);
+        } while (!status && document);
+    truce_cursor_close(cursor);
+    truce__arena_release(&arena);
+    truce__update_free(update);
+    truce__match_free(match);
+    return status;
+}
+
+static truce_status explain_write(struct call *call, struct explained *explained,
+                                  const truce_write *write, bson_t *reply, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    explained->filter = write->filter;
+    explained->writes = write->kind == TRUCE_WRITE_UPDATE ? "UPDATE" : "DELETE";
+    explained->upserts = write->options.upsert;
+    explained->options.hint = write->options.hint;
+    explained->options.limit = write->options.multi ? 0 : 1;
+    if (write->kind == TRUCE_WRITE_UPDATE)
+        status = try_updates(call, explained, write, error);
+    return status ? status : tell(call, explained, reply, error);
+}
+
+static truce_status explain_statement(struct call *call, struct explained *explained, bson_t *reply,
+                                      bson_error_t *error)
+{
+    struct write_statements statements;
+    truce_status status = write_read(call, &statements, error);
+
+    if (!status && statements.count != 1)
+        status =
+            truce__refuse(CODE_INVALID_LENGTH, error, "explained write batches must be of size 1");
+    if (!status)
+        status = explain_write(call, explained, statements.writes, reply, error);
+    bson_free(statements.writes);
+    return status;
+}
+
+static truce_status explain_modify(struct call *call, struct explained *explained, bson_t *reply,
+                                   bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    struct write_modify modify;
+    truce_write write;
+    truce_status status = write_read_modify(call, &modify, error);
+
+    if (status)
+        return status;
+    write = (truce_write){.kind = modify.remove ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE,
+                          .filter = modify.query ? modify.query : &all,
+                          .document = modify.update.document,
+                          .options = {.upsert = modify.upsert,
+                                      .pipeline = modify.update.is_array,
+                                      .array_filters = modify.array_filters,
+                                      .hint = modify.hint}};
+    explained->options.sort = modify.sort;
+    explained->returns = true;
+    return explain_write(call, explained, &write, reply, error);
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static const struct {
+    truce_status (*run)(struct call *call, bson_t *reply, bson_error_t *error);
+    explain_command *explain;
+} explainable[] = {{serve_find, explain_find},
+                   {serve_count, explain_count},
+                   {serve_distinct, explain_distinct},
+                   {serve_aggregate, explain_aggregate},
+                   {serve_update, explain_statement},
+                   {serve_delete, explain_statement},
+                   {serve_find_and_modify, explain_modify}};
+
+struct explain {
+    const char *verbosity;
+};
+
+static const struct field explain_fields[] = {
+    {"verbosity", FIELD_TEXT, offsetof(struct explain, verbosity)}, {NULL, FIELD_IGNORED, 0}};
+
+static truce_status read_verbosity(struct call *call, bool *executes, bson_error_t *error)
+{
+    struct explain explain = {.verbosity = "allPlansExecution"};
+    truce_status status = call_own_fields(call, explain_fields, &explain, error);
+
+    *executes = strcmp(explain.verbosity, "queryPlanner") != 0;
+    if (!status && *executes && strcmp(explain.verbosity, "executionStats") != 0 &&
+        strcmp(explain.verbosity, "allPlansExecution") != 0)
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "verbosity string must be one of {'queryPlanner', 'executionStats', "
+                               "'allPlansExecution'}");
+    return status;
+}
+
+static explain_command *explainer_of(const struct command *command)
+{
+    for (size_t i = 0; command && i < sizeof explainable / sizeof *explainable; i++)
+        if (explainable[i].run == command->run)
+            return explainable[i].explain;
+    return NULL;
+}
+
+/* The command within takes the place of the call's own. */
+static truce_status explain_inner(struct call *call, const bson_iter_t *inner, bool executes,
+                                  bson_t *reply, bson_error_t *error)
+{
+    struct explained explained = {
+        .executes = executes, .modified = -1, .options.deadline_ms = call->deadline_ms};
+    const struct command *own = call->command;
+    const struct wire_request *request = call->request;
+    struct wire_request within = *request;
+    bson_iter_t value = call->value;
+    explain_command *explain = explainer_of(server_command(bson_iter_key(inner)));
+    char place[PLACE_MAX];
+    truce_status status = TRUCE_OK;
+
+    if (!explain)
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "'%.80s' cannot be explained",
+                             bson_iter_key(inner));
+    within.body = *call_view_of(call, &call->value);
+    within.count = 0;
+    call->request = &within;
+    call->command = server_command(bson_iter_key(inner));
+    call->value = *inner;
+    if (explain != explain_aggregate) {
+        status = call_place(call, place, error);
+        explained.place = place;
+        explained.ns = status ? "" : call_namespace(call, bson_iter_utf8(inner, NULL));
+    }
+    if (!status)
+        status = explain(call, &explained, reply, error);
+    call->request = request;
+    call->command = own;
+    call->value = value;
+    return status;
+}
+
+truce_status serve_explain(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_iter_t inner;
+    bool executes;
+    truce_status status = read_verbosity(call, &executes, error);
+
+    if (status)
+        return status;
+    if (!BSON_ITER_HOLDS_DOCUMENT(&call->value) || !bson_iter_recurse(&call->value, &inner) ||
+        !bson_iter_next(&inner))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "explain must have a command");
+    return explain_inner(call, &inner, executes, reply, error);
+}
