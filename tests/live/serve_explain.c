@@ -164,7 +164,7 @@ TEST(writes_tell_what_they_would_do_and_do_nothing)
 
     begin();
     EXPECT_UPDATE(EXPECT_PLAN("'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'b': 1}}, "
-                              "'multi': true}]",
+                              "'multi': true, 'upsert': true}]",
                               "UPDATE FETCH IXSCAN", 0, 3, 3),
                   3, 2, 0);
     EXPECT_UPDATE(EXPECT_PLAN("'update': 'c', 'updates': [{'q': {'a': 1}, 'u': [{'$set': {'b': "
