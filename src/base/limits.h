@@ -55,6 +55,9 @@
 #define TRUCE_SERVER_TRANSACTIONS_MAX   100   /* that are open in it */
 #define TRUCE_SERVER_TRANSACTION_MS     60000 /* default: so long one may be */
 
+#define TRUCE_SERVER_PASTS_MAX          32 /* moments that clients may read again by their time ... */
+#define TRUCE_SERVER_PAST_MS            300000 /* ... and default: for so long */
+
 #define TRUCE_SERVER_SLOW_MS            100 /* default: commands that take as long are told in the log */
 #define TRUCE_SERVER_BLOCK_MS_MAX       600000      /* that a command waits by a fail point */
 #define TRUCE_SERVER_FINDINGS_MAX       1000        /* that one validate tells */

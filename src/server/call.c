@@ -112,6 +112,55 @@ static truce_status read_session(struct call *call, const bson_iter_t *at, bson_
     return TRUCE_OK;
 }
 
+static truce_status read_moment(struct call *call, const bson_iter_t *value, bson_error_t *error)
+{
+    bson_iter_t field;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
+        return TRUCE_OK;
+    while (bson_iter_next(&field))
+        if (!strcmp(bson_iter_key(&field), "level")) {
+            call->snapshot =
+                BSON_ITER_HOLDS_UTF8(&field) && !strcmp(bson_iter_utf8(&field, NULL), "snapshot");
+        } else if (!strcmp(bson_iter_key(&field), "atClusterTime")) {
+            uint32_t seconds, number;
+
+            if (!BSON_ITER_HOLDS_TIMESTAMP(&field))
+                return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                     "atClusterTime must be a timestamp");
+            bson_iter_timestamp(&field, &seconds, &number);
+            call->time = (uint64_t)seconds << 32 | number;
+            if (!call->time)
+                return truce__refuse(CODE_INVALID_OPTIONS, error,
+                                     "atClusterTime must not be a null timestamp");
+        }
+    return TRUCE_OK;
+}
+
+/* One moment for several commands: of reads, and outside of a transaction, which has its own. */
+static truce_status check_moment(const struct call *call, bson_error_t *error)
+{
+    const char *name = call->command->name;
+
+    if (call->time && (!call->snapshot || call->session.transaction))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "atClusterTime needs level snapshot, and is for reads outside of "
+                             "transactions");
+    if (!call->snapshot || call->session.transaction)
+        return TRUCE_OK;
+    if (!call->server->set[0])
+        return truce__refuse(CODE_NOT_A_REPLICA_SET, error,
+                             "readConcern level snapshot needs a server like a replica set "
+                             "(--replica-set), or a transaction");
+    if (strcmp(name, "find") != 0 && strcmp(name, "aggregate") != 0 &&
+        strcmp(name, "distinct") != 0)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "readConcern level snapshot is for find, aggregate and distinct, not "
+                             "for %s",
+                             name);
+    return TRUCE_OK;
+}
+
 static truce_status read_frame_field(struct call *call, const bson_iter_t *at, bson_error_t *error)
 {
     const char *name = bson_iter_key(at);
@@ -126,14 +175,8 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
         return read_deadline(call, at, error);
     if (!strcmp(name, "writeConcern"))
         return read_concern(call, at);
-    if (!strcmp(name, "readConcern")) {
-        bson_iter_t level;
-
-        call->snapshot = BSON_ITER_HOLDS_DOCUMENT(at) && bson_iter_recurse(at, &level) &&
-                         bson_iter_find(&level, "level") && BSON_ITER_HOLDS_UTF8(&level) &&
-                         !strcmp(bson_iter_utf8(&level, NULL), "snapshot");
-        return TRUCE_OK;
-    }
+    if (!strcmp(name, "readConcern"))
+        return read_moment(call, at, error);
     return read_session(call, at, error);
 }
 
@@ -205,10 +248,8 @@ static truce_status read_frame(struct call *call, bson_error_t *error)
         status = read_frame_field(call, &at, error);
     if (!status && !call->database[0])
         status = truce__refuse(40571, error, "the command has no $db");
-    if (!status && call->snapshot && !call->session.transaction)
-        status = truce__refuse(CODE_INVALID_OPTIONS, error,
-                               "readConcern level snapshot is for transactions only: each find and "
-                               "aggregate shows one moment by itself, and none of earlier");
+    if (!status)
+        status = check_moment(call, error);
     if (!status)
         status = check_api(call, error);
     return status;

@@ -38,7 +38,9 @@ struct call {
     bool follows;                   /* it is of a change stream */
     int64_t waited_ns;              /* for what others were to do, as its client asked */
     uint32_t deadline_ms;           /* maxTimeMS; 0: none */
-    bool snapshot;                  /* readConcern: {level: "snapshot"} */
+    bool snapshot;                  /* readConcern: {level: "snapshot"} ... */
+    uint64_t time;                  /* ... and its atClusterTime; 0: none */
+    struct past *past;              /* that it reads; NULL: none */
     bool relaxed;                   /* the client asked not to wait for the disk */
     const bson_t *labels, *concern; /* of its reply, by a fail point; NULL: none */
     struct arena arena;             /* for views; released at the end */

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "server/pasts.h"
 #include "server/watch.h"
 
 struct held_cursors {
@@ -94,6 +95,8 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
 void held_close(struct held_cursor *held)
 {
     truce_cursor_close(held->cursor);
+    if (held->past)
+        pasts_give(held->pasts, held->past);
     if (held->array)
         bson_destroy(held->array);
     watch_free(held->watch);

@@ -11,10 +11,12 @@ struct held_cursor {
     truce_cursor *cursor; /* its own; NULL: its documents are those of: */
     bson_t *array;        /* its own, too */
     bson_iter_t at;
-    bson_t *waiting; /* was read, and did not fit into the last batch */
-    char *place;     /* the namespace as the client knows it */
-    int64_t owner;   /* its transaction; 0: none */
-    char *user;      /* who opened it; "": nobody had logged in */
+    bson_t *waiting;     /* was read, and did not fit into the last batch */
+    char *place;         /* the namespace as the client knows it */
+    int64_t owner;       /* its transaction; 0: none */
+    struct past *past;   /* that it reads; NULL: none */
+    struct pasts *pasts; /* that has it */
+    char *user;          /* who opened it; "": nobody had logged in */
     int64_t idle_since_ns;
     struct watch *watch;        /* a change stream's, which has no `cursor`; NULL: it is none */
     struct held_cursor *beside; /* the list of those that are read just now and may wait */

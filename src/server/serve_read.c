@@ -6,6 +6,11 @@
 
 /* ---- batches -------------------------------------------------------------------------------- */
 
+static void append_time(const struct past *past, bson_t *to)
+{
+    BSON_APPEND_TIMESTAMP(to, "atClusterTime", (uint32_t)(past->time >> 32), (uint32_t)past->time);
+}
+
 /* {cursor: {id, ns, firstBatch: [...]}} from a new cursor, which is closed at its end, or kept for getMore. */
 static truce_status answer_batch(struct call *call, struct held_cursor *held, const char *name,
                                  int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
@@ -20,6 +25,10 @@ static truce_status answer_batch(struct call *call, struct held_cursor *held, co
     status = held_read(held, most, &batch, &end, error);
     bson_append_array_end(&cursor, &batch);
     BSON_APPEND_UTF8(&cursor, "ns", held->place);
+    if (held->past) {
+        append_time(held->past, &cursor);
+        status = pasts_status(status, error);
+    }
     if (status || end || one_batch) {
         held_close(held);
     } else {
@@ -38,6 +47,10 @@ static struct held_cursor *hold(const struct call *call, const char *ns)
     held->owner = call->owner;
     held->user = bson_strdup(call->connection->login.tag);
     held->place = bson_strdup(ns);
+    held->pasts = call->server->pasts;
+    held->past = call->past;
+    if (held->past)
+        pasts_hold(held->pasts, held->past);
     return held;
 }
 
@@ -212,6 +225,10 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         return serve_explain_aggregate(call, &aggregate, reply, error);
     if (!status && !aggregate.cursor)
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a cursor");
+    if (!status && call->snapshot && serve_is_watch(aggregate.pipeline))
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "a change stream does not read one moment: readConcern level "
+                               "snapshot is not for it");
     if (!status && serve_is_watch(aggregate.pipeline))
         return serve_watch(call, aggregate.pipeline, aggregate.place, aggregate.name,
                            aggregate.batch, reply, error);
@@ -267,6 +284,8 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
     status = truce_distinct(call->store, place, distinct.key, distinct.query, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
+    if (call->past)
+        append_time(call->past, reply);
     bson_destroy(&values);
     return status;
 }

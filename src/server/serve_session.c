@@ -332,6 +332,21 @@ static truce_status run_kept_again(struct call *call, struct session *session, b
     return status;
 }
 
+/* ---- a moment of its own ----------------------------------------------------------------------- */
+
+static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct pasts *pasts = call->server->pasts;
+    truce_status status = pasts_take(pasts, call->time, &call->past, error);
+
+    if (status)
+        return status;
+    call->store = call->past->view;
+    status = pasts_status(call->command->run(call, reply, error), error);
+    pasts_give(pasts, call->past);
+    return status;
+}
+
 truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct session *session;
@@ -340,7 +355,8 @@ truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *err
     if (call->session.transaction || call->session.start)
         return run_in_transaction(call, reply, error);
     if (call->session.number < 0)
-        return call->command->run(call, reply, error);
+        return call->snapshot ? run_in_past(call, reply, error)
+                              : call->command->run(call, reply, error);
     status = check_kept(call, error);
     if (!status)
         status = sessions_take(call->server->sessions, call->session.id, &session, error);

@@ -138,6 +138,14 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
     pthread_attr_destroy(&attributes);
 }
 
+/* A position of the feed, as clients know it. */
+static uint64_t told_time(int64_t at)
+{
+    int64_t number = at & ((INT64_C(1) << FEED_SECOND_SHIFT) - 1);
+
+    return (uint64_t)(at >> FEED_SECOND_SHIFT) << 32 | (uint64_t)number;
+}
+
 uint64_t server_time(struct server *server)
 {
     struct engine *engine = watch_engine(server->store);
@@ -145,14 +153,22 @@ uint64_t server_time(struct server *server)
     unsigned long long now = (uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000 + 1),
                        last = atomic_load(&server->time);
 
-    if (engine) { /* change streams are to begin from it */
-        int64_t at = watch_time(engine, ms), number = at & ((INT64_C(1) << FEED_SECOND_SHIFT) - 1);
-
-        return (uint64_t)(at >> FEED_SECOND_SHIFT) << 32 | (uint64_t)number;
-    }
+    if (engine) /* change streams are to begin from it */
+        return told_time(watch_time(engine, ms));
     while (now > last && !atomic_compare_exchange_weak(&server->time, &last, now))
         ;
     return now > last ? now : last;
+}
+
+uint64_t server_tick(struct server *server)
+{
+    struct engine *engine = watch_engine(server->store);
+    int64_t ms = truce__clock_wall_ms();
+
+    if (engine)
+        return told_time(truce__feed_pass(&engine->writer, watch_time(engine, ms) + 1));
+    (void)server_time(server);
+    return atomic_fetch_add(&server->time, 1) + 1;
 }
 
 bool server_is_stopping(struct server *server)
@@ -183,6 +199,7 @@ static void *accept_all(void *arg)
             truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
         held_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);
+        pasts_expire(server->pasts);
     }
     return NULL;
 }
@@ -250,6 +267,7 @@ static void server_free(struct server *server)
     handles_free(server->handles);
     sessions_free(server->sessions);
     held_free(server->cursors);
+    pasts_free(server->pasts);
     if (server->listener >= 0)
         close(server->listener);
     pthread_cond_destroy(&server->gone);
@@ -380,6 +398,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->started_ns = truce__clock_monotonic_ns();
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
     made->handles = handles_new();
+    made->pasts = pasts_new(made, options->past_ms);
     made->metrics = metrics_new();
     made->sweeper = sweeper_new(options->sweep_every_ms);
     made->sessions = sessions_new(store, made->cursors, &sessions);

@@ -18,6 +18,7 @@
  *     watch.c        change streams; watch_event.c: their tokens and events
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
+ *     pasts.c        moments that are read again by their time
  *     kept.c         what writes did that may be sent again
  *     access.c       who may do what; roles.c: what the roles allow
  *     login.c        who a connection is; scram.c, saslprep.c: how it proves that
@@ -64,6 +65,7 @@ struct server_options {
     const char
         *advertise; /* HOST:PORT by which clients are to reach it then. NULL: where it listens */
     int64_t transaction_ms;  /* that a transaction may last; 0: TRUCE_SERVER_TRANSACTION_MS */
+    int64_t past_ms;         /* a moment may be read by its time; 0: TRUCE_SERVER_PAST_MS */
     bool snapshot_isolation; /* transactions do not check at their commit what they have read */
     bool auth;               /* who connects has to log in; there must be a user */
     struct tls_files tls;    /* certificate NULL: without TLS */

@@ -10,6 +10,7 @@
 #include "server/login.h"
 #include "server/metrics.h"
 #include "server/operations.h"
+#include "server/pasts.h"
 #include "server/server.h"
 #include "server/sessions.h"
 #include "server/stream.h"
@@ -50,6 +51,7 @@ struct server {
     struct held_cursors *cursors;
     struct sessions *sessions;
     struct handles *handles;
+    struct pasts *pasts;
     char set[64],
         me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */
@@ -86,6 +88,9 @@ bool server_is_stopping(struct server *server);
 /* Now, as replica sets count it: seconds in the upper half, and below what keeps two of a second apart. It never goes back, and
  * two servers of one file differ by their clocks. */
 uint64_t server_time(struct server *server);
+/* The same, and no other call of it or of this function has it: of one thread at a time. What is changed through this server
+ * from now on comes behind it. */
+uint64_t server_tick(struct server *server);
 /* By connection_run, as its last step. */
 void server_forget(struct connection *connection);
 

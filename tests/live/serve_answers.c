@@ -210,7 +210,7 @@ TEST(a_compressed_message_that_lies_ends_its_own_connection)
 TEST(what_is_asked_of_the_frame_and_is_not_here_is_refused)
 {
     begin();
-    expect_code("{'find': 'c', 'readConcern': {'level': 'snapshot'}, '$db': 'test'}", 72);
+    expect_code("{'find': 'c', 'readConcern': {'level': 'snapshot'}, '$db': 'test'}", 123);
     expect_code("{'find': 'c', 'readConcern': {'level': 'majority'}, '$db': 'test'}", 0);
     expect_code("{'ping': 1, 'apiVersion': '1', 'apiStrict': true, '$db': 'test'}", 0);
     expect_code("{'ping': 1, 'apiVersion': '2', '$db': 'test'}", 322);

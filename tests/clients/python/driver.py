@@ -141,6 +141,22 @@ def transactions(client, db):
             equal("its label", error and error.has_error_label("TransientTransactionError"), True)
 
 
+def snapshots(client, db):
+    if not hasattr(pymongo.client_session.SessionOptions, "snapshot"):
+        return  # of 3.12
+    c = db.moments
+    c.drop()
+    c.insert_many([{"_id": 1, "n": 1}, {"_id": 2, "n": 1}])
+    with client.start_session(snapshot=True) as session:
+        equal("one moment", c.find_one({"_id": 1}, session=session)["n"], 1)
+        c.update_many({}, {"$set": {"n": 2}})
+        equal("the same in an aggregation", c.count_documents({"n": 1}, session=session), 2)
+        equal("in a distinct", c.distinct("n", session=session), [1])
+        fails("a write", 72, lambda: c.insert_one({}, session=session))
+    with client.start_session(snapshot=True) as session:
+        equal("another moment", c.distinct("n", session=session), [2])
+
+
 class Sent(monitoring.CommandListener):
     def __init__(self):
         self.commands = {}
@@ -266,6 +282,7 @@ def main():
     for part in crud, cursors, indexes, aggregation, files:
         part(db)
     transactions(client, db)
+    snapshots(client, db)
     retryable()
     watching(client, db)
     errors(client, db)

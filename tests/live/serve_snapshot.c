@@ -1,0 +1,261 @@
+/* Reads of one moment by several commands: readConcern {level: "snapshot", atClusterTime}. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+
+static uint64_t log_bytes; /* that a moment may pin; 0: as it is */
+
+static void begin_with(const char *name, int64_t past_ms, bool memory)
+{
+    const struct server_options options = {.replica_set = "rs", .past_ms = past_ms};
+    bson_error_t error = {0};
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/%s.truce", test_directory(), name);
+    REQUIRE(!truce_store_open(memory ? "memory:" : path,
+                              &(truce_store_options){.snapshot_log_bytes = log_bytes}, &store,
+                              &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1, 'v': 1}, {'_id': 2, 'v': 2}], '$db': "
+                "'test'}",
+                0);
+}
+
+static void begin(const char *name)
+{
+    begin_with(name, 0, false);
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+}
+
+/* A read; `time` 0: of a new moment. */
+static char *read_at(const char *command, uint64_t time)
+{
+    static char text[1000];
+    char at[100] = "";
+
+    if (time)
+        snprintf(at, sizeof at, ", 'atClusterTime': {'$timestamp': {'t': %u, 'i': %u}}",
+                 (unsigned)(time >> 32), (unsigned)time);
+    snprintf(text, sizeof text, "{%s, 'readConcern': {'level': 'snapshot'%s}, '$db': 'test'}",
+             command, at);
+    return text;
+}
+
+/* That the answer was read at; 0: it does not say. */
+static uint64_t time_of(const bson_t *reply, const char *path)
+{
+    uint32_t seconds = 0, number = 0;
+    bson_iter_t iter, found;
+
+    if (reply && bson_iter_init(&iter, reply) && bson_iter_find_descendant(&iter, path, &found) &&
+        BSON_ITER_HOLDS_TIMESTAMP(&found))
+        bson_iter_timestamp(&found, &seconds, &number);
+    return (uint64_t)seconds << 32 | number;
+}
+
+#define FIND     "'find': 'c', 'filter': {'_id': 1}"
+#define DISTINCT "'distinct': 'c', 'key': 'v', 'query': {'_id': 1}"
+#define COUNT    "'aggregate': 'c', 'pipeline': [{'$match': {'v': 1}}, {'$count': 'n'}], 'cursor': {}"
+#define STEP                                                                                       \
+    "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}], '$db': 'test'}"
+
+static uint64_t new_time(void)
+{
+    bson_t *reply = ask(read_at(FIND, 0));
+    uint64_t time = time_of(reply, "cursor.atClusterTime");
+
+    CHECK(time);
+    bson_destroy(reply);
+    return time;
+}
+
+static void expect_v(uint64_t time, int64_t v)
+{
+    bson_t *reply = ask(read_at(FIND, time));
+
+    CHECK_INT(v, ==, reply_number(reply, "cursor.firstBatch.0.v"));
+    CHECK(time_of(reply, "cursor.atClusterTime") == time);
+    bson_destroy(reply);
+    reply = ask(read_at(DISTINCT, time));
+    CHECK_INT(v, ==, reply_number(reply, "values.0"));
+    CHECK(time_of(reply, "atClusterTime") == time);
+    bson_destroy(reply);
+    reply = ask(read_at(COUNT, time));
+    CHECK_INT(v == 1 ? 1 : -1, ==, reply_number(reply, "cursor.firstBatch.0.n"));
+    CHECK(time_of(reply, "cursor.atClusterTime") == time);
+    bson_destroy(reply);
+}
+
+TEST(a_moment_is_read_again_by_its_time)
+{
+    for (int memory = 0; memory < 2; memory++) {
+        uint64_t times[5];
+        bson_t *reply;
+
+        begin_with("again", 0, memory);
+        for (int i = 0; i < 5; i++) {
+            times[i] = new_time();
+            CHECK(!i || times[i] > times[i - 1]);
+            expect_code(STEP, 0);
+        }
+        for (int i = 4; i >= 0; i--)
+            expect_v(times[i], i + 1);
+        reply = ask("{'find': 'c', 'filter': {'_id': 1}, '$db': 'test'}");
+        CHECK_INT(6, ==, reply_number(reply, "cursor.firstBatch.0.v"));
+        CHECK(!time_of(reply, "cursor.atClusterTime"));
+        CHECK(time_of(reply, "operationTime") >= times[4]);
+        bson_destroy(reply);
+        end();
+    }
+}
+
+TEST(a_time_that_was_not_told_is_never_that_of_a_moment)
+{
+    uint64_t time;
+
+    begin("untold");
+    time = new_time();
+    expect_code(read_at(FIND, time - 1), 246);
+    expect_code(read_at(FIND, time + ((uint64_t)100000 << 32)), 72);
+    expect_code(read_at(FIND, time - ((uint64_t)100000 << 32)), 239);
+    end();
+}
+
+TEST(what_cannot_be_is_refused_by_its_code)
+{
+    static const char *const wrong[] = {
+        "'count': 'c'",
+        "'insert': 'c', 'documents': [{}]",
+        "'update': 'c', 'updates': [{'q': {}, 'u': {'$set': {'v': 9}}}]",
+        "'findAndModify': 'c', 'remove': true",
+        "'listCollections': 1",
+        "'listIndexes': 'c'",
+        "'ping': 1",
+        "'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}",
+    };
+
+    begin("refused");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_code(read_at(wrong[i], 0), 72);
+    expect_code(read_at("'aggregate': 'c', 'pipeline': [{'$out': 'd'}], 'cursor': {}", 0), 2);
+    expect_code("{'find': 'c', 'readConcern': {'level': 'snapshot', 'atClusterTime': 1}, '$db': "
+                "'test'}",
+                14);
+    expect_code("{'find': 'c', 'readConcern': {'level': 'snapshot', 'atClusterTime': "
+                "{'$timestamp': {'t': 0, 'i': 0}}}, '$db': 'test'}",
+                72);
+    expect_code("{'find': 'c', 'readConcern': {'level': 'majority', 'atClusterTime': "
+                "{'$timestamp': {'t': 1, 'i': 1}}}, '$db': 'test'}",
+                72);
+    expect_v(new_time(), 1); /* nothing was written */
+    end();
+}
+
+static int64_t first_of_two(uint64_t *time)
+{
+    bson_t *reply = ask(read_at("'find': 'c', 'batchSize': 1", 0));
+    int64_t id = reply_number(reply, "cursor.id");
+
+    CHECK(id > 0);
+    *time = time_of(reply, "cursor.atClusterTime");
+    bson_destroy(reply);
+    return id;
+}
+
+static void expect_second(int64_t id, uint64_t time)
+{
+    char command[200];
+    bson_t *reply;
+
+    snprintf(command, sizeof command,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': 'c', '$db': 'test'}",
+             (long long)id);
+    reply = ask(command);
+    CHECK_INT(2, ==, reply_number(reply, "cursor.nextBatch.0.v"));
+    CHECK(time_of(reply, "cursor.atClusterTime") == time);
+    bson_destroy(reply);
+}
+
+TEST(so_many_are_kept_and_the_one_that_was_idle_for_longest_makes_room)
+{
+    uint64_t times[TRUCE_SERVER_PASTS_MAX + 1], time;
+    int64_t id;
+
+    begin("many");
+    id = first_of_two(&time);
+    expect_code("{'delete': 'c', 'deletes': [{'q': {'_id': 2}, 'limit': 1}], '$db': 'test'}", 0);
+    for (int i = 0; i < TRUCE_SERVER_PASTS_MAX; i++) {
+        times[i] = new_time();
+        if (i == TRUCE_SERVER_PASTS_MAX - 2)
+            expect_code(read_at(FIND, times[0]), 0); /* that of 1 is the oldest then */
+    }
+    expect_code(read_at(FIND, times[0]), 0);
+    expect_code(read_at(FIND, times[1]), 246);
+    expect_code(read_at(FIND, times[2]), 0);
+    expect_second(id, time); /* what a cursor reads makes no room */
+    end();
+}
+
+TEST(what_is_older_than_the_window_is_not_read_again_but_by_who_reads_it)
+{
+    bool over = false;
+    uint64_t time;
+    int64_t id;
+
+    begin_with("window", 50, false);
+    id = first_of_two(&time);
+    for (int i = 0; i < 1000 && !over; i++) {
+        bson_t *reply = ask(read_at(FIND, time));
+
+        over = reply_number(reply, "code") == 239;
+        bson_destroy(reply);
+        truce__clock_sleep_ms(20);
+    }
+    CHECK(over);
+    expect_second(id, time);
+    end();
+}
+
+/* What is written is more than a moment may pin. */
+static void write_much(void)
+{
+    char *text = bson_malloc(300000),
+         *at = text + sprintf(text, "{'insert': 'd', 'documents': [{'t': '");
+
+    memset(at, 'x', 250000);
+    sprintf(at + 250000, "'}], '$db': 'test'}");
+    expect_code(text, 0);
+    bson_free(text);
+}
+
+TEST(a_moment_that_the_store_has_ended_is_too_old)
+{
+    bool over = false;
+    uint64_t time;
+
+    log_bytes = 100000;
+    begin("ended");
+    log_bytes = 0;
+    time = new_time();
+    for (int i = 0; i < 1000 && !over; i++) {
+        bson_t *reply;
+
+        write_much();
+        reply = ask(read_at(FIND, time));
+        over = reply_number(reply, "code") == 239;
+        CHECK(over || reply_number(reply, "ok") == 1);
+        bson_destroy(reply);
+        truce__clock_sleep_ms(5);
+    }
+    CHECK(over);
+    end();
+}
