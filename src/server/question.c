@@ -94,6 +94,7 @@ truce_status question_count(struct call *call, struct question_count *count, bso
 static const struct field distinct_fields[] = {
     {"key", FIELD_TEXT, offsetof(struct question_distinct, key)},
     {"query", FIELD_DOCUMENT, offsetof(struct question_distinct, query)},
+    {"hint", FIELD_HINT, offsetof(struct question_distinct, hint)},
     {"collation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 

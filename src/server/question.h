@@ -21,7 +21,7 @@ struct question_count {
 
 struct question_distinct {
     const char *key;
-    const bson_t *query;
+    const bson_t *query, *hint;
 };
 
 struct question_aggregate {

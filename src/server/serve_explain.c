@@ -240,6 +240,7 @@ static truce_status explain_distinct(struct call *call, struct explained *explai
     truce_status status = question_distinct(call, &distinct, error);
 
     explained->filter = distinct.query;
+    explained->options.hint = distinct.hint;
     return status ? status : tell(call, explained, reply, error);
 }
 

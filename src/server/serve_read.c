@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "query/distinct.h"
+
 /* ---- batches -------------------------------------------------------------------------------- */
 
 static void append_time(const struct past *past, bson_t *to)
@@ -268,6 +270,36 @@ truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
     return status;
 }
 
+/* The store's own call takes no hint: a find does. */
+static truce_status distinct_by_hint(struct call *call, const char *place,
+                                     const struct question_distinct *question, bson_t *values,
+                                     bson_error_t *error)
+{
+    const truce_find_options options = {.hint = question->hint, .deadline_ms = call->deadline_ms};
+    const bson_t *document = NULL;
+    struct distinct *distinct = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status = truce__distinct_new(question->key, &distinct, error);
+
+    bson_init(values);
+    if (!status)
+        status = truce_find(call->store, place, question->query, &options, &cursor, error);
+    if (!status)
+        do {
+            status = truce_cursor_next(cursor, &document, error);
+            if (!status && document)
+                status =
+                    truce__distinct_add(distinct, truce__value_document(document), NULL, error);
+        } while (!status && document);
+    if (!status) {
+        bson_destroy(values);
+        truce__distinct_values(distinct, values);
+    }
+    truce_cursor_close(cursor);
+    truce__distinct_free(distinct);
+    return status;
+}
+
 truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct question_distinct distinct;
@@ -281,7 +313,9 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
     if (status)
         return status;
     before = truce_deadline_begin(call->deadline_ms);
-    status = truce_distinct(call->store, place, distinct.key, distinct.query, &values, error);
+    status = distinct.hint
+                 ? distinct_by_hint(call, place, &distinct, &values, error)
+                 : truce_distinct(call->store, place, distinct.key, distinct.query, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
     if (call->past)

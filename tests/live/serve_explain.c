@@ -246,6 +246,36 @@ TEST(a_pipeline_tells_what_it_begins_with_and_its_other_stages)
     end();
 }
 
+/* A sparse index hides what it does not hold: so it is seen which one was read. */
+TEST(distinct_reads_by_the_index_that_is_named)
+{
+    static const char *const hints[] = {"", ", 'hint': 'n'", ", 'hint': {'n': 1}"};
+    bson_t *reply;
+
+    begin();
+    expect_code("{'insert': 'c', 'documents': [{'_id': 8, 'n': 1, 'b': [2, 7]}], '$db': 'school'}",
+                0);
+    expect_code("{'createIndexes': 'c', 'indexes': [{'key': {'n': 1}, 'name': 'n', 'sparse': true}"
+                "], '$db': 'school'}",
+                0);
+    for (int i = 0; i < 3; i++) {
+        char text[300];
+
+        snprintf(text, sizeof text, "{'distinct': 'c', 'key': 'b'%s, '$db': 'school'}", hints[i]);
+        reply = ask(text);
+        CHECK_INT(reply_number(reply, "values.0"), ==, i ? 2 : 1);
+        CHECK_INT(reply_number(reply, "values.1"), ==, i ? 7 : 2);
+        CHECK_INT(reply_number(reply, "values.2"), ==, i ? -1 : 3);
+        bson_destroy(reply);
+    }
+    bson_destroy(EXPECT_PLAN("'distinct': 'c', 'key': 'b', 'hint': 'n'", "FETCH IXSCAN", 1, 1, 1));
+    expect_code("{'distinct': 'c', 'key': 'b', 'hint': 'none', '$db': 'school'}", 2);
+    expect_code("{'distinct': 'c', 'key': 'b', 'query': {'$expr': {'$divide': [1, 0]}}, 'hint': "
+                "{'$natural': 1}, '$db': 'school'}",
+                2);
+    end();
+}
+
 TEST(what_cannot_be_explained_is_refused)
 {
     begin();
