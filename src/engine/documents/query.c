@@ -18,6 +18,7 @@
 #include "engine/documents/query.h"
 
 #include "base/assert.h"
+#include "query/match/match_plain.h"
 
 #define SNAPSHOT_ENTRIES 4096
 
@@ -62,12 +63,13 @@ static bool note_id(const struct path *path, struct value value, void *arg)
 truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error)
 {
-    struct value id = whole ? truce__value_missing() : truce__only_id(filter);
+    struct value id;
     truce_status status;
 
     *selector = (struct selector){0};
-    if (id.type != VALUE_MISSING) {
+    if (!whole && truce__match_is_plain(filter, &id) && id.type != VALUE_MISSING) {
         truce__key_append(&selector->id_key, id, false);
+        selector->plain = filter;
         return TRUCE_OK;
     }
     status = truce__match_new(filter, &selector->match, error);
@@ -197,6 +199,25 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
     return status;
 }
 
+/* Does the document with the selector's _id match? */
+static truce_status test(const struct selector *selector, struct query_context *context,
+                         struct found *found, bson_error_t *error)
+{
+    struct match *match = selector->match;
+    truce_status status = TRUCE_OK;
+
+    found->match = (struct match_result){.array_index = -1};
+    if (!match && truce__match_plain_test(selector->plain, found->document, &found->match.matched))
+        return TRUCE_OK;
+    if (!match)
+        status = truce__match_new(selector->plain, &match, error);
+    if (!status)
+        status = truce__match_test(match, found->document, context, &found->match, error);
+    if (!selector->match)
+        truce__match_free(match);
+    return status;
+}
+
 /* The document with the selector's _id, if it matches; NOT_FOUND. */
 static truce_status look(const struct selector *selector, struct writer *writer,
                          const struct collection *collection, struct query_context *context,
@@ -208,10 +229,7 @@ static truce_status look(const struct selector *selector, struct writer *writer,
     if (status)
         return status;
     found->document = (struct value){body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
-    found->match = (struct match_result){.matched = true, .array_index = -1};
-    if (!selector->match)
-        return TRUCE_OK;
-    status = truce__match_test(selector->match, found->document, context, &found->match, error);
+    status = test(selector, context, found, error);
     return status || found->match.matched ? status : TRUCE_NOT_FOUND;
 }
 

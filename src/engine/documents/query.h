@@ -12,14 +12,15 @@
 /* The value of a filter that is {_id: value} and nothing else, one that only equals itself, or a missing one. */
 struct value truce__only_id(const bson_t *filter);
 
-/* A filter, compiled. Most filters name one _id: those are looked up without a plan, and there is nothing to
- * compile where they name nothing else. */
+/* A filter, compiled. Most filters name one _id: those are looked up without a plan, and are not compiled where all
+ * that they ask for besides are plain values (match_plain.h). */
 struct selector {
-    struct match *match;  /* NULL: what has the _id matches */
+    struct match *match; /* NULL: not compiled; then `plain` is the filter, the caller's */
+    const bson_t *plain;
     struct buffer id_key; /* the key of the _id that it asks for; empty: it does not */
 };
 
-/* `whole`: there is a `match` in any case, for a hint, an upsert or a projection. */
+/* The filter stays the caller's, and there. `whole`: there is a `match` in any case, for a hint, an upsert or a projection. */
 truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error);
 void truce__selector_release(struct selector *selector);
