@@ -43,6 +43,13 @@ static bool tell(const struct cli *cli, const struct server_options *options,
     return told && !fflush(stdout); /* whoever started it waits for this line */
 }
 
+/* As if somebody had sent the signal: sigwait has it. */
+static void end_by_command(void *arg)
+{
+    (void)arg;
+    kill(getpid(), SIGTERM);
+}
+
 static int serve(struct cli *cli, truce_store *store, const struct server_options *options,
                  const sigset_t *ends)
 {
@@ -100,7 +107,8 @@ static int run(struct cli *cli)
                                              .client_ca = cli_text(cli, "tls-client-ca")},
                                      .test_commands = cli_flag(cli, "test-commands"),
                                      .metrics = cli_text(cli, "metrics"),
-                                     .slow_ms = cli->slow_ms};
+                                     .slow_ms = cli->slow_ms,
+                                     .shutdown = end_by_command};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
     int64_t port, most, seconds, hours, megabytes, sweep_s;

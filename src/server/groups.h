@@ -87,7 +87,6 @@ SERVED(serve_build_info);
 SERVED(serve_get_parameter);
 SERVED(serve_server_status);
 SERVED(serve_host_info);
-SERVED(serve_log);
 SERVED(serve_options);
 SERVED(serve_whats_my_uri);
 SERVED(serve_replica_status);
@@ -95,6 +94,15 @@ SERVED(serve_last_error);
 SERVED(serve_list_commands);
 /* {serverInfo: {host, port, version, gitVersion}} */
 void serve_server_info(const struct server *server, bson_t *reply);
+
+/* serve_admin.c */
+SERVED(serve_log);
+SERVED(serve_set_parameter);
+SERVED(serve_profile);
+SERVED(serve_shutdown);
+SERVED(serve_fsync);
+SERVED(serve_compact);
+SERVED(serve_data_size);
 
 /* fail_point.c */
 SERVED(serve_fail_point);

@@ -22,7 +22,8 @@ struct log {
     struct log_options options;
     pthread_mutex_t mutex; /* over all below */
     struct buffer line;
-    int64_t lost;
+    int64_t lost, all;
+    char *kept[LOG_KEPT_MAX]; /* line n at n % LOG_KEPT_MAX */
 };
 
 struct log *log_new(const struct log_options *options)
@@ -38,6 +39,8 @@ void log_free(struct log *log)
 {
     if (!log)
         return;
+    for (int i = 0; i < LOG_KEPT_MAX; i++)
+        bson_free(log->kept[i]);
     truce__buffer_release(&log->line);
     pthread_mutex_destroy(&log->mutex);
     bson_free(log);
@@ -165,8 +168,33 @@ static void write_text(struct buffer *out, const char *time, const struct event 
     put(out, "\n");
 }
 
+static void keep(struct log *log)
+{
+    char **place = &log->kept[log->all++ % LOG_KEPT_MAX];
+
+    bson_free(*place);
+    *place = bson_strndup((const char *)log->line.bytes, log->line.size - 1);
+}
+
+void log_append(struct log *log, bson_t *array, int64_t *all)
+{
+    char buffer[16];
+    const char *key;
+
+    *all = 0;
+    if (!log)
+        return;
+    pthread_mutex_lock(&log->mutex);
+    *all = log->all;
+    for (int64_t first = *all > LOG_KEPT_MAX ? *all - LOG_KEPT_MAX : 0, i = first; i < *all; i++) {
+        bson_uint32_to_string((uint32_t)(i - first), &key, buffer, sizeof buffer);
+        BSON_APPEND_UTF8(array, key, log->kept[i % LOG_KEPT_MAX]);
+    }
+    pthread_mutex_unlock(&log->mutex);
+}
+
 /* False: it cannot be written now. */
-static bool write_out(struct log *log, const struct event *event)
+static bool write_out(struct log *log, const struct event *event, bool keeps)
 {
     struct pollfd look = {.fd = log->options.file, .events = POLLOUT};
     char time[DATE_TEXT_MAX];
@@ -176,6 +204,8 @@ static bool write_out(struct log *log, const struct event *event)
     log->line.size = 0;
     (log->options.json ? write_json : write_text)(&log->line, time, event);
     truce_assert(log->line.size <= LOG_LINE_MAX);
+    if (keeps)
+        keep(log);
     if (poll(&look, 1, 0) != 1 || !(look.revents & POLLOUT))
         return false;
     do
@@ -190,7 +220,7 @@ static void tell_lost(struct log *log)
     const struct event lost = {TRUCE_LOG_WARNING, LOG_SERVER, 0, "lines of this log were lost",
                                count};
 
-    if (write_out(log, &lost))
+    if (write_out(log, &lost, false)) /* nothing of what is kept was lost */
         log->lost = 0;
     bson_destroy(count);
 }
@@ -205,7 +235,7 @@ void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_
     pthread_mutex_lock(&log->mutex);
     if (log->lost)
         tell_lost(log);
-    if (log->lost || !write_out(log, &event))
+    if (!write_out(log, &event, true))
         log->lost++;
     pthread_mutex_unlock(&log->mutex);
 }

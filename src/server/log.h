@@ -26,6 +26,7 @@
 
 #define LOG_LINE_MAX 4096 /* PIPE_BUF: a pipe takes it whole or not at all */
 #define LOG_TEXT_MAX 500
+#define LOG_KEPT_MAX 1024 /* lines for getLog, as MongoDB keeps them */
 
 enum log_part {
     LOG_SERVER,  /* it starts and stops */
@@ -50,6 +51,9 @@ void log_free(struct log *log); /* NULL: nothing */
 /* Any thread. `connection` 0: of none. `fields`: numbers, truth values, and six texts at most; NULL: none. `log` NULL: nothing. */
 void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
               const char *message, const bson_t *fields);
+/* The last LOG_KEPT_MAX lines, without their ends, appended as texts; *all is how many there were. `log` NULL: none. */
+void log_append(struct log *log, bson_t *array, int64_t *all);
+
 /* For the hooks of a store; `log` is their arg. */
 void log_tell_store(truce_log_level level, const char *message, void *log);
 

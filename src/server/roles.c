@@ -161,13 +161,14 @@ static const char *const names[ACTION_KINDS][9] = {
     {"listCollections", "listIndexes"},
     {"insert", "update", "remove"},
     {"createCollection", "dropCollection", "createIndex", "dropIndex", "renameCollectionSameDB"},
-    {"collMod", "validate", "bypassDocumentValidation", "dropDatabase"},
+    {"collMod", "validate", "bypassDocumentValidation", "dropDatabase", "compact",
+     "enableProfiler"},
     {"createUser", "dropUser", "grantRole", "revokeRole", "changePassword", "changeCustomData",
      "viewUser", "viewRole"},
     {"listDatabases"},
     {"serverStatus", "hostInfo", "getLog", "getParameter", "getCmdLineOpts", "replSetGetStatus",
      "inprog"},
-    {"killAnySession", "killAnyCursor", "killop"}};
+    {"killAnySession", "killAnyCursor", "killop", "setParameter", "fsync", "shutdown"}};
 
 static void append_actions(uint32_t actions, bson_t *privilege)
 {

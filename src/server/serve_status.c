@@ -102,14 +102,19 @@ void serve_server_info(const struct server *server, bson_t *reply)
                 BCON_UTF8("truce-" TRUCE_VERSION), "}");
 }
 
-static void append_parameters(const struct server *server, bson_t *all)
+static void append_parameters(struct server *server, bson_t *all)
 {
+    struct sweep_sums sums;
+
     BCON_APPEND(all, "featureCompatibilityVersion", "{", "version", BCON_UTF8("8.0"), "}",
                 "enableTestCommands", BCON_BOOL(server->fail_point != NULL),
                 "authenticationMechanisms", "[", BCON_UTF8("SCRAM-SHA-256"),
                 BCON_UTF8("SCRAM-SHA-1"), "]", "requireApiVersion", BCON_BOOL(false),
                 "transactionLifetimeLimitSeconds",
                 BCON_INT64(sessions_lifetime_ms(server->sessions) / 1000));
+    sweeper_count(server->sweeper, &sums);
+    if (sums.every_ms)
+        BSON_APPEND_INT64(all, "ttlMonitorSleepSecs", (sums.every_ms + 999) / 1000);
 }
 
 /* Those that the command names, or all of them: {getParameter: "*"}. */
@@ -186,16 +191,6 @@ truce_status serve_host_info(struct call *call, bson_t *reply, bson_error_t *err
                 BCON_INT32((int32_t)sysconf(_SC_NPROCESSORS_ONLN)), "cpuArch",
                 BCON_UTF8(name.machine), "}", "os", "{", "type", BCON_UTF8(name.sysname), "name",
                 BCON_UTF8(name.sysname), "version", BCON_UTF8(name.release), "}");
-    return TRUCE_OK;
-}
-
-truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    (void)error;
-    if (BSON_ITER_HOLDS_UTF8(&call->value) && !strcmp(bson_iter_utf8(&call->value, NULL), "*"))
-        BCON_APPEND(reply, "names", "[", BCON_UTF8("global"), BCON_UTF8("startupWarnings"), "]");
-    else
-        BCON_APPEND(reply, "totalLinesWritten", BCON_INT32(0), "log", "[", "]");
     return TRUCE_OK;
 }
 

@@ -76,8 +76,12 @@ struct server_options {
         metrics; /* "PORT" or "ADDRESS:PORT" of the loopback: told there (metrics.h). NULL: nowhere */
     int64_t login_delay_ms; /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
     int64_t sweep_every_ms; /* 0: not by itself */
-    struct log *log;        /* borrowed until server_stop; NULL: none */
-    int64_t slow_ms;        /* commands that take as long are told there; 0: TRUCE_SERVER_SLOW_MS */
+    void (*shutdown)(
+        void *
+            arg); /* a client wants it to end: is to call server_stop, but elsewhere; NULL: refused */
+    void *shutdown_arg;
+    struct log *log; /* borrowed until server_stop; NULL: none */
+    int64_t slow_ms; /* commands that take as long are told there; 0: TRUCE_SERVER_SLOW_MS */
 };
 
 /* The store is borrowed until server_stop. INVALID: the address or database is wrong; IO: the port is

@@ -57,9 +57,21 @@ truce_store *sessions_store(const struct sessions *sessions)
     return sessions->store;
 }
 
-int64_t sessions_lifetime_ms(const struct sessions *sessions)
+int64_t sessions_lifetime_ms(struct sessions *sessions)
 {
-    return sessions->lifetime_ms;
+    int64_t ms;
+
+    pthread_mutex_lock(&sessions->mutex);
+    ms = sessions->lifetime_ms;
+    pthread_mutex_unlock(&sessions->mutex);
+    return ms;
+}
+
+void sessions_set_lifetime(struct sessions *sessions, int64_t ms)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    sessions->lifetime_ms = ms;
+    pthread_mutex_unlock(&sessions->mutex);
 }
 
 int sessions_running(struct sessions *sessions)

@@ -81,7 +81,8 @@ void sessions_each(struct sessions *sessions,
                    void (*take)(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns),
                    void *arg);
 truce_store *sessions_store(const struct sessions *sessions);
-int64_t sessions_lifetime_ms(const struct sessions *sessions);
+int64_t sessions_lifetime_ms(struct sessions *sessions);
+void sessions_set_lifetime(struct sessions *sessions, int64_t ms); /* also of those that run */
 
 /* ---- of a session that was taken ------------------------------------------------------------ */
 

@@ -64,6 +64,8 @@ struct server {
     bool auth;
     uint8_t secret[SCRAM_KEY_MAX]; /* for the challenges of those who are no users */
     int64_t login_delay_ms;
+    void (*shutdown)(void *arg); /* NULL: clients may not */
+    void *shutdown_arg;
     struct log *log;      /* NULL: none */
     atomic_llong slow_ms; /* commands that take as long are told there */
     atomic_llong changes; /* of users, by this server; 1 at first */

@@ -136,11 +136,14 @@ static void sweep(struct server *server, struct sweeper *sweeper)
 /* Until the next turn. False: there is none. */
 static bool wait_for_turn(struct sweeper *sweeper)
 {
-    int64_t at_ns = truce__clock_monotonic_ns() + sweeper->sums.every_ms * 1000000;
-    const struct timespec at = {at_ns / 1000000000, at_ns % 1000000000};
+    int64_t begun_ns = truce__clock_monotonic_ns(), at_ns;
+    struct timespec at;
 
-    while (!sweeper->stops && truce__clock_monotonic_ns() < at_ns)
+    while (at_ns = begun_ns + sweeper->sums.every_ms * 1000000,
+           !sweeper->stops && truce__clock_monotonic_ns() < at_ns) {
+        at = (struct timespec){at_ns / 1000000000, at_ns % 1000000000};
         (void)pthread_cond_timedwait(&sweeper->wake, &sweeper->mutex, &at);
+    }
     return !sweeper->stops;
 }
 
@@ -183,6 +186,14 @@ void sweeper_stop(struct sweeper *sweeper)
 {
     pthread_mutex_lock(&sweeper->mutex);
     sweeper->stops = true;
+    pthread_cond_broadcast(&sweeper->wake);
+    pthread_mutex_unlock(&sweeper->mutex);
+}
+
+void sweeper_set_every(struct sweeper *sweeper, int64_t every_ms)
+{
+    pthread_mutex_lock(&sweeper->mutex);
+    sweeper->sums.every_ms = every_ms;
     pthread_cond_broadcast(&sweeper->wake);
     pthread_mutex_unlock(&sweeper->mutex);
 }

@@ -32,6 +32,8 @@ void sweeper_free(struct sweeper *sweeper);
 bool sweeper_start(struct server *server);
 /* It begins nothing any more. */
 void sweeper_stop(struct sweeper *sweeper);
+/* From now on, if it sweeps at all; the turn that is waited for counts from when its waiting began. */
+void sweeper_set_every(struct sweeper *sweeper, int64_t every_ms);
 /* Waits for the end of its thread, if there is one. */
 void sweeper_join(struct sweeper *sweeper);
 

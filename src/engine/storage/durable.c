@@ -268,3 +268,22 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
         tell(durable, before + 1, 1);
     return status;
 }
+
+truce_status truce__durable_sync(struct durable *durable, bson_error_t *error)
+{
+    truce_status status = truce__durable_usable(durable, error);
+    uint64_t before;
+
+    if (status || !durable->lock->page)
+        return status;
+    pthread_mutex_lock(&durable->mutex);
+    before = durable->begun; /* one that runs may have begun before the last commit */
+    while (!status && durable->ended <= before) {
+        if (durable->syncing)
+            wait_for_sync(durable, before + 1);
+        else
+            status = sync_in_turn(durable, error);
+    }
+    pthread_mutex_unlock(&durable->mutex);
+    return status;
+}

@@ -65,4 +65,7 @@ uint64_t truce__durable_promised(const struct durable *durable);
  * called: a snapshot that was begun before may be looked at. Needs no other process to go on. */
 truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_error_t *error);
 
+/* Returns when all commits that have returned before are on the disk, also those that are relaxed. */
+truce_status truce__durable_sync(struct durable *durable, bson_error_t *error);
+
 #endif

@@ -1,0 +1,222 @@
+/* Commands of administrators: parameters, the log, the disk, the end; what they do, and what they are refused. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/kept_log.h"
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+
+static int asked; /* for the end */
+
+static void keep_asked(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void begin(const char *uri, int64_t sweep_every_ms)
+{
+    const struct server_options options = {.log = kept_log_new(),
+                                           .sweep_every_ms = sweep_every_ms,
+                                           .test_commands = true,
+                                           .shutdown = keep_asked,
+                                           .shutdown_arg = &asked};
+    bson_error_t error = {0};
+
+    REQUIRE(!truce_store_open(uri, NULL, &store, &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+}
+
+static void begin_file(void)
+{
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/store", test_directory());
+    begin(path, 0);
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+    kept_log_free();
+}
+
+static int64_t number_of(const char *json, const char *path)
+{
+    bson_t *reply = ask(json);
+    int64_t number = reply_number(reply, path);
+
+    bson_destroy(reply);
+    return number;
+}
+
+TEST(parameters_are_set_and_told)
+{
+    begin("memory:", 3600000);
+    CHECK_INT(number_of("{'setParameter': 1, 'transactionLifetimeLimitSeconds': 7, '$db': 'admin'}",
+                        "was"),
+              ==, 60);
+    CHECK_INT(number_of("{'getParameter': 1, 'transactionLifetimeLimitSeconds': 1, '$db': 'admin'}",
+                        "transactionLifetimeLimitSeconds"),
+              ==, 7);
+    CHECK_INT(number_of("{'setParameter': 1, 'ttlMonitorSleepSecs': 1, '$db': 'admin'}", "was"), ==,
+              3600);
+    expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 2, '$db': 'test'}", 13);
+    expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 0, '$db': 'admin'}", 2);
+    expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 'x', '$db': 'admin'}", 2);
+    expect_code("{'setParameter': 1, 'transactionLifetimeLimitSeconds': 1e9, '$db': 'admin'}", 2);
+    expect_code("{'setParameter': 1, 'nothing': 1, '$db': 'admin'}", 72);
+    expect_code("{'setParameter': 1, '$db': 'admin'}", 72);
+    expect_code("{'setParameter': 1, 'requireApiVersion': true, '$db': 'admin'}", 20);
+    /* the turn that was an hour away comes: what was set counts at once */
+    while (number_of("{'serverStatus': 1, '$db': 'admin'}", "sweep.turns") < 1)
+        usleep(10000);
+    end();
+    begin("memory:", 0);
+    expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 2, '$db': 'admin'}", 20);
+    CHECK_INT(number_of("{'getParameter': '*', '$db': 'admin'}", "ttlMonitorSleepSecs"), ==, -1);
+    end();
+}
+
+TEST(what_is_slow_is_set_by_profile)
+{
+    begin("memory:", 0);
+    CHECK_INT(number_of("{'profile': -1, '$db': 'test'}", "slowms"), ==, 100);
+    CHECK_INT(number_of("{'profile': -1, 'slowms': 5, '$db': 'test'}", "slowms"), ==, 100);
+    CHECK_INT(number_of("{'profile': 0, 'slowms': 0, '$db': 'test'}", "slowms"), ==, 100);
+    expect_code("{'find': 'marked', '$db': 'test'}", 0);
+    kept_log_wait("slow command", 1);
+    CHECK_INT(number_of("{'profile': 0, 'slowms': 3600000, '$db': 'test'}", "slowms"), ==, 0);
+    CHECK_INT(number_of("{'profile': -1, '$db': 'test'}", "slowms"), ==, 3600000);
+    expect_code("{'profile': 1, '$db': 'test'}", 115);
+    expect_code("{'profile': 2, 'slowms': 5, '$db': 'test'}", 115);
+    expect_code("{'profile': 3, '$db': 'test'}", 2);
+    expect_code("{'profile': 0, 'slowms': -2, '$db': 'test'}", 2);
+    CHECK_INT(number_of("{'profile': -1, '$db': 'test'}", "slowms"), ==, 3600000);
+    end();
+}
+
+TEST(the_last_lines_of_the_log_are_told)
+{
+    bson_iter_t at, line;
+    bson_t *reply;
+    int64_t all;
+
+    begin("memory:", 0);
+    reply = ask("{'getLog': 'global', '$db': 'admin'}");
+    CHECK(bson_iter_init(&at, reply) && bson_iter_find_descendant(&at, "log.0", &line) &&
+          strstr(bson_iter_utf8(&line, NULL), "\"message\": \"started\"") &&
+          !strchr(bson_iter_utf8(&line, NULL), '\n'));
+    all = reply_number(reply, "totalLinesWritten");
+    CHECK(all >= 2); /* it started, and who asks came */
+    bson_destroy(reply);
+    for (int i = 0; i < LOG_KEPT_MAX; i++)
+        close(dial());
+    reply = ask("{'getLog': 'global', '$db': 'admin'}");
+    CHECK_INT(reply_number(reply, "totalLinesWritten"), >=, all + LOG_KEPT_MAX);
+    CHECK(bson_iter_init(&at, reply) && bson_iter_find_descendant(&at, "log.1023", &line));
+    CHECK(bson_iter_init(&at, reply) && !bson_iter_find_descendant(&at, "log.1024", &line));
+    CHECK(bson_iter_init(&at, reply) && bson_iter_find_descendant(&at, "log.0", &line) &&
+          !strstr(bson_iter_utf8(&line, NULL), "started"));
+    CHECK(bson_iter_init_find(&at, reply, "log") && bson_iter_recurse(&at, &line));
+    for (const char *before = ""; bson_iter_next(&line); before = bson_iter_utf8(&line, NULL))
+        CHECK(strncmp(before, bson_iter_utf8(&line, NULL),
+                      sizeof "{'time': '2026-01-01T00:00:00.000" - 1) <= 0);
+    bson_destroy(reply);
+    expect_code("{'getLog': 'startupWarnings', '$db': 'admin'}", 0);
+    expect_code("{'getLog': '*', '$db': 'admin'}", 0);
+    expect_code("{'getLog': 'other', '$db': 'admin'}", 96);
+    expect_code("{'getLog': 1, '$db': 'admin'}", 14);
+    end();
+}
+
+TEST(fsync_waits_for_the_disk)
+{
+    truce_store_counters before = {0}, after = {0};
+
+    begin_file();
+    expect_code("{'insert': 'c', 'documents': [{}], 'writeConcern': {'j': false}, '$db': 'test'}",
+                0);
+    truce_store_count(store, &before);
+    CHECK_INT(number_of("{'fsync': 1, '$db': 'admin'}", "numFiles"), ==, 1);
+    truce_store_count(store, &after);
+    CHECK_INT((int64_t)(after.syncs - before.syncs), ==, 1);
+    expect_code("{'fsync': 1, 'lock': true, '$db': 'admin'}", 115);
+    expect_code("{'fsync': 1, '$db': 'test'}", 13);
+    end();
+    begin("memory:", 0);
+    expect_code("{'fsync': 1, '$db': 'admin'}", 115);
+    end();
+}
+
+TEST(compact_gives_space_back)
+{
+    char text[3000], *json;
+
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    begin_file();
+    json = bson_strdup_printf("{'insert': 'c', 'documents': [{'a': '%s'}], '$db': 'test'}", text);
+    expect_code("{'create': 'd', '$db': 'test'}", 0);
+    for (int i = 0; i < 300; i++)
+        expect_code(json, 0);
+    bson_free(json);
+    expect_code("{'delete': 'c', 'deletes': [{'q': {}, 'limit': 0}], '$db': 'test'}", 0);
+    CHECK_INT(number_of("{'compact': 'd', '$db': 'test'}", "bytesFreed"), >, 300 * 2000);
+    CHECK_INT(number_of("{'compact': 'd', '$db': 'test'}", "bytesFreed"), ==, 0);
+    expect_code("{'compact': 'none', '$db': 'test'}", 26);
+    expect_code("{'compact': 'd', 'dryRun': true, '$db': 'test'}", 115);
+    end();
+    begin("memory:", 0);
+    expect_code("{'create': 'd', '$db': 'test'}", 0);
+    expect_code("{'compact': 'd', '$db': 'test'}", 115);
+    end();
+}
+
+TEST(the_size_of_documents_is_told)
+{
+    begin("memory:", 0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}], '$db': 'school'}", 0);
+    CHECK_INT(number_of("{'dataSize': 'school.c', '$db': 'school'}", "size"), ==, 28);
+    CHECK_INT(number_of("{'dataSize': 'school.c', '$db': 'admin'}", "numObjects"), ==, 2);
+    CHECK_INT(number_of("{'dataSize': 'school.none', '$db': 'school'}", "numObjects"), ==, 0);
+    expect_code("{'dataSize': 'c', '$db': 'school'}", 73);
+    expect_code("{'dataSize': 1, '$db': 'school'}", 14);
+    expect_code("{'dataSize': 'school.c', 'min': {'_id': 1}, '$db': 'school'}", 115);
+    end();
+}
+
+TEST(the_end_is_asked_for_by_the_database_admin)
+{
+    asked = 0;
+    begin("memory:", 0);
+    expect_code("{'shutdown': 1, '$db': 'test'}", 13);
+    CHECK_INT(asked, ==, 0);
+    expect_code("{'shutdown': 1, 'force': false, 'timeoutSecs': 15, '$db': 'admin'}", 0);
+    CHECK_INT(asked, ==, 1);
+    CHECK_INT(kept_log_count("shutdown asked for"), ==, 1);
+    end();
+}
+
+#ifdef TRUCE_CLI
+TEST(the_program_ends_when_it_is_asked_to)
+{
+    char line[1000];
+    int port = 0, socket_;
+    bson_t *reply;
+    FILE *pipe;
+
+    snprintf(line, sizeof line, "exec %s serve memory: --port 0 2>/dev/null", TRUCE_CLI);
+    pipe = popen(line, "r");
+    REQUIRE(pipe);
+    CHECK(fgets(line, sizeof line, pipe) &&
+          sscanf(line, "listening on mongodb://127.0.0.1:%d", &port) == 1);
+    socket_ = dial_port(port);
+    reply = ask_on(socket_, "{'shutdown': 1, '$db': 'admin'}", 0);
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    bson_destroy(reply);
+    CHECK_INT(pclose(pipe), ==, 0);
+    close(socket_);
+}
+#endif
