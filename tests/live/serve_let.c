@@ -171,8 +171,7 @@ TEST(what_is_no_array_of_documents_or_stands_elsewhere_is_refused)
         {"{'$documents': '$a'}", 4890500},
         {"{'$documents': ['$$ROOT']}", 4890500},
         {"{'$match': {}}, {'$documents': []}", 40602},
-        {"{'$documents': []}, {'$unionWith': {'coll': 'c', 'pipeline': [{'$documents': []}]}}",
-         115},
+        {"{'$documents': []}, {'$unionWith': {'coll': 'c', 'pipeline': [{'$documents': []}]}}", 73},
         {"{'$documents': []}, {'$facet': {'a': [{'$documents': []}]}}", 40600},
     };
     char text[400];
@@ -186,6 +185,11 @@ TEST(what_is_no_array_of_documents_or_stands_elsewhere_is_refused)
     }
     expect_code("{'aggregate': 'c', 'cursor': {}, 'pipeline': [{'$documents': []}], '$db': 'test'}",
                 73);
+    expect_number(
+        "{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$documents': [{'n': 3}]}, {'$lookup': "
+        "{'as': 'r', 'let': {'n': '$n'}, 'pipeline': [{'$documents': [{'x': '$$n'}]}]}}], "
+        "'$db': 'test'}",
+        "cursor.firstBatch.0.r.0.x", 3);
     end();
 }
 

@@ -238,6 +238,44 @@ TEST(a_lookup_pipeline_that_does_not_depend_on_the_document_runs_once)
     pipeline_world_release(&world);
 }
 
+TEST(a_pipeline_within_a_stage_may_have_its_own_documents)
+{
+    struct pipeline_world world;
+
+    pipeline_world_init(&world);
+    check_run(
+        &world,
+        "{'v': [{'$lookup': {'as': 'r', 'let': {'n': '$n'}, 'pipeline': [{'$documents': [{'x': '$$n'}, {'x': 7}]}, "
+        "{'$match': {'$expr': {'$gt': ['$x', 5]}}}]}}, {'$project': {'r': 1}}]}",
+        THREE,
+        "{'v': [{'_id': 1, 'r': [{'x': 7}]}, {'_id': 2, 'r': [{'x': 7}, {'x': 7}]}, {'_id': 3, 'r': [{'x': 7}]}]}");
+    check_run(
+        &world,
+        "{'v': [{'$limit': 1}, {'$unionWith': {'pipeline': [{'$documents': [{'x': 1}, {'x': 2}]}, {'$skip': 1}]}}]}",
+        "{'v': [{'_id': 1}]}", "{'v': [{'_id': 1}, {'x': 2}]}");
+    check_refused(
+        &world, "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'pipeline': [{'$documents': []}]}}]}",
+        73);
+    check_refused(
+        &world,
+        "{'v': [{'$lookup': {'as': 'r', 'pipeline': [{'$match': {}}, {'$documents': []}]}}]}", 9);
+    check_refused(
+        &world,
+        "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'pipeline': [{'$match': {}}, {'$documents': []}]}}]}",
+        40602);
+    check_refused(&world, "{'v': [{'$lookup': {'as': 'r', 'pipeline': []}}]}", 9);
+    check_refused(
+        &world,
+        "{'v': [{'$lookup': {'as': 'r', 'localField': 'a', 'foreignField': 'b', 'pipeline': [{'$documents': []}]}}]}",
+        CODE_COMMAND_NOT_SUPPORTED);
+    check_refused(&world, "{'v': [{'$lookup': {'as': 'r', 'pipeline': [{'$documents': 1}]}}]}",
+                  5858203);
+    check_refused(&world,
+                  "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$documents': []}]}}]}", 73);
+    check_refused(&world, "{'v': [{'$unionWith': {'pipeline': []}}]}", 9);
+    pipeline_world_release(&world);
+}
+
 TEST(lookups_within_lookups_see_the_variables_of_all_around_them)
 {
     struct pipeline_world world;

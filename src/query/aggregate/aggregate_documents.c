@@ -2,6 +2,8 @@
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
 
+#include <string.h>
+
 struct documents_stream {
     struct stream base;
     const struct expression *expression;
@@ -13,7 +15,8 @@ static truce_status begin(struct documents_stream *stream, bson_error_t *error)
 {
     struct value array;
     truce_status status = truce__expression_evaluate(stream->expression, truce__value_missing(),
-                                                     NULL, &stream->base.context, &array, error);
+                                                     stream->base.context.variables,
+                                                     &stream->base.context, &array, error);
 
     if (status)
         return status;
@@ -61,6 +64,28 @@ static void documents_free(void *data)
 
 static const struct stage_kind documents_kind = {.open = documents_open, .free = documents_free};
 
+truce_status truce__stage_own_documents(const char *stage, struct value stages,
+                                        struct value collection, bool *own, bson_error_t *error)
+{
+    struct fields fields = truce__fields(stages), first;
+
+    *own = false;
+    if (stages.type == BSON_TYPE_ARRAY && truce__fields_next(&fields) &&
+        fields.value.type == BSON_TYPE_DOCUMENT) {
+        first = truce__fields(fields.value);
+        *own = truce__fields_next(&first) && !strcmp(first.key, "$documents");
+    }
+    if (*own && collection.type)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "%s: $documents is of no collection, so none may be named", stage);
+    if (!*own && !collection.type)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "%s without a collection must have a pipeline that begins with "
+                             "$documents",
+                             stage);
+    return TRUCE_OK;
+}
+
 truce_status truce__stage_documents(struct stage_parser *parser, struct value argument,
                                     bson_error_t *error)
 {
@@ -71,9 +96,6 @@ truce_status truce__stage_documents(struct stage_parser *parser, struct value ar
     if (!parser->first)
         return truce__refuse(40602, error,
                              "$documents is only valid as the first stage in a pipeline");
-    if (parser->place != PLACE_TOP)
-        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "$documents within other stages is not supported by this store");
     before = truce__let_alone(true);
     status = truce__expression_new(argument, parser->variables, &expression, error);
     truce__let_alone(before);

@@ -15,6 +15,8 @@
  * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
  * same for every document: it is run once and its result kept.
  *
+ * A pipeline that begins with $documents has none of a collection's, and no `from`.
+ *
  * Variables: a stage within a $lookup knows those of all $lookups around it, the outermost first.
  *
  *     names    outer ... | let ...
@@ -35,7 +37,7 @@
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct lookup_stage {
-    char *from;
+    char *from; /* "": none, the pipeline has its own documents */
     struct path as, local;
     char *foreign;         /* NULL: the form without */
     uint32_t outer, count; /* variables: of the pipelines around, and with those of `let` */
@@ -229,7 +231,10 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
         if (first && truce__filter_uses_expression(truce__value_document(first)))
             first = NULL;
         skipped = first ? 1 : 0;
-        status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
+        if (stage->from[0])
+            status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
+        else
+            status = TRUCE_OK;
     }
     if (!status && stage->pipeline)
         status = truce__pipeline_stack(stage->pipeline, skipped, &run, *foreign, foreign, error);
@@ -413,9 +418,16 @@ static truce_status check_text(const char *name, struct value value, bool needed
 
 static truce_status check_options(const struct lookup_options *options, bson_error_t *error)
 {
-    bool fields = options->local.type || options->foreign.type || !options->pipeline.type;
-    truce_status status = check_text("from", options->from, true, error);
+    bool fields = options->local.type || options->foreign.type || !options->pipeline.type, own;
+    truce_status status =
+        truce__stage_own_documents("$lookup", options->pipeline, options->from, &own, error);
 
+    if (!status)
+        status = check_text("from", options->from, !own, error);
+    if (!status && own && fields)
+        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                               "$lookup: documents of the pipeline's own are not joined by fields, "
+                               "but by a $match with $expr");
     if (!status)
         status = check_text("as", options->as, true, error);
     if (!status)
@@ -503,7 +515,7 @@ static truce_status parse_lookup(struct stage_parser *parser, const struct looku
     size_t length;
     truce_status status = parse_path(options->as, &stage->as, error);
 
-    stage->from = bson_strdup(truce__stage_text(options->from, &length));
+    stage->from = bson_strdup(options->from.type ? truce__stage_text(options->from, &length) : "");
     if (!status && options->local.type)
         status = parse_path(options->local, &stage->local, error);
     if (!status && options->foreign.type) {

@@ -3,7 +3,7 @@
 #include "query/aggregate/stage.h"
 
 struct union_stage {
-    char *collection;
+    char *collection;          /* NULL: none, the pipeline has its own documents */
     struct pipeline *pipeline; /* or NULL */
 };
 
@@ -24,7 +24,9 @@ static truce_status open_other(struct union_stream *stream, bson_error_t *error)
 
     if (filter && truce__filter_uses_expression(truce__value_document(filter)))
         filter = NULL;
-    status = truce__stream_of_collection(&run, stage->collection, filter, &stream->other, error);
+    status = stage->collection ? truce__stream_of_collection(&run, stage->collection, filter,
+                                                             &stream->other, error)
+                               : TRUCE_OK;
     if (status || !stage->pipeline)
         return status;
     status = truce__pipeline_stack(stage->pipeline, filter ? 1 : 0, &run, stream->other,
@@ -105,16 +107,19 @@ truce_status truce__stage_union_with(struct stage_parser *parser, struct value a
 {
     struct value collection, pipeline;
     size_t length = 0;
+    bool own;
     struct union_stage *stage;
     truce_status status = read_union(argument, &collection, &pipeline, error);
 
+    if (!status)
+        status = truce__stage_own_documents("$unionWith", pipeline, collection, &own, error);
     if (status)
         return status;
-    if (!truce__stage_text(collection, &length) || length == 0)
+    if (!own && (!truce__stage_text(collection, &length) || length == 0))
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
                              "$unionWith must name a collection, alone or as 'coll'");
     stage = bson_malloc0(sizeof *stage);
-    stage->collection = bson_strdup(truce__stage_text(collection, &length));
+    stage->collection = own ? NULL : bson_strdup(truce__stage_text(collection, &length));
     if (pipeline.type)
         status = truce__pipeline_compile(pipeline, parser->variables, PLACE_UNION,
                                          parser->depth + 1, &stage->pipeline, error);

@@ -141,6 +141,10 @@ stage_parse_function truce__stage_sort;
 stage_parse_function truce__stage_unwind;
 
 stage_parse_function truce__stage_documents; /* aggregate_documents.c */
+/* Has the pipeline within a stage, `stages`, its documents from itself? Then `collection`, which the stage names (missing: none),
+ * must not be there, and else it must. */
+truce_status truce__stage_own_documents(const char *stage, struct value stages,
+                                        struct value collection, bool *own, bson_error_t *error);
 
 /* aggregate_group.c, aggregate_bucket.c */
 stage_parse_function truce__stage_group;
