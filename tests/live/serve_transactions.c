@@ -177,6 +177,7 @@ TEST(a_refused_statement_ends_the_transaction)
 
 #define CREATE "'create': 'n', 'validator': {'v': {'$type': 'number'}}"
 #define INDEX  "'createIndexes': 'n', 'indexes': [{'key': {'v': 1}, 'name': 'v', 'unique': true}]"
+#define PAST   ", 'bypassDocumentValidation': true"
 #define PUT(v) "'insert': 'n', 'documents': [{'v': " v "}]"
 
 /* -1: there is no such collection. */
@@ -227,6 +228,32 @@ TEST(collections_and_indexes_are_made_by_a_transaction_or_not_at_all)
                 263);
     expect_code(FIRST(A, 5, INDEX), 0);
     expect_code(COMMIT(A, 5), 0);
+    end();
+}
+
+TEST(what_is_written_past_a_validator_in_a_transaction_is_committed)
+{
+    bson_t *reply;
+
+    begin();
+    expect_code("{'collMod': 'c', 'validator': {'v': {'$type': 'number'}}, '$db': 'test'}", 0);
+    reply = ask(FIRST(A, 1, "'insert': 'c', 'documents': [{'_id': 3, 'v': 'text'}]"));
+    CHECK_INT(121, ==, reply_number(reply, "writeErrors.0.code"));
+    bson_destroy(reply);
+    expect_code(FIRST(A, 2, "'insert': 'c', 'documents': [{'_id': 3, 'v': 'text'}]" PAST), 0);
+    expect_code(
+        NEXT(A, 2,
+             "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': [{'$set': {'v': 'text'}}]}]" PAST),
+        0);
+    expect_code(
+        NEXT(
+            A, 2,
+            "'findAndModify': 'c', 'query': {'_id': 4}, 'upsert': true, 'update': {'v': 'text'}" PAST),
+        0);
+    expect_code(COMMIT(A, 2), 0);
+    reply = ask("{'count': 'c', 'query': {'v': 'text'}, '$db': 'test'}");
+    CHECK_INT(3, ==, reply_number(reply, "n"));
+    bson_destroy(reply);
     end();
 }
 

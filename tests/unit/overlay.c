@@ -255,6 +255,74 @@ TEST(a_validator_counts_for_what_is_written_and_not_for_what_stands)
     bson_destroy(validator);
 }
 
+/* By an insert, an update, an upsert, a find-and-modify and one that upserts. */
+static void write_past(truce_store *where)
+{
+    truce_modify_options modify = {.unvalidated = true};
+    truce_write writes[] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = test_bson("{'_id': 10}")},
+        {.kind = TRUCE_WRITE_UPDATE, .collection = "c", .filter = test_bson("{'_id': 1}")},
+        {.kind = TRUCE_WRITE_UPDATE, .collection = "c", .filter = test_bson("{'_id': 11}")},
+    };
+    bson_t *set = test_bson("{'$set': {'u': -9}}"), *own = test_bson("{'_id': 2}"), document;
+    truce_write_outcome outcome;
+
+    for (size_t i = 0; i < 3; i++) {
+        writes[i].options = (truce_write_options){.unvalidated = true, .upsert = i > 0};
+        if (i)
+            writes[i].document = set;
+        CHECK_OK(truce_bulk(where, &writes[i], 1, NULL, &outcome, &error), error);
+        truce_write_result_release(&outcome.result);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(truce_find_and_modify(where, "c", own, set, &modify, &document, NULL, &error),
+                 error);
+        bson_destroy(&document);
+        modify.upsert = true;
+        bson_destroy(own);
+        own = test_bson("{'_id': 12}");
+    }
+    bson_destroy((bson_t *)writes[0].document);
+    bson_destroy((bson_t *)writes[1].filter);
+    bson_destroy((bson_t *)writes[2].filter);
+    bson_destroy(own);
+    bson_destroy(set);
+}
+
+TEST(what_is_written_past_a_validator_passes_it_in_the_commit_too)
+{
+    bson_t *validator = test_bson("{'u': {'$gt': 0}}");
+
+    if (!begin(4))
+        return;
+    CHECK_OK(truce_collection_validate(store, "c", validator, &error), error);
+    open_overlay();
+    write_past(overlay);
+    CHECK_OK(update(overlay, "{'_id': 3}", "{'$set': {'u': 4}}"), error);
+    CHECK_OK(update(overlay, "{'_id': 1}", "{'$set': {'u': -9}}"), error); /* is so already */
+    CHECK_OK(truce__overlay_commit(overlay, NULL, 0, NULL, &error), error);
+    CHECK_INT(4, ==, count(store, "{'u': -9}"));
+    CHECK_INT(1, ==, count(store, "{'_id': 10}"));
+    CHECK_INT(1, ==, count(store, "{'_id': 3, 'u': 4}"));
+    end();
+    bson_destroy(validator);
+}
+
+TEST(what_is_not_written_past_a_validator_is_held_against_a_new_one_by_the_commit)
+{
+    bson_t *validator = test_bson("{'u': {'$gt': 0}}");
+
+    if (!begin(3))
+        return;
+    open_overlay();
+    CHECK_OK(update(overlay, "{'_id': 1}", "{'$set': {'u': -9}}"), error);
+    CHECK_OK(truce_collection_validate(store, "c", validator, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce__overlay_commit(overlay, NULL, 0, NULL, &error), error);
+    CHECK_INT(121, ==, error.code);
+    end();
+    bson_destroy(validator);
+}
+
 TEST(only_a_store_that_can_has_transactions)
 {
     const struct overlay_options options = {0};

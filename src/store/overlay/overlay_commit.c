@@ -19,6 +19,7 @@ struct difference {
     bson_t *now;        /* NULL: it is gone */
     bson_t id;          /* filter */
     bool moves;         /* it is removed and inserted */
+    bool unvalidated;
 };
 
 struct differences {
@@ -37,7 +38,8 @@ static void differ(struct differences *differences, const char *collection,
             bson_realloc(differences->all, differences->room * sizeof *differences->all);
     }
     made = &differences->all[differences->count++];
-    *made = (struct difference){.collection = collection, .base = entry->base};
+    *made = (struct difference){
+        .collection = collection, .base = entry->base, .unvalidated = entry->unvalidated};
     made->now = now ? bson_copy(now) : NULL;
     truce__overlay_id(now ? now : entry->base, &made->id);
 }
@@ -159,7 +161,8 @@ static bool write_of(const struct difference *difference, enum turn turn, truce_
 {
     bool replaced = difference->base && difference->now && !difference->moves;
 
-    *write = (truce_write){.collection = difference->collection};
+    *write = (truce_write){.collection = difference->collection,
+                           .options.unvalidated = difference->unvalidated};
     switch (turn) {
     case TURN_REMOVE:
         write->kind = TRUCE_WRITE_REMOVE;

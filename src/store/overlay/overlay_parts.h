@@ -13,6 +13,7 @@ struct entry {
     bson_t *base;       /* in the view; NULL: it was not there */
     uint64_t since;     /* number of the write that brought it */
     uint32_t size;      /* in the scratch */
+    bool unvalidated; /* a statement changed it past the validator; the commit lets it pass, too */
 };
 
 /* A find in the view. */

@@ -10,6 +10,7 @@
 struct targets {
     bson_t **documents; /* as they are before it */
     size_t count, room;
+    bool unvalidated; /* the validator lets them pass */
 };
 
 static void targets_add(struct targets *targets, const bson_t *document)
@@ -191,8 +192,12 @@ static truce_status look_after(struct overlay *overlay, struct collection_part *
     truce_status status;
     bson_t filter;
 
-    for (size_t i = 0; i < targets->count; i++)
-        truce__overlay_weigh(overlay, truce__overlay_entry(part, targets->documents[i]), 0);
+    for (size_t i = 0; i < targets->count; i++) {
+        struct entry *entry = truce__overlay_entry(part, targets->documents[i]);
+
+        entry->unvalidated = entry->unvalidated || targets->unvalidated;
+        truce__overlay_weigh(overlay, entry, 0);
+    }
     ids_of(targets, &filter);
     status = truce_find(overlay->scratch, part->name, &filter, NULL, &cursor, error);
     bson_destroy(&filter);
@@ -209,10 +214,10 @@ static truce_status look_after(struct overlay *overlay, struct collection_part *
 
 /* A document that was not there before, of which only the _id is known. */
 static truce_status look_after_new(struct overlay *overlay, struct collection_part *part,
-                                   const bson_value_t *id, bson_error_t *error)
+                                   const bson_value_t *id, bool unvalidated, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER, *only = &document;
-    const struct targets targets = {.documents = &only, .count = 1};
+    const struct targets targets = {.documents = &only, .count = 1, .unvalidated = unvalidated};
     bool found;
     truce_status status;
 
@@ -260,7 +265,8 @@ static truce_status insert(struct overlay *overlay, struct collection_part *part
                            bson_error_t *error)
 {
     bson_t *document = (bson_t *)write->document;
-    const struct targets targets = {.documents = &document, .count = 1};
+    const struct targets targets = {
+        .documents = &document, .count = 1, .unvalidated = write->options.unvalidated};
     bool found = false;
     truce_status status = truce__overlay_prepare(overlay, part, error);
 
@@ -280,7 +286,7 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
 {
     const truce_find_options how = {.hint = write->options.hint,
                                     .limit = write->options.multi ? 0 : 1};
-    struct targets targets = {0};
+    struct targets targets = {.unvalidated = write->options.unvalidated};
     truce_write narrowed = *write;
     bson_t filter = BSON_INITIALIZER;
     truce_status status = aim(overlay, part, write->filter, &how, &targets, error);
@@ -294,7 +300,8 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
     if (!status)
         status = write_scratch(overlay, part, &narrowed, outcome, error);
     if (!status && outcome->result.upserted)
-        status = look_after_new(overlay, part, &outcome->result.upserted_id, error);
+        status =
+            look_after_new(overlay, part, &outcome->result.upserted_id, targets.unvalidated, error);
     else if (!status && targets.count)
         status = look_after(overlay, part, &targets, error);
     targets_release(&targets);
@@ -363,7 +370,7 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
     struct overlay *overlay = overlay_of(base);
     struct collection_part *part = truce__overlay_part(overlay, collection);
     truce_modify_options straight = *options;
-    struct targets targets = {0};
+    struct targets targets = {.unvalidated = options->unvalidated};
     bson_t narrowed = BSON_INITIALIZER;
     truce_status status;
 
@@ -379,7 +386,7 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
         status = modify_scratch(overlay, part, targets.count ? &narrowed : filter, update,
                                 &straight, document, result, error);
     if (!status && result->upserted)
-        status = look_after_new(overlay, part, &result->upserted_id, error);
+        status = look_after_new(overlay, part, &result->upserted_id, targets.unvalidated, error);
     else if (!status && targets.count)
         status = look_after(overlay, part, &targets, error);
     if (status) {
