@@ -165,7 +165,7 @@ const struct cli_command cli_serve = {
         "store as @DATABASE.NAME. Other processes may use the file at the same time.\n"
         "\n"
         "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
-        "{j: false}. The server looks like a MongoDB 7.0 that stands alone, or with\n"
+        "{j: false}. The server looks like a MongoDB 8.0 that stands alone, or with\n"
         "--replica-set like a replica set of one. Views and collations are refused by name.\n"
         "\n"
         "With --feed-hours clients can watch collections (change streams), and go on where they\n"
