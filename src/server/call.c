@@ -137,11 +137,16 @@ static truce_status read_moment(struct call *call, const bson_iter_t *value, bso
     return TRUCE_OK;
 }
 
-/* One moment for several commands: of reads, and outside of a transaction, which has its own. */
-static truce_status check_moment(const struct call *call, bson_error_t *error)
+/* One moment for several commands: of reads, and outside of a transaction, which has its own. A cursor has the one of the
+ * command that began it, whatever a driver sends along. */
+static truce_status check_moment(struct call *call, bson_error_t *error)
 {
     const char *name = call->command->name;
 
+    if (!strcmp(name, "getMore") || !strcmp(name, "killCursors")) {
+        call->snapshot = false;
+        call->time = 0;
+    }
     if (call->time && (!call->snapshot || call->session.transaction))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "atClusterTime needs level snapshot, and is for reads outside of "

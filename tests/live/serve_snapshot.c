@@ -176,13 +176,34 @@ static void expect_second(int64_t id, uint64_t time)
     char command[200];
     bson_t *reply;
 
-    snprintf(command, sizeof command,
-             "{'getMore': {'$numberLong': '%lld'}, 'collection': 'c', '$db': 'test'}",
+    snprintf(command, sizeof command, "'getMore': {'$numberLong': '%lld'}, 'collection': 'c'",
              (long long)id);
-    reply = ask(command);
+    reply = ask(read_at(command, time)); /* as drivers do */
     CHECK_INT(2, ==, reply_number(reply, "cursor.nextBatch.0.v"));
     CHECK(time_of(reply, "cursor.atClusterTime") == time);
     bson_destroy(reply);
+}
+
+TEST(a_cursor_is_of_its_own_moment_and_ended_whatever_is_sent_along)
+{
+    char command[200];
+    uint64_t time;
+    int64_t id, other;
+
+    begin("cursors");
+    other = first_of_two(&time);
+    id = first_of_two(&time);
+    expect_code("{'delete': 'c', 'deletes': [{'q': {'_id': 2}, 'limit': 1}], '$db': 'test'}", 0);
+    expect_second(id, time);
+    snprintf(command, sizeof command, "'killCursors': 'c', 'cursors': [{'$numberLong': '%lld'}]",
+             (long long)other);
+    for (int killed = 1; killed >= 0; killed--) {
+        bson_t *reply = ask(read_at(command, time));
+
+        CHECK_INT(killed, ==, reply_number(reply, "cursorsKilled.0") > 0);
+        bson_destroy(reply);
+    }
+    end();
 }
 
 TEST(so_many_are_kept_and_the_one_that_was_idle_for_longest_makes_room)

@@ -148,8 +148,10 @@ def snapshots(client, db):
     c.drop()
     c.insert_many([{"_id": 1, "n": 1}, {"_id": 2, "n": 1}])
     with client.start_session(snapshot=True) as session:
-        equal("one moment", c.find_one({"_id": 1}, session=session)["n"], 1)
+        cursor = c.find({}, session=session, batch_size=1)
+        equal("one moment", next(cursor)["n"], 1)
         c.update_many({}, {"$set": {"n": 2}})
+        equal("a second batch of it", [one["n"] for one in cursor], [1])
         equal("the same in an aggregation", c.count_documents({"n": 1}, session=session), 2)
         equal("in a distinct", c.distinct("n", session=session), [1])
         fails("a write", 72, lambda: c.insert_one({}, session=session))
