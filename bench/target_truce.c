@@ -131,7 +131,7 @@ static void spoil(struct bench_side *side)
     bson_error_t error;
     bson_iter_t list, entry, name;
 
-    BENCH_MUST(truce_collection_list(store, &collections, &error), error);
+    BENCH_MUST(truce_collection_list(store, NULL, &collections, &error), error);
     BENCH_CHECK(bson_iter_init(&list, &collections));
     while (bson_iter_next(&list)) {
         BENCH_CHECK(bson_iter_recurse(&list, &entry) &&

@@ -17,7 +17,7 @@ static void drop_own(truce_store *store)
     bson_iter_t iter, field;
     bson_error_t error;
 
-    BENCH_MUST(truce_collection_list(store, &collections, &error), error);
+    BENCH_MUST(truce_collection_list(store, NULL, &collections, &error), error);
     bson_iter_init(&iter, &collections);
     while (bson_iter_next(&iter)) {
         if (bson_iter_recurse(&iter, &field) && bson_iter_find(&field, "name") &&

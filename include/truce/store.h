@@ -312,8 +312,16 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_validate(truce_store *
                                                                    const char *collection,
                                                                    const bson_t *validator,
                                                                    bson_error_t *error);
-/* `collections`: an array of {name, documents, bytes, indexes, validator?} in the order of names */
+typedef struct truce_list_options {
+    const char *collection; /* only this one, if it is there; NULL: all */
+    bool
+        unmeasured; /* without documents, bytes and indexes; these take a walk through everything */
+    uint64_t reserved[2]; /* zeros */
+} truce_list_options;
+
+/* `collections`: an array of {name, documents, bytes, indexes, validator?} in the order of names. `options` may be NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *store,
+                                                               const truce_list_options *options,
                                                                bson_t *collections,
                                                                bson_error_t *error);
 

@@ -89,7 +89,7 @@ static truce_status list_from(struct copy *copy, bson_error_t *error)
 {
     const char *const *wanted = copy->options.collections;
     bson_t collections, one, validator;
-    truce_status status = truce_collection_list(copy->from, &collections, error);
+    truce_status status = truce_collection_list(copy->from, NULL, &collections, error);
     struct fields fields = truce__fields(truce__value_document(&collections));
 
     while (!status && truce__fields_next(&fields)) {

@@ -171,7 +171,8 @@ static truce_status look_at_collections(struct doctor *doctor, truce_store *stor
 {
     bson_t collections;
     bson_iter_t iter, field;
-    truce_status status = truce_collection_list(store, &collections, error);
+    truce_status status = truce_collection_list(store, &(truce_list_options){.unmeasured = true},
+                                                &collections, error);
 
     if (!status && bson_iter_init(&iter, &collections))
         while (!status && bson_iter_next(&iter))

@@ -537,7 +537,7 @@ static truce_status check_empty(truce_store *to, bson_error_t *error)
     bson_t list;
     uint32_t count;
 
-    status = truce_collection_list(to, &list, error);
+    status = truce_collection_list(to, &(truce_list_options){.unmeasured = true}, &list, error);
     count = status ? 0 : bson_count_keys(&list);
     bson_destroy(&list);
     if (count)

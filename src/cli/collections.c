@@ -25,7 +25,7 @@ static int run_list(struct cli *cli)
 {
     bson_t collections;
     bson_error_t error;
-    truce_status status = truce_collection_list(cli->store, &collections, &error);
+    truce_status status = truce_collection_list(cli->store, NULL, &collections, &error);
 
     return cli_print_array(cli, status, &collections, print_collection, &error);
 }

@@ -64,7 +64,8 @@ static void offer_collections(const struct completing *c, truce_store *store)
 {
     bson_t collections, one;
     bson_iter_t iter;
-    bool listed = !truce_collection_list(store, &collections, NULL);
+    bool listed = !truce_collection_list(store, &(truce_list_options){.unmeasured = true},
+                                         &collections, NULL);
 
     for (bson_iter_init(&iter, &collections); listed && bson_iter_next(&iter);) {
         const uint8_t *bytes;

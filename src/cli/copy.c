@@ -216,7 +216,8 @@ static int refuse_name(const struct copying *copying, const bson_error_t *error)
     struct cli_guess guess = {0};
     bson_t collections;
     bson_iter_t iter, name;
-    bool listed = !truce_collection_list(copying->from, &collections, NULL);
+    bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
+                                         &collections, NULL);
     int code;
 
     for (const char *const *wanted = copying->options.collections; *wanted; wanted++) {
@@ -309,7 +310,8 @@ static void name_left_behind(const struct copying *copying)
     bson_t collections;
     bson_iter_t iter, name;
     struct buffer names = {0};
-    bool listed = !truce_collection_list(copying->from, &collections, NULL);
+    bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
+                                         &collections, NULL);
 
     for (bson_iter_init(&iter, &collections); listed && bson_iter_next(&iter);) {
         const char *text = "";

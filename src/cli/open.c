@@ -107,7 +107,9 @@ int cli_rehearsal_end(struct cli *cli, int code)
 
     if (!cli->rehearsal || code != CLI_NO)
         return code;
-    if (!truce_collection_list(cli->store, &collections, NULL) && bson_empty(&collections))
+    if (!truce_collection_list(cli->store, &(truce_list_options){.unmeasured = true}, &collections,
+                               NULL) &&
+        bson_empty(&collections))
         code = NOTHING_CHANGED;
     bson_destroy(&collections);
     return code;

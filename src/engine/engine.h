@@ -138,8 +138,8 @@ truce_status truce__engine_collection_validate(struct engine *engine, const char
 /* {}: there is none; always initialised. */
 truce_status truce__engine_validator(struct engine *engine, const char *collection,
                                      bson_t *validator, bson_error_t *error);
-truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
-                                           bson_error_t *error);
+truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,
+                                           bson_t *collections, bson_error_t *error);
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error);
 

@@ -13,15 +13,18 @@
 
 /* ---- what is there -------------------------------------------------------------------------- */
 
-/* The collections of the store, each {name, documents, bytes, indexes}. */
+/* The collections of the store, each as truce_collection_list says. */
 struct places {
     bson_t list;
     bson_iter_t at;
 };
 
-static truce_status places_begin(struct call *call, struct places *places, bson_error_t *error)
+/* `only`, `measured`: as truce_list_options. */
+static truce_status places_begin(struct call *call, const char *only, bool measured,
+                                 struct places *places, bson_error_t *error)
 {
-    truce_status status = truce_collection_list(call->store, &places->list, error);
+    const truce_list_options options = {.collection = only, .unmeasured = !measured};
+    truce_status status = truce_collection_list(call->store, &options, &places->list, error);
 
     (void)bson_iter_init(&places->at, &places->list);
     return status;
@@ -45,17 +48,14 @@ truce_status serve_is_there(struct call *call, const char *place, bool *there, b
                             bson_error_t *error)
 {
     struct places places;
-    truce_status status = places_begin(call, &places, error);
+    truce_status status = places_begin(call, place, facts, &places, error);
     const char *name;
     bson_t view;
 
-    *there = false;
-    while (!status && !*there && places_next(&places, &name, &view)) {
-        *there = !strcmp(name, place);
-        if (*there && facts)
-            bson_copy_to(&view, facts);
-    }
-    if (!*there && facts)
+    *there = !status && places_next(&places, &name, &view);
+    if (*there && facts)
+        bson_copy_to(&view, facts);
+    else if (facts)
         bson_init(facts);
     bson_destroy(&places.list);
     return status;
@@ -179,7 +179,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
     const char *place;
     bool any = false;
     bson_t facts;
-    truce_status status = places_begin(call, &places, error);
+    truce_status status = places_begin(call, NULL, false, &places, error);
 
     if (!status && !strcmp(call->database, "admin")) /* the users are there */
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
@@ -338,7 +338,7 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
 
     if (!status) {
         bson_destroy(&places.list);
-        status = places_begin(call, &places, error);
+        status = places_begin(call, NULL, false, &places, error);
     }
     while (!status && places_next(&places, &place, &facts)) {
         const char *name = place_within(call->server->database, call->database, place);
@@ -376,13 +376,13 @@ static struct database *database_of(struct databases *databases, const char *nam
     return &databases->all[databases->count++];
 }
 
-static truce_status count_databases(struct call *call, struct databases *databases,
+static truce_status count_databases(struct call *call, bool measured, struct databases *databases,
                                     bson_error_t *error)
 {
     struct places places;
     const char *place;
     bson_t facts;
-    truce_status status = places_begin(call, &places, error);
+    truce_status status = places_begin(call, NULL, measured, &places, error);
 
     while (!status && places_next(&places, &place, &facts)) {
         char name[DATABASE_NAME_MAX + 1];
@@ -410,7 +410,7 @@ truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t
     truce_status status = sifted_begin(call, &sifted, &list, error);
 
     if (!status)
-        status = count_databases(call, &databases, error);
+        status = count_databases(call, !list.names_only, &databases, error);
     for (uint32_t i = 0; i < databases.count && !status; i++) {
         const struct database *database = &databases.all[i];
 
@@ -464,7 +464,7 @@ truce_status serve_collection_stats(struct call *call, bson_t *reply, bson_error
 truce_status serve_database_stats(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct databases databases = {0};
-    truce_status status = count_databases(call, &databases, error);
+    truce_status status = count_databases(call, true, &databases, error);
     const struct database *database = database_of(&databases, call->database);
 
     BCON_APPEND(reply, "db", BCON_UTF8(call->database), "collections",

@@ -329,10 +329,10 @@ static truce_status sim_index_list(truce_store *store, const char *collection, b
     return truce_index_list(client_of(store)->run->inner, collection, indexes, error);
 }
 
-static truce_status sim_collection_list(truce_store *store, bson_t *collections,
-                                        bson_error_t *error)
+static truce_status sim_collection_list(truce_store *store, const truce_list_options *options,
+                                        bson_t *collections, bson_error_t *error)
 {
-    return truce_collection_list(client_of(store)->run->inner, collections, error);
+    return truce_collection_list(client_of(store)->run->inner, options, collections, error);
 }
 
 static void sim_close(truce_store *store)

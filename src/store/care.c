@@ -20,7 +20,8 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
                                     bson_error_t *error)
 {
     bson_t collections;
-    truce_status status = truce_collection_list(store, &collections, error);
+    truce_status status = truce_collection_list(store, &(truce_list_options){.unmeasured = true},
+                                                &collections, error);
     bson_iter_t iter, name;
 
     if (!status)

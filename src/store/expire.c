@@ -173,7 +173,8 @@ truce_status truce_store_expire(truce_store *store, const bson_t *guard, int64_t
     status = truce__check_optional(guard, "guard", error);
     if (status)
         return status;
-    status = truce_collection_list(store, &collections, error);
+    status = truce_collection_list(store, &(truce_list_options){.unmeasured = true}, &collections,
+                                   error);
     for (fields = truce__fields(truce__value_document(&collections));
          !status && truce__fields_next(&fields);) {
         uint32_t length;

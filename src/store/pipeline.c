@@ -158,14 +158,14 @@ static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *col
 static truce_status copy_validator(struct pipeline_cursor *cursor, const char *collection,
                                    bson_error_t *error)
 {
+    const truce_list_options wanted = {.collection = collection, .unmeasured = true};
     bson_t list, one, validator;
-    truce_status status = truce_collection_list(cursor->store, &list, error);
+    truce_status status = truce_collection_list(cursor->store, &wanted, &list, error);
     struct fields fields = truce__fields(truce__value_document(&list));
 
     while (!status && truce__fields_next(&fields)) {
         truce__value_bson(fields.value, &one);
-        if (!strcmp(truce__field_text(&one, "name"), collection) &&
-            truce__value_subdocument(&one, "validator", &validator))
+        if (truce__value_subdocument(&one, "validator", &validator))
             status =
                 truce_collection_validate(cursor->store, cursor->out.temporary, &validator, error);
     }

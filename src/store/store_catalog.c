@@ -2,6 +2,7 @@
 #include "store/answer.h"
 
 #include "base/assert.h"
+#include "base/room.h"
 #include "query/incoming.h"
 #include "store/view.h"
 
@@ -119,11 +120,19 @@ truce_status truce_collection_validate(truce_store *store, const char *collectio
     return truce__pass_error(status, &caught, error);
 }
 
-truce_status truce_collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
+truce_status truce_collection_list(truce_store *store, const truce_list_options *options,
+                                   bson_t *collections, bson_error_t *error)
 {
+    static const truce_list_options defaults = {0};
     bson_error_t caught = {0};
-    truce_status status = store->ops->collection_list(store, collections, &caught);
+    truce_status status = ROOM_CHECK(options, "truce_list_options", error);
 
+    if (status) {
+        bson_init(collections);
+        return status;
+    }
+    status =
+        store->ops->collection_list(store, options ? options : &defaults, collections, &caught);
     truce_assert(collections->len >= 5);
     return truce__pass_error(status, &caught, error);
 }

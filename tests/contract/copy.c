@@ -58,7 +58,7 @@ static bool has_validator(truce_store *store, const char *collection, const bson
     bson_t list, view;
     bool has = false;
 
-    CHECK_OK(truce_collection_list(store, &list, &error), error);
+    CHECK_OK(truce_collection_list(store, NULL, &list, &error), error);
     bson_iter_init(&iter, &list);
     while (!has && bson_iter_next(&iter)) {
         const uint8_t *bytes;

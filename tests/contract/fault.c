@@ -87,7 +87,7 @@ static int call_everything(struct contract *c, truce_status expected)
     bson_destroy(&document);
     answers[count++] = truce_index_drop(c->store, "a", "x_1", NULL);
     answers[count++] = truce_collection_create(c->store, "b", NULL);
-    answers[count++] = truce_collection_list(c->store, &document, NULL);
+    answers[count++] = truce_collection_list(c->store, NULL, &document, NULL);
     bson_destroy(&document);
     answers[count++] = truce_collection_rename(c->store, "b", "d", false, NULL);
     answers[count++] = truce_collection_drop(c->store, "d", NULL);

@@ -76,7 +76,7 @@ static bson_t *validator(struct place *place)
     bson_iter_t iter, child;
     bson_error_t error;
 
-    CHECK_OK(truce_collection_list(place->store, &list, &error), error);
+    CHECK_OK(truce_collection_list(place->store, NULL, &list, &error), error);
     bson_iter_init(&iter, &list);
     while (bson_iter_next(&iter)) {
         const uint8_t *bytes;

@@ -242,7 +242,7 @@ static void ask_everything(void)
     if (!status) {
         bson_t collections;
 
-        may_be(truce_collection_list(store, &collections, &error), &error);
+        may_be(truce_collection_list(store, NULL, &collections, &error), &error);
         bson_destroy(&collections);
         read_all(store, "one");
         read_all(store, "two");

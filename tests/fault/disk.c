@@ -131,7 +131,7 @@ static char *fingerprint(truce_store *store)
     bson_t list;
     char *json;
 
-    CHECK_OK(truce_collection_list(store, &list, &error), error);
+    CHECK_OK(truce_collection_list(store, NULL, &list, &error), error);
     json = bson_as_relaxed_extended_json(&list, NULL);
     bson_string_append(text, json);
     bson_free(json);
@@ -178,7 +178,7 @@ static bool open_again(const char *path, truce_store **store)
 {
     bson_error_t error;
     bson_t list;
-    truce_status status = truce_collection_list(*store, &list, &error);
+    truce_status status = truce_collection_list(*store, NULL, &list, &error);
 
     bson_destroy(&list);
     if (!status)

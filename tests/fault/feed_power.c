@@ -21,6 +21,7 @@ static struct run {
     truce_store *store;
     atomic_int acknowledged[WORKERS]; /* documents, in the order of their numbers */
     int64_t told;                     /* the last position that a follower was given */
+    bson_error_t errors[WORKERS];     /* why each ended, if the disk was not cut */
 } run;
 
 static int64_t entries; /* of all lives */
@@ -50,10 +51,13 @@ static truce_status write_one(int worker, int number, bson_error_t *error)
 
 static void *work(void *arg)
 {
-    bson_error_t error;
+    int worker = (int)(intptr_t)arg;
+    bson_error_t error = {0};
 
-    for (int i = 0; !disk_is_cut() && !write_one((int)(intptr_t)arg, i, &error); i++)
+    for (int i = 0; !disk_is_cut() && !write_one(worker, i, &error); i++)
         continue;
+    if (!disk_is_cut())
+        run.errors[worker] = error;
     return NULL;
 }
 
@@ -125,6 +129,8 @@ static int live_and_die(struct random *random)
         pthread_create(&threads[i], NULL, i < WORKERS ? work : follow, (void *)i);
     for (int i = 0; i <= WORKERS; i++)
         pthread_join(threads[i], NULL);
+    for (int i = 0; i < WORKERS; i++)
+        CHECK_TEXT("", run.errors[i].message);
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%d", directory, i);
         mkdir(path, 0700);

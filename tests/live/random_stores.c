@@ -44,7 +44,7 @@ static void empty_store(truce_store *store)
     bson_t collections;
     bson_error_t error;
 
-    CHECK_OK(truce_collection_list(store, &collections, &error), error);
+    CHECK_OK(truce_collection_list(store, NULL, &collections, &error), error);
     for (bson_iter_init(&iter, &collections); bson_iter_next(&iter);)
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
             CHECK_OK(truce_collection_drop(store, bson_iter_utf8(&name, NULL), &error), error);

@@ -23,11 +23,13 @@
 /* ---- what the sweep asks for when it looks for documents that are too old, and a server that is idle does not ---- */
 
 static truce_store_ops hooked_ops;
-static truce_status (*plain_list)(truce_store *of, bson_t *names, bson_error_t *error);
+static truce_status (*plain_list)(truce_store *of, const truce_list_options *options, bson_t *names,
+                                  bson_error_t *error);
 static atomic_int broken;       /* it is refused, with this number in the sentence; 0: it is not */
 static atomic_bool holds, held; /* who asks is held until he is let go or interrupted; was held */
 
-static truce_status hooked_list(truce_store *of, bson_t *names, bson_error_t *error)
+static truce_status hooked_list(truce_store *of, const truce_list_options *options, bson_t *names,
+                                bson_error_t *error)
 {
     int number = atomic_load(&broken);
 
@@ -36,7 +38,7 @@ static truce_status hooked_list(truce_store *of, bson_t *names, bson_error_t *er
         truce__clock_sleep_ms(1);
     }
     if (!number)
-        return plain_list(of, names, error);
+        return plain_list(of, options, names, error);
     bson_init(names);
     return truce__fail(TRUCE_IO, error, "disk %d is gone", number);
 }

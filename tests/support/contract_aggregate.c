@@ -117,7 +117,7 @@ CONTRACT(a_failed_out_leaves_no_collection_behind)
     CHECK_FAILS("sales",
                 "[{'$project': {'x': {'$divide': [1, {'$subtract': ['$n', 3]}]}}}, {'$out': 'q'}]",
                 0);
-    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK_DONE(truce_collection_list(c->store, NULL, &collections, &c->error));
     CHECK_INT(bson_count_keys(&collections), ==, 1);
     bson_destroy(&collections);
 }

@@ -16,7 +16,7 @@ static bool lists(struct contract *c, const char *expected)
     uint32_t count = 0;
     bool same;
 
-    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK_DONE(truce_collection_list(c->store, NULL, &collections, &c->error));
     for (bson_iter_init(&iter, &collections); bson_iter_next(&iter); count++) {
         char key[16];
 
@@ -63,7 +63,7 @@ CONTRACT(collection_list_counts_documents_bytes_and_indexes)
 
     contract_fill(c, "things", "[{'_id': 1}, {'_id': 2}]");
     CHECK_DONE(truce_index_create(c->store, "things", J("{'key': {'x': 1}}"), &c->error));
-    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK_DONE(truce_collection_list(c->store, NULL, &collections, &c->error));
     CHECK(bson_iter_init(&iter, &collections) &&
           bson_iter_find_descendant(&iter, "0.documents", &child) &&
           bson_iter_as_int64(&child) == 2);
@@ -72,6 +72,27 @@ CONTRACT(collection_list_counts_documents_bytes_and_indexes)
     CHECK(bson_iter_init(&iter, &collections) &&
           bson_iter_find_descendant(&iter, "0.indexes", &child) && bson_iter_as_int64(&child) == 2);
     bson_destroy(&collections);
+}
+
+static void check_list(struct contract *c, const truce_list_options *options, const char *expected)
+{
+    bson_t collections;
+
+    CHECK_DONE(truce_collection_list(c->store, options, &collections, &c->error));
+    CHECK_BSON(J(expected), &collections);
+    bson_destroy(&collections);
+}
+
+CONTRACT(collection_list_gives_one_or_names_only)
+{
+    contract_fill(c, "one", "[{'_id': 1}]");
+    contract_fill(c, "two", "[{'_id': 1}, {'_id': 2}]");
+    CHECK_DONE(truce_collection_validate(c->store, "two", J("{'_id': {'$gt': 0}}"), &c->error));
+    check_list(c, &(truce_list_options){.unmeasured = true},
+               "[{'name': 'one'}, {'name': 'two', 'validator': {'_id': {'$gt': 0}}}]");
+    check_list(c, &(truce_list_options){.collection = "two", .unmeasured = true},
+               "[{'name': 'two', 'validator': {'_id': {'$gt': 0}}}]");
+    check_list(c, &(truce_list_options){.collection = "three"}, "[]");
 }
 
 CONTRACT(a_dropped_collection_is_empty_and_has_no_indexes)
@@ -362,13 +383,13 @@ CONTRACT(a_validator_is_listed_and_has_to_be_a_filter)
     CHECK_REFUSED(TRUCE_INVALID, 0,
                   truce_collection_validate(c->store, "a", J("{'$nope': 1}"), &c->error));
     validate(c, "{'n': {'$gt': 1}}");
-    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK_DONE(truce_collection_list(c->store, NULL, &collections, &c->error));
     CHECK(bson_iter_init(&iter, &collections) &&
           bson_iter_find_descendant(&iter, "0.validator.n.$gt", &found));
     bson_destroy(&collections);
     validate(c, "{}");
     CHECK_DONE(truce_insert(c->store, "a", J("{'_id': 1}"), NULL, &c->error));
-    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK_DONE(truce_collection_list(c->store, NULL, &collections, &c->error));
     CHECK(bson_iter_init(&iter, &collections) &&
           !bson_iter_find_descendant(&iter, "0.validator", &found));
     bson_destroy(&collections);

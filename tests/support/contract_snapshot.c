@@ -248,7 +248,7 @@ CONTRACT(a_snapshot_shows_its_moment_by_every_reading_call)
     CHECK_DONE(truce_index_list(view, "c", &list, &c->error));
     CHECK_INT(bson_count_keys(&list), ==, 2);
     bson_destroy(&list);
-    CHECK_DONE(truce_collection_list(view, &list, &c->error));
+    CHECK_DONE(truce_collection_list(view, NULL, &list, &c->error));
     bson_destroy(&list);
     CHECK_DONE(truce_settle(view, &c->error));
     truce_store_close(view);

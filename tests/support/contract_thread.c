@@ -285,7 +285,7 @@ static void *anything(void *arg)
             status = truce_collection_rename(store, "x", "y", true, NULL);
             break;
         case 4:
-            status = truce_collection_list(store, &list, NULL);
+            status = truce_collection_list(store, NULL, &list, NULL);
             bson_destroy(&list);
             break;
         case 5:

@@ -230,7 +230,7 @@ static bool each_collection(truce_store *names, truce_store *from, truce_store *
     bson_t collections;
     bson_error_t error;
     bson_iter_t iter, name;
-    bool same = CHECK_OK(truce_collection_list(names, &collections, &error), error);
+    bool same = CHECK_OK(truce_collection_list(names, NULL, &collections, &error), error);
 
     for (bson_iter_init(&iter, &collections); same && bson_iter_next(&iter);) {
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name") &&

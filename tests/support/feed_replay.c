@@ -253,7 +253,7 @@ static void same_collections(struct replay *replay, truce_store *names, truce_st
     bson_iter_t at, field;
     bson_error_t error;
 
-    CHECK_OK(truce_collection_list(names, &list, &error), error);
+    CHECK_OK(truce_collection_list(names, NULL, &list, &error), error);
     (void)bson_iter_init(&at, &list);
     while (bson_iter_next(&at))
         if (bson_iter_recurse(&at, &field) && bson_iter_find(&field, "name") &&

@@ -478,7 +478,7 @@ void store_snapshot(truce_store *store, bson_t *snapshot)
     bson_t collections;
     bson_iter_t iter, name;
 
-    if (truce_collection_list(store, &collections, &error))
+    if (truce_collection_list(store, NULL, &collections, &error))
         BSON_APPEND_UTF8(snapshot, "error", error.message);
     for (bson_iter_init(&iter, &collections); bson_iter_next(&iter);)
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))

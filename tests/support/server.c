@@ -33,7 +33,7 @@ static bool empty(truce_store *store)
 {
     bson_t collections;
     bson_iter_t iter, field;
-    bool dropped = !truce_collection_list(store, &collections, NULL);
+    bool dropped = !truce_collection_list(store, NULL, &collections, NULL);
 
     for (bson_iter_init(&iter, &collections); bson_iter_next(&iter);)
         if (bson_iter_recurse(&iter, &field) && bson_iter_find(&field, "name"))

@@ -599,7 +599,7 @@ TEST(what_is_salvaged_has_no_feed)
     CHECK(report.complete);
     CHECK_INT(report.collections, ==, 1);
     CHECK_INT(report.documents, ==, 300);
-    CHECK_OK(truce_collection_list(saved, &list, &error), error);
+    CHECK_OK(truce_collection_list(saved, NULL, &list, &error), error);
     CHECK_INT(bson_count_keys(&list), ==, 1);
     bson_destroy(&list);
     truce_store_close(saved);

@@ -78,7 +78,7 @@ static void use_all(truce_store *store)
     CHECK_OK(truce_aggregate(store, "things", pipeline, NULL, &cursor, &error), error);
     truce_cursor_close(cursor);
     CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
-    CHECK_OK(truce_collection_list(store, &out, &error), error);
+    CHECK_OK(truce_collection_list(store, NULL, &out, &error), error);
     bson_destroy(&out);
     CHECK_OK(truce_wait(store, "things", &token, 0, &error), error);
     CHECK_OK(truce_remove(store, "things", one, NULL, NULL, &error), error);

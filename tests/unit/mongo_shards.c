@@ -302,7 +302,7 @@ TEST(documents_between_two_shards_are_counted_once)
     stage_script(&stage, (struct script){.own = be_moving});
     if (CHECK_OK(raise_stage(&stage, FAKE_SHARDED, 9, "", &error), error)) {
         bson_destroy(&list);
-        CHECK_OK(truce_collection_list(stage.store, &list, &error), error);
+        CHECK_OK(truce_collection_list(stage.store, NULL, &list, &error), error);
         REQUIRE(bson_iter_init(&iter, &list) &&
                 bson_iter_find_descendant(&iter, "0.documents", &found));
         CHECK_INT(bson_iter_as_int64(&found), ==, 10);

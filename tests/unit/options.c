@@ -76,7 +76,7 @@ TEST(a_pattern_asks_by_name_for_the_names_that_it_was_not_told)
     item.field = "lines";
     CHECK_ASKS("identity", add_item(store, &item, &error));
     CHECK_ASKS("collection", save(store, NULL, &error));
-    CHECK_OK(truce_collection_list(store, &collections, &error), error);
+    CHECK_OK(truce_collection_list(store, NULL, &collections, &error), error);
     CHECK(bson_empty(&collections)); /* nothing was made under any other name */
     bson_destroy(&collections);
     set.name = "sku";

@@ -87,7 +87,7 @@ static int64_t listed(truce_store *where, const char *collection)
     bson_iter_t at;
     bson_t list;
 
-    CHECK_OK(truce_collection_list(where, &list, &error), error);
+    CHECK_OK(truce_collection_list(where, NULL, &list, &error), error);
     if (!CHECK(bson_iter_init(&at, &list)))
         return -1;
     while (bson_iter_next(&at)) {

@@ -45,6 +45,13 @@ CALL(find_one, truce_find_options, {
     bson_destroy(&found);
     return status;
 })
+CALL(list, truce_list_options, {
+    bson_t collections;
+    truce_status status = truce_collection_list(store, &given, &collections, error);
+
+    bson_destroy(&collections);
+    return status;
+})
 CALL(explain, truce_find_options, {
     bson_t plan;
     truce_status status = truce_explain(store, "c", one, &given, &plan, error);
@@ -552,6 +559,7 @@ static const struct {
     {"truce_find_options", find},
     {"truce_find_options", find_one},
     {"truce_find_options", explain},
+    {"truce_list_options", list},
     {"truce_count_options", count},
     {"truce_count_options", explain_count},
     {"truce_aggregate_options", aggregate},
@@ -635,7 +643,7 @@ TEST(reserved_room_that_is_not_zeros_is_refused_by_every_call)
                           truce_status_name(status), error.message);
         }
     }
-    CHECK_OK(truce_collection_list(store, &collections, &error), error);
+    CHECK_OK(truce_collection_list(store, NULL, &collections, &error), error);
     CHECK(bson_empty(&collections)); /* and nothing was done */
     bson_destroy(&collections);
     bson_destroy(one);

@@ -166,7 +166,8 @@ typedef struct truce_store_ops {
     /* `validator`: a document; {}: none */
     truce_status (*collection_validate)(truce_store *store, const char *collection,
                                         const bson_t *validator, bson_error_t *error);
-    truce_status (*collection_list)(truce_store *store, bson_t *collections, bson_error_t *error);
+    truce_status (*collection_list)(truce_store *store, const truce_list_options *options,
+                                    bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);
     /* as truce_settle; NULL: nothing is found before it is durable */

@@ -195,16 +195,26 @@ static uint32_t count_ready(const struct collection *collection)
     return count;
 }
 
-static truce_status describe(struct kv *kv, const struct collection *collection,
-                             bson_t *description, bson_error_t *error)
+static truce_status measure(struct kv *kv, const struct collection *collection, bson_t *description,
+                            bson_error_t *error)
 {
     int64_t documents = 0, bytes = 0;
     truce_status status = truce__kv_rows_measure(kv, collection->id, &documents, &bytes, error);
 
-    BSON_APPEND_UTF8(description, "name", collection->name);
     BSON_APPEND_INT64(description, "documents", documents);
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)count_ready(collection));
+    return status;
+}
+
+static truce_status describe(struct kv *kv, const struct collection *collection, bool measured,
+                             bson_t *description, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    BSON_APPEND_UTF8(description, "name", collection->name);
+    if (measured)
+        status = measure(kv, collection, description, error);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
     return status;
@@ -229,12 +239,13 @@ truce_status truce__engine_validator(struct engine *engine, const char *name, bs
     return TRUCE_OK;
 }
 
-truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
-                                           bson_error_t *error)
+truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,
+                                           bson_t *collections, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(engine, error);
     struct reader *reader = NULL;
     struct budget budget;
+    uint32_t count = 0;
 
     bson_init(collections);
     truce__engine_budget(engine, 0, &budget);
@@ -243,13 +254,16 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
     if (reader)
         truce__kv_bound(reader->kv, &budget);
     for (uint32_t i = 0; !status && i < reader->catalog->count; i++) {
+        const struct collection *collection = &reader->catalog->collections[i];
         char buffer[16];
         const char *key;
         bson_t description;
 
-        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        if (options->collection && strcmp(options->collection, collection->name))
+            continue;
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
         bson_append_document_begin(collections, key, -1, &description);
-        status = describe(reader->kv, &reader->catalog->collections[i], &description, error);
+        status = describe(reader->kv, collection, !options->unmeasured, &description, error);
         bson_append_document_end(collections, &description);
     }
     if (reader) {

@@ -205,15 +205,15 @@ static void with_rule(const bson_t *validator, const bson_t *rule, bool in, bson
 /* NOT_FOUND: there is no such collection. */
 static truce_status read_validator(truce_set *set, bson_t *validator, bson_error_t *error)
 {
+    const truce_list_options wanted = {.collection = set->collection, .unmeasured = true};
     bson_t list, one, found;
-    truce_status status = truce_collection_list(set->store, &list, error);
+    truce_status status = truce_collection_list(set->store, &wanted, &list, error);
     struct fields fields = truce__fields(truce__value_document(&list));
-    bool there = false;
+    bool there = !status && truce__fields_next(&fields);
 
-    while (!status && !there && truce__fields_next(&fields)) {
+    if (there) {
         truce__value_bson(fields.value, &one);
-        there = !strcmp(truce__field_text(&one, "name"), set->collection);
-        if (there && truce__value_subdocument(&one, "validator", &found))
+        if (truce__value_subdocument(&one, "validator", &found))
             bson_concat(validator, &found);
     }
     bson_destroy(&list);

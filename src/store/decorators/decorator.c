@@ -107,7 +107,7 @@ static truce_status run(truce_store *inner, const struct decorated_call *call, b
     case VERB_COLLECTION_VALIDATE:
         return truce_collection_validate(inner, call->collection, call->document, error);
     case VERB_COLLECTION_LIST:
-        return truce_collection_list(inner, call->answer, error);
+        return truce_collection_list(inner, call->how.list, call->answer, error);
     case VERB_WAIT:
         return truce_wait(inner, call->collection, call->token, call->timeout_ms, error);
     }
@@ -296,9 +296,11 @@ static truce_status collection_validate(truce_store *store, const char *collecti
     return PASS(VERB_COLLECTION_VALIDATE, collection, .document = validator);
 }
 
-static truce_status collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
+static truce_status collection_list(truce_store *store, const truce_list_options *options,
+                                    bson_t *collections, bson_error_t *error)
 {
-    return PASS(VERB_COLLECTION_LIST, .answer = collections);
+    return PASS(VERB_COLLECTION_LIST, options->collection, .how.list = options,
+                .answer = collections);
 }
 
 static truce_status wait_for_change(truce_store *store, const char *collection, uint64_t *token,

@@ -60,6 +60,7 @@ struct decorated_call {
         const truce_modify_options *modify;
         const truce_bulk_options *bulk;
         const truce_snapshot_options *snapshot;
+        const truce_list_options *list;
     } how;
     const truce_write *writes;
     truce_look *looks;

@@ -213,9 +213,10 @@ static truce_status collection_validate(truce_store *store, const char *collecti
     return truce__engine_collection_validate(engine_of(store), collection, validator, error);
 }
 
-static truce_status collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
+static truce_status collection_list(truce_store *store, const truce_list_options *options,
+                                    bson_t *collections, bson_error_t *error)
 {
-    return truce__engine_collection_list(engine_of(store), collections, error);
+    return truce__engine_collection_list(engine_of(store), options, collections, error);
 }
 
 static truce_status validator_of(truce_store *store, const char *collection, bson_t *validator,

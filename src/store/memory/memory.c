@@ -239,33 +239,46 @@ static truce_status validator_of(truce_store *base, const char *name, bson_t *va
     return TRUCE_OK;
 }
 
-static void describe_collection(const struct memory_collection *collection, bson_t *description)
+static void measure(const struct memory_collection *collection, bson_t *description)
 {
     int64_t bytes = 0;
 
     for (size_t i = 0; i < collection->count; i++)
         bytes += collection->documents[i]->bson->len;
-    BSON_APPEND_UTF8(description, "name", collection->name);
     BSON_APPEND_INT64(description, "documents", (int64_t)collection->count);
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)collection->indexes_count);
+}
+
+static void describe_collection(const struct memory_collection *collection, bool measured,
+                                bson_t *description)
+{
+    BSON_APPEND_UTF8(description, "name", collection->name);
+    if (measured)
+        measure(collection, description);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
 }
 
-static truce_status collection_list(truce_store *base, bson_t *collections, bson_error_t *error)
+static truce_status collection_list(truce_store *base, const truce_list_options *options,
+                                    bson_t *collections, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     char buffer[16];
+    uint32_t count = 0;
     const char *key;
     bson_t description;
 
     bson_init(collections);
     pthread_mutex_lock(&store->mutex);
     for (size_t i = 0; i < store->count; i++) {
-        bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof(buffer));
+        const struct memory_collection *collection = store->collections[i];
+
+        if (options->collection && strcmp(options->collection, collection->name))
+            continue;
+        bson_uint32_to_string(count++, &key, buffer, sizeof(buffer));
         bson_append_document_begin(collections, key, -1, &description);
-        describe_collection(store->collections[i], &description);
+        describe_collection(collection, !options->unmeasured, &description);
         bson_append_document_end(collections, &description);
     }
     pthread_mutex_unlock(&store->mutex);

@@ -233,8 +233,8 @@ truce_status truce__mongo_collection_validate(truce_store *base, const char *col
                                               const bson_t *validator, bson_error_t *error);
 truce_status truce__mongo_validator(truce_store *base, const char *collection, bson_t *validator,
                                     bson_error_t *error);
-truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections,
-                                          bson_error_t *error);
+truce_status truce__mongo_collection_list(truce_store *base, const truce_list_options *options,
+                                          bson_t *collections, bson_error_t *error);
 /* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */
 truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error);

@@ -384,15 +384,15 @@ static truce_status describe(struct mongo_store *store, const char *name, bson_t
     return status;
 }
 
-truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections,
-                                          bson_error_t *error)
+truce_status truce__mongo_collection_list(truce_store *base, const truce_list_options *options,
+                                          bson_t *collections, bson_error_t *error)
 {
     struct names names = {0};
     uint32_t count = 0;
     truce_status status;
 
     bson_init(collections);
-    status = read_names(of(base), NULL, false, &names, error);
+    status = read_names(of(base), options->collection, false, &names, error);
     if (names.count)
         qsort(names.items, names.count, sizeof *names.items, compare_names);
     for (size_t i = 0; i < names.count && !status; i++) {
@@ -400,7 +400,10 @@ truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections
         char buffer[16];
         const char *key;
 
-        status = describe(of(base), names.items[i].text, &description, error);
+        if (options->unmeasured)
+            BSON_APPEND_UTF8(&description, "name", names.items[i].text);
+        else
+            status = describe(of(base), names.items[i].text, &description, error);
         if (names.items[i].validator)
             BSON_APPEND_DOCUMENT(&description, "validator", names.items[i].validator);
         if (!status) {

@@ -75,16 +75,18 @@ truce_status truce__overlay_validate(truce_store *base, const char *name, const 
 }
 
 /* Those of the scratch that the view has not, and that are there. */
-static void append_new(struct overlay *overlay, const bson_t *scratch, bson_t *collections)
+static truce_status append_new(struct overlay *overlay, const bson_t *scratch, bson_t *collections,
+                               bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(scratch));
     uint32_t count = bson_count_keys(collections);
     bson_t facts, *view = bson_copy(collections);
+    truce_status status = TRUCE_OK;
 
-    while (truce__fields_next(&fields)) {
+    while (!status && truce__fields_next(&fields)) {
         struct fields known = truce__fields(truce__value_document(view));
         const char *name;
-        bool is_known = false;
+        bool is_known = false, written = false;
         bson_t other;
 
         truce__value_bson(fields.value, &facts);
@@ -93,25 +95,29 @@ static void append_new(struct overlay *overlay, const bson_t *scratch, bson_t *c
             truce__value_bson(known.value, &other);
             is_known = !strcmp(truce__field_text(&other, "name"), name);
         }
-        if (!is_known &&
-            (truce__overlay_part(overlay, name)->made || truce__field_number(&facts, "documents")))
+        if (is_known)
+            continue;
+        status = has_documents(overlay, name, &written, error);
+        if (!status && (truce__overlay_part(overlay, name)->made || written))
             truce__value_append_element(collections, &count, fields.value);
     }
     bson_destroy(view);
+    return status;
 }
 
 /* Of those that are not new, documents and bytes are the view's. */
-truce_status truce__overlay_list(truce_store *base, bson_t *collections, bson_error_t *error)
+truce_status truce__overlay_list(truce_store *base, const truce_list_options *options,
+                                 bson_t *collections, bson_error_t *error)
 {
     struct overlay *overlay = overlay_of(base);
-    truce_status status = truce_collection_list(overlay->view, collections, error);
+    truce_status status = truce_collection_list(overlay->view, options, collections, error);
     bson_t scratch;
 
     if (status)
         return status;
-    status = truce_collection_list(overlay->scratch, &scratch, error);
+    status = truce_collection_list(overlay->scratch, options, &scratch, error);
     if (!status)
-        append_new(overlay, &scratch, collections);
+        status = append_new(overlay, &scratch, collections, error);
     bson_destroy(&scratch);
     return status;
 }

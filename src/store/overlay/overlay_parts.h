@@ -108,7 +108,8 @@ truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *w
 truce_status truce__overlay_create(truce_store *base, const char *name, bson_error_t *error);
 truce_status truce__overlay_validate(truce_store *base, const char *name, const bson_t *validator,
                                      bson_error_t *error);
-truce_status truce__overlay_list(truce_store *base, bson_t *collections, bson_error_t *error);
+truce_status truce__overlay_list(truce_store *base, const truce_list_options *options,
+                                 bson_t *collections, bson_error_t *error);
 truce_status truce__overlay_index_create(truce_store *base, const char *name, const bson_t *index,
                                          bson_error_t *error);
 truce_status truce__overlay_index_list(truce_store *base, const char *name, bson_t *indexes,
