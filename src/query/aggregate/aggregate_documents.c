@@ -67,13 +67,15 @@ static const struct stage_kind documents_kind = {.open = documents_open, .free =
 truce_status truce__stage_own_documents(const char *stage, struct value stages,
                                         struct value collection, bool *own, bson_error_t *error)
 {
-    struct fields fields = truce__fields(stages), first;
+    struct fields fields;
 
     *own = false;
-    if (stages.type == BSON_TYPE_ARRAY && truce__fields_next(&fields) &&
-        fields.value.type == BSON_TYPE_DOCUMENT) {
-        first = truce__fields(fields.value);
-        *own = truce__fields_next(&first) && !strcmp(first.key, "$documents");
+    if (stages.type == BSON_TYPE_ARRAY) {
+        fields = truce__fields(stages);
+        if (truce__fields_next(&fields) && fields.value.type == BSON_TYPE_DOCUMENT) {
+            fields = truce__fields(fields.value);
+            *own = truce__fields_next(&fields) && !strcmp(fields.key, "$documents");
+        }
     }
     if (*own && collection.type)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
