@@ -73,6 +73,7 @@ static truce_status read_seconds(const bson_value_t *value, const char *name, in
                      : value->value_type == BSON_TYPE_DOUBLE ? value->value.v_double
                                                              : 0;
 
+    *ms = 0;
     if (!(seconds >= 1 && seconds <= 86400))
         return truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from 1 to 86400", name);
     *ms = (int64_t)seconds * 1000;
