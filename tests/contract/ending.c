@@ -410,18 +410,6 @@ static const char *const wide_pipelines[] = {
     "'all':{'$push':'$all'}}}}]",
 };
 
-/* The sanitizers take memory of their own. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__linux__)
-#define MEMORY_IS_OTHERS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MEMORY_IS_OTHERS 1
-#endif
-#endif
-#ifndef MEMORY_IS_OTHERS
-#define MEMORY_IS_OTHERS 0
-#endif
-
 static long peak_kb(void)
 {
     FILE *file = fopen("/proc/self/status", "r");
@@ -450,7 +438,7 @@ static void run_wide(const char *json)
 /* Each in a process of its own, whose memory is measured. */
 TEST(no_pipeline_takes_more_memory_than_a_pipeline_may)
 {
-    if (MEMORY_IS_OTHERS) {
+    if (TEST_SANITIZED) {
         test_skip("memory is not measured here");
         return;
     }

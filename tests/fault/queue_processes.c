@@ -17,13 +17,6 @@
 #include "tests/support/queue_rig.h"
 #include "truce/sweep.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TEST_SANITIZED true
-#elif defined(__has_feature)
-#define TEST_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define TEST_SANITIZED false
-#endif
 #define WORKERS  16
 #define EVERY_MS 100
 #define JOB_MS   60

@@ -25,6 +25,24 @@
 
 #include <bson/bson.h>
 
+/* What the sanitizers change: they take memory of their own, and go with no preloaded library. */
+#if defined(__has_feature)
+#define TEST_ADDRESS_SANITIZED (__has_feature(address_sanitizer))
+#define TEST_THREAD_SANITIZED  (__has_feature(thread_sanitizer))
+#else
+#ifdef __SANITIZE_ADDRESS__
+#define TEST_ADDRESS_SANITIZED 1
+#else
+#define TEST_ADDRESS_SANITIZED 0
+#endif
+#ifdef __SANITIZE_THREAD__
+#define TEST_THREAD_SANITIZED 1
+#else
+#define TEST_THREAD_SANITIZED 0
+#endif
+#endif
+#define TEST_SANITIZED (TEST_ADDRESS_SANITIZED || TEST_THREAD_SANITIZED)
+
 typedef void test_function(void);
 
 void test_register(const char *name, const char *file, test_function *function);
