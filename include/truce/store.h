@@ -162,7 +162,9 @@ typedef struct truce_write_options {
     bool unvalidated; /* pass by the collection's validator; a server may want a role for that */
     uint32_t
         deadline_ms; /* for waiting and working; 0: the store's for waiting, and no end of work */
-    uint64_t reserved[4]; /* zeros */
+    const bson_t *sort;   /* of an update without multi: the first that matches in this order is
+                             changed; not in every store (truce/sys/store.h) */
+    uint64_t reserved[3]; /* zeros */
 } truce_write_options;
 
 typedef struct truce_write_result {

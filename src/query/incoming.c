@@ -74,6 +74,13 @@ truce_status truce__check_sort(const bson_t *specification, bson_error_t *error)
     return status;
 }
 
+truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error_t *error)
+{
+    if (sort && multi && !bson_empty(sort))
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "Cannot specify sort with multi=true");
+    return truce__check_sort(sort, error);
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 /* What a terminal would obey instead of showing it. `name` is UTF-8. */

@@ -20,6 +20,8 @@ truce_status truce__check_value(const bson_value_t *value, const char *what, bso
 /* Is it a sort that can be meant? Here, because a backend that has no such collection, or an index in
  * that order, may never look. NULL passes. */
 truce_status truce__check_sort(const bson_t *sort, bson_error_t *error);
+/* The same of the sort of an update, which must not be of several documents (9). */
+truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error_t *error);
 
 /* ---- what is stored ---- */
 

@@ -3,7 +3,7 @@
  *
  *     {bulkWrite: 1, $db: "admin",
  *      nsInfo: [{ns: "school.students"}, {ns: "school.marks"}],
- *      ops: [{insert: 0, document}, {update: 1, filter, updateMods, multi, upsert, arrayFilters, hint},
+ *      ops: [{insert: 0, document}, {update: 1, filter, updateMods, multi, upsert, arrayFilters, sort, hint},
  *            {delete: 1, filter, multi, hint}],                      the number is that of a place in nsInfo
  *      ordered, errorsOnly, bypassDocumentValidation, let, cursor: {batchSize}}
  *
@@ -112,7 +112,7 @@ static const struct field update_fields[] = {
     {"hint", FIELD_HINT, OPERATION(update.hint)},
     {"collation", FIELD_PLAIN, 0},
     {"constants", FIELD_PLAIN, 0},
-    {"sort", FIELD_PLAIN, 0},
+    {"sort", FIELD_DOCUMENT, OPERATION(update.sort)},
     {"upsertSupplied", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 

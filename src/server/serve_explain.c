@@ -28,6 +28,7 @@
 #include "base/random.h"
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
+#include "query/incoming.h"
 #include "query/update/update.h"
 #include "server/question.h"
 #include "server/write.h"
@@ -420,14 +421,16 @@ static truce_status try_updates(struct call *call, struct explained *explained,
 static truce_status explain_write(struct call *call, struct explained *explained,
                                   const truce_write *write, bson_t *reply, bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
+    truce_status status =
+        truce__check_update_sort(write->options.sort, write->options.multi, error);
 
     explained->filter = write->filter;
     explained->writes = write->kind == TRUCE_WRITE_UPDATE ? "UPDATE" : "DELETE";
     explained->upserts = write->options.upsert;
+    explained->options.sort = write->options.sort;
     explained->options.hint = write->options.hint;
     explained->options.limit = write->options.multi ? 0 : 1;
-    if (write->kind == TRUCE_WRITE_UPDATE)
+    if (!status && write->kind == TRUCE_WRITE_UPDATE)
         status = try_updates(call, explained, write, error);
     return status ? status : tell(call, explained, reply, error);
 }
@@ -463,8 +466,8 @@ static truce_status explain_modify(struct call *call, struct explained *explaine
                           .options = {.upsert = modify.upsert,
                                       .pipeline = modify.update.is_array,
                                       .array_filters = modify.array_filters,
+                                      .sort = modify.sort,
                                       .hint = modify.hint}};
-    explained->options.sort = modify.sort;
     explained->returns = true;
     return explain_write(call, explained, &write, reply, error);
 }

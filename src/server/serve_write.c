@@ -196,7 +196,7 @@ static const struct field update_fields[] = {
     {"hint", FIELD_HINT, offsetof(struct write_update, hint)},
     {"collation", FIELD_PLAIN, 0},
     {"c", FIELD_PLAIN, 0},
-    {"sort", FIELD_PLAIN, 0},
+    {"sort", FIELD_DOCUMENT, offsetof(struct write_update, sort)},
     {NULL, FIELD_IGNORED, 0}};
 
 truce_status write_of_update(const struct write_update *update, const char *names,
@@ -211,6 +211,7 @@ truce_status write_of_update(const struct write_update *update, const char *name
                                            .multi = update->multi,
                                            .pipeline = update->update.is_array,
                                            .array_filters = update->array_filters,
+                                           .sort = update->sort,
                                            .hint = update->hint};
     return TRUCE_OK;
 }

@@ -7,7 +7,7 @@
 /* ---- a statement ---------------------------------------------------------------------------- */
 
 struct write_update {
-    const bson_t *filter, *array_filters, *hint;
+    const bson_t *filter, *array_filters, *sort, *hint;
     struct either update;
     bool multi, upsert;
 };

@@ -179,6 +179,7 @@ static truce_status keep_late(struct client *client, const truce_write *write, b
     late->write.filter = copy_of(write->filter);
     late->write.document = copy_of(write->document);
     late->write.exact = copy_of(write->exact);
+    late->write.options.sort = copy_of(write->options.sort);
     late->write.options.array_filters = NULL;
     late->write.options.hint = NULL;
     client->local = truce__sim_mix(client->local, 4711);
@@ -191,6 +192,7 @@ void truce__sim_drop_late(struct late_call *late)
     bson_destroy((bson_t *)late->write.filter);
     bson_destroy((bson_t *)late->write.document);
     bson_destroy((bson_t *)late->write.exact);
+    bson_destroy((bson_t *)late->write.options.sort);
     bson_destroy((bson_t *)late->modify.sort);
     bson_destroy((bson_t *)late->modify.array_filters);
     *late = (struct late_call){0};

@@ -46,6 +46,21 @@ static truce_status check_guard(const truce_write *write, const truce_bulk_optio
     return truce__check_optional(write->filter, "filter", error);
 }
 
+static truce_status check_sort(const truce_store *store, const truce_write *write,
+                               bson_error_t *error)
+{
+    const bson_t *sort = write->options.sort;
+
+    if (!sort || bson_empty(sort))
+        return TRUCE_OK;
+    if (write->kind != TRUCE_WRITE_UPDATE)
+        return truce__fail(TRUCE_INVALID, error, "only an update has a sort");
+    if (!(store->capabilities & TRUCE_CAN_SORT_UPDATE))
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "a %s: store cannot sort an update",
+                             store->ops->scheme);
+    return truce__check_update_sort(sort, write->options.multi, error);
+}
+
 /* The bytes are only compared. */
 static truce_status check_exact(const truce_store *store, const truce_write *write,
                                 bson_error_t *error)
@@ -76,6 +91,8 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
         status = ROOM_CHECK(write, "truce_write", error);
     if (!status)
         status = check_exact(store, write, error);
+    if (!status)
+        status = check_sort(store, write, error);
     if (status)
         return status;
     switch (write->kind) {

@@ -194,8 +194,7 @@ TEST(what_is_no_bulk_is_refused_and_nothing_of_it_is_done)
     expect_refused(FIRST ", {'insert': 0, 'document': {}, 'filter': {}}", "", 40415);
     expect_refused(FIRST ", {'update': 0, 'filter': {}}", "", 40414);
     expect_refused(FIRST ", {'update': 0, 'updateMods': {}}", "", 40414);
-    expect_refused(FIRST ", {'update': 0, 'filter': {}, 'updateMods': {}, 'sort': {'a': 1}}", "",
-                   115);
+    expect_refused(FIRST ", {'update': 0, 'filter': {}, 'updateMods': {}, 'sort': 1}", "", 14);
     expect_refused(FIRST ", {'delete': 0}", "", 40414);
     expect_refused(FIRST, ", 'wrong': 1", 40415);
     expect_refused(FIRST, ", 'cursor': {'batchSize': -1}", 51024);

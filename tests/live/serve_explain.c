@@ -184,6 +184,10 @@ TEST(writes_tell_what_they_would_do_and_do_nothing)
                               "'update': {'$inc': {'b': 1}}",
                               "UPDATE SORT FETCH IXSCAN", 1, 3, 3),
                   1, 1, 0);
+    EXPECT_UPDATE(EXPECT_PLAN("'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'b': 3}}, "
+                              "'sort': {'b': -1}}]",
+                              "UPDATE SORT FETCH IXSCAN", 0, 3, 3),
+                  1, 0, 0);
     bson_destroy(EXPECT_PLAN("'findAndModify': 'c', 'remove': true", "DELETE COLLSCAN", 1, 0, 1));
     reply = ask("{'count': 'c', 'query': {'b': {'$in': [0, 9]}}, '$db': 'school'}");
     CHECK_INT(reply_number(reply, "n"), ==, 0);
@@ -195,6 +199,9 @@ TEST(writes_tell_what_they_would_do_and_do_nothing)
     expect_code("{'explain': {'update': 'c', 'updates': [{'q': {}, 'u': {'$inc': {'_id': 1}}}]}, "
                 "'$db': 'school'}",
                 66);
+    expect_code("{'explain': {'update': 'c', 'updates': [{'q': {}, 'u': {'$set': {'b': 1}}, "
+                "'sort': {'b': 1}, 'multi': true}]}, '$db': 'school'}",
+                9);
     expect_code("{'explain': {'update': 'c', 'updates': [{'q': {}, 'u': {'$wrong': 1}}]}, "
                 "'verbosity': 'queryPlanner', '$db': 'school'}",
                 9);

@@ -99,6 +99,48 @@ CONTRACT(update_changes_the_first_match_only)
     CHECK_FINDS("things", "{'a': 1}", OPTIONS(.projection = J("{'a': 1, '_id': 0}")), "[{'a': 1}]");
 }
 
+CONTRACT(update_with_a_sort_changes_the_first_in_its_order)
+{
+    truce_write_result result;
+
+    if (!contract_needs(c, TRUCE_CAN_SORT_UPDATE))
+        return;
+    contract_fill(c, "things", "[{'_id': 1, 'a': 2}, {'_id': 2, 'a': 9}, {'_id': 3, 'a': 5}]");
+    CHECK_DONE(truce_update(c->store, "things", J("{'a': {'$lt': 9}}"), J("{'$set': {'b': 1}}"),
+                            WRITE_OPTIONS(.sort = J("{'a': -1}")), &result, &c->error));
+    CHECK_INT(result.matched, ==, 1);
+    CHECK_DONE(truce_update(c->store, "things", J("{}"), J("{'b': 2}"),
+                            WRITE_OPTIONS(.sort = J("{'a': 1}"), .hint = J("{'$natural': -1}")),
+                            &result, &c->error));
+    CHECK_DONE(truce_update(c->store, "things", J("{'_id': 7}"), J("{'$set': {'b': 3}}"),
+                            WRITE_OPTIONS(.sort = J("{'a': 1}"), .upsert = true), &result,
+                            &c->error));
+    CHECK(result.upserted);
+    truce_write_result_release(&result);
+    CHECK_HOLDS("things", "[{'_id': 1, 'b': 2}, {'_id': 2, 'a': 9}, {'_id': 3, 'a': 5, 'b': 1}, "
+                          "{'_id': 7, 'b': 3}]");
+}
+
+CONTRACT(a_sort_that_an_update_cannot_have_is_refused)
+{
+    if (!contract_needs(c, TRUCE_CAN_SORT_UPDATE))
+        return;
+    contract_fill(c, "things", "[{'_id': 1, 'a': 2}]");
+    CHECK_REFUSED(TRUCE_INVALID, CODE_FAILED_TO_PARSE,
+                  truce_update(c->store, "things", J("{}"), J("{'$set': {'b': 1}}"),
+                               WRITE_OPTIONS(.sort = J("{'a': 1}"), .multi = true), NULL,
+                               &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, 15975,
+                  truce_update(c->store, "nothing", J("{}"), J("{'$set': {'b': 1}}"),
+                               WRITE_OPTIONS(.sort = J("{'a': 7}")), NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, 0,
+                  truce_remove(c->store, "things", J("{}"), WRITE_OPTIONS(.sort = J("{'a': 1}")),
+                               NULL, &c->error));
+    CHECK_DONE(truce_update(c->store, "things", J("{}"), J("{'$set': {'a': 3}}"),
+                            WRITE_OPTIONS(.sort = J("{}"), .multi = true), NULL, &c->error));
+    CHECK_HOLDS("things", "[{'_id': 1, 'a': 3}]");
+}
+
 CONTRACT(update_with_multi_changes_every_match)
 {
     truce_write_options multi = {.multi = true};

@@ -35,7 +35,8 @@ enum {
     TRUCE_CAN_RECEIPT = 1 << 15,    /* receipt of a bulk and of find_and_modify */
     TRUCE_IS_VIEW =
         1 << 13, /* not what it can do, but what it is: of one moment (truce/snapshot.h) */
-    TRUCE_IS_TRANSACTION = 1 << 16, /* the same: of one transaction, which a conflict ends */
+    TRUCE_CAN_SORT_UPDATE = 1 << 17, /* `sort` of an update */
+    TRUCE_IS_TRANSACTION = 1 << 16,  /* the same: of one transaction, which a conflict ends */
 };
 
 /*

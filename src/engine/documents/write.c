@@ -76,8 +76,10 @@ struct step {
 /* What the write's filter finds; nothing if there is no collection. */
 static truce_status find(const struct step *step, int64_t limit, struct gather *gather)
 {
-    struct selection selection = {
-        .selector = &step->compiled->selector, .hint = step->write->options.hint, .limit = limit};
+    struct selection selection = {.selector = &step->compiled->selector,
+                                  .sort = step->write->options.sort,
+                                  .hint = step->write->options.hint,
+                                  .limit = limit};
     const struct collection *collection;
     truce_status status =
         truce__writer_collection(step->writer, step->write->collection, &collection, step->error);

@@ -60,6 +60,7 @@ static void add_write(bson_t *parent, const truce_write *write)
     add_truth(parent, "upsert", write->options.upsert);
     add_truth(parent, "multi", write->options.multi);
     add_array(parent, "arrayFilters", write->options.array_filters);
+    add_document(parent, "sort", write->options.sort);
 }
 
 static void add_result(bson_t *parent, const truce_write_result *result)

@@ -217,8 +217,11 @@ static truce_status select_for(struct writing *writing, const truce_write *write
                                const struct match *match, int64_t limit,
                                struct memory_matches *matches, bson_error_t *error)
 {
-    struct memory_query query = {
-        .match = match, .hint = write->options.hint, .limit = limit, .context = &writing->context};
+    struct memory_query query = {.match = match,
+                                 .sort = write->options.sort,
+                                 .hint = write->options.hint,
+                                 .limit = limit,
+                                 .context = &writing->context};
     truce_status status = truce__memory_select(
         truce__memory_find(writing->store, write->collection), &query, matches, error);
 

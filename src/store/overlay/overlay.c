@@ -232,8 +232,9 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
     made->base.ops = &overlay_ops;
     made->base.capabilities =
         TRUCE_CAN_ATOMIC_BULK | TRUCE_IS_TRANSACTION |
-        (store->capabilities & (TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
-                                TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_TELL_MODIFIED));
+        (store->capabilities &
+         (TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
+          TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_SORT_UPDATE));
     made->store = store;
     made->options = *options;
     if (!made->options.bytes_max)

@@ -284,14 +284,15 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
                            const truce_write *write, truce_write_outcome *outcome,
                            bson_error_t *error)
 {
-    const truce_find_options how = {.hint = write->options.hint,
+    const truce_find_options how = {.sort = write->options.sort,
+                                    .hint = write->options.hint,
                                     .limit = write->options.multi ? 0 : 1};
     struct targets targets = {.unvalidated = write->options.unvalidated};
     truce_write narrowed = *write;
     bson_t filter = BSON_INITIALIZER;
     truce_status status = aim(overlay, part, write->filter, &how, &targets, error);
 
-    narrowed.options.hint = NULL;
+    narrowed.options.sort = narrowed.options.hint = NULL;
     if (!status && targets.count) {
         bson_destroy(&filter);
         narrow(&targets, write->filter, &filter);
