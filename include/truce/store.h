@@ -128,6 +128,7 @@ typedef struct truce_aggregate_options {
     const bson_t *hint;
     uint32_t deadline_ms;
     bool allow_disk_use;  /* large sorts and groups may spill to temporary files */
+    bool unvalidated;     /* $out and $merge pass by the validator, as of truce_write_options */
     uint64_t reserved[4]; /* zeros */
 } truce_aggregate_options;
 

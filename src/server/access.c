@@ -93,7 +93,7 @@ static truce_status check_need(struct call *call, const struct need *need, const
     case NEED_COLLECTION:
         return access_need_collection(
             call, call->database, BSON_ITER_HOLDS_UTF8(value) ? bson_iter_utf8(value, NULL) : "",
-            need->actions | access_more_actions(call), error);
+            need->actions | (need->actions & ACTION_WRITE ? access_more_actions(call) : 0), error);
     case NEED_DATABASE:
         return access_need(call, call->database, need->actions, error);
     case NEED_SERVER:

@@ -118,7 +118,7 @@ static const struct field aggregate_fields[] = {
     {"hint", FIELD_HINT, offsetof(struct question_aggregate, hint)},
     {"allowDiskUse", FIELD_FLAG, offsetof(struct question_aggregate, disk)},
     {"explain", FIELD_FLAG, offsetof(struct question_aggregate, explain)},
-    {"bypassDocumentValidation", FIELD_IGNORED, 0},
+    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct question_aggregate, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct question_aggregate, let)},
     {NULL, FIELD_IGNORED, 0}};
@@ -190,6 +190,7 @@ truce_status question_aggregate(struct call *call, struct question_aggregate *ag
         status = serve_sessions_stage(call, &aggregate->pipeline, error);
     aggregate->options = (truce_aggregate_options){.hint = aggregate->hint,
                                                    .allow_disk_use = aggregate->disk,
+                                                   .unvalidated = aggregate->unvalidated,
                                                    .deadline_ms = call->deadline_ms};
     return status;
 }
@@ -199,7 +200,8 @@ static truce_status allow_place(void *arg, const char *database, const char *col
 {
     if (writes)
         truce__budget_watch(NULL); /* others' writes may go with it */
-    return access_need_collection(arg, database, collection, writes ? ACTION_WRITE : ACTION_FIND,
+    return access_need_collection(arg, database, collection,
+                                  writes ? ACTION_WRITE | access_more_actions(arg) : ACTION_FIND,
                                   error);
 }
 

@@ -26,7 +26,7 @@ struct question_distinct {
 
 struct question_aggregate {
     const bson_t *pipeline, *cursor, *hint, *let;
-    bool disk, explain;
+    bool disk, explain, unvalidated;
     int64_t batch;
     const char *name; /* of the collection, as the client knows it */
     char place[PLACE_MAX];

@@ -31,6 +31,7 @@ struct merge {
     struct value pipeline; /* with MATCHED_PIPELINE */
     enum when_matched matched;
     enum when_missing missing;
+    bool unvalidated;
 };
 
 /* ---- the options ---------------------------------------------------------------------------- */
@@ -344,7 +345,8 @@ static truce_status change_match(const struct merge *merge, const bson_t *filter
                                  const bson_t *document, struct query_context *context, bool *found,
                                  bson_error_t *error)
 {
-    truce_write_options options = {.pipeline = merge->matched != MATCHED_REPLACE};
+    truce_write_options options = {.pipeline = merge->matched != MATCHED_REPLACE,
+                                   .unvalidated = merge->unvalidated};
     truce_write_result result = {0};
     bson_t stages = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
@@ -373,6 +375,7 @@ static truce_status change_match(const struct merge *merge, const bson_t *filter
 static truce_status put(const struct merge *merge, const bson_t *filter, const bson_t *document,
                         struct query_context *context, bson_error_t *error)
 {
+    const truce_write_options options = {.unvalidated = merge->unvalidated};
     truce_status status = TRUCE_OK;
     bool found = false;
 
@@ -382,7 +385,7 @@ static truce_status put(const struct merge *merge, const bson_t *filter, const b
             return status;
         if (merge->missing == MISSING_FAIL)
             return truce__refuse(13113, error, "$merge: no document of %s matches", merge->into);
-        status = truce_insert(merge->store, merge->into, document, NULL, error);
+        status = truce_insert(merge->store, merge->into, document, &options, error);
         if (status != TRUCE_DUPLICATE || merge->matched == MATCHED_FAIL)
             return status;
     }
@@ -398,13 +401,14 @@ static bool is_on_id(const struct merge *merge)
     return false;
 }
 
-truce_status truce__merge_new(truce_store *store, const bson_t *stage, struct merge **merge,
-                              bson_error_t *error)
+truce_status truce__merge_new(truce_store *store, const bson_t *stage, bool unvalidated,
+                              struct merge **merge, bson_error_t *error)
 {
     struct merge *made = bson_malloc0(sizeof(*made));
     truce_status status = parse(stage, made, error);
 
     made->store = store;
+    made->unvalidated = unvalidated;
     if (!status)
         status = check_unique(made, error);
     if (status) {

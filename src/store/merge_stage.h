@@ -10,9 +10,10 @@
 
 struct merge;
 
-/* Reads the options, and looks for the index once. `store` and `stage` are borrowed. */
-truce_status truce__merge_new(truce_store *store, const bson_t *stage, struct merge **merge,
-                              bson_error_t *error);
+/* Reads the options, and looks for the index once. `store` and `stage` are borrowed. `unvalidated`: what it writes
+ * passes by the validator. */
+truce_status truce__merge_new(truce_store *store, const bson_t *stage, bool unvalidated,
+                              struct merge **merge, bson_error_t *error);
 void truce__merge_free(struct merge *merge); /* NULL is allowed */
 
 /* One document. */

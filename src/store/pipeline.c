@@ -51,6 +51,7 @@ struct pipeline_cursor {
     struct budget budget;
     struct out_state out;
     struct merge *merge; /* of $merge, from its first document on */
+    bool unvalidated;    /* what it writes */
 };
 
 /* ---- the world: other collections ----------------------------------------------------------- */
@@ -206,8 +207,10 @@ static truce_status out_flush(struct pipeline_cursor *cursor, bson_error_t *erro
     truce_status status;
 
     for (size_t i = 0; i < out->count; i++)
-        writes[i] = (truce_write){
-            .kind = TRUCE_WRITE_INSERT, .collection = out->temporary, .document = out->batch[i]};
+        writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
+                                  .collection = out->temporary,
+                                  .document = out->batch[i],
+                                  .options.unvalidated = cursor->unvalidated};
     status = truce_bulk(cursor->store, writes, out->count, NULL, outcomes, error);
     for (size_t i = 0; i < out->count; i++)
         truce_write_result_release(&outcomes[i].result);
@@ -267,7 +270,7 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
     truce_status status = TRUCE_OK;
 
     if (!cursor->merge)
-        status = truce__merge_new(cursor->store, stage, &cursor->merge, error);
+        status = truce__merge_new(cursor->store, stage, cursor->unvalidated, &cursor->merge, error);
     if (!status && document)
         status = truce__merge_put(cursor->merge, document, context, error);
     return status;
@@ -391,6 +394,7 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
     cursor->base.ops = &cursor_ops;
     cursor->store = store;
     cursor->pipeline = pipeline;
+    cursor->unvalidated = options->unvalidated;
     truce__random_seed(&cursor->random, truce__random_entropy());
     cursor->context = (struct query_context){.now_ms = truce__clock_wall_ms(),
                                              .random = &cursor->random,

@@ -288,6 +288,12 @@ static const struct {
      ANYWRITE | ROOT},
     {"{'aggregate': 'x', 'pipeline': [{'$out': 'y'}], 'cursor': {}, '$db': 'school'}", WRITERS},
     {"{'aggregate': 'x', 'pipeline': [{'$merge': 'y'}], 'cursor': {}, '$db': 'school'}", WRITERS},
+    {"{'aggregate': 'x', 'pipeline': [{'$merge': 'y'}], 'cursor': {}, 'bypassDocumentValidation': true,"
+     " '$db': 'school'}",
+     OWNER | ROOT},
+    {"{'aggregate': 'x', 'pipeline': [], 'cursor': {}, 'bypassDocumentValidation': true,"
+     " '$db': 'school'}",
+     READERS},
     {"{'aggregate': 'x', 'pipeline': [{'$merge': {'into': {'db': 'other', 'coll': 'y'}}}],"
      " 'cursor': {}, '$db': 'school'}",
      ANYWRITE | ROOT},

@@ -103,13 +103,33 @@ TEST(a_sorted_update_is_done_once_and_within_transactions)
     expect_count("{'v': {'$gt': 100}}", 1);
     expect_count("{'_id': 1, 'v': 103}", 1);
     expect_number(
-        "{'update': 'c', 'updates': [{'q': {}, 'u': {'$set': {'w': 1}}, 'sort': {'v': -1}}, "
-        "{'q': {'w': {'$exists': false}}, 'u': {'$set': {'w': 2}}, 'sort': {'v': -1}}], "
+        "{'update': 'c', 'updates': [{'q': {}, 'u': {'$set': {'w': 1}}, 'sort': {'v': 1}}, "
+        "{'q': {'w': {'$exists': false}}, 'u': {'$set': {'w': 2}}, 'sort': {'v': 1}}], "
         "'startTransaction': true, '$db': 'test'" IN "}",
         "nModified", 2);
     expect_code("{'commitTransaction': 1, '$db': 'admin'" IN "}", 0);
-    expect_count("{'_id': 1, 'w': 1}", 1);
+    expect_count("{'_id': 3, 'w': 1}", 1);
     expect_count("{'_id': 2, 'w': 2}", 1);
     expect_count("{'w': {'$exists': true}}", 2);
+    end();
+}
+
+#define PAST ", 'bypassDocumentValidation': true"
+#define POUR(stage, more)                                                                          \
+    "{'aggregate': 'c', 'pipeline': [" stage "], 'cursor': {}" more ", '$db': 'test'}"
+
+TEST(what_a_pipeline_writes_passes_by_a_validator_if_it_says_so)
+{
+    begin();
+    expect_code("{'create': 'strict', 'validator': {'w': {'$exists': true}}, '$db': 'test'}", 0);
+    expect_code(POUR("{'$out': 'strict'}", ""), 121);
+    expect_code(POUR("{'$merge': 'strict'}", ""), 121);
+    expect_number("{'count': 'strict', '$db': 'test'}", "n", 0);
+    expect_code(POUR("{'$out': 'strict'}", PAST), 0);
+    expect_number("{'count': 'strict', '$db': 'test'}", "n", 3);
+    expect_code(POUR("{'$set': {'x': 1}}, {'$merge': 'strict'}", PAST), 0);
+    expect_number("{'count': 'strict', 'query': {'x': 1}, '$db': 'test'}", "n", 3);
+    expect_code("{'insert': 'strict', 'documents': [{}], '$db': 'test'}", 0);
+    expect_number("{'count': 'strict', '$db': 'test'}", "n", 3);
     end();
 }

@@ -65,6 +65,46 @@ CONTRACT(of_a_bulk_only_the_writes_that_say_so_pass_by_a_validator)
     CHECK_HOLDS("a", "[{'_id': 1}, {'_id': 3}]");
 }
 
+static truce_status drain(struct contract *c, const char *pipeline, bool unvalidated)
+{
+    const truce_aggregate_options options = {.unvalidated = unvalidated};
+    const bson_t *document;
+    truce_cursor *cursor;
+    truce_status status =
+        truce_aggregate(c->store, "from", J(pipeline), &options, &cursor, &c->error);
+
+    if (!status) {
+        do
+            status = truce_cursor_next(cursor, &document, &c->error);
+        while (!status && document);
+        truce_cursor_close(cursor);
+    }
+    return status;
+}
+
+CONTRACT(what_a_pipeline_writes_passes_by_a_validator_if_it_says_so)
+{
+    static const char *const pipelines[] = {
+        "[{'$out': 'a'}]", "[{'$merge': 'a'}]",
+        "[{'$merge': {'into': 'a', 'whenMatched': 'replace'}}]"};
+
+    contract_fill(c, "from", "[{'_id': 1, 'm': 1}, {'_id': 2, 'm': 2}]");
+    for (int i = 0; i < 3; i++) {
+        contract_fill(c, "a", "[{'_id': 1, 'n': 1}]");
+        validate(c, "{'n': {'$type': 'number'}}");
+        CHECK_REFUSED(
+            TRUCE_INVALID, CODE_REFUSED,
+            drain(c, i == 1 ? "[{'$match': {'_id': 2}}, {'$merge': 'a'}]" : pipelines[i], false));
+        CHECK_HOLDS("a", "[{'_id': 1, 'n': 1}]");
+        CHECK_DONE(drain(c, pipelines[i], true));
+        CHECK_HOLDS("a", i == 1 ? "[{'_id': 1, 'n': 1, 'm': 1}, {'_id': 2, 'm': 2}]"
+                                : "[{'_id': 1, 'm': 1}, {'_id': 2, 'm': 2}]");
+        CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                      truce_insert(c->store, "a", J("{'_id': 4}"), NULL, &c->error));
+        CHECK_DONE(truce_collection_drop(c->store, "a", &c->error));
+    }
+}
+
 /* ---- commits ---------------------------------------------------------------------------------- */
 
 /* A process that dies before its decision or behind it: it writes nothing any more. */

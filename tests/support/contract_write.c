@@ -139,6 +139,9 @@ CONTRACT(a_sort_that_an_update_cannot_have_is_refused)
     CHECK_DONE(truce_update(c->store, "things", J("{}"), J("{'$set': {'a': 3}}"),
                             WRITE_OPTIONS(.sort = J("{}"), .multi = true), NULL, &c->error));
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 3}]");
+    CHECK_DONE(
+        truce_remove(c->store, "things", J("{}"), WRITE_OPTIONS(.sort = J("{}")), NULL, &c->error));
+    CHECK_HOLDS("things", "[]");
 }
 
 CONTRACT(update_with_multi_changes_every_match)

@@ -248,6 +248,8 @@ truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
     if (!writing)
         BSON_APPEND_INT32(&batch, "batchSize", MONGO_BATCH);
     bson_append_document_end(&body, &batch);
+    if (writing && options->unvalidated)
+        BSON_APPEND_BOOL(&body, "bypassDocumentValidation", true);
     if (options->allow_disk_use)
         BSON_APPEND_BOOL(&body, "allowDiskUse", true);
     truce__mongo_append_hint(&body, options->hint);
