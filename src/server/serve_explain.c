@@ -549,6 +549,22 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     return status;
 }
 
+/* The command within is of the database of the call, whether it says so or not. */
+static truce_status check_database(const struct call *call, bson_error_t *error)
+{
+    bson_iter_t at;
+
+    if (!bson_iter_recurse(&call->value, &at) || !bson_iter_find(&at, "$db"))
+        return TRUCE_OK;
+    if (!BSON_ITER_HOLDS_UTF8(&at))
+        return truce__refuse(13111, error, "the $db of a command within explain must be a text");
+    if (strcmp(bson_iter_utf8(&at, NULL), call->database) != 0)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "Mismatched $db in explain command. Expected %s but got %.80s",
+                             call->database, bson_iter_utf8(&at, NULL));
+    return TRUCE_OK;
+}
+
 truce_status serve_explain(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_iter_t inner;
@@ -560,5 +576,6 @@ truce_status serve_explain(struct call *call, bson_t *reply, bson_error_t *error
     if (!BSON_ITER_HOLDS_DOCUMENT(&call->value) || !bson_iter_recurse(&call->value, &inner) ||
         !bson_iter_next(&inner))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "explain must have a command");
-    return explain_inner(call, &inner, executes, reply, error);
+    status = check_database(call, error);
+    return status ? status : explain_inner(call, &inner, executes, reply, error);
 }

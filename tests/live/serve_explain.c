@@ -142,6 +142,16 @@ TEST(a_plan_alone_reads_nothing)
     end();
 }
 
+TEST(the_command_within_is_of_the_same_database)
+{
+    begin();
+    expect_code("{'explain': {'find': 'c', '$db': 'other'}, '$db': 'school'}", 73);
+    expect_code("{'explain': {'find': 'c', '$db': 1}, '$db': 'school'}", 13111);
+    expect_code("{'explain': {'wrong': 'c', '$db': 'other'}, '$db': 'school'}", 73);
+    expect_code("{'explain': {'find': 'c', '$db': 'school'}, '$db': 'school'}", 0);
+    end();
+}
+
 static void expect_numbers(bson_t *reply, const char *const *paths, const int64_t *numbers)
 {
     for (int i = 0; paths[i]; i++)
