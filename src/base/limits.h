@@ -66,7 +66,8 @@
 #define TRUCE_LOGIN_DELAY_MS            500 /* default: so late a login that failed is answered, ... */
 #define TRUCE_LOGIN_DELAYED_MAX         100  /* ... of so many at a time; others are not answered */
 #define TRUCE_LOGIN_FRESH_MS            1000 /* the roles of one who logged in are read again */
-#define TRUCE_USER_ROLES_MAX            100  /* that one has */
+#define TRUCE_PASSWORD_MAX              65536 /* bytes */
+#define TRUCE_USER_ROLES_MAX            100   /* that one has */
 #define TRUCE_USERS_LISTED_MAX          10000 /* that usersInfo tells */
 
 #define TRUCE_SNAPSHOTS_MAX             128 /* cursors and snapshots of an open store that keep a moment */

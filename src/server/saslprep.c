@@ -1,72 +1,97 @@
 #include "server/saslprep.h"
 
+#include <limits.h>
 #include <string.h>
+#include <unicode/usprep.h>
+#include <unicode/ustring.h>
 
-struct range {
-    uint32_t first, last;
+#include "base/limits.h"
+#include "server/scram.h"
+
+#define HOW USPREP_DEFAULT /* what Unicode 3.2 did not have is refused */
+
+/* A text of UTF-16 that held a password. */
+struct units {
+    UChar *all;
+    int32_t count;
 };
 
-/* RFC 3454, B.1: commonly mapped to nothing */
-static const struct range nothing[] = {{0xad, 0xad},     {0x34f, 0x34f},   {0x1806, 0x1806},
-                                       {0x180b, 0x180d}, {0x200c, 0x200d}, {0x2060, 0x2060},
-                                       {0xfe00, 0xfe0f}, {0xfeff, 0xfeff}};
-
-/* RFC 3454, C.1.2: spaces that are not ASCII's */
-static const struct range spaces[] = {{0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-                                      {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}};
-
-/* Assigned in Unicode 3.2, written from left to right or without direction, of combining class 0 and the same in
- * NFKC (NFKC_Quick_Check is Yes). */
-static const struct range kept[] = {
-    {0x20, 0x7e},     {0xa1, 0xa7},     {0xa9, 0xa9},     {0xab, 0xac},     {0xae, 0xae},
-    {0xb0, 0xb1},     {0xb6, 0xb7},     {0xbb, 0xbb},     {0xbf, 0x131},    {0x134, 0x13e},
-    {0x141, 0x148},   {0x14a, 0x17e},   {0x180, 0x1c3},   {0x1cd, 0x1f0},   {0x1f4, 0x220},
-    {0x222, 0x233},   {0x250, 0x2ad},   {0x386, 0x386},   {0x388, 0x38a},   {0x38c, 0x38c},
-    {0x38e, 0x3a1},   {0x3a3, 0x3ce},   {0x400, 0x482},   {0x48a, 0x4ce},   {0x4d0, 0x4f5},
-    {0x4f8, 0x4f9},   {0x531, 0x556},   {0x561, 0x586},   {0x10d0, 0x10f8}, {0x1e00, 0x1e99},
-    {0x1ea0, 0x1ef9}, {0x2010, 0x2010}, {0x2012, 0x2016}, {0x2018, 0x2023}, {0x20a0, 0x20a7},
-    {0x20a9, 0x20b1}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0x4e00, 0x9fa5}, {0xac00, 0xd7a3}};
-
-static bool is_within(const struct range *ranges, size_t count, uint32_t character)
+static void units_release(struct units *units)
 {
-    for (size_t i = 0; i < count; i++)
-        if (character >= ranges[i].first && character <= ranges[i].last)
-            return true;
-    return false;
+    if (units->all)
+        scram_wipe(units->all, (size_t)units->count * sizeof *units->all);
+    bson_free(units->all);
 }
 
-#define WITHIN(ranges, character) is_within(ranges, sizeof(ranges) / sizeof *(ranges), character)
+static void units_make(struct units *units, int32_t count)
+{
+    units->all = bson_malloc0(((size_t)count + 1) * sizeof *units->all);
+    units->count = count;
+}
+
+static UErrorCode units_of(const char *text, struct units *units)
+{
+    int32_t size = (int32_t)strlen(text), count = 0;
+    UErrorCode code = U_ZERO_ERROR;
+
+    units_make(units, size); /* no character has more units than bytes */
+    u_strFromUTF8(units->all, size + 1, &count, text, size, &code);
+    units->count = count;
+    return code;
+}
+
+static UErrorCode prepare(const struct units *typed, struct units *prepared)
+{
+    UErrorCode code = U_ZERO_ERROR, measured = U_ZERO_ERROR;
+    UStringPrepProfile *profile = usprep_openByType(USPREP_RFC4013_SASLPREP, &code);
+    int32_t count = 0;
+
+    if (U_SUCCESS(code)) {
+        count = usprep_prepare(profile, typed->all, typed->count, NULL, 0, HOW, NULL, &measured);
+        code = measured == U_BUFFER_OVERFLOW_ERROR ? U_ZERO_ERROR : measured;
+    }
+    if (U_SUCCESS(code)) {
+        units_make(prepared, count);
+        usprep_prepare(profile, typed->all, typed->count, prepared->all, count + 1, HOW, NULL,
+                       &code);
+    }
+    usprep_close(profile);
+    return code;
+}
+
+static char *text_of(const struct units *units)
+{
+    size_t room = 3 * (size_t)units->count + 1;
+    char *text = bson_malloc0(room);
+    UErrorCode code = U_ZERO_ERROR;
+
+    u_strToUTF8(text, (int32_t)room, NULL, units->all, units->count, &code);
+    return text;
+}
 
 truce_status saslprep(const char *password, char **prepared, bson_error_t *error)
 {
-    char *result = bson_malloc0(strlen(password) + 1), *to = result;
-    bool good = bson_utf8_validate(password, strlen(password), false);
+    struct units typed = {0}, units = {0};
+    size_t size = strlen(password);
+    UErrorCode code = U_INVALID_CHAR_FOUND;
 
-    for (const char *at = password; good && *at; at = bson_utf8_next_char(at)) {
-        uint32_t character = bson_utf8_get_char(at);
-        size_t length = (size_t)(bson_utf8_next_char(at) - at);
-
-        if (WITHIN(nothing, character))
-            continue;
-        good = WITHIN(kept, character) || WITHIN(spaces, character);
-        if (WITHIN(spaces, character)) {
-            *to++ = ' ';
-        } else {
-            memcpy(to, at, length);
-            to += length;
-        }
-    }
-    good = good && to > result;
-    if (good) {
-        *prepared = result;
-        return TRUCE_OK;
-    }
-    bson_free(result);
     *prepared = NULL;
-    return truce__refuse(
-        CODE_BAD_VALUE, error,
-        password[0]
-            ? "the password has a character that SCRAM-SHA-256 cannot take here: use ASCII, "
-              "or letters of Latin, Greek, Cyrillic, Hangul, Kana and Han"
-            : "the password is empty");
+    if (size > TRUCE_PASSWORD_MAX)
+        return truce__refuse(CODE_BAD_VALUE, error, "the password has %zu bytes, the maximum is %d",
+                             size, TRUCE_PASSWORD_MAX);
+    if (bson_utf8_validate(password, size, false))
+        code = units_of(password, &typed);
+    if (U_SUCCESS(code))
+        code = prepare(&typed, &units);
+    if (U_SUCCESS(code) && units.count)
+        *prepared = text_of(&units);
+    units_release(&typed);
+    units_release(&units);
+    if (*prepared)
+        return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         U_SUCCESS(code) ? "the password is empty"
+                                         : "Error preprocessing password: it has a character that "
+                                           "SASLprep (RFC 4013) does not allow (%s)",
+                         u_errorName(code));
 }

@@ -1,6 +1,7 @@
 /* SCRAM by the examples of its RFCs, and what may not be taken; SASLprep. */
 #include <string.h>
 
+#include "base/limits.h"
 #include "server/saslprep.h"
 #include "server/scram.h"
 #include "tests/support/test.h"
@@ -209,6 +210,22 @@ TEST(nobody_has_the_same_salt_each_time_and_no_password)
     CHECK_INT(one.iterations, ==, 15000);
 }
 
+TEST(a_password_has_a_maximum)
+{
+    char *password = bson_malloc0(TRUCE_PASSWORD_MAX + 2), *prepared;
+    bson_error_t error = {0};
+
+    memset(password, 'x', TRUCE_PASSWORD_MAX);
+    CHECK_STATUS(TRUCE_OK, saslprep(password, &prepared, &error), error);
+    CHECK_TEXT(password, prepared);
+    bson_free(prepared);
+    password[TRUCE_PASSWORD_MAX] = 'x';
+    CHECK_INT(saslprep(password, &prepared, &error), ==, TRUCE_INVALID);
+    CHECK_INT(error.code, ==, CODE_BAD_VALUE);
+    CHECK(!prepared);
+    bson_free(password);
+}
+
 TEST(passwords_are_prepared)
 {
     static const struct {
@@ -229,12 +246,31 @@ TEST(passwords_are_prepared)
          "e"},
         {"\xd0\xbf\xd0\xb0\xd1\x80", "\xd0\xbf\xd0\xb0\xd1\x80"}, /* Cyrillic */
         {"\xe5\xaf\x86\xe7\xa0\x81", "\xe5\xaf\x86\xe7\xa0\x81"}, /* Han */
-        {"\xc2\xaa", NULL},                                       /* RFC 4013: would be "a" */
-        {"\xe2\x85\xa8", NULL},                                   /* RFC 4013: would be "IX" */
-        {"u\xcc\x88", NULL},                                      /* a combining mark */
-        {"\xd8\xa7", NULL},                                       /* from right to left */
-        {"a\x07", NULL}, /* RFC 4013: a control character */
-        {"a\xf0\x9f\x98\x80", NULL},
+        {"user", "user"},
+        {"USER", "USER"},          /* RFC 4013: case is kept */
+        {"\xc2\xaa", "a"},         /* RFC 4013 */
+        {"\xe2\x85\xa8", "IX"},    /* RFC 4013 */
+        {"\xe2\x85\xa3", "IV"},    /* as the drivers' specification has it */
+        {"I\xc2\xadV", "IV"},      /* the same */
+        {"u\xcc\x88", "\xc3\xbc"}, /* a combining mark */
+        {"\xef\xac\x81", "fi"},    /* a ligature */
+        {"\xd8\xa7", "\xd8\xa7"},  /* from right to left */
+        {"\xd8\xa7"
+         "1\xd8\xa7",
+         "\xd8\xa7"
+         "1\xd8\xa7"},
+        {"\xd8\xa7"
+         "1",
+         NULL}, /* RFC 4013: the end is not from right to left */
+        {"\xd8\xa7"
+         "a\xd8\xa7",
+         NULL},                      /* in both directions */
+        {"a\x07", NULL},             /* RFC 4013: a control character */
+        {"a\xee\x80\x80", NULL},     /* private */
+        {"a\xe2\x80\xae", NULL},     /* turns the direction */
+        {"a\xf0\x9f\x98\x80", NULL}, /* not in Unicode 3.2 */
+        {"\xf0\x9d\x90\x80", "A"},   /* beyond the first plane */
+        {"\xf0\xa0\x80\x80", "\xf0\xa0\x80\x80"},
         {"\xff", NULL},
         {"", NULL},
         {"\xc2\xad", NULL}, /* nothing is left */

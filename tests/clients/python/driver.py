@@ -260,6 +260,15 @@ def access():
     client = pymongo.MongoClient(AUTH_URI)
     equal("logged in by TLS", client.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"], [{"user": "truce", "db": "admin"}])
     fails("a wrong password", 18, lambda: pymongo.MongoClient(AUTH_URI.replace(":secret@", ":wrong@")).test.command("ping"))
+    # as the drivers' specification of logins has it: names are as they are, passwords are prepared
+    users = {"IX": ["IX", "I\u00adX", "\u2168"], "\u2168": ["\u2163", "IV", "I\u00adV"], "\u0627\u0644\U00020000": ["\u0641\u062a\u062d"]}
+    for name, passwords in users.items():
+        client.admin.command("createUser", name, pwd=passwords[0], roles=["read"], mechanisms=["SCRAM-SHA-256"])
+        for password in passwords:
+            other = pymongo.MongoClient(AUTH_URI, username=name, password=password, authSource="admin", authMechanism="SCRAM-SHA-256")
+            equal("logged in", other.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"], [{"user": name, "db": "admin"}])
+        client.admin.command("dropUser", name)
+    fails("no emoji yet", 2, lambda: client.admin.command("createUser", "x", pwd="\U0001f600", roles=[], mechanisms=["SCRAM-SHA-256"]))
 
 
 def compressed():
