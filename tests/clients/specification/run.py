@@ -1,10 +1,10 @@
 """The drivers' published specifications, as pymongo's own tests run them, against `truce serve`.
 
-    run.py SDIST        SDIST: the folder of pymongo's source distribution; its `test` has specifications and runners
+    run.py SDIST [TEST...]      SDIST: the folder of pymongo's source distribution; its `test` has specifications and runners
 
 What does not hold stands in exceptions.txt, with the reason. It fails whatever else fails, and an exception that nothing needs any more.
 Those behind "not-run", which wait for long, are not even tried. The server must be one like a replica set, with --test-commands and a feed of changes:
-TRUCE_TEST_CLIENT_URI.
+TRUCE_TEST_CLIENT_URI. What is of logins is run at a second one, by TLS, whose user is made: TRUCE_TEST_CLIENT_AUTH_URI.
 """
 
 import fnmatch
@@ -18,10 +18,14 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).parent
 TESTS = """
-    auth auth_spec causal_consistency change_stream collection_management command_logging command_monitoring
+    auth_spec causal_consistency change_stream collection_management command_logging command_monitoring
     crud_unified crud_v1 gridfs_spec index_management read_write_concern_spec
     retryable_reads retryable_reads_unified retryable_writes retryable_writes_unified run_command session
     sessions_unified transactions transactions_unified unified_format uri_parser uri_spec versioned_api_integration
+""".split()
+LOGINS = """
+    auth client.py::TestClient::test_auth_from_uri client.py::TestClient::test_username_and_password
+    client.py::TestClient::test_lazy_auth_raises_operation_failure client.py::TestClient::test_auth_network_error
 """.split()
 MARKERS = "auth auth_aws auth_oidc atlas_connect default default_async encryption kms load_balancer mockupdb ocsp perf search_index sfp"
 
@@ -41,8 +45,16 @@ def read_exceptions():
     return exceptions, not_run
 
 
-def run(tests, not_run, folder):
-    host, port = re.match(r"mongodb://([^:/]+):(\d+)", os.environ["TRUCE_TEST_CLIENT_URI"]).groups()
+def server(uri):
+    """The settings by which pymongo's tests find the server of the URI, and log in."""
+    user, password, host, port = re.match(r"mongodb://(?:([^:]+):([^@]+)@)?([^:/]+):(\d+)", uri).groups()
+    found = {"DB_IP": host, "DB_PORT": port}
+    if user:
+        found |= {"DB_USER": user, "DB_PASSWORD": password, "CA_PEM": uri.partition("tlsCAFile=")[2], "CLIENT_PEM": ""}
+    return found
+
+
+def run(tests, at, not_run, folder):
     settings = folder / "pytest.ini"
     settings.write_text("[pytest]\nmarkers =\n" + "".join(f"    {m}: {m}\n" for m in MARKERS.split()))
     results = folder / "results.xml"
@@ -51,9 +63,9 @@ def run(tests, not_run, folder):
         + ["--assert=plain", "--tb=native", "--timeout=120", "-W", "ignore", "-m", "default or auth"]
         + ["-o", "junit_logging=no", f"--junitxml={results}"]
         + [f"--deselect=test/test_{test}" for test in not_run]
-        + [f"test/test_{test}.py" for test in (tests or TESTS)],
+        + [f"test/test_{test}" if ".py" in test else f"test/test_{test}.py" for test in tests],
         cwd=sys.argv[1],
-        env={**os.environ, "DB_IP": host, "DB_PORT": port, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, **at, "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -66,11 +78,15 @@ def run(tests, not_run, folder):
 
 def main():
     exceptions, not_run = read_exceptions()
-    with tempfile.TemporaryDirectory() as folder:
-        tree = run(sys.argv[2:], not_run, pathlib.Path(folder))
+    chosen, cases = sys.argv[2:], []
+    for tests, uri in (TESTS, "TRUCE_TEST_CLIENT_URI"), (LOGINS, "TRUCE_TEST_CLIENT_AUTH_URI"):
+        with tempfile.TemporaryDirectory() as folder:
+            tests = [test for test in tests if not chosen or test in chosen]
+            if tests:
+                cases += run(tests, server(os.environ[uri]), not_run, pathlib.Path(folder)).iter("testcase")
     passed = skipped = known = 0
     new, needed = [], set()
-    for case in tree.iter("testcase"):
+    for case in cases:
         name = re.sub(r"^(test\.)?test_", "", case.get("classname")) + "." + case.get("name")
         wrong = [x for x in case if x.tag in ("failure", "error")]
         if wrong:
@@ -86,7 +102,7 @@ def main():
     print(f"pymongo's specification tests: {passed} passed, {known} known exceptions, {skipped} skipped, {len(new)} failed")
     for line in new:
         print("   ", line)
-    unneeded = [] if sys.argv[2:] else sorted(set(exceptions) - needed)
+    unneeded = [] if chosen else sorted(set(exceptions) - needed)
     for pattern in unneeded:
         print(f"    exceptions.txt: nothing needs {pattern} any more")
     if not passed:
