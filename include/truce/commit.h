@@ -105,6 +105,20 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_read(truce_commit *commit,
                                                            const bson_value_t *id, bson_t *document,
                                                            bson_error_t *error);
 
+/* A guarded query: the documents that match, as truce_find gives them, with what this commit has changed until now; all
+ * queries of a commit show one moment. What the cursor has given is guarded until the commit: if a document came to match,
+ * does not any more, or is another one by then, the commit is a CONFLICT, so what a function has decided from "nobody has
+ * this room at that time" is so still when it takes effect. Make it match what it needs and no more, by an index: then others
+ * are seldom in its way, and it is quickly asked again. A document that the journal holds, anywhere in the collection, is
+ * waited for (TRUCE_LOCKED). Close the cursor before the commit is applied.
+ *
+ * INVALID: the store cannot: only `file:` can, in this process, and not by TRUCE_MECHANISM_JOURNAL. CONFLICT: the function is to run
+ * again, as after a conflict. LIMIT: what is shown of the commit's own changes is more than a transaction may write.
+ * Validation of reads: Kung and Robinson, On Optimistic Methods for Concurrency Control, 1981. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_commit_find(truce_commit *commit, const char *collection, const bson_t *filter,
+                  const truce_find_options *options, truce_cursor **cursor, bson_error_t *error);
+
 /* The document must exist and match `guard` (NULL: just exist) at the commit; it is not changed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require(truce_commit *commit,
                                                               const char *collection,
@@ -165,8 +179,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_result(truce_store *store,
 
 /* The commit under this key as it is kept: {_id, key, key_time, state, input?, result?, created, ...}, where
  * state is "pending", "committed" or "done". NOT_FOUND: there is none, it was undone, or was purged. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_find(truce_store *store, const char *key,
-                                                           bson_t *document, bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_record(truce_store *store, const char *key,
+                                                             bson_t *document, bson_error_t *error);
 
 typedef struct truce_commit_list_options {
     const char *state; /* "pending", "committed", "done" or "aborted"; NULL: any */
@@ -176,7 +190,7 @@ typedef struct truce_commit_list_options {
     uint64_t reserved[4]; /* zeros */
 } truce_commit_list_options;
 
-/* The commits that are kept, newest first, each as truce_commit_find gives it: those of the journal, and those that
+/* The commits that are kept, newest first, each as truce_commit_record gives it: those of the journal, and those that
  * had a key or an input. An aborted one says `why`. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_list(truce_store *store,
                                                            const truce_commit_list_options *options,

@@ -205,6 +205,16 @@ class commit
         check(status, why);
         return made;
     }
+    /* a guarded query (truce_commit_find); the cursor is gone before the function ends */
+    cursor find(const char *collection, const bson_t &filter,
+                const truce_find_options &options = {})
+    {
+        truce_cursor *found = nullptr;
+        bson_error_t why = {};
+
+        check(truce_commit_find(commit_, collection, &filter, &options, &found, &why), why);
+        return cursor(found);
+    }
     void insert(const char *collection, const bson_t &document)
     {
         bson_error_t why = {};

@@ -289,7 +289,7 @@ static int run_show(struct cli *cli)
     bson_error_t error;
     bson_t commit;
     truce_status status = is_id ? find_by_id(cli->store, name, &commit, &error)
-                                : truce_commit_find(cli->store, name, &commit, &error);
+                                : truce_commit_record(cli->store, name, &commit, &error);
 
     if (!status)
         cli_print(&commit, JSON_RELAXED);

@@ -8,7 +8,6 @@
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
-#include "merge/diff.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
 
@@ -16,7 +15,7 @@
  * Commits from the caller's side: entries are gathered and folded to one for each document, then
  * one of three ways is taken.
  *
- *     one document in all, no key                      fast.c     one guarded write
+ *     one document in all, no key, no query            fast.c     one guarded write
  *     the store changes several documents atomically   native.c   one bulk
  *     anything else                                    journal.c  intents and a commit document
  *
@@ -88,6 +87,7 @@ void truce_commit_free(truce_commit *commit)
     if (!commit)
         return;
     truce__journal_drop(commit, "it was abandoned");
+    truce__commit_queries_forget(commit);
     truce__commit_entries_free(commit);
     bson_free(commit->entries);
     bson_free((char *)commit->options.key);
@@ -116,12 +116,18 @@ truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *erro
     return commit->failed;
 }
 
-truce_status truce__commit_entry(truce_commit *commit, const char *collection,
-                                 const bson_value_t *id, struct entry **found, bson_error_t *error)
+truce_status truce__commit_fail(truce_commit *commit, truce_status status, const bson_error_t *why,
+                                bson_error_t *error)
+{
+    commit->why = *why;
+    commit->failed = status;
+    return truce__commit_failed(commit, error);
+}
+
+truce_status truce__commit_open_for(const truce_commit *commit, const char *collection,
+                                    bson_error_t *error)
 {
     const struct reserved *reserved = collection ? truce__reserved(collection) : NULL;
-    struct entry *entry;
-    truce_status status;
 
     if (commit->applied)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
@@ -132,6 +138,17 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
     if (reserved && reserved->outside_commits)
         return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is truce's own",
                            collection);
+    return TRUCE_OK;
+}
+
+truce_status truce__commit_entry(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, struct entry **found, bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = truce__commit_open_for(commit, collection, error);
+
+    if (status)
+        return status;
     if (!id || !id_allowed(id))
         return truce__fail(TRUCE_INVALID, error,
                            "an _id is a value of any type but array, regex and undefined");
@@ -172,9 +189,7 @@ static void queue_up(truce_commit *commit, const struct entry *entry)
         truce__turn_take(&commit->turn, commit->turns, place, commit->worker.deadline_ns);
 }
 
-/* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
- * made of what is there, the commit is at its end. */
-static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t *error)
+truce_status truce__commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
     int64_t before_ns;
@@ -189,8 +204,8 @@ static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t
     truce__deadline_set(before_ns);
     if (!status || status == TRUCE_NOT_FOUND) {
         status = truce__entry_know(entry, status ? NULL : &document, true, &why);
-        commit->failed = status;
-        commit->why = why;
+        if (status)
+            status = truce__commit_fail(commit, status, &why, NULL);
     }
     bson_destroy(&document);
     if (status && error)
@@ -206,7 +221,7 @@ truce_status truce_commit_read(truce_commit *commit, const char *collection, con
     char text[300];
 
     if (!status)
-        status = know(commit, entry, error);
+        status = truce__commit_know(commit, entry, error);
     if (status) {
         bson_init(document);
         return status;
@@ -225,7 +240,7 @@ truce_status truce_commit_require(truce_commit *commit, const char *collection,
     char text[300];
 
     if (!status)
-        status = know(commit, entry, error);
+        status = truce__commit_know(commit, entry, error);
     if (!status && !entry->token.found)
         status = truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
                              truce__entry_show(entry, text, sizeof text));
@@ -240,7 +255,7 @@ truce_status truce_commit_require_missing(truce_commit *commit, const char *coll
     char text[300];
 
     if (!status)
-        status = know(commit, entry, error);
+        status = truce__commit_know(commit, entry, error);
     if (!status && entry->token.found)
         status = truce__fail(TRUCE_DUPLICATE, error, "%s exists",
                              truce__entry_show(entry, text, sizeof text));
@@ -421,43 +436,6 @@ truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bs
     return truce__entry_take(entry, document, error);
 }
 
-void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document)
-{
-    bson_init(document);
-    bson_copy_to_excluding_noinit(&entry->after, document, "_rev", NULL);
-    BSON_APPEND_OID(document, "_rev", rev);
-}
-
-void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
-                         bool *replacement)
-{
-    truce__commit_write_over(&entry->base, entry, rev, update, replacement);
-}
-
-void truce__commit_write_over(const bson_t *now, const struct entry *entry, const bson_oid_t *rev,
-                              bson_t *update, bool *replacement)
-{
-    struct diff diff;
-    bson_t unset;
-
-    *replacement =
-        !truce__diff(truce__value_document(now), truce__value_document(&entry->after), &diff);
-    if (*replacement) {
-        truce__commit_document(entry, rev, update);
-    } else {
-        bson_init(update);
-        BSON_APPEND_OID(&diff.set, "_rev", rev);
-        BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
-        /* a replacement has no _rev yet: it is set, not gone */
-        bson_init(&unset);
-        bson_copy_to_excluding_noinit(&diff.unset, &unset, "_rev", NULL);
-        if (!bson_empty(&unset))
-            BSON_APPEND_DOCUMENT(update, "$unset", &unset);
-        bson_destroy(&unset);
-    }
-    truce__diff_release(&diff);
-}
-
 /* ---- apply ---------------------------------------------------------------------------------- */
 
 static int compare_entries(const void *a, const void *b)
@@ -496,7 +474,7 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
             continue;
         status = truce__memo_keyed(commit->store, entry->collection, &entry->keyed, error);
         if (!status && entry->keyed && !fast)
-            status = know(commit, entry, error);
+            status = truce__commit_know(commit, entry, error);
         if (!status && entry->keyed && entry->known)
             status = truce__shadow_set(commit->store, entry, error);
     }
@@ -540,7 +518,7 @@ static bool is_all_that_was_taken(const truce_commit *commit)
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
     bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && comparable(commit) &&
-                !commit->owner;
+                !commit->owner && !commit->asked;
     truce_status status = prepare_keys(commit, fast, error);
 
     if (status)
@@ -591,6 +569,7 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
     commit->applied = true;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     commit->outcome = apply(commit, &why);
+    truce__commit_queries_forget(commit);
     truce__deadline_set(before_ns);
     truce__commit_tell_earlier(commit, !commit->outcome && commit->earlier);
     if (commit->outcome && error)

@@ -24,9 +24,11 @@ struct truce_commit {
     truce_commit *around; /* whose function this one's was called by, while it runs */
     bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
     bool untakeable; /* the journal cannot do what the function does */
-    bool earlier;    /* its key says that it took effect before */
-    bson_t *result;  /* what it leaves under its key; NULL: nothing */
-    bool fixed;      /* nobody can make its diffs again: a stale one is the end */
+    truce_store
+        *asked; /* what its queries look at, and with what it saw (queries.c); NULL: it has none */
+    bool earlier;   /* its key says that it took effect before */
+    bson_t *result; /* what it leaves under its key; NULL: nothing */
+    bool fixed;     /* nobody can make its diffs again: a stale one is the end */
 
     /* while truce_transact tries (transact.c) */
     struct turns *turns; /* NULL: it does not */
@@ -59,6 +61,21 @@ truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *erro
 /* The entry of a document, made if the commit has none. */
 truce_status truce__commit_entry(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, struct entry **found, bson_error_t *error);
+
+/* Can documents of this collection be a part of the commit, now? */
+truce_status truce__commit_open_for(const truce_commit *commit, const char *collection,
+                                    bson_error_t *error);
+
+/* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
+ * made of what is there, the commit is at its end. */
+truce_status truce__commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error);
+
+/* Every later call answers this. */
+truce_status truce__commit_fail(truce_commit *commit, truce_status status, const bson_error_t *why,
+                                bson_error_t *error);
+
+/* The queries of a try and what they saw are over (queries.c). */
+void truce__commit_queries_forget(truce_commit *commit);
 
 /* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. */
 truce_status truce__commit_change(truce_commit *commit, const char *collection,

@@ -49,6 +49,7 @@ struct entry {
     bson_t *shows;  /* paths of fields that its stub has, too: {path: 1}; NULL: none */
     struct change *changes;
     uint32_t changes_count, changes_room;
+    uint32_t shown; /* how many of them the commit's queries see (queries.c) */
 
     /* while the journal applies it */
     bool sent;     /* the prepare was sent: it may have taken the document */

@@ -6,6 +6,7 @@
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "commit/unique.h"
+#include "store/overlay/overlay.h"
 #include "truce/sys/store.h"
 
 /*
@@ -34,6 +35,8 @@
  *   N7  Documents that were taken before the function ran (journal_take.c, T6) are compared as they are held,
  *       and let go, in the same step that says in the commit document that it is done, if it is still
  *       pending. After a step without an answer the commit is undone, which tells: that fails if it was done.
+ *
+ *   N8  What the commit's queries saw is looked at again by the store in the same step (queries.c).
  *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
@@ -377,6 +380,13 @@ static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson
                : truce__commit_conflict(entry, "was not as it had been taken for a moment", error);
 }
 
+/* N8: it is told by the first write, whichever that is. */
+static bool is_of_a_query(const truce_commit *commit, const truce_write_outcome *outcome)
+{
+    return commit->asked && outcome->status == TRUCE_CONFLICT &&
+           outcome->error.code == CODE_WRITE_CONFLICT;
+}
+
 /* OK with *again: what was in the way is in the plan now. */
 static truce_status refused(truce_commit *commit, const struct plan *plan,
                             const truce_write_outcome *outcomes, truce_status status, bool *again,
@@ -387,7 +397,7 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
 
     while (at < plan->count && !outcomes[at].error.message[0])
         at++;
-    if (at == plan->count)
+    if (at == plan->count || is_of_a_query(commit, &outcomes[at]))
         return status;
     if (plan->owners[at] == UINT32_MAX && commit->owner)
         return truce__fail(TRUCE_CONFLICT, error, "the commit was undone by somebody else");
@@ -501,8 +511,13 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
     truce_write_outcome *outcomes = NULL;
     truce_status status = TRUCE_OK;
     struct plan plan = {.store = commit->store};
+    struct truce_read_checks checks = {0};
 
     make_plan(commit, &plan);
+    if (commit->asked) {
+        truce__overlay_checks(commit->asked, &checks);
+        options.checks = &checks;
+    }
     if (plan.count > 0) {
         outcomes = bson_malloc0(plan.count * sizeof *outcomes);
         status = truce_bulk(commit->store, plan.writes, plan.count, &options, outcomes, error);
@@ -517,6 +532,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
             truce_write_result_release(&outcomes[i].result);
     }
     bson_free(outcomes);
+    bson_free((void *)checks.all);
     release_plan(&plan);
     return status;
 }

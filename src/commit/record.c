@@ -14,8 +14,8 @@
 
 /* ---- one ------------------------------------------------------------------------------------ */
 
-truce_status truce_commit_find(truce_store *store, const char *key, bson_t *document,
-                               bson_error_t *error)
+truce_status truce_commit_record(truce_store *store, const char *key, bson_t *document,
+                                 bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
@@ -39,7 +39,7 @@ truce_status truce_commit_result(truce_store *store, const char *key, bson_t *re
                                  bson_error_t *error)
 {
     bson_t document;
-    truce_status status = truce_commit_find(store, key, &document, error);
+    truce_status status = truce_commit_record(store, key, &document, error);
     const char *state = status ? NULL : truce__commit_state(&document);
     struct value left;
 

@@ -202,7 +202,7 @@ static truce_status run_show(struct call *call, const void *given, bson_t *reply
                              bson_error_t *error)
 {
     (void)given;
-    return show(call, truce_commit_find, "commit", "key", reply, error);
+    return show(call, truce_commit_record, "commit", "key", reply, error);
 }
 
 static const struct pattern show_pattern = {

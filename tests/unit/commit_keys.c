@@ -70,7 +70,7 @@ static void leaves(truce_store *store, const struct setting *setting)
     CHECK_INT(again.runs, ==, 0);
     CHECK_RESULT(store, "order a", TRUCE_OK, "{'number': 17}");
     CHECK_DOCUMENT(store, "stock", "shoes", "{'_id': 'shoes', 'n': 9}");
-    CHECK_OK(truce_commit_find(store, "order a", &found, &error), error);
+    CHECK_OK(truce_commit_record(store, "order a", &found, &error), error);
     CHECK(bson_has_field(&found, "key_time") && bson_has_field(&found, "result.number"));
     bson_destroy(&found);
 }

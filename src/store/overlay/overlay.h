@@ -37,6 +37,7 @@
  * Optimistic commits: Kung and Robinson, On Optimistic Methods for Concurrency Control, 1981.
  */
 #include "store/store.h"
+#include "truce/sys/store.h"
 
 struct overlay_options {
     bool snapshot; /* isolation: what was read is not checked; only what is written conflicts */
@@ -54,5 +55,9 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
  * again from its beginning. `more`: writes that go with it, if it writes anything. It can only be closed afterwards. */
 truce_status truce__overlay_commit(truce_store *overlay, const truce_write *more, size_t count,
                                    const truce_bulk_options *options, bson_error_t *error);
+
+/* What was read through it until now, to be checked with a bulk that is not its own commit. The caller frees `all`, which
+ * borrows from the overlay. */
+void truce__overlay_checks(truce_store *overlay, struct truce_read_checks *checks);
 
 #endif

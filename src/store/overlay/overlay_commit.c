@@ -237,27 +237,35 @@ static truce_read_check *make_checks(const struct overlay *overlay, size_t *coun
     return checks;
 }
 
+void truce__overlay_checks(truce_store *base, struct truce_read_checks *checks)
+{
+    const struct overlay *overlay = overlay_of(base);
+
+    *checks = (struct truce_read_checks){.view = overlay->view};
+    checks->all = make_checks(overlay, &checks->count);
+}
+
 /* ---- the commit ----------------------------------------------------------------------------- */
 
 static truce_status write_all(struct overlay *overlay, const struct makings *makings,
                               const truce_write *writes, size_t count,
                               const truce_bulk_options *options, bson_error_t *error)
 {
-    struct truce_read_checks checks = {
-        .view = overlay->view, .makings = makings->all, .makings_count = makings->count};
-    truce_read_check *all = make_checks(overlay, &checks.count);
     truce_bulk_options how = *options;
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
+    struct truce_read_checks checks;
     truce_status status;
 
-    checks.all = all;
+    truce__overlay_checks(&overlay->base, &checks);
+    checks.makings = makings->all;
+    checks.makings_count = makings->count;
     how.atomic = true;
     how.checks = checks.count || checks.makings_count ? &checks : NULL;
     status = truce_bulk(overlay->store, writes, count, &how, outcomes, error);
     for (size_t i = 0; i < count; i++)
         truce_write_result_release(&outcomes[i].result);
     bson_free(outcomes);
-    bson_free(all);
+    bson_free((void *)checks.all);
     return status;
 }
 
