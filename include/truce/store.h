@@ -322,7 +322,8 @@ typedef struct truce_list_options {
     uint64_t reserved[2]; /* zeros */
 } truce_list_options;
 
-/* `collections`: an array of {name, documents, bytes, indexes, validator?} in the order of names. `options` may be NULL. */
+/* `collections`: an array of {name, documents, bytes, indexes, validator?, images?} in the order of names. images: true: its
+ * changes are kept with the documents as they were (truce serve). `options` may be NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *store,
                                                                const truce_list_options *options,
                                                                bson_t *collections,

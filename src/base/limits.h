@@ -5,7 +5,10 @@
  * Every maximum of truce. Nothing that a peer, a file or a user sends decides an allocation beyond
  * these. With TRUCE_SMALL_LIMITS (test builds) those that a test could not reach are small.
  */
-#define TRUCE_DOCUMENT_BYTES_MAX    (16 * 1024 * 1024)
+#define TRUCE_DOCUMENT_BYTES_MAX (16 * 1024 * 1024)
+/* of the file: a document, a catalog entry with all its indexes; the most is an entry of the feed, with _id, difference, and
+ * the document before and after the change */
+#define TRUCE_ROW_BYTES_MAX         (3 * TRUCE_DOCUMENT_BYTES_MAX + 4 * 1024 * 1024)
 #define TRUCE_DOCUMENT_DEPTH_MAX    100 /* nested documents and arrays, MongoDB's own maximum */
 #define TRUCE_INTERNAL_BYTES_EXTRA  (16 * 1024) /* room that MongoDB leaves for internal fields */
 #define TRUCE_COLLECTION_NAME_MAX   120         /* bytes */

@@ -60,6 +60,7 @@ static const struct {
     {CODE_CANNOT_BACKFILL_ARRAY, "CannotBackfillArray"},
     {CODE_CONFLICTING_UPDATE_OPERATORS, "ConflictingUpdateOperators"},
     {CODE_CURSOR_NOT_FOUND, "CursorNotFound"},
+    {CODE_NO_MATCHING_DOCUMENT, "NoMatchingDocument"},
     {CODE_NAMESPACE_EXISTS, "NamespaceExists"},
     {CODE_MAX_TIME_MS_EXPIRED, "MaxTimeMSExpired"},
     {CODE_DOLLAR_PREFIXED_FIELD_NAME, "DollarPrefixedFieldName"},

@@ -333,13 +333,23 @@ truce_status truce__message_check(const bson_t *message, bson_error_t *error)
     return check(&(struct scan){.extra = TRUCE_MESSAGE_DEPTH_EXTRA}, message, "command", error);
 }
 
-bool truce__document_sound(const uint8_t *bytes, size_t size)
+static bool is_sound(const uint8_t *bytes, size_t size, size_t most)
 {
     struct scan scan = {0};
     const uint8_t *at = bytes, *end;
 
-    if (size > TRUCE_DOCUMENT_BYTES_MAX)
+    if (size > most)
         return false;
     end = bytes + size;
     return !skip_container(&scan, &at, end) && at == end;
+}
+
+bool truce__document_sound(const uint8_t *bytes, size_t size)
+{
+    return is_sound(bytes, size, TRUCE_DOCUMENT_BYTES_MAX);
+}
+
+bool truce__row_sound(const uint8_t *bytes, size_t size)
+{
+    return is_sound(bytes, size, TRUCE_ROW_BYTES_MAX);
 }

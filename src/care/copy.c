@@ -99,6 +99,7 @@ static truce_status list_from(struct copy *copy, bson_error_t *error)
         add_part(copy, truce__field_text(&one, "name"), truce__field_number(&one, "documents"));
         if (truce__value_subdocument(&one, "validator", &validator))
             copy->parts[copy->count - 1].validator = bson_copy(&validator);
+        copy->parts[copy->count - 1].images = bson_has_field(&one, "images");
     }
     bson_destroy(&collections);
     for (; !status && wanted && *wanted; wanted++) {
@@ -356,7 +357,7 @@ static truce_status end(struct copy *copy, bson_error_t *error)
         if (copy->parts[i].rights != COPY_NOTHING)
             status = truce__copy_indexes(copy, &copy->parts[i], true, error);
         if (!status)
-            status = truce__copy_validator(copy, &copy->parts[i], error);
+            status = truce__copy_options(copy, &copy->parts[i], error);
     }
     copy->report->differences = copy->indexes.count;
     return status || copy->indexes.count ? status : truce__copy_record_finish(copy, error);

@@ -19,6 +19,7 @@ struct copy_part {
     enum copy_rights rights;
     bool fresh;        /* `to` has no document of it yet: nothing need be looked up */
     bson_t *validator; /* NULL: none */
+    bool images;       /* the feed of changes keeps its documents as they were */
     bson_t *last;      /* {last: _id}: behind it the copying goes on; empty: at the beginning */
     int64_t expected;  /* documents, about */
     int64_t before;    /* documents that an earlier call copied */
@@ -74,9 +75,9 @@ truce_status truce__copy_pass(struct copy *copy, struct copy_part *part, bool wr
 /* Makes the collection and its indexes, those that expire documents or the others. */
 truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool expiring,
                                  bson_error_t *error);
-/* And its validator, last of all. */
-truce_status truce__copy_validator(struct copy *copy, const struct copy_part *part,
-                                   bson_error_t *error);
+/* And its validator and other options, last of all. */
+truce_status truce__copy_options(struct copy *copy, const struct copy_part *part,
+                                 bson_error_t *error);
 truce_status truce__copy_indexes_compare(struct copy *copy, struct copy_part *part,
                                          bson_error_t *error);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "query/index/index_set.h"
+#include "store/file/file.h"
 
 static const char *name_of(const bson_t *index)
 {
@@ -124,13 +125,13 @@ truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool
     return status;
 }
 
-truce_status truce__copy_validator(struct copy *copy, const struct copy_part *part,
+static truce_status copy_validator(struct copy *copy, const struct copy_part *part,
                                    bson_error_t *error)
 {
     bson_error_t caught = {0};
     truce_status status;
 
-    if (!part->validator || part->rights != COPY_EVERYTHING)
+    if (!part->validator)
         return TRUCE_OK;
     status = truce_collection_validate(copy->to, part->collection, part->validator, &caught);
     if (status == TRUCE_INVALID) {
@@ -139,6 +140,19 @@ truce_status truce__copy_validator(struct copy *copy, const struct copy_part *pa
     }
     if (status && error)
         *error = caught;
+    return status;
+}
+
+truce_status truce__copy_options(struct copy *copy, const struct copy_part *part,
+                                 bson_error_t *error)
+{
+    truce_status status;
+
+    if (part->rights != COPY_EVERYTHING)
+        return TRUCE_OK;
+    status = copy_validator(copy, part, error);
+    if (!status && part->images)
+        status = truce__file_keep_images(copy->to, part->collection, true, error);
     return status;
 }
 

@@ -143,7 +143,9 @@ static bool get_entry(const struct wreck_column *body, bson_t *entry, const char
     if (!body->bytes || !truce__document_sound(body->data, body->size) ||
         !bson_init_static(entry, body->data, body->size))
         return false;
-    if (!bson_iter_init_find(&iter, entry, "name") || !BSON_ITER_HOLDS_UTF8(&iter))
+    if ((!bson_iter_init_find(&iter, entry, "name") &&
+         !bson_iter_init_find(&iter, entry, "keeps")) ||
+        !BSON_ITER_HOLDS_UTF8(&iter))
         return false;
     *name = bson_iter_utf8(&iter, NULL);
     return bson_iter_init_find(&iter, entry, "indexes") && BSON_ITER_HOLDS_ARRAY(&iter) &&

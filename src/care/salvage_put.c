@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "bson/value.h"
 #include "care/salvage.h"
+#include "store/file/file.h"
 
 #define BATCH_DOCUMENTS 500
 #define BATCH_BYTES     (4 << 20)
@@ -214,6 +215,21 @@ static void make_validator(struct salvage *salvage, const struct salvage_table *
     BSON_APPEND_UTF8(answer, "refused_validator", error.message);
 }
 
+/* That the feed keeps its documents as they were. Where the collection could not be made, its indexes said so. */
+static void make_images(struct salvage *salvage, const struct salvage_table *table)
+{
+    truce_status status;
+    bson_error_t error;
+
+    if (!table->entry || !bson_has_field(table->entry, "keeps") || salvage->status)
+        return;
+    status = truce__file_keep_images(salvage->to, table->name, true, &error);
+    if (status && status != TRUCE_NOT_FOUND) {
+        salvage->status = status;
+        *salvage->error = error;
+    }
+}
+
 void truce__salvage_end_table(struct salvage *salvage, const struct salvage_table *table)
 {
     int64_t indexes = salvage->report->indexes;
@@ -230,6 +246,7 @@ void truce__salvage_end_table(struct salvage *salvage, const struct salvage_tabl
     BSON_APPEND_INT64(&answer, "indexes", salvage->report->indexes - indexes);
     BSON_APPEND_ARRAY(&answer, "refused_indexes", &refused);
     make_validator(salvage, table, &answer);
+    make_images(salvage, table);
     if (salvage->options->collection)
         salvage->options->collection(&answer, salvage->options->arg);
     bson_destroy(&answer);

@@ -127,14 +127,22 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
                                       const char *name, bson_error_t *error);
 truce_status truce__engine_index_list(struct engine *engine, const char *collection,
                                       bson_t *indexes, bson_error_t *error);
+/* What a collection is made with, or changed to. */
+struct collection_options {
+    const bson_t *validator; /* NULL: as it is; {}: none. INVALID: it is no filter. */
+    const bool *images; /* does the feed keep its documents as they were (feed.h)? NULL: as it is */
+};
+
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
+                                             bson_error_t *error);
+truce_status truce__engine_collection_modify(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
                                              bson_error_t *error);
 truce_status truce__engine_collection_drop(struct engine *engine, const char *collection,
                                            bson_error_t *error);
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error);
-truce_status truce__engine_collection_validate(struct engine *engine, const char *collection,
-                                               const bson_t *validator, bson_error_t *error);
 /* {}: there is none; always initialised. */
 truce_status truce__engine_validator(struct engine *engine, const char *collection,
                                      bson_t *validator, bson_error_t *error);

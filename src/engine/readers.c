@@ -173,7 +173,7 @@ static void name_table(void *arg, int64_t table, char *name, size_t size)
 static void watch(struct reader *reader)
 {
     truce__kv_names(reader->kv, name_table, reader);
-    truce__kv_sound(reader->kv, truce__document_sound);
+    truce__kv_sound(reader->kv, truce__row_sound);
 }
 
 static struct kv *take_spare(struct readers *readers)

@@ -59,7 +59,7 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
 {
     *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
     truce__kv_names(kv, name_table, writer);
-    truce__kv_sound(kv, truce__document_sound);
+    truce__kv_sound(kv, truce__row_sound);
     writer->end = &writer->first;
     pthread_mutex_init(&writer->mutex, NULL);
 }
@@ -101,6 +101,17 @@ void truce__writer_catalog_changed(struct writer *writer)
 {
     truce__catalog_release(writer->catalog);
     writer->catalog = NULL;
+}
+
+truce_status truce__writer_settle_format(struct writer *writer, bson_error_t *error)
+{
+    const struct collection *ignored;
+    truce_status status;
+
+    truce__writer_catalog_changed(writer);
+    /* any name: it loads the catalog */
+    status = truce__writer_collection(writer, "", &ignored, error);
+    return status ? status : truce__catalog_settle_format(writer->kv, writer->catalog, error);
 }
 
 truce_status truce__writer_undo(struct writer *writer, bson_error_t *error)

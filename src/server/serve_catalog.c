@@ -8,6 +8,8 @@
 #include "base/field.h"
 #include "base/random.h"
 #include "bson/value.h"
+#include "engine/engine.h"
+#include "query/incoming.h"
 #include "query/match/match.h"
 #include "server/watch.h"
 
@@ -69,61 +71,142 @@ truce_status serve_no_such_place(struct call *call, bson_error_t *error)
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
-struct validation {
-    const bson_t *validator; /* NULL: not given */
+struct shape {
+    const bson_t *validator, *images; /* NULL: not given */
     const char *level, *action;
 };
 
-static truce_status check_validation(const struct validation *validation, bson_error_t *error)
+#define SHAPE_FIELDS                                                                               \
+    {"changeStreamPreAndPostImages", FIELD_DOCUMENT, offsetof(struct shape, images)},              \
+        {"validationAction", FIELD_TEXT, offsetof(struct shape, action)},                          \
+        {"validationLevel", FIELD_TEXT, offsetof(struct shape, level)},                            \
+    {                                                                                              \
+        "validator", FIELD_DOCUMENT, offsetof(struct shape, validator)                             \
+    }
+
+static truce_status check_validation(const struct shape *shape, bson_error_t *error)
 {
     struct match *match = NULL;
     truce_status status;
 
-    if ((validation->level && strcmp(validation->level, "strict") != 0) ||
-        (validation->action && strcmp(validation->action, "error") != 0))
+    if ((shape->level && strcmp(shape->level, "strict") != 0) ||
+        (shape->action && strcmp(shape->action, "error") != 0))
         return truce__refuse(
             CODE_COMMAND_NOT_SUPPORTED, error,
             "a validator is for every write (\"strict\"), and refuses (\"error\")");
-    status = truce__match_new(validation->validator, &match, error);
+    status = truce__match_new(shape->validator, &match, error);
     truce__match_free(match);
     return status;
 }
 
-#define VALIDATION_FIELDS                                                                          \
-    {"validationAction", FIELD_TEXT, offsetof(struct validation, action)},                         \
-        {"validationLevel", FIELD_TEXT, offsetof(struct validation, level)},                       \
-    {                                                                                              \
-        "validator", FIELD_DOCUMENT, offsetof(struct validation, validator)                        \
-    }
-
-static truce_status validate(struct call *call, const char *place,
-                             const struct validation *validation, bson_error_t *error)
+static truce_status read_enabled(struct call *call, const bson_t *images, bool *enabled,
+                                 bson_error_t *error)
 {
-    if (!validation->validator)
-        return TRUCE_OK;
-    return truce_collection_validate(call->store, place, validation->validator, error);
+    const char *name = call->command->name;
+    bson_iter_t at;
+    bool given = false;
+
+    (void)bson_iter_init(&at, images);
+    while (bson_iter_next(&at)) {
+        if (strcmp(bson_iter_key(&at), "enabled") != 0)
+            return truce__refuse(
+                40415, error,
+                "BSON field '%s.changeStreamPreAndPostImages.%.80s' is an unknown field.", name,
+                bson_iter_key(&at));
+        if (!BSON_ITER_HOLDS_BOOL(&at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "BSON field '%s.changeStreamPreAndPostImages.enabled' is the "
+                                 "wrong type '%s', expected type 'bool'",
+                                 name, truce__type_name((uint8_t)bson_iter_type(&at)));
+        *enabled = bson_iter_bool(&at);
+        given = true;
+    }
+    return given ? TRUCE_OK
+                 : truce__refuse(40414, error,
+                                 "BSON field '%s.changeStreamPreAndPostImages.enabled' is missing "
+                                 "but a required field",
+                                 name);
 }
 
-static const struct field modify_fields[] = {VALIDATION_FIELDS, {NULL, FIELD_IGNORED, 0}};
+/* {enabled}: the documents of the collection as they were are kept by the feed, which a file has. */
+static truce_status check_images(struct call *call, const bson_t *images, bool *enabled,
+                                 bson_error_t *error)
+{
+    truce_status status;
+
+    if (!images)
+        return TRUCE_OK;
+    status = read_enabled(call, images, enabled, error);
+    if (status || !*enabled)
+        return status;
+    if (!strcmp(call->database, "admin") || !strcmp(call->database, "config") ||
+        !strcmp(call->database, "local"))
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "changeStreamPreAndPostImages collection option is not supported on the %s database",
+            call->database);
+    if (call->session.transaction)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
+                             "changeStreamPreAndPostImages is not set in a transaction");
+    if (!watch_engine(call->server->store))
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "changeStreamPreAndPostImages is of a store that is a file");
+    return TRUCE_OK;
+}
+
+static truce_status read_shape(struct call *call, const struct field *fields, struct shape *shape,
+                               bool *images, bson_error_t *error)
+{
+    truce_status status = call_own_fields(call, fields, shape, error);
+
+    if (!status)
+        status = check_validation(shape, error);
+    return status ? status : check_images(call, shape->images, images, error);
+}
+
+/* The engine of the file, where one step does all of it; NULL: there is none, or it is not the one that is to be changed. */
+static struct engine *engine_of(struct call *call)
+{
+    return call->session.transaction ? NULL : watch_engine(call->server->store);
+}
+
+static struct collection_options options_of(const struct shape *shape, const bool *images)
+{
+    return (struct collection_options){shape->validator, shape->images ? images : NULL};
+}
+
+static truce_status validate(struct call *call, const char *place, const struct shape *shape,
+                             bson_error_t *error)
+{
+    if (!shape->validator)
+        return TRUCE_OK;
+    return truce_collection_validate(call->store, place, shape->validator, error);
+}
+
+static const struct field modify_fields[] = {SHAPE_FIELDS, {NULL, FIELD_IGNORED, 0}};
 
 truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct validation validation = {0};
+    struct engine *engine = engine_of(call);
+    struct collection_options options;
+    struct shape shape = {0};
     char place[PLACE_MAX];
+    bool images = false;
     truce_status status = call_place(call, place, error);
 
     (void)reply;
     if (!status)
-        status = call_own_fields(call, modify_fields, &validation, error);
-    if (!status)
-        status = check_validation(&validation, error);
-    return status ? status : validate(call, place, &validation, error);
+        status = read_shape(call, modify_fields, &shape, &images, error);
+    if (status)
+        return status;
+    options = options_of(&shape, &images);
+    return engine ? truce__engine_collection_modify(engine, place, &options, error)
+                  : validate(call, place, &shape, error);
 }
 
-static const struct field create_fields[] = {VALIDATION_FIELDS,
+static const struct field create_fields[] = {SHAPE_FIELDS,
                                              {"autoIndexId", FIELD_IGNORED, 0},
                                              {"capped", FIELD_PLAIN, 0},
-                                             {"changeStreamPreAndPostImages", FIELD_PLAIN, 0},
                                              {"clusteredIndex", FIELD_PLAIN, 0},
                                              {"collation", FIELD_PLAIN, 0},
                                              {"encryptedFields", FIELD_PLAIN, 0},
@@ -138,26 +221,37 @@ static const struct field create_fields[] = {VALIDATION_FIELDS,
                                              {"viewOn", FIELD_PLAIN, 0},
                                              {NULL, FIELD_IGNORED, 0}};
 
+/* With its options in one step, where that is to be had. */
+static truce_status make_collection(struct call *call, const char *place, const struct shape *shape,
+                                    bool images, bson_error_t *error)
+{
+    struct collection_options options = options_of(shape, &images);
+    struct engine *engine = engine_of(call);
+    truce_status status = truce__collection_name_check(place, error);
+
+    if (!status && engine)
+        return truce__engine_collection_create(engine, place, &options, error);
+    if (!status)
+        status = truce_collection_create(call->store, place, error);
+    return status ? status : validate(call, place, shape, error);
+}
+
 truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
 {
     char place[PLACE_MAX];
-    struct validation validation = {0};
-    bool there = false;
+    struct shape shape = {0};
+    bool there = false, images = false;
     truce_status status = call_place(call, place, error);
 
     (void)reply;
     if (!status)
-        status = call_own_fields(call, create_fields, &validation, error);
-    if (!status)
-        status = check_validation(&validation, error);
+        status = read_shape(call, create_fields, &shape, &images, error);
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status && there)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "Collection %s already exists.",
                              call_namespace(call, bson_iter_utf8(&call->value, NULL)));
-    if (!status)
-        status = truce_collection_create(call->store, place, error);
-    return status ? status : validate(call, place, &validation, error);
+    return status ? status : make_collection(call, place, &shape, images, error);
 }
 
 truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
@@ -320,6 +414,8 @@ static void describe_collection(const char *name, const bson_t *facts, bool name
     if (truce__value_subdocument(facts, "validator", &validator))
         BCON_APPEND(&options, "validator", BCON_DOCUMENT(&validator), "validationLevel",
                     BCON_UTF8("strict"), "validationAction", BCON_UTF8("error"));
+    if (bson_has_field(facts, "images"))
+        BCON_APPEND(&options, "changeStreamPreAndPostImages", "{", "enabled", BCON_BOOL(true), "}");
     if (!name_only)
         BCON_APPEND(document, "options", BCON_DOCUMENT(&options), "info", "{", "readOnly",
                     BCON_BOOL(false), "}", "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",

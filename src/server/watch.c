@@ -14,8 +14,8 @@
  *  4. Behind the event that ends the stream comes "invalidate", and nothing else.
  *  5. An event leaves the server with the _id that it was made with: it is what clients come back with.
  *
- * A crash of the server leaves nothing: the place is the client's. Deliberately not done: documents as they were before or
- * after an update (changeStreamPreAndPostImages), splitting of large events, events of indexes and new collections.
+ * A crash of the server leaves nothing: the place is the client's. Deliberately not done: splitting of large events, events
+ * of indexes and new collections.
  */
 #include "server/watch.h"
 
@@ -38,7 +38,8 @@ struct event {
     enum watch_place place;
     bool updates, whole; /* is it an update; or told by all of the document, or by its removal */
     bool large;          /* its document is missing */
-    char *collection;    /* a place, of an update */
+    bool no_before, no_after; /* wanted as it was, which was not kept */
+    char *collection;         /* a place, of an update */
 };
 
 struct watch {
@@ -57,6 +58,25 @@ struct watch {
 
 /* ---- the queue -------------------------------------------------------------------------------- */
 
+/* Documents as they were, if they are asked for. */
+static void append_images(const struct watch *watch, const struct feed_entry *entry,
+                          struct event *event)
+{
+    bool before = watch->before != WATCH_NONE && (event->updates || event->whole);
+    bool after = event->updates && (watch->full == WATCH_IF_ANY || watch->full == WATCH_REQUIRED);
+
+    event->no_after = after && bson_empty(&entry->after);
+    event->no_before = before && bson_empty(&entry->before);
+    if (after && !event->no_after)
+        BSON_APPEND_DOCUMENT(event->document, "fullDocument", &entry->after);
+    else if (after)
+        BSON_APPEND_NULL(event->document, "fullDocument");
+    if (before && !event->no_before)
+        BSON_APPEND_DOCUMENT(event->document, "fullDocumentBeforeChange", &entry->before);
+    else if (before)
+        BSON_APPEND_NULL(event->document, "fullDocumentBeforeChange");
+}
+
 static void push(struct watch *watch, bson_t *document, int64_t position, enum watch_place place,
                  const struct feed_entry *entry)
 {
@@ -70,6 +90,7 @@ static void push(struct watch *watch, bson_t *document, int64_t position, enum w
         event->whole = entry->kind == FEED_REPLACE || entry->kind == FEED_DELETE;
         event->large = entry->large;
         event->collection = event->updates ? bson_strdup(entry->collection) : NULL;
+        append_images(watch, entry, event);
     }
     *watch->end = event;
     watch->end = &event->next;
@@ -162,12 +183,12 @@ static truce_status fill(struct watch *watch, bool *more, bson_error_t *error)
 
 /* ---- from an event to what is told --------------------------------------------------------------- */
 
-static truce_status no_image(const char *which, bson_error_t *error)
+static truce_status no_image(const char *which, const char *events, bson_error_t *error)
 {
-    return truce__refuse(47, error,
-                         "Change stream was configured to require a %s-image for all update, "
-                         "delete and replace events, but none is kept",
-                         which);
+    return truce__refuse(CODE_NO_MATCHING_DOCUMENT, error,
+                         "Change stream was configured to require a %s-image for all %s events, "
+                         "but the %s-image was not found for event: it was not kept",
+                         which, events, which);
 }
 
 /* The document as it is now, or null. */
@@ -200,20 +221,23 @@ static truce_status complete(struct watch *watch, struct event *event, bson_erro
     if (event->large)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
                              "the event of a document of this size is too large");
-    if (event->updates && watch->full == WATCH_REQUIRED)
-        return no_image("post", error);
-    if ((event->updates || event->whole) && watch->before == WATCH_REQUIRED)
-        return no_image("pre", error);
+    if (event->no_after && watch->full == WATCH_REQUIRED)
+        return no_image("post", "update", error);
+    if (event->no_before && watch->before == WATCH_REQUIRED)
+        return no_image("pre", "update, delete and replace", error);
     if (event->updates && watch->full == WATCH_LOOKUP)
         status = look_up(watch, event, error);
-    else if (event->updates && watch->full == WATCH_IF_ANY)
-        BSON_APPEND_NULL(event->document, "fullDocument");
-    if ((event->updates || event->whole) && watch->before == WATCH_IF_ANY)
-        BSON_APPEND_NULL(event->document, "fullDocumentBeforeChange");
-    if (!status && event->document->len > EVENT_BYTES)
-        status = truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                               "an event of %u bytes is too large", event->document->len);
     return status;
+}
+
+/* What the stages leave of an event is what has to fit. */
+static truce_status check_size(const bson_t *told, bson_error_t *error)
+{
+    if (told->len <= EVENT_BYTES)
+        return TRUCE_OK;
+    return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                         "BSONObj size: %u (0x%X) is invalid. Size must be between 0 and %d(16MB)",
+                         told->len, told->len, EVENT_BYTES);
 }
 
 struct one {
@@ -292,8 +316,13 @@ static truce_status tell(struct watch *watch, bson_t *batch, uint32_t *count, bo
     status = complete(watch, event, error);
     if (!status && watch->pipeline)
         status = run_stages(watch, event->document, &told, error);
-    if (status)
+    if (!status && (told || !watch->pipeline))
+        status = check_size(told ? told : event->document, error);
+    if (status) {
+        if (told)
+            bson_destroy(told);
         return status;
+    }
     if (told || !watch->pipeline) {
         bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
         BSON_APPEND_DOCUMENT(batch, key, told ? told : event->document);

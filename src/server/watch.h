@@ -17,10 +17,10 @@ struct watch;
 enum watch_reach { WATCH_COLLECTION, WATCH_DATABASE, WATCH_ALL };
 
 enum watch_document {
-    WATCH_NONE,   /* of an update nothing but what was changed */
-    WATCH_LOOKUP, /* the document as it is now; null: it is gone */
-    WATCH_IF_ANY, /* as it was then: which nobody keeps, so null */
-    WATCH_REQUIRED,
+    WATCH_NONE,     /* of an update nothing but what was changed */
+    WATCH_LOOKUP,   /* the document as it is now; null: it is gone */
+    WATCH_IF_ANY,   /* as it was then; null: that was not kept */
+    WATCH_REQUIRED, /* the same, or the stream ends */
 };
 
 /* What stands at a place, besides the position: where the stream goes on from is the same but for the first. */

@@ -24,6 +24,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "store/file/file.h"
 #include "store/merge_stage.h"
 
 #define STEPS_OF_DOCUMENT 256 /* that goes through the pipeline */
@@ -155,9 +156,9 @@ static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *col
     return status;
 }
 
-/* What is written has to pass the validator of what it replaces. */
-static truce_status copy_validator(struct pipeline_cursor *cursor, const char *collection,
-                                   bson_error_t *error)
+/* What is written has to pass the validator of what it replaces, and its changes are kept as those were. */
+static truce_status copy_options(struct pipeline_cursor *cursor, const char *collection,
+                                 bson_error_t *error)
 {
     const truce_list_options wanted = {.collection = collection, .unmeasured = true};
     bson_t list, one, validator;
@@ -169,6 +170,8 @@ static truce_status copy_validator(struct pipeline_cursor *cursor, const char *c
         if (truce__value_subdocument(&one, "validator", &validator))
             status =
                 truce_collection_validate(cursor->store, cursor->out.temporary, &validator, error);
+        if (!status && bson_has_field(&one, "images"))
+            status = truce__file_keep_images(cursor->store, cursor->out.temporary, true, error);
     }
     bson_destroy(&list);
     return status;
@@ -189,7 +192,7 @@ static truce_status out_begin(struct pipeline_cursor *cursor, const char *collec
     status = truce_collection_create(cursor->store, cursor->out.temporary, error);
     if (!status)
         status = copy_indexes(cursor, collection, error);
-    return status ? status : copy_validator(cursor, collection, error);
+    return status ? status : copy_options(cursor, collection, error);
 }
 
 static void out_empty(struct out_state *out)

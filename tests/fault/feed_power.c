@@ -1,7 +1,8 @@
 /*
  * Power cuts under a feed of changes. Threads write, drop and rename on a store whose disk loses power at a random write or
  * sync; what the disk could hold then is opened again: who follows the feed from its beginning has what the store has,
- * every acknowledged write is in both, and what was told to somebody before the cut is told again.
+ * every acknowledged write is in both, and what was told to somebody before the cut is told again. Documents as they were, of the
+ * collection that keeps them, are what the follower had at that place.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
@@ -24,7 +25,7 @@ static struct run {
     bson_error_t errors[WORKERS];     /* why each ended, if the disk was not cut */
 } run;
 
-static int64_t entries; /* of all lives */
+static int64_t entries, images; /* of all lives */
 
 static truce_status write_one(int worker, int number, bson_error_t *error)
 {
@@ -93,6 +94,8 @@ static int judge(const char *path)
     CHECK_OK(truce__engine_check(truce__file_engine(store), NULL, NULL, &error), error);
     replay_open(&replay);
     CHECK(replay_follow(&replay, store) && replay_same(&replay, store));
+    CHECK_INT(replay.images, ==, 2 * replay.kinds[FEED_UPDATE]); /* of "kept" alone */
+    images += replay.images;
     CHECK_INT(replay.position, >=, run.told);
     entries += replay.entries;
     for (int worker = 0; worker < WORKERS; worker++) {
@@ -122,7 +125,9 @@ static int live_and_die(struct random *random)
     snprintf(path, sizeof path, "%s/s.truce", directory);
     if (!CHECK_OK(truce_store_open(path, NULL, &run.store, &error), error) ||
         !CHECK_OK(truce__engine_feed_keep(truce__file_engine(run.store), HOUR_MS, 0, &error),
-                  error))
+                  error) ||
+        !CHECK_OK(truce_collection_create(run.store, "kept", &error), error) ||
+        !CHECK_OK(truce__file_keep_images(run.store, "kept", true, &error), error))
         return 1;
     disk_cut_after(1 + (int64_t)truce__random_below(random, 1500));
     for (intptr_t i = 0; i <= WORKERS; i++)
@@ -159,4 +164,5 @@ TEST(a_feed_survives_power_cuts_with_what_it_tells)
          (i > 0 || (entries <= 100 && i > -100)) && !test_failures(); i--)
         CHECK(!live_and_die(&random));
     CHECK_INT(entries, >, 100);
+    CHECK_INT(images, >, 0);
 }

@@ -144,46 +144,6 @@ static void do_entry(truce_store *store, const struct feed_entry *entry)
     }
 }
 
-static bool take(void *arg, const struct feed_entry *entry)
-{
-    struct replay *replay = arg;
-
-    CHECK_INT(entry->position, >, replay->position);
-    CHECK(!entry->large);
-    CHECK(!truce__reserved_place(entry->collection));
-    replay->entries++;
-    replay->kinds[entry->kind]++;
-    do_entry(replay->copy, entry);
-    return true;
-}
-
-bool replay_follow(struct replay *replay, truce_store *store)
-{
-    struct engine *engine = truce__file_engine(store);
-    int before = test_failures();
-    struct feed_state state;
-    bson_error_t error;
-
-    if (!CHECK_OK(truce__engine_feed_state(engine, &state, &error), error) ||
-        !CHECK(state.spec.table))
-        return false;
-    if (!replay->position)
-        replay->position = state.horizon;
-    while (replay->position < state.last && test_failures() == before) {
-        int64_t reached;
-
-        if (!CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, replay->position,
-                                              READ_AT_ONCE, take, replay, &reached, &error),
-                      error) ||
-            !CHECK_INT(reached, >, replay->position))
-            return false;
-        replay->position = reached;
-    }
-    return test_failures() == before;
-}
-
-/* ---- the same? ----------------------------------------------------------------------------------- */
-
 static int count_fields(struct value container)
 {
     struct fields fields = truce__fields(container);
@@ -214,6 +174,66 @@ static bool same_value(struct value a, struct value b)
     }
     return true;
 }
+
+/* What the copy holds of the document must be what the entry has kept, if it has. */
+static void same_image(struct replay *replay, const struct feed_entry *entry, const bson_t *image)
+{
+    bson_t *filter, copied;
+    bson_error_t error;
+
+    if (bson_empty(image))
+        return;
+    replay->images++;
+    filter = by_id(&entry->id);
+    if (CHECK_OK(truce_find_one(replay->copy, entry->collection, filter, NULL, &copied, &error),
+                 error) &&
+        !same_value(truce__value_document(image), truce__value_document(&copied)))
+        test_bson_equal(image, &copied, __FILE__, __LINE__);
+    bson_destroy(&copied);
+    bson_destroy(filter);
+}
+
+static bool take(void *arg, const struct feed_entry *entry)
+{
+    struct replay *replay = arg;
+
+    CHECK_INT(entry->position, >, replay->position);
+    CHECK(!entry->large);
+    CHECK(!truce__reserved_place(entry->collection));
+    replay->entries++;
+    replay->kinds[entry->kind]++;
+    same_image(replay, entry, &entry->before);
+    do_entry(replay->copy, entry);
+    same_image(replay, entry, &entry->after);
+    return true;
+}
+
+bool replay_follow(struct replay *replay, truce_store *store)
+{
+    struct engine *engine = truce__file_engine(store);
+    int before = test_failures();
+    struct feed_state state;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce__engine_feed_state(engine, &state, &error), error) ||
+        !CHECK(state.spec.table))
+        return false;
+    if (!replay->position)
+        replay->position = state.horizon;
+    while (replay->position < state.last && test_failures() == before) {
+        int64_t reached;
+
+        if (!CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, replay->position,
+                                              READ_AT_ONCE, take, replay, &reached, &error),
+                      error) ||
+            !CHECK_INT(reached, >, replay->position))
+            return false;
+        replay->position = reached;
+    }
+    return test_failures() == before;
+}
+
+/* ---- the same? ----------------------------------------------------------------------------------- */
 
 static void same_document(struct replay *replay, const char *collection, const bson_t *document)
 {

@@ -7,10 +7,10 @@
 
 /* What a follower has, and up to where. */
 struct replay {
-    truce_store *copy; /* memory: */
-    int64_t position;  /* 0: nothing was read yet */
-    int entries;
-    int64_t kinds[128]; /* by kind */
+    truce_store *copy;   /* memory: */
+    int64_t position;    /* 0: nothing was read yet */
+    int entries, images; /* images: documents as they were, which were what the copy had */
+    int64_t kinds[128];  /* by kind */
 };
 
 void replay_open(struct replay *replay);

@@ -116,6 +116,7 @@ static void follow_random_operations(bool rehearses, int count)
 {
     uint64_t seed = test_seed();
     struct replay replay;
+    bson_error_t error;
 
     REQUIRE(begin(HOUR_MS, 0));
     engine->writer.rehearses = rehearses;
@@ -126,12 +127,15 @@ static void follow_random_operations(bool rehearses, int count)
         operation_run(store, operation, &answer);
         bson_destroy(operation);
         bson_destroy(&answer);
+        if (i % 200 == 100) /* there may be none, and a new one keeps none */
+            (void)!truce__file_keep_images(store, "x", i % 600 != 100, &error);
         if (i % 50 == 49)
             CHECK(replay_follow(&replay, store) && replay_same(&replay, store));
     }
     CHECK_INT(replay.kinds[FEED_INSERT], >, 0);
     CHECK_INT(replay.kinds[FEED_UPDATE], >, 0);
     CHECK_INT(replay.kinds[FEED_DELETE], >, 0);
+    CHECK_INT(replay.images, >, 0);
     check_store();
     replay_close(&replay);
     truce_store_close(store);

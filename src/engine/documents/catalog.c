@@ -6,6 +6,8 @@
  *     row 1        {next: int64}     the next number for a table; numbers are never used again
  *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}}], validator?}
  *                  the collection whose documents stand in c<id>, its indexes in x<id> each
+ *     row <id>     {keeps: name, indexes, validator?}
+ *                  the same, where the feed keeps documents as they were before and after a change
  *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
  *                  the feed of changes (feed.h), which stands in c<id>; there may be none
  *
@@ -16,6 +18,8 @@
  *  3. Every change of a row 2... changes the version of the file.
  *  4. A file with a feed has format 3, which programs that know of no feed do not open; one that has it open
  *     finds a row in the catalog that is no collection. So nobody writes without telling the feed.
+ *  5. A file with a collection that keeps images has format 4, and its row no `name`, with the same effect on programs that
+ *     know of no images: they can neither change a document without them, nor write the row without saying so.
  */
 #include "engine/documents/catalog_rows.h"
 
@@ -23,6 +27,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/storage/kv_format.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
@@ -157,7 +162,7 @@ static void describe(const struct collection *collection, const char *name,
     bson_t list;
 
     bson_init(row);
-    BSON_APPEND_UTF8(row, "name", name);
+    BSON_APPEND_UTF8(row, collection->images ? "keeps" : "name", name);
     BSON_APPEND_ARRAY_BEGIN(row, "indexes", &list);
     for (uint32_t i = 0; i < collection->indexes_count; i++) {
         const struct index *index = &collection->indexes[i];
@@ -256,6 +261,26 @@ truce_status truce__catalog_change_validator(struct kv *kv, const struct collect
     return status;
 }
 
+truce_status truce__catalog_change_images(struct kv *kv, const struct collection *collection,
+                                          bool images, bson_error_t *error)
+{
+    struct collection changed = *collection;
+
+    changed.images = images;
+    return write_collection(kv, &changed, changed.name, NULL, NULL, error);
+}
+
+truce_status truce__catalog_settle_format(struct kv *kv, const struct catalog *catalog,
+                                          bson_error_t *error)
+{
+    int format = catalog->feed.table ? KV_FORMAT_FEED : KV_FORMAT;
+
+    for (uint32_t i = 0; i < catalog->count; i++)
+        if (catalog->collections[i].images)
+            format = KV_FORMAT_IMAGES;
+    return truce__kv_format_set(kv, format, error);
+}
+
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
                                       const struct index_spec *spec, enum index_state state,
                                       int64_t *id, bson_error_t *error)
@@ -344,7 +369,7 @@ truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson
     describe_feed(feed, &body);
     status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&body), error);
     bson_destroy(&body);
-    return status ? status : truce__kv_format_feed(kv, true, error);
+    return status;
 }
 
 truce_status truce__catalog_change_feed(struct kv *kv, const struct feed_spec *feed,
@@ -364,7 +389,5 @@ truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *fee
 {
     truce_status status = truce__kv_rows_drop(kv, feed->table, error);
 
-    if (!status)
-        status = truce__kv_row_delete(kv, CATALOG, feed->table, error);
-    return status ? status : truce__kv_format_feed(kv, false, error);
+    return status ? status : truce__kv_row_delete(kv, CATALOG, feed->table, error);
 }

@@ -34,6 +34,7 @@ struct collection {
     uint32_t indexes_count;
     struct index *indexes;   /* that of _id first */
     struct match *validator; /* NULL: none */
+    bool images; /* the feed keeps its documents as they were before and after a change */
 };
 
 /* The feed of changes (feed.h). */
@@ -76,6 +77,12 @@ truce_status truce__catalog_rename_collection(struct kv *kv, const struct collec
 /* `validator`: NULL, or {} : none. INVALID: it is no filter. */
 truce_status truce__catalog_change_validator(struct kv *kv, const struct collection *collection,
                                              const bson_t *validator, bson_error_t *error);
+/* Does the feed keep its documents as they were? */
+truce_status truce__catalog_change_images(struct kv *kv, const struct collection *collection,
+                                          bool images, bson_error_t *error);
+/* Gives the file the format that what it has needs. `catalog`: as it is now. */
+truce_status truce__catalog_settle_format(struct kv *kv, const struct catalog *catalog,
+                                          bson_error_t *error);
 /* `*id`: of the new index, whose table is made and empty */
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
                                       const struct index_spec *spec, enum index_state state,

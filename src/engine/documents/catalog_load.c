@@ -98,6 +98,9 @@ static truce_status read_collection(int64_t row, struct bytes body, struct colle
         return truce__catalog_bad_row(row, error);
     whole = truce__value_document(&document);
     name = field(whole, "name", BSON_TYPE_UTF8);
+    collection->images = !name.type;
+    if (!name.type)
+        name = field(whole, "keeps", BSON_TYPE_UTF8);
     list = field(whole, "indexes", BSON_TYPE_ARRAY);
     if (!name.type || !list.type)
         return truce__catalog_bad_row(row, error);

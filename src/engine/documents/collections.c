@@ -4,6 +4,7 @@
 #include "engine/documents/index_build.h"
 #include "engine/engine.h"
 #include "query/index/index_set.h"
+#include "query/match/validator.h"
 
 /* One change of the catalog as an operation of the writer. */
 struct catalog_op {
@@ -12,8 +13,8 @@ struct catalog_op {
     const char *name, *other; /* of the collection; its new name, or an index's */
     bool drop_target;
     struct budget budget;
-    const bson_t *validator;
-    truce_status status; /* its own answer */
+    struct collection_options options; /* that it is made with, or gets */
+    truce_status status;               /* its own answer */
     bson_error_t error;
 };
 
@@ -75,10 +76,61 @@ static void changed(struct writer *writer, const char *name)
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
-static truce_status create(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status set_validator(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (!status)
+        status =
+            truce__catalog_change_validator(writer->kv, collection, op->options.validator, error);
+    changed(writer, op->name);
+    return status;
+}
+
+static truce_status set_images(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (status || collection->images == *op->options.images)
+        return status;
+    status = truce__catalog_change_images(writer->kv, collection, *op->options.images, error);
+    changed(writer, op->name);
+    return status ? status : truce__writer_settle_format(writer, error);
+}
+
+static truce_status set_options(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (op->options.validator)
+        status = set_validator(op, writer, error);
+    if (!status && op->options.images)
+        status = set_images(op, writer, error);
+    return status;
+}
+
+/* Whatever refuses them does so before anything is written. */
+static truce_status check_options(const struct collection_options *options, bson_error_t *error)
+{
+    struct match *match = NULL;
+    truce_status status = TRUCE_OK;
+
+    if (options->validator)
+        status = truce__validator_new(options->validator, &match, error);
+    if (match)
+        truce__match_free(match);
+    return status;
+}
+
+static truce_status create(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = check_options(&op->options, error);
+
+    if (!status)
+        status = truce__writer_collection(writer, op->name, &collection, error);
 
     if (status)
         return status;
@@ -86,7 +138,18 @@ static truce_status create(struct catalog_op *op, struct writer *writer, bson_er
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->name);
     status = truce__catalog_add_collection(writer->kv, op->name, error);
     changed(writer, op->name);
-    return status;
+    return status ? status : set_options(op, writer, error);
+}
+
+/* A format that nothing needs any more keeps older programs out for nothing. */
+static truce_status drop_one(struct writer *writer, const struct collection *collection,
+                             const char *name, bson_error_t *error)
+{
+    bool images = collection->images;
+    truce_status status = truce__catalog_drop_collection(writer->kv, collection, error);
+
+    changed(writer, name);
+    return status || !images ? status : truce__writer_settle_format(writer, error);
 }
 
 static truce_status drop(struct catalog_op *op, struct writer *writer, bson_error_t *error)
@@ -98,8 +161,7 @@ static truce_status drop(struct catalog_op *op, struct writer *writer, bson_erro
         return status;
     if (!collection)
         return refuse_missing(op->name, error);
-    status = truce__catalog_drop_collection(writer->kv, collection, error);
-    changed(writer, op->name);
+    status = drop_one(writer, collection, op->name, error);
     return status ? status : truce__feed_tell_name(writer, FEED_DROP, op->name, NULL, error);
 }
 
@@ -113,9 +175,7 @@ static truce_status replace_target(struct catalog_op *op, struct writer *writer,
         return status;
     if (!op->drop_target)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->other);
-    status = truce__catalog_drop_collection(writer->kv, target, error);
-    changed(writer, op->other);
-    return status;
+    return drop_one(writer, target, op->other, error);
 }
 
 static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson_error_t *error)
@@ -137,24 +197,21 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
     return status ? status : truce__feed_tell_name(writer, FEED_RENAME, op->name, op->other, error);
 }
 
-static truce_status validate(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status modify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
 
     if (!status && !collection)
         status = refuse_missing(op->name, error);
-    if (!status)
-        status = truce__catalog_change_validator(writer->kv, collection, op->validator, error);
-    if (!status)
-        changed(writer, op->name);
-    return status;
+    return status ? status : set_options(op, writer, error);
 }
 
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
                                              bson_error_t *error)
 {
-    struct catalog_op op = {.change = create, .name = collection};
+    struct catalog_op op = {.change = create, .name = collection, .options = *options};
 
     return run(engine, &op, error);
 }
@@ -176,10 +233,11 @@ truce_status truce__engine_collection_rename(struct engine *engine, const char *
     return run(engine, &op, error);
 }
 
-truce_status truce__engine_collection_validate(struct engine *engine, const char *collection,
-                                               const bson_t *validator, bson_error_t *error)
+truce_status truce__engine_collection_modify(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
+                                             bson_error_t *error)
 {
-    struct catalog_op op = {.change = validate, .name = collection, .validator = validator};
+    struct catalog_op op = {.change = modify, .name = collection, .options = *options};
 
     return run(engine, &op, error);
 }
@@ -217,6 +275,8 @@ static truce_status describe(struct kv *kv, const struct collection *collection,
         status = measure(kv, collection, description, error);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
+    if (collection->images)
+        BSON_APPEND_BOOL(description, "images", true);
     return status;
 }
 

@@ -240,8 +240,8 @@ static truce_status apply(struct change *change, bson_error_t *error)
     truce__writer_changed(change->writer, change->collection, change->row, change->before,
                           change->after);
     truce__writer_touch(change->writer, change->collection->name);
-    status = truce__feed_tell(change->writer, change->collection->name, change->before,
-                              change->after, change->whole, error);
+    status = truce__feed_tell(change->writer, change->collection, change->before, change->after,
+                              change->whole, error);
     if (status)
         return status;
     return note_arrays(change, error);

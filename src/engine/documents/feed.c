@@ -3,12 +3,14 @@
  *
  *     row 1           {horizon: int64}
  *     row <position>  {s: bytes so far, w: when, o: kind, c: collection, t: new name?,
- *                      k: {_id}?, f: document?, u: difference?, large: true?}
+ *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?, large: true?}
  *
  *     position        seconds << 31 | number: so it is also the moment that clients know (clusterTime), and one
  *                     feed that follows another, after it was off, does not use a position again
  *
  * Documents stand in an entry as binaries: one that is nested as deeply as a document may be can be told like any other.
+ * Images, the document before and after a change, are only kept of collections that say so (collection.images): they make the
+ * entry of an update as large as three documents.
  *
  * Invariants:
  *  1. An entry is written by the transaction that makes the change, and by every one that does: the calls are where
@@ -132,9 +134,10 @@ static truce_status prune(struct writer *writer, int64_t *removed, bool *more, b
                               .too_much = feed->keep_bytes ? end->sum - feed->keep_bytes : 0,
                               .last = end->last,
                               .bytes = PRUNE_BYTES + end->fresh_bytes};
-    truce_status status =
-        truce__kv_rows_each(writer->kv, feed->table, 0, take_old, &pruning, error);
+    truce_status status;
 
+    truce__kv_wide(writer->kv, feed->table);
+    status = truce__kv_rows_each(writer->kv, feed->table, 0, take_old, &pruning, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     end->fresh = end->fresh_bytes = 0;
@@ -204,24 +207,36 @@ static void append_id(bson_t *entry, const bson_t *document)
     bson_destroy(&key);
 }
 
-/* What an entry of this kind says of the document; what does not fit in with the rest is said to be missing. */
-static void append_document(bson_t *entry, const bson_t *document)
+/* What an entry of this kind says of the document; what does not fit in with the rest is said to be missing. Programs that know
+ * of no images take a larger entry for damage. */
+static void append_document(bson_t *entry, const bson_t *document, bool images)
 {
-    if (entry->len + document->len <= TRUCE_DOCUMENT_BYTES_MAX - ENTRY_BYTES)
+    if (images || entry->len + document->len <= TRUCE_DOCUMENT_BYTES_MAX - ENTRY_BYTES)
         append_binary(entry, "f", document);
     else
         BSON_APPEND_BOOL(entry, "large", true);
 }
 
-truce_status truce__feed_tell(struct writer *writer, const char *collection, const bson_t *before,
-                              const bson_t *after, bool whole, bson_error_t *error)
+/* A document that was replaced, or told whole, is its own image after the change. */
+static void append_images(bson_t *entry, enum feed_kind kind, const bson_t *before,
+                          const bson_t *after)
+{
+    if (before)
+        append_binary(entry, "b", before);
+    if (kind == FEED_UPDATE)
+        append_binary(entry, "a", after);
+}
+
+truce_status truce__feed_tell(struct writer *writer, const struct collection *collection,
+                              const bson_t *before, const bson_t *after, bool whole,
+                              bson_error_t *error)
 {
     enum feed_kind kind = !before ? FEED_INSERT : !after ? FEED_DELETE : FEED_REPLACE;
     bson_t entry, diff = BSON_INITIALIZER;
     truce_status status;
     int64_t position;
 
-    if (!is_told(writer, collection) || (before && after && bson_equal(before, after)))
+    if (!is_told(writer, collection->name) || (before && after && bson_equal(before, after)))
         return TRUCE_OK;
     status = find_end(writer, error);
     if (status)
@@ -231,12 +246,14 @@ truce_status truce__feed_tell(struct writer *writer, const char *collection, con
         if (truce__feed_diff(before, after, &diff))
             kind = FEED_UPDATE;
     }
-    begin_entry(writer, kind, collection, &position, &entry);
+    begin_entry(writer, kind, collection->name, &position, &entry);
     append_id(&entry, before ? before : after);
     if (kind == FEED_UPDATE)
         append_binary(&entry, "u", &diff);
     else if (after)
-        append_document(&entry, after);
+        append_document(&entry, after, collection->images);
+    if (collection->images)
+        append_images(&entry, kind, before, after);
     status = put_entry(writer, position, &entry, error);
     bson_destroy(&entry);
     bson_destroy(&diff);
@@ -310,10 +327,9 @@ static truce_status run_keep(struct write_op *base, struct writer *writer, bson_
         feed.keep_bytes = wanted->keep_bytes;
         status = truce__catalog_change_feed(writer->kv, &feed, error);
     }
-    truce__writer_catalog_changed(writer);
     writer->feed.known = false;
     truce__writer_touch(writer, FEED_WAKE);
-    return status;
+    return status ? status : truce__writer_settle_format(writer, error);
 }
 
 static truce_status run_note(struct write_op *base, struct writer *writer, bson_error_t *error)

@@ -34,8 +34,9 @@ static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
 
 /* `before` NULL: inserted; `after` NULL: removed; `whole`: replaced, and not changed in parts. Nothing if there is
  * no feed, or nothing differs. A status other than OK is the transaction's. */
-truce_status truce__feed_tell(struct writer *writer, const char *collection, const bson_t *before,
-                              const bson_t *after, bool whole, bson_error_t *error);
+truce_status truce__feed_tell(struct writer *writer, const struct collection *collection,
+                              const bson_t *before, const bson_t *after, bool whole,
+                              bson_error_t *error);
 /* FEED_DROP, FEED_RENAME (`other`: the new name), FEED_DROP_DATABASE */
 truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, const char *name,
                                    const char *other, bson_error_t *error);
@@ -86,6 +87,8 @@ struct feed_entry {
     bson_t document; /* inserted, or replaced by */
     bson_t diff;     /* as truce__feed_diff */
     bool large;      /* the document did not fit in */
+    /* as it was, if the collection kept that: of an update, a replacement, a removal; of an update */
+    bson_t before, after;
 };
 
 /* False: enough, and this entry counts as not read. It must not call the engine. */

@@ -51,6 +51,10 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
         return read_binary(at, &entry->document);
     case 'u':
         return read_binary(at, &entry->diff);
+    case 'b':
+        return read_binary(at, &entry->before);
+    case 'a':
+        return read_binary(at, &entry->after);
     default:
         return true;
     }
@@ -82,6 +86,8 @@ bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *e
     bson_init(&entry->id);
     bson_init(&entry->document);
     bson_init(&entry->diff);
+    bson_init(&entry->before);
+    bson_init(&entry->after);
     *sum = -1;
     if (!bson_init_static(&document, body.data, body.size) || !bson_iter_init(&at, &document))
         return false;
@@ -103,10 +109,12 @@ truce_status truce__feed_horizon(struct kv *kv, const struct feed_spec *feed, in
                                  bson_error_t *error)
 {
     struct bytes body;
-    truce_status status = truce__kv_row_get(kv, feed->table, FEED_HEADER, &body, error);
+    truce_status status;
     bson_t header;
     bson_iter_t at;
 
+    truce__kv_wide(kv, feed->table);
+    status = truce__kv_row_get(kv, feed->table, FEED_HEADER, &body, error);
     *horizon = 0;
     if (status == TRUCE_NOT_FOUND)
         return bad_entry(FEED_HEADER, error);
@@ -129,9 +137,11 @@ static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool la
 {
     struct kv_cursor cursor = {0};
     struct feed_entry entry;
-    truce_status status =
-        truce__kv_rows_seek(kv, feed->table, last ? INT64_MAX : FEED_HEADER, last, &cursor, error);
+    truce_status status;
 
+    truce__kv_wide(kv, feed->table);
+    status =
+        truce__kv_rows_seek(kv, feed->table, last ? INT64_MAX : FEED_HEADER, last, &cursor, error);
     *end = (struct end_row){.row = FEED_HEADER};
     if (!status)
         status = truce__kv_cursor_next(&cursor, error);

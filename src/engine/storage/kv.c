@@ -47,9 +47,6 @@
 #include "engine/storage/kv_page.h"
 #include "engine/storage/kv_wal.h"
 
-/* a document, or a catalog entry with all its indexes */
-#define BODY_MAX         (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20))
-
 #define LARGE_CACHE_KIB  16384
 #define MIDDLE_CACHE_KIB 8192
 #define READER_CACHE_KIB 2048
@@ -171,7 +168,7 @@ static truce_status configure_connection(struct kv *kv, bson_error_t *error)
 
     sqlite3_extended_result_codes(kv->db, 1);
     sqlite3_busy_timeout(kv->db, kv->flags & KV_ALONE ? 0 : 10000);
-    sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, BODY_MAX);
+    sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, TRUCE_ROW_BYTES_MAX);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_wal_hook(kv->db, count_wal_pages, kv); /* and so no automatic checkpoint */

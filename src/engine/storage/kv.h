@@ -55,8 +55,10 @@ void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 
-/* Every body that is read is given to `sound` first; where it says false, the call answers CORRUPT. */
+/* Every body that is read is given to `sound` first; where it says false, the call answers CORRUPT. So it does of
+ * one that is larger than a document may be, but for those of the table that is `wide` (TRUCE_ROW_BYTES_MAX). */
 void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size));
+void truce__kv_wide(struct kv *kv, int64_t table);
 
 /* ---- transactions -------------------------------------------------------------------------- */
 
@@ -163,8 +165,8 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
 
-/* In a write transaction: the format of a file with a feed of changes, or without one. */
-truce_status truce__kv_format_feed(struct kv *kv, bool feed, bson_error_t *error);
+/* In a write transaction: the file has this format from now on. */
+truce_status truce__kv_format_set(struct kv *kv, int format, bson_error_t *error);
 
 /* Is there a log (WAL)? A store that another program made, or changed, may have none; then: from now on it
  * has one. LOCKED: somebody else has the file open. */

@@ -70,6 +70,7 @@ struct kv {
     kv_name_function *names;
     void *names_arg;
     bool (*sound)(const uint8_t *body, size_t size); /* NULL: any bytes are */
+    int64_t wide;                                    /* its bodies may be larger than a document */
     struct seen seen;                                /* bodies that were sound */
     bool spoiled;          /* truce__kv_rows_each ended at a body that is not sound */
     char reason[80];       /* of a failure */

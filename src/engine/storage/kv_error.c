@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/budget.h"
+#include "base/limits.h"
 #include "engine/storage/kv_page.h"
 
 /* A table that is missing, or an entry that stands where none can: we have asked for neither. */
@@ -98,6 +99,11 @@ void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg)
     kv->names_arg = arg;
 }
 
+void truce__kv_wide(struct kv *kv, int64_t table)
+{
+    kv->wide = table;
+}
+
 void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size))
 {
     kv->sound = sound;
@@ -105,6 +111,8 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
 
 bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
+    if (body.size > TRUCE_DOCUMENT_BYTES_MAX && table != kv->wide)
+        return false;
     if (!kv->sound(body.data, body.size))
         return false;
     truce__seen_add(&kv->seen, table, row, body.data, body.size);

@@ -16,7 +16,7 @@ static truce_status refuse_format(struct kv *kv, int64_t format, bson_error_t *e
                            kv->path, (long long)format, KV_FORMAT);
     return truce__fail(TRUCE_CORRUPT, error,
                        "\"%s\" has file format %lld; this version of truce knows format %d",
-                       kv->path, (long long)format, KV_FORMAT_FEED);
+                       kv->path, (long long)format, KV_FORMAT_NEWEST);
 }
 
 /* What the header of a file of this format says of its pages can be nothing else. */
@@ -59,7 +59,7 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" is not a truce store: it is an SQLite file of another program",
                            kv->path);
-    if (format == KV_FORMAT || format == KV_FORMAT_FEED)
+    if (format >= KV_FORMAT && format <= KV_FORMAT_NEWEST)
         return check_pages(kv, error);
     if (format == KV_FORMAT_OLDEST && kv->flags & (KV_READ_ONLY | KV_IMMUTABLE))
         return TRUCE_OK;
@@ -98,12 +98,12 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     return status ? status : truce__kv_execute(kv, "PRAGMA synchronous=NORMAL", error);
 }
 
-truce_status truce__kv_format_feed(struct kv *kv, bool feed, bson_error_t *error)
+truce_status truce__kv_format_set(struct kv *kv, int format, bson_error_t *error)
 {
     char sql[64];
 
-    truce_assert(kv->state == KV_WRITING);
-    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", feed ? KV_FORMAT_FEED : KV_FORMAT);
+    truce_assert(kv->state == KV_WRITING && format >= KV_FORMAT && format <= KV_FORMAT_NEWEST);
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", format);
     return truce__kv_execute(kv, sql, error);
 }
 

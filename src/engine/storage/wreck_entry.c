@@ -25,7 +25,7 @@
 #define LEAF_HEADER  8
 #define MAP_ENTRY    5
 #define MAP_KIND_MAX 5
-#define RECORD_MAX   (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20) + 64)
+#define RECORD_MAX   (TRUCE_ROW_BYTES_MAX + 64)
 
 static uint32_t short_at(const uint8_t *at)
 {

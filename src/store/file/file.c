@@ -193,7 +193,8 @@ static truce_status index_list(truce_store *store, const char *collection, bson_
 static truce_status collection_create(truce_store *store, const char *collection,
                                       bson_error_t *error)
 {
-    return truce__engine_collection_create(engine_of(store), collection, error);
+    return truce__engine_collection_create(engine_of(store), collection,
+                                           &(struct collection_options){0}, error);
 }
 
 static truce_status collection_drop(truce_store *store, const char *collection, bson_error_t *error)
@@ -210,7 +211,8 @@ static truce_status collection_rename(truce_store *store, const char *from, cons
 static truce_status collection_validate(truce_store *store, const char *collection,
                                         const bson_t *validator, bson_error_t *error)
 {
-    return truce__engine_collection_validate(engine_of(store), collection, validator, error);
+    return truce__engine_collection_modify(
+        engine_of(store), collection, &(struct collection_options){.validator = validator}, error);
 }
 
 static truce_status collection_list(truce_store *store, const truce_list_options *options,
@@ -336,6 +338,15 @@ static const truce_store_ops file_ops = {
 struct engine *truce__file_engine_or_null(truce_store *store)
 {
     return store->ops == &file_ops ? engine_of(store) : NULL;
+}
+
+truce_status truce__file_keep_images(truce_store *store, const char *collection, bool images,
+                                     bson_error_t *error)
+{
+    const struct collection_options options = {.images = &images};
+    struct engine *engine = truce__file_engine_or_null(store);
+
+    return engine ? truce__engine_collection_modify(engine, collection, &options, error) : TRUCE_OK;
 }
 
 static truce_store *new_store(struct engine *engine, uint32_t capabilities)

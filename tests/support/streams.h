@@ -1,0 +1,36 @@
+#ifndef TRUCE_TESTS_SUPPORT_STREAMS_H
+#define TRUCE_TESTS_SUPPORT_STREAMS_H
+
+/* Change streams of a server in this process, by raw sockets. */
+#include <bson/bson.h>
+
+struct stream_of {
+    int end;
+    int64_t id;
+    char collection[60], database[60];
+    char token[100]; /* of postBatchResumeToken */
+    bson_t *reply;
+    const char *batch;
+    int at;
+};
+
+/* The command is done. */
+void done(const char *json);
+/* "": there is no such text. */
+const char *text_of(const bson_t *document, const char *name);
+
+/* The collection is of the reply. */
+struct stream_of open_stream_at(int port, const char *aggregate);
+struct stream_of open_stream(const char *aggregate);
+/* A stream of c with these options (or "") and stages (", ..." or ""). */
+struct stream_of watch_c(const char *options, const char *stages);
+void close_stream(struct stream_of *stream);
+
+void ask_more(struct stream_of *stream, int batch, int wait_ms);
+/* The next event, in a batch of at most so many; borrowed until the next call. Empty: none has come. */
+void event_of(struct stream_of *stream, int batch, int wait_ms, bson_t *event);
+/* The next event has these fields; _id, clusterTime and wallTime are left out. */
+void expect_event(struct stream_of *stream, const char *json);
+void expect_nothing(struct stream_of *stream);
+
+#endif
