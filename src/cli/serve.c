@@ -19,6 +19,7 @@ static void hold_signals(sigset_t *ends)
     sigemptyset(ends);
     sigaddset(ends, SIGTERM);
     sigaddset(ends, SIGINT);
+    sigaddset(ends, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, ends, NULL);
 }
 
@@ -43,6 +44,15 @@ static bool tell(const struct cli *cli, const struct server_options *options,
     return told && !fflush(stdout); /* whoever started it waits for this line */
 }
 
+/* Until it has to end; SIGUSR1 begins the log's file anew meanwhile. */
+static void wait_for_end(const sigset_t *ends, struct log *log)
+{
+    int received;
+
+    while (!sigwait(ends, &received) && received == SIGUSR1)
+        (void)!log_rotate(log, NULL); /* it tells by itself what became of it */
+}
+
 /* As if somebody had sent the signal: sigwait has it. */
 static void end_by_command(void *arg)
 {
@@ -56,7 +66,6 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
     struct server *server;
     bson_error_t error;
     char place[CLI_SAID_MAX];
-    int received;
     truce_status status = server_start(store, options, &server, &error);
 
     if (status)
@@ -71,10 +80,29 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
         return CLI_FAILED;
     }
     server_notify("READY=1");
-    sigwait(ends, &received);
+    wait_for_end(ends, options->log);
     server_notify("STOPPING=1");
     server_stop(server, DRAIN_MS);
     return CLI_DONE;
+}
+
+/* --log-file, and --log-rotate rename or reopen. */
+static int open_log_file(struct cli *cli, struct log *log)
+{
+    const char *path = cli_text(cli, "log-file"), *how = cli_text(cli, "log-rotate");
+    char said[CLI_SAID_MAX];
+    bson_error_t error;
+    truce_status status;
+
+    cli_option_said(cli, "log-rotate", said, sizeof said);
+    if (how && strcmp(how, "rename") != 0 && strcmp(how, "reopen") != 0)
+        return cli_usage(cli, "%s is rename or reopen", said);
+    if (how && !path)
+        return cli_usage(cli, "%s goes with --log-file", said);
+    if (!path)
+        return CLI_DONE;
+    status = log_to_file(log, path, !how || !strcmp(how, "rename"), &error);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
 /* --log text or json; json is also what --json asks for, and then all of both outputs is JSON. */
@@ -90,7 +118,7 @@ static int open_log(struct cli *cli, struct log **log)
     *log = log_new(&(struct log_options){.file = STDERR_FILENO,
                                          .json = form ? !strcmp(form, "json") : cli->json,
                                          .quiet = cli->quiet});
-    return CLI_DONE;
+    return open_log_file(cli, *log);
 }
 
 static int run(struct cli *cli)
@@ -143,8 +171,10 @@ static int run(struct cli *cli)
     options.port = (int)port;
     options.connections_max = (int)most;
     code = open_log(cli, &options.log);
-    if (code)
+    if (code) {
+        log_free(options.log);
         return code;
+    }
     hooks.arg = options.log;
     hold_signals(&ends);
     status = truce_store_open(uri, &store_options, &store, &error);
@@ -193,7 +223,8 @@ const struct cli_command cli_serve = {
         "are removed, commits of dead processes finished or undone.\n"
         "\n"
         "The log is on standard error, a line for each connection, login and command that took\n"
-        "--slow MS or longer (100); with --quiet connections are left out.\n"
+        "--slow MS or longer (100); with --quiet connections are left out. With --log-file it is\n"
+        "in a file, which SIGUSR1 begins anew.\n"
         "\n"
         "--config FILE has any of these options as lines, without the dashes; a flag is yes or\n"
         "no, # begins a line that is a comment. What the call itself says counts more.\n"
@@ -228,7 +259,10 @@ const struct cli_command cli_serve = {
              "keep changes for those who watch; 0: no more (as the file has it)", false},
             {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
             {"sweep-every", 0, "SECONDS", "sweep as truce sweep does (60; 0: never)", false},
-            {"log", 0, "FORM", "of the log, on standard error: text, or json (text)", false},
+            {"log", 0, "FORM", "of the log: text, or json (text)", false},
+            {"log-file", 0, "FILE", "it goes to the end of this file (standard error)", false},
+            {"log-rotate", 0, "HOW",
+             "what SIGUSR1 and logRotate do to that: rename, or reopen (rename)", false},
             {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
             {"config", 0, "FILE", "has these options, too, as lines: name = value", false},
             {0}},

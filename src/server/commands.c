@@ -93,6 +93,8 @@ const struct command server_commands[] = {
     {"connectionStatus", serve_connection_status, COUNTED_COMMAND, FOR_ALL, "who is connected"},
     {"hostInfo", serve_host_info, COUNTED_COMMAND, OF_SERVER(ACTION_SERVER), "the machine"},
     {"getLog", serve_log, COUNTED_COMMAND, OF_SERVER(ACTION_SERVER), "the last lines of the log"},
+    {"logRotate", serve_rotate, COUNTED_COMMAND, OF_SERVER(ACTION_KILL),
+     "begins the file of the log anew"},
     {"setParameter", serve_set_parameter, COUNTED_COMMAND, OF_SERVER(ACTION_KILL),
      "sets a parameter of the server"},
     {"profile", serve_profile, COUNTED_COMMAND, IN_DATABASE(ACTION_ADMIN),

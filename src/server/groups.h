@@ -101,6 +101,7 @@ SERVED(serve_set_parameter);
 SERVED(serve_profile);
 SERVED(serve_shutdown);
 SERVED(serve_fsync);
+SERVED(serve_rotate);
 SERVED(serve_compact);
 SERVED(serve_data_size);
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "bson/date.h"
 #include "bson/json.h"
+#include "server/log_file.h"
 
 #define UNKNOWN "\xef\xbf\xbd" /* U+FFFD: for a byte that is no UTF-8 */
 #define PLAIN                                                                                      \
@@ -21,6 +22,9 @@
 struct log {
     struct log_options options;
     pthread_mutex_t mutex; /* over all below */
+    int file;
+    char *path; /* of a file of its own; NULL: the descriptor of the options */
+    bool renames;
     struct buffer line;
     int64_t lost, all;
     char *kept[LOG_KEPT_MAX]; /* line n at n % LOG_KEPT_MAX */
@@ -31,6 +35,7 @@ struct log *log_new(const struct log_options *options)
     struct log *log = bson_malloc0(sizeof *log);
 
     log->options = *options;
+    log->file = options->file;
     pthread_mutex_init(&log->mutex, NULL);
     return log;
 }
@@ -43,7 +48,52 @@ void log_free(struct log *log)
         bson_free(log->kept[i]);
     truce__buffer_release(&log->line);
     pthread_mutex_destroy(&log->mutex);
+    if (log->path)
+        close(log->file);
+    bson_free(log->path);
     bson_free(log);
+}
+
+/* ---- a file of its own ----------------------------------------------------------------------- */
+
+truce_status log_to_file(struct log *log, const char *path, bool renames, bson_error_t *error)
+{
+    int file;
+    truce_status status = log_file_open(path, &file, error);
+
+    if (status)
+        return status;
+    pthread_mutex_lock(&log->mutex);
+    truce_assert(!log->path);
+    log->file = file;
+    log->path = bson_strdup(path);
+    log->renames = renames;
+    pthread_mutex_unlock(&log->mutex);
+    return TRUCE_OK;
+}
+
+truce_status log_rotate(struct log *log, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    int file;
+
+    if (!log || !log->path)
+        return TRUCE_OK;
+    pthread_mutex_lock(&log->mutex);
+    if (log->renames)
+        status = log_file_move(log->path, truce__clock_wall_ms(), error);
+    if (!status)
+        status = log_file_open(log->path, &file, error);
+    if (!status) {
+        close(log->file);
+        log->file = file;
+    }
+    pthread_mutex_unlock(&log->mutex);
+    if (status)
+        log_tell(log, TRUCE_LOG_ERROR, LOG_SERVER, 0, "the log cannot be rotated", NULL);
+    else
+        log_tell(log, TRUCE_LOG_INFO, LOG_SERVER, 0, "the log was rotated", NULL);
+    return status;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -196,7 +246,7 @@ void log_append(struct log *log, bson_t *array, int64_t *all)
 /* False: it cannot be written now. */
 static bool write_out(struct log *log, const struct event *event, bool keeps)
 {
-    struct pollfd look = {.fd = log->options.file, .events = POLLOUT};
+    struct pollfd look = {.fd = log->file, .events = POLLOUT};
     char time[DATE_TEXT_MAX];
     ssize_t written;
 
@@ -209,7 +259,7 @@ static bool write_out(struct log *log, const struct event *event, bool keeps)
     if (poll(&look, 1, 0) != 1 || !(look.revents & POLLOUT))
         return false;
     do
-        written = write(log->options.file, log->line.bytes, log->line.size);
+        written = write(log->file, log->line.bytes, log->line.size);
     while (written < 0 && errno == EINTR);
     return written == (ssize_t)log->line.size;
 }

@@ -22,6 +22,7 @@
 
 #include <bson/bson.h>
 
+#include "base/status.h"
 #include "truce/hooks.h"
 
 #define LOG_LINE_MAX 4096 /* PIPE_BUF: a pipe takes it whole or not at all */
@@ -47,6 +48,12 @@ struct log_options {
 
 struct log *log_new(const struct log_options *options);
 void log_free(struct log *log); /* NULL: nothing */
+
+/* From here on lines go to the end of the file of that name (log_file.h), not to the descriptor. `renames`: so it is
+ * rotated. */
+truce_status log_to_file(struct log *log, const char *path, bool renames, bson_error_t *error);
+/* Begins the file anew; if it cannot, lines go on to where they went. A log without a file of its own, or NULL: nothing is done. */
+truce_status log_rotate(struct log *log, bson_error_t *error);
 
 /* Any thread. `connection` 0: of none. `fields`: numbers, truth values, and six texts at most; NULL: none. `log` NULL: nothing. */
 void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_t connection,

@@ -168,7 +168,8 @@ static const char *const names[ACTION_KINDS][9] = {
     {"listDatabases"},
     {"serverStatus", "hostInfo", "getLog", "getParameter", "getCmdLineOpts", "replSetGetStatus",
      "inprog"},
-    {"killAnySession", "killAnyCursor", "killop", "setParameter", "fsync", "shutdown"}};
+    {"killAnySession", "killAnyCursor", "killop", "setParameter", "fsync", "shutdown",
+     "logRotate"}};
 
 static void append_actions(uint32_t actions, bson_t *privilege)
 {

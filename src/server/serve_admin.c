@@ -45,6 +45,24 @@ truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* {logRotate: 1 | "server"}: there is no log for audits. */
+truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    static const struct field fields[] = {{0}};
+    truce_status status = check_admin(call, error);
+
+    (void)reply;
+    if (!status)
+        status = call_own_fields(call, fields, NULL, error);
+    if (!status && !BSON_ITER_HOLDS_NUMBER(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
+        status = truce__refuse(CODE_TYPE_MISMATCH, error, "logRotate is of 1, or of \"server\"");
+    if (!status && BSON_ITER_HOLDS_UTF8(&call->value) &&
+        strcmp(bson_iter_utf8(&call->value, NULL), "server") != 0)
+        status = truce__refuse(CODE_BAD_VALUE, error, "Unknown log type '%.80s'",
+                               bson_iter_utf8(&call->value, NULL));
+    return status ? status : log_rotate(call->server->log, error);
+}
+
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 struct parameters {

@@ -311,6 +311,7 @@ static const struct {
     {"{'aggregate': 1, 'pipeline': [{'$changeStream': {'allChangesForCluster': true}}], 'cursor': {},"
      " '$db': 'admin'}",
      ANYREAD | ANYWRITE | ROOT},
+    {"{'logRotate': 1, '$db': 'admin'}", ROOT},
     {"{'createIndexes': 'x', 'indexes': [{'key': {'a': 1}, 'name': 'a'}], '$db': 'school'}",
      SHAPERS},
     {"{'listIndexes': 'x', '$db': 'school'}", READERS | KEEPERS | MONITOR},

@@ -131,6 +131,18 @@ TEST(the_last_lines_of_the_log_are_told)
     end();
 }
 
+TEST(a_log_is_rotated_by_command)
+{
+    begin("memory:", 0);
+    expect_code("{'logRotate': 1, '$db': 'admin'}", 0);
+    expect_code("{'logRotate': 'server', 'comment': 'x', '$db': 'admin'}", 0);
+    expect_code("{'logRotate': 'audit', '$db': 'admin'}", 2);
+    expect_code("{'logRotate': {}, '$db': 'admin'}", 14);
+    expect_code("{'logRotate': 1, '$db': 'test'}", 13);
+    expect_code("{'logRotate': 1, 'other': 1, '$db': 'admin'}", 40415);
+    end();
+}
+
 TEST(fsync_waits_for_the_disk)
 {
     truce_store_counters before = {0}, after = {0};

@@ -1,6 +1,7 @@
 /* What the server's log tells of connections, logins and commands, and that it tells no secrets. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -287,6 +288,43 @@ TEST(the_program_tells_the_form_of_its_log)
     REQUIRE(pipe);
     CHECK(fgets(line, sizeof line, pipe));
     CHECK_TEXT("truce: --log is text or json\n", line);
+    CHECK(pclose(pipe) != 0);
+}
+
+/* "listening" stands in one line; the process is what it runs as. */
+TEST(the_program_begins_its_log_anew_when_it_is_told_to)
+{
+    char path[600], moved[700], line[LOG_LINE_MAX];
+    FILE *pipe, *file;
+    int pid = 0, i;
+
+    snprintf(path, sizeof path, "%s/program.log", test_directory());
+    snprintf(moved, sizeof moved, "%s.1", path);
+    snprintf(line, sizeof line,
+             "exec %s serve memory: --port 0 --log-file %s --log-rotate reopen & echo $!; wait $!",
+             TRUCE_CLI, path);
+    pipe = popen(line, "r");
+    REQUIRE(pipe);
+    REQUIRE(fgets(line, sizeof line, pipe));
+    pid = atoi(line);
+    REQUIRE(fgets(line, sizeof line, pipe) && strstr(line, "listening"));
+    CHECK(!rename(path, moved));
+    CHECK(pid > 1 && !kill(pid, SIGUSR1));
+    for (i = 0; i < 500 && access(path, F_OK); i++)
+        usleep(10000);
+    CHECK(pid > 1 && !kill(pid, SIGTERM));
+    while (fgets(line, sizeof line, pipe))
+        ;
+    CHECK_INT(pclose(pipe), ==, 0);
+    file = fopen(path, "r");
+    REQUIRE(file);
+    CHECK(fgets(line, sizeof line, file) && strstr(line, "the log was rotated"));
+    fclose(file);
+    snprintf(line, sizeof line, "%s serve memory: --log-rotate rename 2>&1", TRUCE_CLI);
+    pipe = popen(line, "r");
+    REQUIRE(pipe);
+    CHECK(fgets(line, sizeof line, pipe));
+    CHECK_TEXT("truce: --log-rotate goes with --log-file\n", line);
     CHECK(pclose(pipe) != 0);
 }
 #endif

@@ -1,8 +1,10 @@
 /* Lines of the server's log: what they look like, what hostile texts become, and who waits for nobody. */
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bson/json.h"
@@ -189,5 +191,133 @@ TEST(a_quiet_log_leaves_out_those_who_come_and_go)
     CHECK(strstr(read_all(), "connection refused"));
     log_tell(log_, TRUCE_LOG_INFO, LOG_ACCESS, 1, "login succeeded", NULL);
     CHECK(strstr(read_all(), "login succeeded"));
+    end();
+}
+
+/* ---- a file of its own ----------------------------------------------------------------------- */
+
+static char path[500];
+
+static void tell_it(const char *message)
+{
+    log_tell(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, message, NULL);
+}
+
+/* How often the words stand in the file; -1: it is not there. */
+static int count_in(const char *file, const char *words)
+{
+    FILE *stream = fopen(file, "r");
+    size_t size;
+    int count = 0;
+
+    if (!stream)
+        return -1;
+    size = fread(text, 1, sizeof text - 1, stream);
+    text[size] = '\0';
+    fclose(stream);
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        count++;
+    return count;
+}
+
+/* Files whose names begin with the log's and a dot; the last of them in `moved`. */
+static int count_moved(char moved[600])
+{
+    char pattern[600];
+    glob_t found;
+    int count;
+
+    snprintf(pattern, sizeof pattern, "%s.*", path);
+    count = glob(pattern, 0, NULL, &found) ? 0 : (int)found.gl_pathc;
+    if (count)
+        snprintf(moved, 600, "%s", found.gl_pathv[count - 1]);
+    globfree(&found);
+    return count;
+}
+
+static void begin_file(const char *name, bool renames)
+{
+    bson_error_t error;
+
+    begin(false, false);
+    if (name) /* else the same again */
+        snprintf(path, sizeof path, "%s/%s", test_directory(), name);
+    CHECK_STATUS(TRUCE_OK, log_to_file(log_, path, renames, &error), error);
+}
+
+TEST(a_log_in_a_file_begins_anew_under_its_name)
+{
+    bson_error_t error;
+    char moved[600] = "";
+    struct stat facts;
+
+    begin_file("one.log", true);
+    tell_it("first");
+    CHECK_INT(count_in(path, "first"), ==, 1);
+    CHECK_TEXT("", read_all());
+    CHECK(!stat(path, &facts) && (facts.st_mode & 0777) == 0600);
+    CHECK_STATUS(TRUCE_OK, log_rotate(log_, &error), error);
+    tell_it("second");
+    CHECK_INT(count_in(path, "first"), ==, 0);
+    CHECK_INT(count_in(path, "the log was rotated"), ==, 1);
+    CHECK_INT(count_in(path, "second"), ==, 1);
+    CHECK_INT(count_moved(moved), ==, 1);
+    CHECK_INT(count_in(moved, "first"), ==, 1);
+    CHECK_INT(count_in(moved, "second"), ==, 0);
+    end();
+    begin_file(NULL, true); /* what is there stays */
+    CHECK_INT(count_in(path, "second"), ==, 1);
+    end();
+}
+
+TEST(a_log_that_somebody_has_moved_is_opened_again)
+{
+    bson_error_t error;
+    char moved[600], unused[600];
+
+    begin_file("two.log", false);
+    tell_it("first");
+    snprintf(moved, sizeof moved, "%s.1", path);
+    CHECK(!rename(path, moved));
+    tell_it("between");
+    CHECK_INT(count_in(moved, "between"), ==, 1);
+    CHECK_STATUS(TRUCE_OK, log_rotate(log_, &error), error);
+    tell_it("second");
+    CHECK_INT(count_in(path, "second"), ==, 1);
+    CHECK_INT(count_in(moved, "second"), ==, 0);
+    CHECK_INT(count_moved(unused), ==, 1);
+    CHECK_STATUS(TRUCE_OK, log_rotate(log_, &error), error);
+    CHECK_INT(count_in(path, "second"), ==, 1);
+    end();
+    begin_file("two.log", true);
+    CHECK(!unlink(path));
+    CHECK_STATUS(TRUCE_OK, log_rotate(log_, &error), error); /* nothing was there to be moved */
+    end();
+}
+
+TEST(what_cannot_be_rotated_goes_on)
+{
+    bson_error_t error = {0};
+    char moved[600];
+
+    begin(false, false);
+    CHECK_STATUS(TRUCE_OK, log_rotate(log_, &error), error);
+    CHECK_STATUS(TRUCE_OK, log_rotate(NULL, &error), error);
+    CHECK_TEXT("", read_all());
+    CHECK(log_to_file(log_, "/nowhere/at/all", true, &error));
+    CHECK_INT(error.code, ==, CODE_FILE_NOT_OPEN);
+    CHECK(log_to_file(log_, "/dev/null", true, &error));
+    CHECK_INT(error.code, ==, CODE_FILE_NOT_OPEN);
+    end();
+    begin_file("three.log", true);
+    error.code = 0;
+    CHECK_STATUS(TRUCE_OK, log_rotate(log_, &error), error);
+    for (int i = 0; i < 5 && !error.code; i++) /* more than once in a second */
+        (void)!log_rotate(log_, &error);
+    CHECK_INT(error.code, ==, CODE_FILE_RENAME_FAILED);
+    tell_it("after");
+    CHECK_INT(count_in(path, "after"), ==, 1);
+    CHECK_INT(count_in(path, "the log cannot be rotated"), ==, 1);
+    CHECK_INT(count_moved(moved), >=, 1);
     end();
 }

@@ -1,0 +1,44 @@
+#include "server/log_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+truce_status log_file_open(const char *path, int *file, bson_error_t *error)
+{
+    int made = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0600);
+    struct stat facts;
+
+    *file = -1;
+    if (made < 0)
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s cannot be opened: %m", path);
+    if (fstat(made, &facts) || !S_ISREG(facts.st_mode)) {
+        close(made);
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s is not a file", path);
+    }
+    *file = made;
+    return TRUCE_OK;
+}
+
+truce_status log_file_move(const char *path, int64_t now_ms, bson_error_t *error)
+{
+    time_t now = (time_t)(now_ms / 1000);
+    char moment[32], *target;
+    truce_status status = TRUCE_OK;
+    struct tm parts;
+
+    gmtime_r(&now, &parts);
+    strftime(moment, sizeof moment, "%Y-%m-%dT%H-%M-%S", &parts);
+    target = bson_strdup_printf("%s.%s", path, moment);
+    if (!access(target, F_OK))
+        status = truce__refuse(CODE_FILE_RENAME_FAILED, error,
+                               "the log cannot be moved: %s is there", target);
+    else if (rename(path, target) && errno != ENOENT)
+        status = truce__refuse(CODE_FILE_RENAME_FAILED, error, "the log cannot be moved to %s: %m",
+                               target);
+    bson_free(target);
+    return status;
+}
