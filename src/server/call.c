@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "bson/value.h"
 #include "query/expression/expression.h"
+#include "server/top.h"
 
 /* As a set of one member answers who wants more of them: it was done here, and nowhere else. */
 static void keep_members(struct call *call, const bson_iter_t *w)
@@ -186,7 +187,7 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
 }
 
 /* MongoDB's stable API: who asks for another version than the first, or strictly for it, is not answered by what may change. */
-static truce_status check_api(const struct call *call, bson_error_t *error)
+bool call_is_stable(const struct command *command)
 {
     static const char *const stable[] = {"abortTransaction",
                                          "aggregate",
@@ -214,6 +215,15 @@ static truce_status check_api(const struct call *call, bson_error_t *error)
                                          "ping",
                                          "refreshSessions",
                                          "update"};
+
+    for (size_t i = 0; i < sizeof stable / sizeof *stable; i++)
+        if (!strcmp(command->name, stable[i]))
+            return true;
+    return false;
+}
+
+static truce_status check_api(const struct call *call, bson_error_t *error)
+{
     const bson_t *body = &call->request->body;
     bson_iter_t version, strict;
     bool is_strict = bson_iter_init_find(&strict, body, "apiStrict");
@@ -226,11 +236,7 @@ static truce_status check_api(const struct call *call, bson_error_t *error)
                    : TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&version) || strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
         return truce__refuse(322, error, "API version must be \"1\"");
-    is_strict = is_strict && bson_iter_as_bool(&strict);
-    for (size_t i = 0; is_strict && i < sizeof stable / sizeof *stable; i++)
-        if (!strcmp(call->command->name, stable[i]))
-            return TRUCE_OK;
-    if (!is_strict)
+    if (!is_strict || !bson_iter_as_bool(&strict) || call_is_stable(call->command))
         return TRUCE_OK;
     return truce__refuse(323, error,
                          "Provided apiStrict:true, but the command %s is not in API Version 1",
@@ -367,7 +373,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
                         .session.number = -1};
     bson_error_t error = {0};
     truce_status status = truce__message_check(&own.body, &error);
-    int64_t ms = 0;
+    int64_t ns = 0;
 
     bson_init(reply);
     if (!status) {
@@ -388,7 +394,9 @@ void call_run(struct connection *connection, const struct wire_request *request,
         if (!status)
             status = call_in_session(&call, reply, &error);
         truce__let_begin(NULL, false);
-        ms = (operation_end(&call) - call.waited_ns) / 1000000;
+        ns = operation_end(&call) - call.waited_ns;
+        if (!status)
+            top_ran(call.server->top, &call, ns);
     }
     if (status) {
         bson_reinit(reply);
@@ -398,7 +406,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
         fail_point_leave(&call, reply);
     }
     append_time(&call, reply);
-    if (call.command && ms >= atomic_load(&call.server->slow_ms))
-        tell_slow(&call, ms, reply);
+    if (call.command && ns / 1000000 >= atomic_load(&call.server->slow_ms))
+        tell_slow(&call, ns / 1000000, reply);
     truce__arena_release(&call.arena);
 }

@@ -63,6 +63,9 @@ const struct command *server_command(const char *name);
 /* Answers the request; `reply` is initialised, whatever comes. */
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply);
 
+/* Is it one of MongoDB's stable API, version 1? */
+bool call_is_stable(const struct command *command);
+
 /* Runs the command, in the transaction that it is of (serve_session.c). */
 truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error);
 

@@ -102,6 +102,8 @@ SERVED(serve_profile);
 SERVED(serve_shutdown);
 SERVED(serve_fsync);
 SERVED(serve_rotate);
+SERVED(serve_top);
+SERVED(serve_pools);
 SERVED(serve_compact);
 SERVED(serve_data_size);
 

@@ -155,7 +155,7 @@ void grants_append(const struct grants *grants, const char *key, bson_t *documen
 }
 
 /* MongoDB's names */
-static const char *const names[ACTION_KINDS][9] = {
+static const char *const names[ACTION_KINDS][10] = {
     {"find", "killCursors"},
     {"collStats", "dbStats"},
     {"listCollections", "listIndexes"},
@@ -167,7 +167,7 @@ static const char *const names[ACTION_KINDS][9] = {
      "viewUser", "viewRole"},
     {"listDatabases"},
     {"serverStatus", "hostInfo", "getLog", "getParameter", "getCmdLineOpts", "replSetGetStatus",
-     "inprog"},
+     "inprog", "top", "connPoolStats"},
     {"killAnySession", "killAnyCursor", "killop", "setParameter", "fsync", "shutdown",
      "logRotate"}};
 

@@ -2,6 +2,7 @@
 #include "server/compress.h"
 #include "server/groups.h"
 #include "server/pattern_command.h"
+#include "server/top.h"
 
 #include <string.h>
 #include <sys/utsname.h>
@@ -233,6 +234,49 @@ truce_status serve_last_error(struct call *call, bson_t *reply, bson_error_t *er
     return TRUCE_OK;
 }
 
+truce_status serve_top(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    static const struct field fields[] = {{0}};
+    bson_t totals;
+    truce_status status = call_own_fields(call, fields, NULL, error);
+
+    if (!status && strcmp(call->database, "admin") != 0)
+        status = truce__refuse(CODE_UNAUTHORIZED, error,
+                               "top may only be run against the admin database.");
+    if (status)
+        return status;
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "totals", &totals);
+    top_append(call->server->top, &totals);
+    bson_append_document_end(reply, &totals);
+    return TRUCE_OK;
+}
+
+/* Connections that the server has made to others: it makes none. */
+truce_status serve_pools(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    static const char *const names[] = {
+        "numClientConnections", "numAScopedConnections", "totalInUse",
+        "totalAvailable",       "totalLeased",           "totalCreated",
+        "totalRefreshing",      "totalRefreshed",        "totalWasNeverUsed"};
+    static const struct field fields[] = {{0}};
+    const struct server *server = call->server;
+    bson_t sets;
+    truce_status status = call_own_fields(call, fields, NULL, error);
+
+    if (status)
+        return status;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        BSON_APPEND_INT32(reply, names[i], 0);
+    BCON_APPEND(reply, "pools", "{", "}", "hosts", "{", "}");
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "replicaSets", &sets);
+    if (server->set[0])
+        BCON_APPEND(&sets, server->set, "{", "hosts", "[", "{", "addr", BCON_UTF8(server->me), "ok",
+                    BCON_BOOL(true), "ismaster", BCON_BOOL(true), "hidden", BCON_BOOL(false),
+                    "secondary", BCON_BOOL(false), "pingTimeMillis", BCON_INT32(0), "}", "]", "}");
+    bson_append_document_end(reply, &sets);
+    return TRUCE_OK;
+}
+
 static void append_help(const struct command *command, bool tests, bson_t *commands)
 {
     bson_t one;
@@ -241,6 +285,11 @@ static void append_help(const struct command *command, bool tests, bson_t *comma
         return; /* another spelling, or not known here */
     BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
     BSON_APPEND_UTF8(&one, "help", command->help);
+    BSON_APPEND_BOOL(&one, "requiresAuth", command->need.kind != NEED_NOTHING);
+    if (call_is_stable(command))
+        BCON_APPEND(&one, "apiVersions", "[", BCON_UTF8("1"), "]");
+    else
+        BCON_APPEND(&one, "apiVersions", "[", "]");
     bson_append_document_end(commands, &one);
 }
 

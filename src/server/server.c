@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/places.h"
 #include "server/state.h"
+#include "server/top.h"
 #include "server/watch.h"
 #include "truce/sys/store.h"
 
@@ -262,6 +263,7 @@ static void server_free(struct server *server)
     scram_wipe(server->secret, sizeof server->secret);
     sweeper_free(server->sweeper);
     metrics_free(server->metrics);
+    top_free(server->top);
     tls_free(server->tls);
     fail_point_free(server->fail_point);
     handles_free(server->handles);
@@ -402,6 +404,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->handles = handles_new();
     made->pasts = pasts_new(made, options->past_ms);
     made->metrics = metrics_new();
+    made->top = top_new();
     made->sweeper = sweeper_new(options->sweep_every_ms);
     made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);

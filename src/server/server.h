@@ -26,6 +26,7 @@
  *     operations.c   what runs just now, and ends it
  *     fail_point.c   failures by order, for tests
  *     log.c          what happens, a line each; log_file.c: the file that it is in
+ *     top.c          what commands did with each collection
  *     metrics.c      what is counted, as Prometheus reads it; metrics_port.c: where
  *     sweeper.c      the sweep, every so many seconds
  *     notify.c       tells a service manager that it is ready

@@ -73,6 +73,7 @@ struct server {
     atomic_int delayed; /* answers to logins that failed */
     struct sweeper *sweeper;
     struct metrics *metrics;
+    struct top *top;
     struct metrics_port *metrics_port; /* NULL: they are told nowhere */
 
     pthread_mutex_t mutex; /* over all below */

@@ -312,6 +312,8 @@ static const struct {
      " '$db': 'admin'}",
      ANYREAD | ANYWRITE | ROOT},
     {"{'logRotate': 1, '$db': 'admin'}", ROOT},
+    {"{'top': 1, '$db': 'admin'}", MONITOR | ROOT},
+    {"{'connPoolStats': 1, '$db': 'admin'}", MONITOR | ROOT},
     {"{'createIndexes': 'x', 'indexes': [{'key': {'a': 1}, 'name': 'a'}], '$db': 'school'}",
      SHAPERS},
     {"{'listIndexes': 'x', '$db': 'school'}", READERS | KEEPERS | MONITOR},

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/top.h"
 #include "tests/support/kept_log.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -140,6 +141,106 @@ TEST(a_log_is_rotated_by_command)
     expect_code("{'logRotate': {}, '$db': 'admin'}", 14);
     expect_code("{'logRotate': 1, '$db': 'test'}", 13);
     expect_code("{'logRotate': 1, 'other': 1, '$db': 'admin'}", 40415);
+    end();
+}
+
+#define TOP "{'top': 1, '$db': 'admin'}"
+
+/* Of a collection whose name has a dot before it: the path is "totals", the name, the rest. */
+static int64_t top_of(const char *name, const char *kind, const char *what)
+{
+    bson_t *reply = ask(TOP);
+    bson_iter_t at, one, field, number;
+    int64_t found = -1;
+
+    if (bson_iter_init_find(&at, reply, "totals") && bson_iter_recurse(&at, &one) &&
+        bson_iter_find(&one, name) && bson_iter_recurse(&one, &field) &&
+        bson_iter_find(&field, kind) && bson_iter_recurse(&field, &number) &&
+        bson_iter_find(&number, what))
+        found = bson_iter_as_int64(&number);
+    bson_destroy(reply);
+    return found;
+}
+
+TEST(what_was_done_with_each_collection_is_told)
+{
+    begin("memory:", 0);
+    expect_code("{'insert': 'a', 'documents': [{}, {}, {}], '$db': 'test'}", 0);
+    expect_code("{'find': 'a', '$db': 'test'}", 0);
+    expect_code("{'find': 'a', '$db': 'test'}", 0);
+    expect_code("{'find': 'a', 'filter': {'$no': 1}, '$db': 'test'}", 2);
+    expect_code("{'update': 'a', 'updates': [{'q': {}, 'u': {'$set': {'b': 1}}}], '$db': 'test'}",
+                0);
+    expect_code("{'delete': 'a', 'deletes': [{'q': {}, 'limit': 1}], '$db': 'test'}", 0);
+    expect_code("{'count': 'a', '$db': 'test'}", 0);
+    CHECK_INT(top_of("test.a", "insert", "count"), ==, 1);
+    CHECK_INT(top_of("test.a", "queries", "count"), ==, 2);
+    CHECK_INT(top_of("test.a", "update", "count"), ==, 1);
+    CHECK_INT(top_of("test.a", "remove", "count"), ==, 1);
+    CHECK_INT(top_of("test.a", "commands", "count"), ==, 1);
+    CHECK_INT(top_of("test.a", "total", "count"), ==, 6);
+    CHECK_INT(top_of("test.a", "readLock", "count"), ==, 3);
+    CHECK_INT(top_of("test.a", "writeLock", "count"), ==, 3);
+    CHECK_INT(top_of("test.a", "total", "time"), >, 0);
+    CHECK_INT(top_of("test.a", "total", "time"), <, 60000000);
+    expect_code("{'find': 'ab', '$db': 'test'}", 0);
+    expect_code("{'find': 'a', '$db': 'other'}", 0);
+    expect_code("{'drop': 'a', '$db': 'test'}", 0);
+    CHECK_INT(top_of("test.a", "total", "count"), ==, -1);
+    CHECK_INT(top_of("test.ab", "total", "count"), ==, 1);
+    CHECK_INT(top_of("other.a", "total", "count"), ==, 1);
+    expect_code("{'dropDatabase': 1, '$db': 'test'}", 0);
+    CHECK_INT(top_of("test.ab", "total", "count"), ==, -1);
+    CHECK_INT(top_of("other.a", "total", "count"), ==, 1);
+    expect_code("{'top': 1, '$db': 'test'}", 13);
+    expect_code("{'top': 1, 'x': 1, '$db': 'admin'}", 40415);
+    end();
+}
+
+TEST(of_many_collections_those_are_told_that_were_used_last)
+{
+    int end_, left = 0;
+    bson_t *reply;
+    bson_iter_t at, one;
+
+    begin("memory:", 0);
+    end_ = dial();
+    for (int i = 0; i < TOP_COLLECTIONS_MAX + 50; i++) {
+        char text[100];
+
+        snprintf(text, sizeof text, "{'count': 'c%d', '$db': 'test'}", i);
+        bson_destroy(ask_on(end_, text, 0));
+        if (i % 100 == 0)
+            bson_destroy(ask_on(end_, "{'count': 'c7', '$db': 'test'}", 0));
+    }
+    close(end_);
+    reply = ask(TOP);
+    REQUIRE(bson_iter_init_find(&at, reply, "totals") && bson_iter_recurse(&at, &one));
+    while (bson_iter_next(&one))
+        left += BSON_ITER_HOLDS_DOCUMENT(&one);
+    CHECK_INT(left, ==, TOP_COLLECTIONS_MAX);
+    bson_destroy(reply);
+    CHECK_INT(top_of("test.c7", "total", "count"), ==, 12);
+    CHECK_INT(top_of("test.c3", "total", "count"), ==, -1);
+    CHECK_INT(top_of("test.c60", "total", "count"), ==, 1);
+    CHECK_INT(top_of("test.c1049", "total", "count"), ==, 1);
+    expect_code("{'dropDatabase': 1, '$db': 'test'}", 0);
+    CHECK_INT(top_of("test.c1049", "total", "count"), ==, -1);
+    CHECK_INT(top_of("test.c500", "total", "count"), ==, -1);
+    end();
+}
+
+TEST(commands_are_listed_as_they_are)
+{
+    bson_t *reply;
+
+    begin("memory:", 0);
+    CHECK_INT(number_of("{'connPoolStats': 1, '$db': 'admin'}", "totalCreated"), ==, 0);
+    reply = ask("{'listCommands': 1, '$db': 'admin'}");
+    CHECK_INT(reply_number(reply, "commands.ping.requiresAuth"), ==, 0);
+    CHECK_INT(reply_number(reply, "commands.find.requiresAuth"), ==, 1);
+    CHECK_INT(reply_number(reply, "commands.top.requiresAuth"), ==, 1);
+    bson_destroy(reply);
     end();
 }
 
