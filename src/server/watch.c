@@ -12,10 +12,11 @@
  *  3. The queue has QUEUE_BYTES and one event more at most; one read looks at SCAN_MOST entries, so a snapshot is kept for
  *     a moment only.
  *  4. Behind the event that ends the stream comes "invalidate", and nothing else.
- *  5. An event leaves the server with the _id that it was made with: it is what clients come back with.
+ *  5. An event leaves the server with the _id that it was made with: it is what clients come back with. One that is split
+ *     stays the first of the queue until its last fragment was told.
  *
- * A crash of the server leaves nothing: the place is the client's. Deliberately not done: splitting of large events, events
- * of indexes and new collections.
+ * A crash of the server leaves nothing: the place is the client's. Deliberately not done: events of indexes and new
+ * collections.
  */
 #include "server/watch.h"
 
@@ -29,7 +30,6 @@
 
 #define SCAN_MOST   1000
 #define QUEUE_BYTES ((size_t)4 * 1024 * 1024)
-#define EVENT_BYTES (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA)
 
 struct event {
     struct event *next;
@@ -54,6 +54,13 @@ struct watch {
     struct event *first, **end;
     size_t queued; /* bytes */
     bool ends;     /* what ends the stream is in the queue, or was told */
+
+    bool splits; /* an event that is too large is told in fragments */
+    bson_t *
+        split; /* what the stages left of the first of the queue, if that is one; NULL: it is none */
+    int fragment, fragments; /* of it: the next one, and all */
+    int64_t skip_at;         /* of the event there ... */
+    int skip;                /* ... so many fragments were told before; 0: of no event */
 };
 
 /* ---- the queue -------------------------------------------------------------------------------- */
@@ -240,63 +247,86 @@ static truce_status check_size(const bson_t *told, bson_error_t *error)
                          told->len, told->len, EVENT_BYTES);
 }
 
-struct one {
-    struct source base; /* first */
-    const bson_t *document;
-};
-
-static truce_status next_of_one(struct source *base, const bson_t **document, bson_error_t *error)
+static void append_told(bson_t *batch, uint32_t *count, const bson_t *document)
 {
-    struct one *one = (struct one *)base;
+    char buffer[16];
+    const char *key;
 
-    (void)error;
-    *document = one->document;
-    one->document = NULL;
-    return TRUCE_OK;
+    bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT(batch, key, document);
 }
 
-static void free_one(struct source *base)
-{
-    bson_free(base);
-}
+/* ---- fragments (watch_stages.c) ------------------------------------------------------------------ */
 
-static truce_status check_id(const bson_t *event, const bson_t *told, bson_error_t *error)
+static truce_status another_split(const char *how, bson_error_t *error)
 {
-    struct value before = truce__value_field(truce__value_document(event), "_id", 3);
-    struct value after = truce__value_field(truce__value_document(told), "_id", 3);
-
-    if (truce__value_identical(before, after))
-        return TRUCE_OK;
     return truce__refuse(CODE_CHANGE_STREAM_FATAL, error,
-                         "Encountered an event whose _id field, which contains the resume token, "
-                         "was modified by the pipeline. Modifying the _id field of an event makes "
-                         "it impossible to resume the stream from that point");
+                         "Attempted to resume from a split event%s", how);
 }
 
-/* `*told`: NULL if the stages let nothing through; bson_destroy. */
-static truce_status run_stages(struct watch *watch, const bson_t *event, bson_t **told,
-                               bson_error_t *error)
+/* The document is taken over. */
+static truce_status begin_split(struct watch *watch, bson_t *document, bson_error_t *error)
 {
-    struct one *one = bson_malloc0(sizeof *one);
-    struct query_context context = truce__engine_context(watch->engine, &watch->arena);
-    const bson_t *document = NULL;
-    struct source *output;
-    struct budget budget;
+    bool resumed = watch->skip && watch->first->position == watch->skip_at;
+    truce_status status = watch_fragments(document, &watch->fragments, error);
+
+    watch->split = document;
+    watch->fragment = resumed ? watch->skip : 0;
+    if (!status && watch->fragment > watch->fragments)
+        status = another_split(", but the resumed stream produced a different split. Ensure that "
+                               "the pipeline used to resume is the same as the original",
+                               error);
+    return status;
+}
+
+static void end_split(struct watch *watch)
+{
+    bson_destroy(watch->split);
+    watch->split = NULL;
+    pop(watch);
+}
+
+static void tell_fragment(struct watch *watch, bson_t *batch, uint32_t *count, bool *fits)
+{
+    const struct watch_token token = {watch->at.feed, watch->first->position, WATCH_FRAGMENT,
+                                      watch->fragment};
+    bson_t *fragment;
+
+    if (watch->fragment == watch->fragments) {
+        end_split(watch);
+        return;
+    }
+    fragment = watch_fragment(watch->split, watch->fragments, &token);
+    *fits = !*count || batch->len + fragment->len <= TRUCE_DOCUMENT_BYTES_MAX;
+    if (*fits) {
+        append_told(batch, count, fragment);
+        watch->at = token;
+        if (++watch->fragment == watch->fragments)
+            end_split(watch);
+    }
+    bson_destroy(fragment);
+}
+
+/* What the stages have left of the first of the queue, which is taken over: told, or to be told in fragments. */
+static truce_status tell_whole(struct watch *watch, bson_t *document, bson_t *batch,
+                               uint32_t *count, bson_error_t *error)
+{
     truce_status status;
 
-    *told = NULL;
-    *one = (struct one){{.next = next_of_one, .free = free_one}, event};
-    truce__engine_budget(watch->engine, 0, &budget);
-    context.budget = &budget;
-    status = truce__pipeline_open(watch->pipeline, 0, &one->base, NULL, &context, &output, error);
-    if (status)
-        return status;
-    status = output->next(output, &document, error);
-    if (!status && document)
-        status = check_id(event, document, error);
-    if (!status && document)
-        *told = bson_copy(document);
-    output->free(output);
+    if (watch->splits && document->len > EVENT_BYTES)
+        return begin_split(watch, document, error);
+    if (watch->skip && watch->first->position == watch->skip_at)
+        status =
+            another_split(" fragment, but the event in the resumed stream was not large enough "
+                          "to be split",
+                          error);
+    else
+        status = check_size(document, error);
+    if (!status) {
+        append_told(batch, count, document);
+        pop(watch);
+    }
+    bson_destroy(document);
     return status;
 }
 
@@ -307,30 +337,28 @@ static truce_status tell(struct watch *watch, bson_t *batch, uint32_t *count, bo
     struct event *event = watch->first;
     bson_t *told = NULL;
     truce_status status = TRUCE_OK;
-    char buffer[16];
-    const char *key;
 
+    if (watch->split) {
+        tell_fragment(watch, batch, count, fits);
+        return TRUCE_OK;
+    }
     *fits = !*count || batch->len + event->document->len <= TRUCE_DOCUMENT_BYTES_MAX;
     if (!*fits)
         return TRUCE_OK;
     status = complete(watch, event, error);
     if (!status && watch->pipeline)
-        status = run_stages(watch, event->document, &told, error);
-    if (!status && (told || !watch->pipeline))
-        status = check_size(told ? told : event->document, error);
+        status = watch_stages_run(watch->pipeline, watch->engine, &watch->arena, event->document,
+                                  &told, error);
     if (status) {
         if (told)
             bson_destroy(told);
         return status;
     }
-    if (told || !watch->pipeline) {
-        bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
-        BSON_APPEND_DOCUMENT(batch, key, told ? told : event->document);
+    if (!told && watch->pipeline) {
+        pop(watch);
+        return TRUCE_OK;
     }
-    if (told)
-        bson_destroy(told);
-    pop(watch);
-    return TRUCE_OK;
+    return tell_whole(watch, told ? told : bson_copy(event->document), batch, count, error);
 }
 
 truce_status watch_read(struct watch *watch, int64_t most, bson_t *batch, uint32_t *count,
@@ -387,6 +415,21 @@ static truce_status look_at_event(struct watch *watch, const struct feed_state *
     return explain(status, error);
 }
 
+/* Behind a fragment: its event is read again. */
+static truce_status set_out_within(struct watch *watch, const struct feed_state *state,
+                                   bson_error_t *error)
+{
+    if (!watch->splits)
+        return another_split(" fragment, but the pipeline has no $changeStreamSplitLargeEvent",
+                             error);
+    if (watch->at.position <= state->horizon)
+        return lost(error);
+    watch->skip_at = watch->at.position;
+    watch->skip = watch->at.fragment + 1;
+    watch->reached = watch->at.position - 1;
+    return look_at_event(watch, state, error);
+}
+
 static truce_status set_out(struct watch *watch, const struct watch_options *options,
                             bson_error_t *error)
 {
@@ -415,28 +458,9 @@ static truce_status set_out(struct watch *watch, const struct watch_options *opt
             return explain(TRUCE_INVALID, error);
     }
     watch->reached = watch->at.position;
+    if (watch->at.place == WATCH_FRAGMENT)
+        return set_out_within(watch, &state, error);
     return watch->at.place == WATCH_EVENT ? look_at_event(watch, &state, error) : TRUCE_OK;
-}
-
-static truce_status check_stages(const bson_t *stages, bson_error_t *error)
-{
-    static const char *const allowed[] = {"$match", "$project",     "$addFields",   "$set",
-                                          "$unset", "$replaceRoot", "$replaceWith", "$redact"};
-    bson_iter_t at, stage;
-
-    (void)bson_iter_init(&at, stages);
-    while (bson_iter_next(&at)) {
-        bool is_allowed = false;
-
-        (void)(bson_iter_recurse(&at, &stage) && bson_iter_next(&stage)); /* it was compiled */
-        for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
-            is_allowed = is_allowed || !strcmp(bson_iter_key(&stage), allowed[i]);
-        if (!is_allowed)
-            return truce__refuse(CODE_ILLEGAL_OPERATION, error,
-                                 "%s is not permitted in a $changeStream pipeline",
-                                 bson_iter_key(&stage));
-    }
-    return TRUCE_OK;
 }
 
 struct engine *watch_engine(truce_store *store)
@@ -448,6 +472,20 @@ int64_t watch_time(struct engine *engine, int64_t now_ms)
 {
     return truce__feed_pass(&engine->writer,
                             truce__feed_position(now_ms / 1000 - WATCH_BEHIND_S, 0));
+}
+
+static truce_status compile_stages(struct watch *watch, const bson_t *stages, bson_error_t *error)
+{
+    bson_t rest;
+    truce_status status = watch_stages_take(stages, &rest, &watch->splits, error);
+
+    if (!status && !bson_empty(&rest)) {
+        status = truce__pipeline_new(&rest, &watch->pipeline, error);
+        if (!status)
+            status = watch_stages_check(&rest, error);
+    }
+    bson_destroy(&rest);
+    return status;
 }
 
 truce_status watch_new(truce_store *store, const struct watch_options *options,
@@ -466,11 +504,8 @@ truce_status watch_new(truce_store *store, const struct watch_options *options,
     snprintf(made->scope.database, sizeof made->scope.database, "%s", options->database);
     snprintf(made->scope.place, sizeof made->scope.place, "%s",
              options->place ? options->place : "");
-    if (options->stages && !bson_empty(options->stages)) {
-        status = truce__pipeline_new(options->stages, &made->pipeline, error);
-        if (!status)
-            status = check_stages(options->stages, error);
-    }
+    if (options->stages)
+        status = compile_stages(made, options->stages, error);
     if (!status && !made->engine)
         status = truce__refuse(40573, error,
                                "The $changeStream stage is only supported on a store that is a "
@@ -491,6 +526,8 @@ void watch_free(struct watch *watch)
         return;
     while (watch->first)
         pop(watch);
+    if (watch->split)
+        bson_destroy(watch->split);
     truce__pipeline_free(watch->pipeline);
     truce__arena_release(&watch->arena);
     bson_free(watch);

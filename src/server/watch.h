@@ -8,10 +8,13 @@
  *
  * A resume token is a place in the feed, so it outlives the server, and another server of the same file takes it, too.
  */
+#include "base/limits.h"
 #include "engine/documents/feed.h"
 #include "server/places.h"
 #include "truce/store.h"
 
+struct arena;
+struct pipeline;
 struct watch;
 
 enum watch_reach { WATCH_COLLECTION, WATCH_DATABASE, WATCH_ALL };
@@ -28,12 +31,16 @@ enum watch_place {
     WATCH_MARK,       /* everything up to it was looked at */
     WATCH_EVENT,      /* an event was told, behind which comes "invalidate" if it ends the stream */
     WATCH_INVALIDATE, /* that was told, too */
+    WATCH_FRAGMENT,   /* some of an event was told: up to that fragment */
 };
+
+#define WATCH_FRAGMENTS_MAX (255 - WATCH_FRAGMENT) /* what a token can say */
 
 struct watch_token {
     bson_oid_t feed;
     int64_t position;
     enum watch_place place;
+    int fragment; /* of WATCH_FRAGMENT, from 0 on */
 };
 
 /* {_data: "..."}; the document is begun and ended by the caller */
@@ -76,6 +83,24 @@ struct engine *watch_engine(truce_store *store);
 int64_t watch_time(struct engine *engine, int64_t now_ms);
 /* Until something is told, or so long. `*seen` 0 at first: then it returns at once. */
 void watch_wait(struct watch *watch, uint64_t *seen, uint32_t most_ms);
+
+/* ---- stages (watch_stages.c) ------------------------------------------------------------------ */
+
+#define EVENT_BYTES                                                                                \
+    (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA) /* of one that is told */
+
+/* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800, 7182802. */
+truce_status watch_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
+                               bson_error_t *error);
+/* Stages that were compiled. 20: one that is not allowed here. */
+truce_status watch_stages_check(const bson_t *stages, bson_error_t *error);
+/* `*told`: what the stages leave of the event; NULL: nothing; bson_destroy. */
+truce_status watch_stages_run(struct pipeline *pipeline, struct engine *engine, struct arena *arena,
+                              const bson_t *event, bson_t **told, bson_error_t *error);
+/* How many fragments an event is told in that is too large to be told at once; 7182500, 7182502: it cannot be. */
+truce_status watch_fragments(const bson_t *event, int *fragments, bson_error_t *error);
+/* One of them, as the token says; bson_destroy. */
+bson_t *watch_fragment(const bson_t *event, int fragments, const struct watch_token *token);
 
 /* ---- events (watch_event.c) ------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
  *
  *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
  *
- * in hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
+ * place: of enum watch_place; of a fragment with its number added. In hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
  */
 #define TOKEN_BYTES   22
 #define TOKEN_VERSION 1
@@ -22,7 +22,7 @@ void watch_token_append(const struct watch_token *token, bson_t *document)
 
     for (int i = 0; i < 8; i++)
         bytes[1 + i] = (uint8_t)((uint64_t)token->position >> (56 - 8 * i));
-    bytes[9] = (uint8_t)token->place;
+    bytes[9] = (uint8_t)(token->place + (token->place == WATCH_FRAGMENT ? token->fragment : 0));
     memcpy(bytes + 10, token->feed.bytes, sizeof token->feed.bytes);
     for (int i = 0; i < TOKEN_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02X", bytes[i]);
@@ -70,11 +70,12 @@ truce_status watch_token_read(const bson_t *document, struct watch_token *token,
         return status;
     for (int i = 0; i < 8; i++)
         position = position << 8 | bytes[1 + i];
-    if (bytes[0] != TOKEN_VERSION || position > INT64_MAX || bytes[9] > WATCH_INVALIDATE)
+    if (bytes[0] != TOKEN_VERSION || position > INT64_MAX)
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                              "the resume token was not made by truce");
     token->position = (int64_t)position;
-    token->place = (enum watch_place)bytes[9];
+    token->place = bytes[9] < WATCH_FRAGMENT ? (enum watch_place)bytes[9] : WATCH_FRAGMENT;
+    token->fragment = bytes[9] < WATCH_FRAGMENT ? 0 : bytes[9] - WATCH_FRAGMENT;
     bson_oid_init_from_data(&token->feed, bytes + 10);
     return TRUCE_OK;
 }

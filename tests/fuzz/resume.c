@@ -92,6 +92,7 @@ static void put_near(const uint8_t *line, size_t size, bson_t *document)
 
     token.position = base + (size > 1 ? (int8_t)line[1] % 3 : 0);
     token.place = size > 2 ? (enum watch_place)(line[2] % 4) : WATCH_EVENT;
+    token.fragment = token.place == WATCH_FRAGMENT ? line[2] / 4 : 0;
     if (size > 3 && line[3] % 8 == 7)
         token.feed.bytes[line[3] % 12] ^= 1;
     watch_token_append(&token, document);
@@ -108,14 +109,15 @@ static int64_t count_behind(const struct watch_token *token)
     return count;
 }
 
-/* Of an event there is an entry, unless it is the last that went. */
+/* Of an event there is an entry, unless it is the last that went. No event here is told in fragments. */
 static bool is_there(const struct watch_token *token)
 {
     bool found = token->place != WATCH_EVENT || token->position == feed.state.horizon;
 
     for (int i = 0; i < ENTRIES; i++)
         found = found || feed.positions[i] == token->position;
-    return found && bson_oid_equal(&token->feed, &feed.state.spec.id) &&
+    return found && token->place != WATCH_FRAGMENT &&
+           bson_oid_equal(&token->feed, &feed.state.spec.id) &&
            token->position >= feed.state.horizon && token->position <= feed.state.last;
 }
 
@@ -169,7 +171,7 @@ static void try_line(const uint8_t *line, size_t size)
     if (status) {
         truce_assert(error.code == CODE_FAILED_TO_PARSE || error.code == CODE_INVALID_RESUME_TOKEN);
     } else {
-        truce_assert(token.position >= 0 && token.place <= WATCH_INVALIDATE);
+        truce_assert(token.position >= 0 && token.place <= WATCH_FRAGMENT);
         check_again(&document, &token);
         follow(&token);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bson/value.h"
 #include "tests/support/streams.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -301,5 +302,147 @@ TEST(what_the_stages_leave_of_an_event_has_to_fit)
     CHECK_INT(event.len, >, 9000000);
     close_stream(&stream);
     close_stream(&part);
+    end();
+}
+
+/* ---- fragments --------------------------------------------------------------------------------------- */
+
+#define SPLIT  ", {'$changeStreamSplitLargeEvent': {}}"
+#define LARGE  9000000
+#define BEFORE "'fullDocumentBeforeChange': 'required'"
+#define SET_LARGE                                                                                  \
+    "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'%s': '%s'}}}], '$db': 'test'}"
+
+static void change_large(char letter)
+{
+    write_large(SET_LARGE, "a", letter, LARGE);
+}
+
+static void begin_large(void)
+{
+    begin();
+    done("{'create': 'c', " KEPT ", '$db': 'test'}");
+    write_large("{'insert': 'c', 'documents': [{'_id': 1, '%s': '%s'}], '$db': 'test'}", "a", 'x',
+                LARGE);
+}
+
+/* The next one is this fragment of two, with that field, and without the other; its token. */
+static void expect_fragment(struct stream_of *stream, int batch, int number, const char *with,
+                            const char *without, char token[100])
+{
+    bson_t event, split;
+    bson_iter_t at;
+
+    event_of(stream, batch, 60000, &event);
+    if (!CHECK(bson_iter_init_find(&at, &event, "splitEvent")))
+        fprintf(stderr, "    %s\n", text_of(stream->reply, "errmsg"));
+    if (truce__value_subdocument(&event, "splitEvent", &split)) {
+        CHECK_INT(reply_number(&split, "fragment"), ==, number);
+        CHECK_INT(reply_number(&split, "of"), ==, 2);
+    }
+    CHECK(bson_has_field(&event, with));
+    CHECK(!bson_has_field(&event, without));
+    CHECK(bson_has_field(&event, "operationType") == (number == 1));
+    snprintf(token, 100, "%s", text_of(&event, "_id._data"));
+}
+
+static void expect_large_event(struct stream_of *stream, int batch, char first[100],
+                               char second[100])
+{
+    expect_fragment(stream, batch, 1, "fullDocumentBeforeChange", "updateDescription", first);
+    if (batch == 1)
+        CHECK_TEXT(first, stream->token);
+    expect_fragment(stream, batch, 2, "updateDescription", "fullDocumentBeforeChange", second);
+    CHECK(strcmp(first, second) < 0);
+}
+
+static struct stream_of resume(const char *how, const char *token, const char *stages)
+{
+    char options[300];
+
+    snprintf(options, sizeof options, BEFORE ", '%s': {'_data': '%s'}", how, token);
+    return watch_c(options, stages);
+}
+
+#define SMALL                                                                                      \
+    "{'operationType': 'insert', 'fullDocument': {'_id': 2}, " NS ", 'documentKey': {'_id': 2}}"
+
+TEST(a_large_event_is_told_in_fragments_and_goes_on_behind_any_of_them)
+{
+    char first[100], second[100], again[100], behind[100];
+    struct stream_of stream, some;
+
+    begin_large();
+    stream = watch_c(BEFORE, SPLIT);
+    some = watch_c(BEFORE, SPLIT);
+    change_large('y');
+    done("{'insert': 'c', 'documents': [{'_id': 2}], '$db': 'test'}");
+    expect_large_event(&stream, 0, first, second);
+    expect_event(&stream, SMALL); /* which is not split */
+    expect_large_event(&some, 1, again, behind);
+    CHECK_TEXT(first, again);
+    CHECK_TEXT(second, behind);
+    close_stream(&some);
+    close_stream(&stream);
+    for (int i = 0; i < 2; i++) {
+        stream = resume(i ? "startAfter" : "resumeAfter", first, SPLIT);
+        expect_fragment(&stream, 0, 2, "updateDescription", "fullDocumentBeforeChange", again);
+        CHECK_TEXT(second, again);
+        expect_event(&stream, SMALL);
+        close_stream(&stream);
+        stream = resume(i ? "startAfter" : "resumeAfter", second, SPLIT);
+        expect_event(&stream, SMALL);
+        close_stream(&stream);
+    }
+    end();
+}
+
+/* What a stream that goes on from there, with these stages, is answered. */
+static void expect_resume(const char *token, const char *stages, int64_t code)
+{
+    char text[600];
+    bson_t *reply;
+
+    snprintf(text, sizeof text,
+             "{'aggregate': 'c', 'pipeline': [{'$changeStream': {" BEFORE
+             ", 'resumeAfter': {'_data': '%s'}}}%s], 'cursor': {}, '$db': 'test'}",
+             token, stages);
+    reply = ask(text);
+    CHECK_INT(reply_number(reply, "ok") == 1 ? 0 : reply_number(reply, "code"), ==, code);
+    bson_destroy(reply);
+}
+
+TEST(a_fragment_that_is_not_there_again_is_told_so)
+{
+    char first[100], second[100];
+    struct stream_of stream;
+
+    begin_large();
+    stream = watch_c(BEFORE, SPLIT);
+    change_large('y');
+    expect_large_event(&stream, 0, first, second);
+    close_stream(&stream);
+    expect_resume(first, SPLIT, 0);
+    expect_resume(first, "", 280);
+    expect_resume(first, ", {'$unset': 'fullDocumentBeforeChange'}" SPLIT, 280);
+    second[19] = '5'; /* the third */
+    expect_resume(second, SPLIT, 280);
+    second[18] = 'F'; /* one of very many */
+    second[19] = 'F';
+    expect_resume(second, SPLIT, 280);
+    end();
+}
+
+TEST(a_stage_that_splits_comes_last_and_alone)
+{
+    begin();
+#define STAGES(S)                                                                                  \
+    "{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}" S "], 'cursor': {}, '$db': 'test'}"
+    expect_code(STAGES(", {'$changeStreamSplitLargeEvent': {'x': 1}}"), 7182800);
+    expect_code(STAGES(", {'$changeStreamSplitLargeEvent': 1}"), 7182800);
+    expect_code(STAGES(SPLIT ", {'$match': {}}"), 7182802);
+    expect_code(STAGES(SPLIT SPLIT), 7182802);
+    expect_code(STAGES(", {'$match': {}}" SPLIT), 0);
+    expect_code(STAGES(", {'$group': {'_id': 1}}" SPLIT), 20);
     end();
 }
