@@ -62,44 +62,48 @@
 #define TRUCE_SERVER_PAST_MS            300000 /* ... and default: for so long */
 
 #define TRUCE_SERVER_SLOW_MS            100 /* default: commands that take as long are told in the log */
-#define TRUCE_SERVER_BLOCK_MS_MAX       600000      /* that a command waits by a fail point */
-#define TRUCE_SERVER_FINDINGS_MAX       1000        /* that one validate tells */
-#define TRUCE_HANDSHAKE_MS              10000       /* default: so long one of TLS may take */
-#define TRUCE_LOGIN_MESSAGE_BYTES_MAX   (64 * 1024) /* of one who has to log in first */
-#define TRUCE_LOGIN_DELAY_MS            500 /* default: so late a login that failed is answered, ... */
-#define TRUCE_LOGIN_DELAYED_MAX         100  /* ... of so many at a time; others are not answered */
-#define TRUCE_LOGIN_FRESH_MS            1000 /* the roles of one who logged in are read again */
-#define TRUCE_PASSWORD_MAX              65536 /* bytes */
-#define TRUCE_USER_ROLES_MAX            100   /* that one has */
-#define TRUCE_USERS_LISTED_MAX          10000 /* that usersInfo tells */
+#define TRUCE_SERVER_BLOCK_MS_MAX       600000 /* that a command waits by a fail point */
+#define TRUCE_SERVER_SENTENCES_BYTES                                                               \
+    (1024 * 1024) /* of the errors of one command; further ones have a code alone */
+#define TRUCE_SERVER_ANSWERS_BYTES                                                                 \
+    (64 * 1024 * 1024) /* of answers to bulkWrite that clients have not read yet */
+#define TRUCE_SERVER_FINDINGS_MAX     1000        /* that one validate tells */
+#define TRUCE_HANDSHAKE_MS            10000       /* default: so long one of TLS may take */
+#define TRUCE_LOGIN_MESSAGE_BYTES_MAX (64 * 1024) /* of one who has to log in first */
+#define TRUCE_LOGIN_DELAY_MS          500 /* default: so late a login that failed is answered, ... */
+#define TRUCE_LOGIN_DELAYED_MAX       100   /* ... of so many at a time; others are not answered */
+#define TRUCE_LOGIN_FRESH_MS          1000  /* the roles of one who logged in are read again */
+#define TRUCE_PASSWORD_MAX            65536 /* bytes */
+#define TRUCE_USER_ROLES_MAX          100   /* that one has */
+#define TRUCE_USERS_LISTED_MAX        10000 /* that usersInfo tells */
 
-#define TRUCE_SNAPSHOTS_MAX             128 /* cursors and snapshots of an open store that keep a moment */
-#define TRUCE_SNAPSHOT_AGE_MS           600000 /* default: how old one of them may be, ... */
-#define TRUCE_SNAPSHOT_LOG_BYTES        (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
+#define TRUCE_SNAPSHOTS_MAX           128 /* cursors and snapshots of an open store that keep a moment */
+#define TRUCE_SNAPSHOT_AGE_MS         600000 /* default: how old one of them may be, ... */
+#define TRUCE_SNAPSHOT_LOG_BYTES      (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
 
-#define TRUCE_CSV_COLUMNS_MAX           1000
+#define TRUCE_CSV_COLUMNS_MAX         1000
 
-#define TRUCE_COPY_BATCH_MAX            10000 /* documents that a copy holds at a time */
-#define TRUCE_COPY_DIFFERENCES_MAX      10000 /* that it tells, each with values of up to 1,000 bytes */
+#define TRUCE_COPY_BATCH_MAX          10000 /* documents that a copy holds at a time */
+#define TRUCE_COPY_DIFFERENCES_MAX    10000 /* that it tells, each with values of up to 1,000 bytes */
 
-#define TRUCE_SALVAGE_PAGES_MAX         (1 << 30) /* of a damaged file: 4 TiB */
-#define TRUCE_SALVAGE_GAPS_MAX          10000 /* places that cannot be reached; then whole collections are */
-#define TRUCE_SALVAGE_TABLES_MAX        10000 /* collections */
+#define TRUCE_SALVAGE_PAGES_MAX       (1 << 30) /* of a damaged file: 4 TiB */
+#define TRUCE_SALVAGE_GAPS_MAX        10000 /* places that cannot be reached; then whole collections are */
+#define TRUCE_SALVAGE_TABLES_MAX      10000 /* collections */
 
-#define TRUCE_COMMIT_DOCUMENTS_MAX      1000   /* documents of one commit */
-#define COMMIT_RESULT_BYTES_MAX         65536  /* what a commit leaves under its key */
-#define COMMIT_LEASE_MS                 10000  /* default lease of a journal commit */
-#define COMMIT_LEASE_MS_LEAST           1000   /* the same, whatever the deadline */
-#define COMMIT_LOOK_LEASE_MS            1000   /* the same of what truce_read_many holds */
-#define COMMIT_LEASE_MS_MAX             600000 /* nobody can block others for longer */
-#define COMMIT_DEADLINE_MS              30000  /* default deadline */
-#define COMMIT_TRIES                    100 /* default: how often truce_transact runs its function */
-#define COMMIT_TRIES_FREE               3   /* so often it only compares; then, and after ... */
-#define COMMIT_TAKE_MS                  100 /* ... so long, a commit takes its documents first */
-#define COMMIT_TURN_MS                  100 /* so long a commit waits for its turn at a hot document */
-#define COMMIT_INDEXES_FRESH_MS         5000 /* for so long a list of indexes is taken for what is there */
+#define TRUCE_COMMIT_DOCUMENTS_MAX    1000   /* documents of one commit */
+#define COMMIT_RESULT_BYTES_MAX       65536  /* what a commit leaves under its key */
+#define COMMIT_LEASE_MS               10000  /* default lease of a journal commit */
+#define COMMIT_LEASE_MS_LEAST         1000   /* the same, whatever the deadline */
+#define COMMIT_LOOK_LEASE_MS          1000   /* the same of what truce_read_many holds */
+#define COMMIT_LEASE_MS_MAX           600000 /* nobody can block others for longer */
+#define COMMIT_DEADLINE_MS            30000  /* default deadline */
+#define COMMIT_TRIES                  100 /* default: how often truce_transact runs its function */
+#define COMMIT_TRIES_FREE             3   /* so often it only compares; then, and after ... */
+#define COMMIT_TAKE_MS                100 /* ... so long, a commit takes its documents first */
+#define COMMIT_TURN_MS                100 /* so long a commit waits for its turn at a hot document */
+#define COMMIT_INDEXES_FRESH_MS       5000 /* for so long a list of indexes is taken for what is there */
 
-#define REVISION_NUMBERS_MAX            256 /* in what was read, for a save that is one write */
+#define REVISION_NUMBERS_MAX          256 /* in what was read, for a save that is one write */
 
 #define DATE_LAST_MS                                                                               \
     INT64_C(253402300799999) /* 9999-12-31: clients of some languages read no later one */

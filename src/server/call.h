@@ -36,6 +36,7 @@ struct call {
     bool refused;                   /* a statement of it was */
     bool unknown;                   /* nobody knows whether it was committed */
     bool follows;                   /* it is of a change stream */
+    size_t told_bytes;              /* of errors of its statements */
     int64_t waited_ns;              /* for what others were to do, as its client asked */
     uint32_t deadline_ms;           /* maxTimeMS; 0: none */
     bool snapshot;                  /* readConcern: {level: "snapshot"} ... */

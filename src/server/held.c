@@ -253,6 +253,17 @@ void held_expire(struct held_cursors *cursors, int64_t idle_ms)
     close_all(cursors, truce__clock_monotonic_ns() - idle_ms * 1000000, 0);
 }
 
+int64_t held_bytes(struct held_cursors *cursors)
+{
+    int64_t bytes = 0;
+
+    pthread_mutex_lock(&cursors->mutex);
+    for (int i = 0; i < cursors->count; i++)
+        bytes += cursors->all[i]->array ? cursors->all[i]->array->len : 0;
+    pthread_mutex_unlock(&cursors->mutex);
+    return bytes;
+}
+
 int held_count(struct held_cursors *cursors)
 {
     int count;

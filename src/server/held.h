@@ -54,5 +54,7 @@ void held_drop(struct held_cursors *cursors, int64_t owner);
 /* Closes those that nobody asked for so long. */
 void held_expire(struct held_cursors *cursors, int64_t idle_ms);
 int held_count(struct held_cursors *cursors);
+/* Of the arrays that are kept. */
+int64_t held_bytes(struct held_cursors *cursors);
 
 #endif

@@ -13,12 +13,15 @@
  *
  * Invariants:
  *  1. Nothing is written before who calls was allowed to write in each namespace of nsInfo, and each statement was read.
- *  2. It is one bulk of the store, with what insert, update and delete have (write.h): sent again, in a transaction.
+ *  2. What is told of its statements is told in batches, of 16 MB at most; of errors beyond a megabyte only the codes. It is in
+ *     memory until it is read, so that all together has a maximum, before anything is written.
+ *  3. It is one bulk of the store, with what insert, update and delete have (write.h): sent again, in a transaction.
  */
 #include "server/write.h"
 
 #include <string.h>
 
+#include "base/limits.h"
 #include "bson/value.h"
 #include "server/groups.h"
 #include "server/question.h"
@@ -292,6 +295,19 @@ static truce_status run(struct call *call, const struct bulk *bulk, int64_t most
     return status;
 }
 
+/* The answer is kept in memory until the client has read it: where too many are there, nothing is begun. */
+static truce_status check_room(const struct call *call, bson_error_t *error)
+{
+    int64_t bytes = held_bytes(call->server->cursors);
+
+    return bytes > TRUCE_SERVER_ANSWERS_BYTES
+               ? truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                               "answers to bulkWrite that were not read yet have %lld bytes, and "
+                               "the maximum is %d: read them, or end their cursors",
+                               (long long)bytes, TRUCE_SERVER_ANSWERS_BYTES)
+               : TRUCE_OK;
+}
+
 truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct bulk bulk = {.ordered = true};
@@ -305,6 +321,8 @@ truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *er
                                "bulkWrite may only be run against the admin database.");
     if (!status)
         status = question_batch(call, bulk.cursor, &most, error);
+    if (!status)
+        status = check_room(call, error);
     if (!status)
         status = call_let(call, bulk.let, error);
     if (!status)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/limits.h"
 #include "bson/value.h"
 #include "server/groups.h"
 
@@ -48,9 +49,14 @@ void write_append_error(struct call *call, const truce_write *write,
 
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_INT32(element, "code", (int32_t)code);
+    if (call->told_bytes >= TRUCE_SERVER_SENTENCES_BYTES) { /* as MongoDB */
+        BSON_APPEND_UTF8(element, "errmsg", "");
+        return;
+    }
     call_append_sentence(call, element, &outcome->error);
     if (outcome->error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
         append_refused(write, element);
+    call->told_bytes += element->len;
 }
 
 static void append_write_errors(struct call *call, const truce_write *writes,

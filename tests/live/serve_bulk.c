@@ -352,3 +352,141 @@ TEST(a_bulk_is_a_part_of_a_transaction)
     expect_count("test", "c", 2);
     end();
 }
+
+/* ---- many, and large ------------------------------------------------------------------------- */
+
+static bson_t *send_command(const bson_t *command)
+{
+    struct buffer message = message_of(command, 0);
+    int end_ = dial();
+    bson_t *reply = send_all(end_, message.bytes, message.size) ? receive_reply(end_) : NULL;
+
+    truce__buffer_release(&message);
+    close(end_);
+    return reply;
+}
+
+static void put_element(bson_t *array, int i, bson_t *element)
+{
+    char buffer[16];
+    const char *key;
+
+    bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
+    bson_append_document_begin(array, key, -1, element);
+}
+
+/* As many inserts of one _id as a command may have, not in order: all but the first are refused. */
+static bson_t *insert_one_id(bool bulk)
+{
+    bson_t command = BSON_INITIALIZER, array, element, *reply;
+
+    if (bulk)
+        BCON_APPEND(&command, "bulkWrite", BCON_INT32(1), "nsInfo", "[", "{", "ns",
+                    BCON_UTF8("test.c"), "}", "]");
+    else
+        BSON_APPEND_UTF8(&command, "insert", "c");
+    BCON_APPEND(&command, "ordered", BCON_BOOL(false), "$db", BCON_UTF8(bulk ? "admin" : "test"));
+    BSON_APPEND_ARRAY_BEGIN(&command, bulk ? "ops" : "documents", &array);
+    for (int i = 0; i < TRUCE_BULK_MAX; i++) {
+        put_element(&array, i, &element);
+        if (bulk)
+            BCON_APPEND(&element, "insert", BCON_INT32(0), "document", "{", "_id", BCON_INT32(1),
+                        "}");
+        else
+            BSON_APPEND_INT32(&element, "_id", 1);
+        bson_append_document_end(&array, &element);
+    }
+    bson_append_array_end(&command, &array);
+    reply = send_command(&command);
+    bson_destroy(&command);
+    return reply;
+}
+
+TEST(the_errors_of_many_statements_have_words_until_there_is_a_megabyte_of_them)
+{
+    bson_t *reply;
+
+    begin();
+    reply = insert_one_id(true);
+    REQUIRE(reply);
+    CHECK_INT(reply->len, <, TRUCE_DOCUMENT_BYTES_MAX);
+    expect(reply, "nErrors", TRUCE_BULK_MAX - 1);
+    expect(reply, "cursor.id", 0);
+    expect_text(reply, "cursor.firstBatch.1.errmsg", "E11000");
+    expect(reply, "cursor.firstBatch.99999.code", 11000);
+    expect_text(reply, "cursor.firstBatch.99999.errmsg", "");
+    CHECK(!bson_has_field(reply, "cursor.firstBatch.99999.keyPattern"));
+    bson_destroy(reply);
+    reply = insert_one_id(false);
+    REQUIRE(reply);
+    CHECK_INT(reply->len, <, TRUCE_DOCUMENT_BYTES_MAX);
+    expect_text(reply, "writeErrors.0.errmsg", "E11000");
+    expect(reply, "writeErrors.99999.index", 99999);
+    expect(reply, "writeErrors.99999.code", 11000);
+    CHECK(!bson_has_field(reply, "writeErrors.99999.keyPattern"));
+    bson_destroy(reply);
+    end();
+}
+
+#define LARGE (1 << 20)
+
+/* 40 upserts, each of a new _id of a megabyte. */
+static bson_t *upsert_large(int number, int batch)
+{
+    bson_t command = BSON_INITIALIZER, array, element, *reply;
+    char *id = bson_malloc0(LARGE + 1);
+
+    BCON_APPEND(&command, "bulkWrite", BCON_INT32(1), "nsInfo", "[", "{", "ns", BCON_UTF8("test.c"),
+                "}", "]", "$db", BCON_UTF8("admin"), "cursor", "{", "batchSize", BCON_INT32(batch),
+                "}");
+    memset(id, 'x', LARGE);
+    BSON_APPEND_ARRAY_BEGIN(&command, "ops", &array);
+    for (int i = 0; i < 40; i++) {
+        snprintf(id, 20, "%d", number + i);
+        id[strlen(id)] = ' ';
+        put_element(&array, i, &element);
+        BCON_APPEND(&element, "update", BCON_INT32(0), "filter", "{", "_id", BCON_UTF8(id), "}",
+                    "updateMods", "{", "$set", "{", "v", BCON_INT32(1), "}", "}", "upsert",
+                    BCON_BOOL(true));
+        bson_append_document_end(&array, &element);
+    }
+    bson_append_array_end(&command, &array);
+    reply = send_command(&command);
+    bson_destroy(&command);
+    bson_free(id);
+    return reply;
+}
+
+TEST(a_large_answer_comes_in_batches_and_what_nobody_reads_has_a_maximum)
+{
+    char text[200];
+    bson_t *reply;
+    int64_t cursor;
+
+    begin();
+    reply = upsert_large(100, 1000);
+    REQUIRE(reply);
+    CHECK_INT(reply->len, <, TRUCE_DOCUMENT_BYTES_MAX + 16384);
+    expect(reply, "nUpserted", 40);
+    CHECK(bson_has_field(reply, "cursor.firstBatch.14"));
+    CHECK(!bson_has_field(reply, "cursor.firstBatch.16"));
+    cursor = reply_number(reply, "cursor.id");
+    CHECK(cursor > 0);
+    bson_destroy(reply);
+    reply = upsert_large(200, 0); /* 40 MB are kept: there is room */
+    expect(reply, "nUpserted", 40);
+    bson_destroy(reply);
+    reply = upsert_large(300, 0); /* 80 MB are */
+    expect(reply, "code", 146);
+    bson_destroy(reply);
+    expect_count("test", "c", 80);
+    snprintf(text, sizeof text,
+             "{'killCursors': '$cmd.bulkWrite', 'cursors': [{'$numberLong': '%lld'}], '$db': "
+             "'admin'}",
+             (long long)cursor);
+    expect_code(text, 0);
+    reply = upsert_large(300, 1000);
+    expect(reply, "nUpserted", 40);
+    bson_destroy(reply);
+    end();
+}
