@@ -110,7 +110,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_read(truce_commit *commit,
  * does not any more, or is another one by then, the commit is a CONFLICT, so what a function has decided from "nobody has
  * this room at that time" is so still when it takes effect. Make it match what it needs and no more, by an index: then others
  * are seldom in its way, and it is quickly asked again. A document that the journal holds, anywhere in the collection, is
- * waited for (TRUCE_LOCKED). Close the cursor before the commit is applied.
+ * waited for (TRUCE_LOCKED). The cursor ends with the try of the commit, and is closed by the caller.
  *
  * INVALID: the store cannot: only `file:` can, in this process, and not by TRUCE_MECHANISM_JOURNAL. CONFLICT: the function is to run
  * again, as after a conflict. LIMIT: what is shown of the commit's own changes is more than a transaction may write.

@@ -5,6 +5,7 @@
 #include "commit/journal.h"
 #include "commit/turn.h"
 
+struct answer;
 struct owner;
 
 struct truce_commit {
@@ -24,11 +25,13 @@ struct truce_commit {
     truce_commit *around; /* whose function this one's was called by, while it runs */
     bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
     bool untakeable; /* the journal cannot do what the function does */
-    truce_store
-        *asked; /* what its queries look at, and with what it saw (queries.c); NULL: it has none */
-    bool earlier;   /* its key says that it took effect before */
-    bson_t *result; /* what it leaves under its key; NULL: nothing */
-    bool fixed;     /* nobody can make its diffs again: a stale one is the end */
+    bool earlier;    /* its key says that it took effect before */
+    bson_t *result;  /* what it leaves under its key; NULL: nothing */
+    bool fixed;      /* nobody can make its diffs again: a stale one is the end */
+
+    /* its queries (queries.c) */
+    truce_store *asked;     /* what they look at, with what they saw; NULL: there were none */
+    struct answer *answers; /* their cursors that are open */
 
     /* while truce_transact tries (transact.c) */
     struct turns *turns; /* NULL: it does not */

@@ -32,11 +32,72 @@
 #include "commit/memo.h"
 #include "store/overlay/overlay.h"
 
+/* ---- cursors ---------------------------------------------------------------------------------- */
+
+/* A cursor of the caller's, who may close it after the commit, and after the store. */
+struct answer {
+    truce_cursor base;    /* first */
+    truce_cursor *under;  /* NULL: the commit has ended */
+    truce_commit *commit; /* the same */
+    struct answer *next;  /* of the commit's */
+};
+
+static truce_status answer_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct answer *answer = (struct answer *)base;
+
+    return answer->under ? truce_cursor_next(answer->under, document, error)
+                         : truce__fail(TRUCE_INVALID, error, "the commit of the cursor has ended");
+}
+
+static void end_answer(struct answer *answer)
+{
+    truce_cursor_close(answer->under);
+    answer->under = NULL;
+    answer->commit = NULL;
+}
+
+static void answer_close(truce_cursor *base)
+{
+    struct answer *answer = (struct answer *)base;
+
+    if (answer->commit) {
+        struct answer **at = &answer->commit->answers;
+
+        while (*at != answer)
+            at = &(*at)->next;
+        *at = answer->next;
+    }
+    end_answer(answer);
+    bson_free(answer);
+}
+
+static truce_cursor *make_answer(truce_commit *commit, truce_cursor *under)
+{
+    static const truce_cursor_ops ops = {answer_next, answer_close};
+    struct answer *answer = bson_malloc0(sizeof *answer);
+
+    answer->base.ops = &ops;
+    answer->under = under;
+    answer->commit = commit;
+    answer->next = commit->answers;
+    commit->answers = answer;
+    return &answer->base;
+}
+
 void truce__commit_queries_forget(truce_commit *commit)
 {
+    while (commit->answers) {
+        struct answer *answer = commit->answers;
+
+        commit->answers = answer->next;
+        end_answer(answer);
+    }
     truce_store_close(commit->asked);
     commit->asked = NULL;
 }
+
+/* ---- who may ask ------------------------------------------------------------------------------ */
 
 static truce_status can_ask(truce_commit *commit, const char *collection, bson_error_t *error)
 {
@@ -186,6 +247,7 @@ static truce_status ask(truce_commit *commit, const char *collection, const bson
                         bson_error_t *error)
 {
     bson_error_t why = {0};
+    truce_cursor *under = NULL;
     truce_status status = find_moment(commit, collection, error);
 
     if (status)
@@ -193,7 +255,10 @@ static truce_status ask(truce_commit *commit, const char *collection, const bson
     status = show_own(commit, collection, &why);
     if (status) /* half of it may be shown */
         return truce__commit_fail(commit, status, &why, error);
-    return truce_find(commit->asked, collection, filter, options, cursor, error);
+    status = truce_find(commit->asked, collection, filter, options, &under, error);
+    if (!status)
+        *cursor = make_answer(commit, under);
+    return status;
 }
 
 truce_status truce_commit_find(truce_commit *commit, const char *collection, const bson_t *filter,

@@ -502,10 +502,10 @@ TEST(a_wrong_query_is_told_and_spoils_nothing)
     truce_store_close(store);
 }
 
-/* The cursor of a try may be closed late; it gives nothing any more. */
-TEST(a_cursor_that_is_left_open_ends_with_its_try)
+/* It may be closed after its commit, and after the store; it gives nothing any more. */
+TEST(a_cursor_that_is_left_open_ends_with_its_commit)
 {
-    truce_cursor *cursor = NULL;
+    truce_cursor *cursors[3];
     const bson_t *document;
     truce_commit *commit;
     bson_error_t error;
@@ -513,9 +513,15 @@ TEST(a_cursor_that_is_left_open_ends_with_its_try)
     REQUIRE(open_file());
     fill();
     commit = begin();
-    CHECK_OK(truce_commit_find(commit, "x", NULL, NULL, &cursor, &error), error);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce_commit_find(commit, "x", NULL, NULL, &cursors[i], &error), error);
+    truce_cursor_close(cursors[1]);
+    CHECK_OK(truce_cursor_next(cursors[2], &document, &error), error);
+    CHECK(document != NULL);
     CHECK_INT(apply(commit), ==, TRUCE_OK);
-    CHECK_STATUS(TRUCE_INVALID, truce_cursor_next(cursor, &document, &error), error);
-    truce_cursor_close(cursor);
+    CHECK_STATUS(TRUCE_INVALID, truce_cursor_next(cursors[0], &document, &error), error);
+    CHECK(strstr(error.message, "the commit of the cursor has ended"));
+    truce_cursor_close(cursors[0]);
     truce_store_close(store);
+    truce_cursor_close(cursors[2]);
 }
