@@ -322,8 +322,8 @@ typedef struct truce_list_options {
     uint64_t reserved[2]; /* zeros */
 } truce_list_options;
 
-/* `collections`: an array of {name, documents, bytes, indexes, validator?, images?} in the order of names. images: true: its
- * changes are kept with the documents as they were (truce serve). `options` may be NULL. */
+/* `collections`: an array of {name, documents, bytes, indexes, storage?, unused?, indexBytes?, validator?, images?} by name. images:
+ * true: its changes keep documents as they were. storage, unused, indexBytes: bytes of pages of a file. `options` may be NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *store,
                                                                const truce_list_options *options,
                                                                bson_t *collections,

@@ -63,8 +63,6 @@ SERVED(serve_drop_database);
 SERVED(serve_rename);
 SERVED(serve_list_collections);
 SERVED(serve_list_databases);
-SERVED(serve_collection_stats);
-SERVED(serve_database_stats);
 
 /* Is there a collection of that place? `facts` (NULL: nobody wants them; initialised) are what the list of
  * collections says of it. */
@@ -74,6 +72,13 @@ truce_status serve_no_such_place(struct call *call, bson_error_t *error);
 /* The place of "school.students", in which who calls must be allowed to do that. */
 truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
                             char place[PLACE_MAX], bson_error_t *error);
+
+/* serve_sizes.c */
+SERVED(serve_collection_stats);
+SERVED(serve_database_stats);
+/* The same as collStats, of a stage: {scale}. */
+truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply,
+                         bson_error_t *error);
 
 /* serve_index.c */
 SERVED(serve_create_indexes);

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "query/incoming.h"
 #include "query/match/match.h"
+#include "server/sizes.h"
 #include "server/watch.h"
 
 /* ---- what is there -------------------------------------------------------------------------- */
@@ -452,49 +453,6 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     return status;
 }
 
-/* Databases with their sizes, in the order in which they are met. */
-struct databases {
-    struct database {
-        char name[DATABASE_NAME_MAX + 1];
-        int64_t bytes, documents, collections, indexes;
-    } * all;
-    uint32_t count;
-};
-
-static struct database *database_of(struct databases *databases, const char *name)
-{
-    for (uint32_t i = 0; i < databases->count; i++)
-        if (!strcmp(databases->all[i].name, name))
-            return &databases->all[i];
-    databases->all = bson_realloc(databases->all, (databases->count + 1) * sizeof *databases->all);
-    databases->all[databases->count] = (struct database){0};
-    snprintf(databases->all[databases->count].name, DATABASE_NAME_MAX + 1, "%s", name);
-    return &databases->all[databases->count++];
-}
-
-static truce_status count_databases(struct call *call, bool measured, struct databases *databases,
-                                    bson_error_t *error)
-{
-    struct places places;
-    const char *place;
-    bson_t facts;
-    truce_status status = places_begin(call, NULL, measured, &places, error);
-
-    while (!status && places_next(&places, &place, &facts)) {
-        char name[DATABASE_NAME_MAX + 1];
-        struct database *database;
-
-        place_database(call->server->database, place, name);
-        database = database_of(databases, name);
-        database->bytes += truce__field_number(&facts, "bytes");
-        database->documents += truce__field_number(&facts, "documents");
-        database->indexes += truce__field_number(&facts, "indexes");
-        database->collections++;
-    }
-    bson_destroy(&places.list);
-    return status;
-}
-
 truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct databases databases = {0};
@@ -506,68 +464,27 @@ truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t
     truce_status status = sifted_begin(call, &sifted, &list, error);
 
     if (!status)
-        status = count_databases(call, !list.names_only, &databases, error);
+        status = databases_count(call, !list.names_only, &databases, error);
     for (uint32_t i = 0; i < databases.count && !status; i++) {
         const struct database *database = &databases.all[i];
+        int64_t bytes = database->sizes.storage + database->sizes.index_bytes;
 
         if (!all && !access_may(call, database->name, ACTION_FIND))
             continue;
         bson_init(&document);
         BSON_APPEND_UTF8(&document, "name", database->name);
         if (!list.names_only) {
-            BSON_APPEND_INT64(&document, "sizeOnDisk", database->bytes);
-            BSON_APPEND_BOOL(&document, "empty", database->documents == 0);
+            BSON_APPEND_INT64(&document, "sizeOnDisk", bytes);
+            BSON_APPEND_BOOL(&document, "empty", database->sizes.documents == 0);
         }
         status = sift(&sifted, &document, error);
         bson_destroy(&document);
-        total += database->bytes;
+        total += bytes;
     }
     BSON_APPEND_ARRAY(reply, "databases", &sifted.array);
     if (!list.names_only)
         BSON_APPEND_INT64(reply, "totalSize", total);
     bson_free(databases.all);
     sifted_end(&sifted);
-    return status;
-}
-
-/* ---- sizes ---------------------------------------------------------------------------------- */
-
-truce_status serve_collection_stats(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    char place[PLACE_MAX];
-    bool there;
-    bson_t facts = BSON_INITIALIZER;
-    int64_t bytes, documents;
-    truce_status status = call_place(call, place, error);
-
-    if (!status) {
-        bson_destroy(&facts);
-        status = serve_is_there(call, place, &there, &facts, error);
-    }
-    bytes = truce__field_number(&facts, "bytes");
-    documents = truce__field_number(&facts, "documents");
-    if (!status) {
-        BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
-        BCON_APPEND(reply, "count", BCON_INT64(documents), "size", BCON_INT64(bytes), "avgObjSize",
-                    BCON_INT64(documents ? bytes / documents : 0), "storageSize", BCON_INT64(bytes),
-                    "nindexes", BCON_INT32((int32_t)truce__field_number(&facts, "indexes")),
-                    "capped", BCON_BOOL(false));
-    }
-    bson_destroy(&facts);
-    return status;
-}
-
-truce_status serve_database_stats(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    struct databases databases = {0};
-    truce_status status = count_databases(call, true, &databases, error);
-    const struct database *database = database_of(&databases, call->database);
-
-    BCON_APPEND(reply, "db", BCON_UTF8(call->database), "collections",
-                BCON_INT64(database->collections), "views", BCON_INT64(0), "objects",
-                BCON_INT64(database->documents), "dataSize", BCON_DOUBLE((double)database->bytes),
-                "storageSize", BCON_DOUBLE((double)database->bytes), "indexes",
-                BCON_INT64(database->indexes));
-    bson_free(databases.all);
     return status;
 }

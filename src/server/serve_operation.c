@@ -246,17 +246,22 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
 {
     const char *name = bson_iter_utf8(&call->value, NULL);
     char place[PLACE_MAX], host[256] = "";
+    static const bson_t plain = BSON_INITIALIZER;
+    const bson_t *wanted = NULL; /* {scale} */
     bson_t stats = BSON_INITIALIZER;
+    bson_iter_t at;
     truce_status status = call_place(call, place, error);
     bool there = false;
 
     (void)gethostname(host, sizeof host - 1);
+    if (bson_iter_init_find(&at, asked, "storageStats") && BSON_ITER_HOLDS_DOCUMENT(&at))
+        wanted = call_view_of(call, &at);
     if (!status)
         status = access_need_collection(call, call->database, name, ACTION_STATS, error);
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status)
-        status = serve_collection_stats(call, &stats, error);
+        status = serve_sizes(call, wanted ? wanted : &plain, &stats, error);
     if (!status && !there && bson_has_field(asked, "count"))
         status = serve_no_such_place(call, error);
     BSON_APPEND_UTF8(one, "ns", call_namespace(call, name));

@@ -15,6 +15,17 @@ static void begin(void)
     REQUIRE(!server_start(store, NULL, &server, &error));
 }
 
+static void begin_file(void)
+{
+    bson_error_t error = {0};
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/operations.truce", test_directory());
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    REQUIRE(!server_start(store, NULL, &server, &error));
+    expect_code("{'dropDatabase': 1, '$db': 'school'}", 0);
+}
+
 static void end(void)
 {
     server_stop(server, 5000);
@@ -27,6 +38,103 @@ static void check_number(const char *command, const char *path, int64_t wanted)
 
     CHECK_INT(reply_number(reply, path), ==, wanted);
     bson_destroy(reply);
+}
+
+#define STATS(more) "{'collStats': 'c', '$db': 'school'" more "}"
+
+static int64_t number_of(const char *command, const char *path)
+{
+    bson_t *reply = ask(command);
+    int64_t number = reply_number(reply, path);
+
+    bson_destroy(reply);
+    return number;
+}
+
+static void insert_many(void)
+{
+    bson_t *document = bson_new();
+    bson_error_t error;
+    char text[401];
+
+    memset(text, 'x', 400);
+    text[400] = 0;
+    for (int i = 0; i < 2000; i++) {
+        bson_reinit(document);
+        BSON_APPEND_INT32(document, "_id", i);
+        BSON_APPEND_UTF8(document, "text", text);
+        BSON_APPEND_INT32(document, "n", i % 7);
+        REQUIRE(!truce_insert(store, "@school.c", document, &(truce_write_options){.relaxed = true},
+                              &error));
+    }
+    bson_destroy(document);
+}
+
+TEST(sizes_are_those_of_the_pages_of_the_file)
+{
+    int64_t bytes, storage, index, total;
+
+    begin_file();
+    insert_many();
+    bytes = number_of(STATS(""), "size");
+    storage = number_of(STATS(""), "storageSize");
+    index = number_of(STATS(""), "totalIndexSize");
+    CHECK_INT(bytes, >, 2000 * 400);
+    CHECK_INT(storage, >, bytes);
+    CHECK_INT(storage, <, 2 * bytes);
+    CHECK_INT(storage % 4096, ==, 0);
+    CHECK_INT(index, >=, 2000 * 4);
+    CHECK_INT(index, <, storage / 2);
+    CHECK_INT(number_of(STATS(""), "indexSizes._id_"), ==, index);
+    CHECK_INT(number_of(STATS(""), "totalSize"), ==, storage + index);
+    CHECK_INT(number_of(STATS(""), "freeStorageSize"), >, 0);
+    CHECK_INT(number_of(STATS(""), "freeStorageSize"), <, storage);
+    expect_code("{'createIndexes': 'c', 'indexes': [{'key': {'n': 1}, 'name': 'n'}], '$db': "
+                "'school'}",
+                0);
+    total = number_of(STATS(""), "totalIndexSize");
+    CHECK_INT(number_of(STATS(""), "indexSizes.n"), ==, total - index);
+    CHECK_INT(total - index, >=, 2000 * 4);
+    CHECK_INT(number_of("{'dbStats': 1, '$db': 'school'}", "storageSize"), ==, storage);
+    CHECK_INT(number_of("{'dbStats': 1, '$db': 'school'}", "indexSize"), ==, total);
+    CHECK_INT(number_of("{'dbStats': 1, '$db': 'school'}", "totalSize"), ==, storage + total);
+    CHECK_INT(number_of("{'dbStats': 1, '$db': 'school'}", "freeStorageSize"), ==, -1);
+    CHECK_INT(number_of("{'dbStats': 1, 'freeStorage': 1, '$db': 'school'}", "freeStorageSize"), ==,
+              number_of(STATS(""), "freeStorageSize"));
+    CHECK_INT(number_of("{'listDatabases': 1, 'filter': {'name': 'school'}, '$db': 'admin'}",
+                        "databases.0.sizeOnDisk"),
+              ==, storage + total);
+    /* what was removed leaves its pages free for others, and is no more of the collection's */
+    expect_code("{'delete': 'c', 'deletes': [{'q': {}, 'limit': 0}], '$db': 'school'}", 0);
+    CHECK_INT(number_of(STATS(""), "storageSize"), <, storage / 10);
+    end();
+}
+
+TEST(sizes_are_told_by_a_scale)
+{
+    int64_t storage, bytes;
+
+    begin_file();
+    insert_many();
+    storage = number_of(STATS(""), "storageSize");
+    bytes = number_of(STATS(""), "size");
+    CHECK_INT(number_of(STATS(""), "scaleFactor"), ==, 1);
+    CHECK_INT(number_of(STATS(", 'scale': 1024"), "storageSize"), ==, storage / 1024);
+    CHECK_INT(number_of(STATS(", 'scale': 1024"), "size"), ==, bytes / 1024);
+    CHECK_INT(number_of(STATS(", 'scale': 1024"), "avgObjSize"), ==, bytes / 2000);
+    CHECK_INT(number_of(STATS(", 'scale': 1024.0"), "scaleFactor"), ==, 1024);
+    check_number(
+        "{'aggregate': 'c', 'pipeline': [{'$collStats': {'storageStats': {'scale': 1024}}}],"
+        " 'cursor': {}, '$db': 'school'}",
+        "cursor.firstBatch.0.storageStats.storageSize", storage / 1024);
+    CHECK_INT(number_of("{'dbStats': 1, 'scale': 1024, '$db': 'school'}", "storageSize"), ==,
+              storage / 1024);
+    expect_code(STATS(", 'scale': 0"), 51024);
+    expect_code(STATS(", 'scale': -3"), 51024);
+    expect_code(STATS(", 'scale': 'x'"), 14);
+    expect_code("{'dbStats': 1, 'scale': 0, '$db': 'school'}", 51024);
+    expect_code(STATS(", 'wrong': 1"), 40415);
+    end();
 }
 
 TEST(collection_stats_are_a_stage)

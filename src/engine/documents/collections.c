@@ -3,6 +3,7 @@
 #include "engine/documents/feed.h"
 #include "engine/documents/index_build.h"
 #include "engine/engine.h"
+#include "engine/storage/kv_sizes.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
@@ -253,6 +254,29 @@ static uint32_t count_ready(const struct collection *collection)
     return count;
 }
 
+/* storage, unused: of the documents; indexBytes: {name: bytes} */
+static truce_status measure_pages(struct kv *kv, const struct collection *collection,
+                                  bson_t *description, bson_error_t *error)
+{
+    struct kv_size size;
+    bson_t indexes = BSON_INITIALIZER;
+    truce_status status = truce__kv_size(kv, false, collection->id, &size, error);
+
+    BSON_APPEND_INT64(description, "storage", size.bytes);
+    BSON_APPEND_INT64(description, "unused", size.unused);
+    for (uint32_t i = 0; i < collection->indexes_count && !status; i++) {
+        const struct index *index = &collection->indexes[i];
+
+        if (index->state != INDEX_READY)
+            continue;
+        status = truce__kv_size(kv, true, index->id, &size, error);
+        BSON_APPEND_INT64(&indexes, index->spec.name, size.bytes);
+    }
+    BSON_APPEND_DOCUMENT(description, "indexBytes", &indexes);
+    bson_destroy(&indexes);
+    return status;
+}
+
 static truce_status measure(struct kv *kv, const struct collection *collection, bson_t *description,
                             bson_error_t *error)
 {
@@ -262,6 +286,8 @@ static truce_status measure(struct kv *kv, const struct collection *collection, 
     BSON_APPEND_INT64(description, "documents", documents);
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)count_ready(collection));
+    if (!status && truce__kv_tells_sizes())
+        status = measure_pages(kv, collection, description, error);
     return status;
 }
 
