@@ -16,7 +16,7 @@ struct stage {
     const char *full, *before;
     const bson_t *resume_after, *start_after;
     const bson_value_t *start_at;
-    bool all;
+    bool all, expanded;
 };
 
 static const struct field stage_fields[] = {
@@ -26,7 +26,7 @@ static const struct field stage_fields[] = {
     {"startAfter", FIELD_DOCUMENT, offsetof(struct stage, start_after)},
     {"startAtOperationTime", FIELD_VALUE, offsetof(struct stage, start_at)},
     {"allChangesForCluster", FIELD_FLAG, offsetof(struct stage, all)},
-    {"showExpandedEvents", FIELD_PLAIN, 0},
+    {"showExpandedEvents", FIELD_FLAG, offsetof(struct stage, expanded)},
     {"showRawUpdateDescription", FIELD_PLAIN, 0},
     {"showSystemEvents", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
@@ -186,6 +186,7 @@ static truce_status read_options(struct call *call, const bson_t *pipeline, cons
     if (!status)
         status = read_kind(stage.before, "fullDocumentBeforeChange", "off", false, &options->before,
                            error);
+    options->expanded = stage.expanded;
     if (!status)
         status = read_reach(call, &stage, name, options, error);
     return status ? status : read_start(&stage, token, options, error);

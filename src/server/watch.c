@@ -15,8 +15,7 @@
  *  5. An event leaves the server with the _id that it was made with: it is what clients come back with. One that is split
  *     stays the first of the queue until its last fragment was told.
  *
- * A crash of the server leaves nothing: the place is the client's. Deliberately not done: events of indexes and new
- * collections.
+ * A crash of the server leaves nothing: the place is the client's.
  */
 #include "server/watch.h"
 
@@ -500,6 +499,7 @@ truce_status watch_new(truce_store *store, const struct watch_options *options,
     made->full = options->full;
     made->before = options->before;
     made->scope.reach = options->reach;
+    made->scope.expanded = options->expanded;
     snprintf(made->scope.own, sizeof made->scope.own, "%s", options->own);
     snprintf(made->scope.database, sizeof made->scope.database, "%s", options->database);
     snprintf(made->scope.place, sizeof made->scope.place, "%s",

@@ -54,6 +54,7 @@ struct watch_options {
     const char *own, *database; /* the server's own database, and that of the stream */
     const char *place;          /* of a stream of one collection */
     enum watch_document full, before;
+    bool expanded;                    /* showExpandedEvents */
     const bson_t *stages;             /* behind $changeStream */
     const struct watch_token *resume; /* NULL: from now on, or ... */
     int64_t from;                     /* ... with every entry from this position on; 0: no matter */
@@ -106,6 +107,7 @@ bson_t *watch_fragment(const bson_t *event, int fragments, const struct watch_to
 
 struct watch_scope {
     enum watch_reach reach;
+    bool expanded; /* what is made of collections and indexes is told, too, and more of all else */
     char own[DATABASE_NAME_MAX + 1], database[DATABASE_NAME_MAX + 1];
     char place[PLACE_MAX];
 };

@@ -98,8 +98,16 @@ static bool is_within(const struct watch_scope *scope, const char *place)
     return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
 }
 
+static bool is_expanded(enum feed_kind kind)
+{
+    return kind == FEED_CREATE || kind == FEED_MODIFY || kind == FEED_INDEX ||
+           kind == FEED_INDEX_DROP;
+}
+
 bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry)
 {
+    if (is_expanded(entry->kind) && !scope->expanded)
+        return false;
     if (entry->kind == FEED_DROP_DATABASE)
         return scope->reach == WATCH_ALL ||
                (scope->reach == WATCH_DATABASE && !strcmp(entry->collection, scope->database));
@@ -131,6 +139,14 @@ static const char *name_of(enum feed_kind kind)
         return "drop";
     case FEED_RENAME:
         return "rename";
+    case FEED_CREATE:
+        return "create";
+    case FEED_MODIFY:
+        return "modify";
+    case FEED_INDEX:
+        return "createIndexes";
+    case FEED_INDEX_DROP:
+        return "dropIndexes";
     case FEED_DROP_DATABASE:
         break;
     }
@@ -168,6 +184,111 @@ static void append_names(const struct watch_scope *scope, const char *key, const
     bson_append_document_end(event, &ns);
 }
 
+/* ---- what expanded events have ------------------------------------------------------------------- */
+
+#define UUID_BYTES 16
+
+/* Of the number of a collection, which its file never uses again; and of the feed, which there is one of. */
+static void append_uuid(const bson_oid_t *feed, int64_t number, const char *name, bson_t *document)
+{
+    uint8_t uuid[UUID_BYTES];
+
+    memcpy(uuid, feed->bytes, sizeof feed->bytes);
+    for (int i = 0; i < 4; i++)
+        uuid[12 + i] = (uint8_t)((uint64_t)number >> (24 - 8 * i));
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80); /* version 8: of our own making */
+    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+    BSON_APPEND_BINARY(document, name, BSON_SUBTYPE_UUID, uuid, sizeof uuid);
+}
+
+/* As create and collMod have them; `what`: {validator?, images?}. */
+static void append_options(const bson_t *what, bool whole, bson_t *description)
+{
+    bson_t validator, images;
+    bson_iter_t at;
+
+    if (truce__value_subdocument(what, "validator", &validator))
+        BSON_APPEND_DOCUMENT(description, "validator", &validator);
+    if (whole && bson_has_field(what, "validator"))
+        BCON_APPEND(description, "validationLevel", BCON_UTF8("strict"), "validationAction",
+                    BCON_UTF8("error"));
+    if (bson_iter_init_find(&at, what, "images") && BSON_ITER_HOLDS_BOOL(&at)) {
+        BSON_APPEND_DOCUMENT_BEGIN(description, "changeStreamPreAndPostImages", &images);
+        BSON_APPEND_BOOL(&images, "enabled", bson_iter_bool(&at));
+        bson_append_document_end(description, &images);
+    }
+}
+
+static void append_state_before(const bson_oid_t *feed, const struct feed_entry *entry,
+                                bson_t *event)
+{
+    bson_t state, options;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "stateBeforeChange", &state);
+    BSON_APPEND_DOCUMENT_BEGIN(&state, "collectionOptions", &options);
+    append_uuid(feed, entry->number, "uuid", &options);
+    append_options(&entry->had, true, &options);
+    bson_append_document_end(&state, &options);
+    bson_append_document_end(event, &state);
+}
+
+static void describe(const struct watch_scope *scope, const bson_oid_t *feed,
+                     const struct feed_entry *entry, bson_t *description)
+{
+    bson_t indexes;
+
+    if (entry->kind == FEED_RENAME) {
+        append_names(scope, "to", entry->other, description);
+        if (entry->dropped)
+            append_uuid(feed, entry->dropped, "dropTarget", description);
+    } else if (entry->kind == FEED_CREATE) {
+        append_options(&entry->what, true, description);
+        BCON_APPEND(description, "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",
+                    BCON_INT32(1), "}", "name", BCON_UTF8("_id_"), "}");
+    } else if (entry->kind == FEED_MODIFY) {
+        append_options(&entry->what, false, description);
+    } else {
+        BSON_APPEND_ARRAY_BEGIN(description, "indexes", &indexes);
+        BSON_APPEND_DOCUMENT(&indexes, "0", &entry->what);
+        bson_append_array_end(description, &indexes);
+    }
+}
+
+static void append_expanded(const struct watch_scope *scope, const bson_oid_t *feed,
+                            const struct feed_entry *entry, bson_t *event)
+{
+    bson_t description;
+
+    if (entry->number)
+        append_uuid(feed, entry->number, "collectionUUID", event);
+    if (!is_expanded(entry->kind) && entry->kind != FEED_RENAME)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(event, "operationDescription", &description);
+    describe(scope, feed, entry, &description);
+    bson_append_document_end(event, &description);
+    if (entry->kind == FEED_MODIFY)
+        append_state_before(feed, entry, event);
+}
+
+/* What paths there are that could be read otherwise is told to who asks, if there are none as well. */
+static void append_difference(const struct watch_scope *scope, const bson_t *diff, bson_t *event)
+{
+    static const char name[] = "disambiguatedPaths";
+    bool has = bson_has_field(diff, name);
+    bson_t description, none = BSON_INITIALIZER;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "updateDescription", &description);
+    if (has && !scope->expanded)
+        bson_copy_to_excluding_noinit(diff, &description, name, NULL);
+    else
+        bson_concat(&description, diff);
+    if (scope->expanded && !has)
+        BSON_APPEND_DOCUMENT(&description, name, &none);
+    bson_append_document_end(event, &description);
+}
+
+/* ---- all of an event -------------------------------------------------------------------------------- */
+
 bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
                     const struct feed_entry *entry)
 {
@@ -189,7 +310,9 @@ bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
     if (!bson_empty(&entry->id))
         BSON_APPEND_DOCUMENT(event, "documentKey", &entry->id);
     if (entry->kind == FEED_UPDATE)
-        BSON_APPEND_DOCUMENT(event, "updateDescription", &entry->diff);
+        append_difference(scope, &entry->diff, event);
+    if (scope->expanded)
+        append_expanded(scope, feed, entry, event);
     return event;
 }
 

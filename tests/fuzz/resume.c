@@ -53,6 +53,7 @@ static void begin(void)
     truce_assert(!truce_store_open(path, &relaxed, &feed.store, NULL));
     (void)atexit(tidy);
     engine = watch_engine(feed.store);
+    truce_assert(!truce_collection_create(feed.store, "c", NULL)); /* which is not told */
     truce_assert(!truce__engine_feed_keep(engine, 1000000000, 0, NULL));
     for (int i = 0; i < ENTRIES; i++) {
         if (i == ENTRIES / 2) /* positions of one second have no gaps between them */

@@ -260,12 +260,12 @@ TEST(the_feed_of_changes_is_told_where_there_is_one)
     CHECK(value_of("truce_feed_bytes") == 0);
     CHECK(value_of("truce_feed_oldest_timestamp_seconds") == -1);
     expect_code("{'insert': 'c', 'documents': [{}], '$db': 'test'}", 0);
-    bytes = value_of("truce_feed_bytes");
-    CHECK(bytes > 50);
+    bytes = value_of("truce_feed_bytes"); /* of a collection and a document */
+    CHECK(bytes > 100);
     CHECK(value_of("truce_feed_oldest_timestamp_seconds") >=
           value_of("truce_start_time_seconds") - 1);
     expect_code("{'insert': 'c', 'documents': [{}], '$db': 'test'}", 0);
-    CHECK(value_of("truce_feed_bytes") == 2 * bytes);
+    CHECK(value_of("truce_feed_bytes") > bytes + 50);
     end();
 }
 

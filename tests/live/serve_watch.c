@@ -537,7 +537,7 @@ TEST(what_is_no_stream_is_refused_as_mongodb_does)
     refused("{'$changeStream': {'nothing': 1}}", 40415);
     refused("{'$changeStream': {'fullDocument': 'nothing'}}", 2);
     refused("{'$changeStream': {'fullDocumentBeforeChange': 'updateLookup'}}", 2);
-    refused("{'$changeStream': {'showExpandedEvents': true}}", 115);
+    refused("{'$changeStream': {'showExpandedEvents': 'yes'}}", 14);
     refused("{'$changeStream': {'allChangesForCluster': true}}", 72);
     refused("{'$changeStream': {'resumeAfter': {}}}", 40647);
     refused("{'$changeStream': {'resumeAfter': {'_data': 'xy'}}}", 9);

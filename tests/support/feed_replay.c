@@ -108,7 +108,6 @@ static void do_entry(truce_store *store, const struct feed_entry *entry)
     truce_write_result result = {0};
     bson_error_t error = {0};
     bson_t *filter;
-    truce_status status;
 
     switch (entry->kind) {
     case FEED_INSERT:
@@ -129,16 +128,19 @@ static void do_entry(truce_store *store, const struct feed_entry *entry)
         truce_write_result_release(&result);
         bson_destroy(filter);
         break;
-    case FEED_DROP: /* new collections are not told: there may be none */
-        status = truce_collection_drop(store, entry->collection, &error);
-        CHECK(!status || status == TRUCE_NOT_FOUND);
+    case FEED_DROP: /* what goes was told when it came */
+        CHECK_OK(truce_collection_drop(store, entry->collection, &error), error);
         break;
     case FEED_RENAME:
-        status = truce_collection_rename(store, entry->collection, entry->other, true, &error);
-        if (status == TRUCE_NOT_FOUND)
-            status = truce_collection_drop(store, entry->other, &error);
-        CHECK(!status || status == TRUCE_NOT_FOUND);
+        CHECK_OK(truce_collection_rename(store, entry->collection, entry->other, true, &error),
+                 error);
         break;
+    case FEED_CREATE:
+        CHECK_OK(truce_collection_create(store, entry->collection, &error), error);
+        break;
+    case FEED_MODIFY:
+    case FEED_INDEX:
+    case FEED_INDEX_DROP:
     case FEED_DROP_DATABASE:
         break;
     }

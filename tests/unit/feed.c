@@ -473,7 +473,7 @@ TEST(a_file_with_a_feed_is_of_another_format)
     insert("c", "{}");
     CHECK_OK(truce__kv_mark(engine->kv, &error), error); /* as checkpoints do */
     truce_store_close(store);
-    CHECK_INT(format_of_file(), ==, 3);
+    CHECK_INT(format_of_file(), ==, 4);
     REQUIRE(open_again());
     CHECK_OK(truce__engine_feed_keep(engine, 0, 0, &error), error);
     CHECK_INT(state_now().spec.table, ==, 0);
@@ -512,15 +512,103 @@ static bool last_is_large(void)
     return large;
 }
 
-TEST(a_document_that_does_not_fit_is_told_without_itself)
+/* As if an older truce had begun the feed. */
+static void make_older(void)
+{
+    struct feed_spec older = state_now().spec;
+    bson_error_t error;
+    uint32_t version;
+
+    older.full = false;
+    CHECK_OK(truce__kv_write_begin(engine->kv, &version, &error), error);
+    CHECK_OK(truce__catalog_change_feed(engine->kv, &older, &error), error);
+    CHECK_OK(truce__kv_format_set(engine->kv, 3, &error), error);
+    CHECK_OK(truce__kv_write_commit(engine->kv, &error), error);
+    truce_store_close(store);
+    CHECK_INT(format_of_file(), ==, 3);
+    (void)open_again();
+}
+
+TEST(a_document_that_does_not_fit_is_told_without_itself_in_an_older_feed)
 {
     REQUIRE(begin(HOUR_MS, 0));
+    insert_large(16 * 1024 * 1024 - 100);
+    CHECK(!last_is_large());
+    make_older();
     insert_large(15 * 1024 * 1024);
     CHECK(!last_is_large());
     insert_large(16 * 1024 * 1024 - 100);
     CHECK(last_is_large());
     check_store();
     truce_store_close(store);
+}
+
+/* ---- collections and indexes ----------------------------------------------------------------------------- */
+
+static void make_index(const char *collection, const char *json, truce_status status)
+{
+    bson_t *index = test_bson(json);
+    bson_error_t error;
+
+    CHECK_STATUS(status, truce_index_create(store, collection, index, &error), error);
+    bson_destroy(index);
+}
+
+static void expect_counts(int created, int modified, int made, int dropped)
+{
+    CHECK_INT(count_entries(FEED_CREATE), ==, created);
+    CHECK_INT(count_entries(FEED_MODIFY), ==, modified);
+    CHECK_INT(count_entries(FEED_INDEX), ==, made);
+    CHECK_INT(count_entries(FEED_INDEX_DROP), ==, dropped);
+}
+
+#define INDEX(F) "{'v': 2, 'key': {'" F "': 1}, 'name': '" F "_1'}"
+
+TEST(what_is_made_of_collections_and_indexes_is_told_once)
+{
+    bson_t *validator = test_bson("{'n': {'$gt': 0}}");
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    CHECK_OK(truce_collection_create(store, "a", &error), error);
+    insert("b", "{'n': 1}");
+    insert("b", "{'n': 1}");
+    make_index("c", INDEX("n"), TRUCE_OK);
+    expect_counts(3, 0, 1, 0);
+    make_index("c", INDEX("n"), TRUCE_OK); /* it is there */
+    make_index("b", "{'v': 2, 'key': {'n': 1}, 'name': 'n_1', 'unique': true}", TRUCE_DUPLICATE);
+    make_index("b", INDEX("n"), TRUCE_OK);
+    expect_counts(3, 0, 2, 0);
+    CHECK_OK(truce_collection_validate(store, "a", validator, &error), error);
+    CHECK_OK(truce_index_drop(store, "b", "n_1", &error), error);
+    expect_counts(3, 1, 2, 1);
+    insert("truce_queue", "{'_id': 1}");
+    make_index("truce_queue", INDEX("n"), TRUCE_OK);
+    expect_counts(3, 1, 2, 1);
+    check_store();
+    bson_destroy(validator);
+    truce_store_close(store);
+}
+
+TEST(an_older_feed_is_told_of_them_from_when_it_is_kept_anew)
+{
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    make_older();
+    insert("a", "{'n': 1}");
+    make_index("a", INDEX("n"), TRUCE_OK);
+    CHECK_OK(truce_index_drop(store, "a", "n_1", &error), error);
+    CHECK_OK(truce_collection_validate(store, "a", NULL, &error), error);
+    CHECK_OK(truce_collection_drop(store, "a", &error), error);
+    expect_counts(0, 0, 0, 0);
+    CHECK_INT(count_entries(FEED_DROP), ==, 1);
+    CHECK_OK(truce__engine_feed_keep(engine, HOUR_MS, 0, &error), error);
+    insert("a", "{'n': 1}");
+    expect_counts(1, 0, 0, 0);
+    check_store();
+    truce_store_close(store);
+    CHECK_INT(format_of_file(), ==, 4);
 }
 
 TEST(a_document_of_the_greatest_depth_is_told)

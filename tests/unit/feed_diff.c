@@ -55,6 +55,30 @@ TEST(what_no_path_can_name_is_told_whole)
     check_diff("{'x': 1, 'y': 2}", "{'y': 2, 'x': 1}", NULL);
 }
 
+TEST(a_path_that_could_be_read_otherwise_is_said_clearly)
+{
+#define REST "'removedFields': [], 'truncatedArrays': []"
+    check_diff("{'a': {'1': 1}}", "{'a': {'1': 2}}",
+               "{'updatedFields': {'a.1': 2}, " REST
+               ", 'disambiguatedPaths': {'a.1': ['a', '1']}}");
+    check_diff("{'a': [{'1': 1, 'b': 1}]}", "{'a': [{'1': 2, 'b': 1}]}",
+               "{'updatedFields': {'a.0.1': 2}, " REST
+               ", 'disambiguatedPaths': {'a.0.1': ['a', 0, '1']}}");
+    check_diff("{'a': {'12': {'b': 1, 'c': 1}}}", "{'a': {'12': {'b': 1}}, 'd': 345}",
+               "{'updatedFields': {'d': 345}, 'removedFields': ['a.12.c'], 'truncatedArrays': [], "
+               "'disambiguatedPaths': {'a.12.c': ['a', '12', 'c']}}");
+    check_diff("{'a': {'0': [1, 2, 3]}, 'b': [1, 2, 3]}", "{'a': {'0': [1, 2]}, 'b': [1, 2]}",
+               "{'updatedFields': {}, 'removedFields': [], 'truncatedArrays': [{'field': 'a.0', "
+               "'newSize': 2}, {'field': 'b', 'newSize': 2}], "
+               "'disambiguatedPaths': {'a.0': ['a', '0']}}");
+    /* none of these can be taken for a place in an array */
+    check_diff("{'1': 1, 'a': {'01': 1, 'x': 1, '1x': 1}}",
+               "{'1': 2, 'a': {'01': 2, 'x': 2, '1x': 2}}",
+               "{'updatedFields': {'1': 2, 'a.01': 2, 'a.x': 2, 'a.1x': 2}, " REST "}");
+    check_diff("{'a': [1, 2, 3, 4]}", "{'a': [1, 2, 3, 5]}",
+               "{'updatedFields': {'a.3': 5}, " REST "}");
+}
+
 /* Names of 1 kB around many fields that differ: each path would have them all. */
 TEST(a_difference_that_is_longer_than_the_documents_is_none)
 {

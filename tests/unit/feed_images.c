@@ -263,9 +263,10 @@ TEST(a_file_whose_collections_keep_images_is_of_another_format)
         bool feed, other;
         const char *gone; /* how the images end */
         int format;
-    } cases[] = {{false, false, "modify", 2}, {true, false, "modify", 3}, {true, false, "drop", 3},
-                 {true, false, "rename", 3},  {false, false, "drop", 2},  {false, true, "drop", 4},
-                 {true, true, "drop", 4},     {true, false, "feed", 4},   {true, true, "feed", 4}};
+    } cases[] = {
+        {false, false, "modify", 2}, {true, false, "modify", 4}, {false, false, "rename", 2},
+        {true, false, "rename", 4},  {false, false, "drop", 2},  {false, true, "drop", 4},
+        {true, true, "drop", 4},     {true, false, "feed", 4},   {true, true, "feed", 4}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bson_error_t error;

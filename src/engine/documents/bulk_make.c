@@ -5,6 +5,7 @@
 #include "engine/documents/bulk_make.h"
 
 #include "bson/value.h"
+#include "engine/documents/feed.h"
 #include "query/index/index.h"
 
 static void changed(struct writer *writer, const char *collection)
@@ -30,6 +31,10 @@ static truce_status make_index(struct writer *writer, const char *name, const bs
             status =
                 truce__catalog_add_index(writer->kv, collection, &spec, INDEX_READY, &id, error);
         changed(writer, name);
+        if (!status)
+            status = truce__writer_collection(writer, name, &collection, error);
+        if (!status)
+            status = truce__feed_tell_index(writer, FEED_INDEX, collection, &spec, error);
     }
     truce__index_spec_release(&spec);
     return status;
@@ -65,6 +70,8 @@ static truce_status make(struct writer *writer, const truce_making *making, bson
     changed(writer, making->collection);
     if (!status)
         status = make_validator(writer, making, error);
+    if (!status)
+        status = truce__feed_tell_made(writer, making->collection, error);
     while (!status && truce__fields_next(&fields)) {
         bson_t definition;
 

@@ -9,7 +9,8 @@
  *     row <id>     {keeps: name, indexes, validator?}
  *                  the same, where the feed keeps documents as they were before and after a change
  *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
- *                  the feed of changes (feed.h), which stands in c<id>; there may be none
+ *                  the feed of changes (feed.h), which stands in c<id>; there may be none. feed: int64, of one that is
+ *                  full (feed_spec); int32, of one that an older truce began
  *
  * Invariants:
  *  1. Names are unique; every collection has at least the index of _id, which is its first.
@@ -18,8 +19,9 @@
  *  3. Every change of a row 2... changes the version of the file.
  *  4. A file with a feed has format 3, which programs that know of no feed do not open; one that has it open
  *     finds a row in the catalog that is no collection. So nobody writes without telling the feed.
- *  5. A file with a collection that keeps images has format 4, and its row no `name`, with the same effect on programs that
- *     know of no images: they can neither change a document without them, nor write the row without saying so.
+ *  5. A file with a feed that is full, or with a collection that keeps images, has format 4; their rows are none for programs
+ *     that know of format 3 only, with the same effect: they can neither change a document, an index or a collection
+ *     without telling all of it, nor write the row without saying so, and read no entries that they take for damage.
  */
 #include "engine/documents/catalog_rows.h"
 
@@ -273,11 +275,13 @@ truce_status truce__catalog_change_images(struct kv *kv, const struct collection
 truce_status truce__catalog_settle_format(struct kv *kv, const struct catalog *catalog,
                                           bson_error_t *error)
 {
-    int format = catalog->feed.table ? KV_FORMAT_FEED : KV_FORMAT;
+    int format = catalog->feed.full    ? KV_FORMAT_FULL
+                 : catalog->feed.table ? KV_FORMAT_FEED
+                                       : KV_FORMAT;
 
     for (uint32_t i = 0; i < catalog->count; i++)
         if (catalog->collections[i].images)
-            format = KV_FORMAT_IMAGES;
+            format = KV_FORMAT_FULL;
     return truce__kv_format_set(kv, format, error);
 }
 
@@ -350,7 +354,10 @@ truce_status truce__catalog_move_index(struct kv *kv, const struct collection *c
 static void describe_feed(const struct feed_spec *feed, bson_t *row)
 {
     bson_init(row);
-    BSON_APPEND_INT32(row, "feed", 1);
+    if (feed->full)
+        BSON_APPEND_INT64(row, "feed", 1);
+    else
+        BSON_APPEND_INT32(row, "feed", 1);
     BSON_APPEND_OID(row, "id", &feed->id);
     BSON_APPEND_INT64(row, "keep_ms", feed->keep_ms);
     BSON_APPEND_INT64(row, "keep_bytes", feed->keep_bytes);

@@ -42,6 +42,8 @@ struct feed_spec {
     int64_t table; /* its row table; 0: there is no feed */
     bson_oid_t id; /* of this feed, and of no other */
     int64_t keep_ms, keep_bytes;
+    bool
+        full; /* it tells what is made of collections and indexes, too; false: an older truce began it */
 };
 
 struct catalog {

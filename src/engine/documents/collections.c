@@ -139,7 +139,9 @@ static truce_status create(struct catalog_op *op, struct writer *writer, bson_er
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->name);
     status = truce__catalog_add_collection(writer->kv, op->name, error);
     changed(writer, op->name);
-    return status ? status : set_options(op, writer, error);
+    if (!status)
+        status = set_options(op, writer, error);
+    return status ? status : truce__feed_tell_made(writer, op->name, error);
 }
 
 /* A format that nothing needs any more keeps older programs out for nothing. */
@@ -155,6 +157,7 @@ static truce_status drop_one(struct writer *writer, const struct collection *col
 
 static truce_status drop(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
+    struct feed_fact fact = {FEED_DROP, op->name};
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
 
@@ -162,11 +165,12 @@ static truce_status drop(struct catalog_op *op, struct writer *writer, bson_erro
         return status;
     if (!collection)
         return refuse_missing(op->name, error);
+    fact.number = collection->id;
     status = drop_one(writer, collection, op->name, error);
-    return status ? status : truce__feed_tell_name(writer, FEED_DROP, op->name, NULL, error);
+    return status ? status : truce__feed_tell_fact(writer, &fact, error);
 }
 
-static truce_status replace_target(struct catalog_op *op, struct writer *writer,
+static truce_status replace_target(struct catalog_op *op, struct writer *writer, int64_t *dropped,
                                    bson_error_t *error)
 {
     const struct collection *target;
@@ -176,36 +180,64 @@ static truce_status replace_target(struct catalog_op *op, struct writer *writer,
         return status;
     if (!op->drop_target)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->other);
+    *dropped = target->id;
     return drop_one(writer, target, op->other, error);
 }
 
 static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
+    struct feed_fact fact = {FEED_RENAME, op->name, op->other};
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
 
     if (!status && !collection)
         status = refuse_missing(op->name, error);
     if (!status)
-        status = replace_target(op, writer, error);
+        status = replace_target(op, writer, &fact.dropped, error);
     if (!status)
         status = truce__writer_collection(writer, op->name, &collection, error);
     if (status)
         return status;
+    fact.number = collection->id;
     status = truce__catalog_rename_collection(writer->kv, collection, op->other, error);
     changed(writer, op->name);
     changed(writer, op->other);
-    return status ? status : truce__feed_tell_name(writer, FEED_RENAME, op->name, op->other, error);
+    return status ? status : truce__feed_tell_fact(writer, &fact, error);
+}
+
+static bson_t *options_of(const struct collection_options *options)
+{
+    bson_t *made = bson_new();
+
+    if (options->validator)
+        BSON_APPEND_DOCUMENT(made, "validator", options->validator);
+    if (options->images)
+        BSON_APPEND_BOOL(made, "images", *options->images);
+    return made;
 }
 
 static truce_status modify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
+    struct feed_fact fact = {FEED_MODIFY, op->name};
+    bson_t *before, *what;
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
 
     if (!status && !collection)
         status = refuse_missing(op->name, error);
-    return status ? status : set_options(op, writer, error);
+    if (status)
+        return status;
+    fact.number = collection->id;
+    before = truce__feed_options(collection);
+    status = set_options(op, writer, error);
+    what = options_of(&op->options);
+    fact.what = what;
+    fact.before = before;
+    if (!status) /* if it is nothing, too, as MongoDB tells it */
+        status = truce__feed_tell_fact(writer, &fact, error);
+    bson_destroy(before);
+    bson_destroy(what);
+    return status;
 }
 
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
@@ -416,7 +448,10 @@ static truce_status drop_index(struct catalog_op *op, struct writer *writer, bso
                              op->other, op->name);
     if (index == collection->indexes)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
-    status = truce__catalog_drop_index(writer->kv, collection, index->id, error);
+    if (index->state == INDEX_READY)
+        status = truce__feed_tell_index(writer, FEED_INDEX_DROP, collection, &index->spec, error);
+    if (!status)
+        status = truce__catalog_drop_index(writer->kv, collection, index->id, error);
     changed(writer, op->name);
     return status;
 }

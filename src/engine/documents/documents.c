@@ -259,6 +259,8 @@ static truce_status find_or_add(struct writer *writer, const char *name,
     status = truce__catalog_add_collection(writer->kv, name, error);
     truce__writer_catalog_changed(writer);
     if (!status)
+        status = truce__feed_tell_made(writer, name, error);
+    if (!status)
         status = truce__writer_collection(writer, name, collection, error);
     return status;
 }

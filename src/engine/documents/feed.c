@@ -3,7 +3,8 @@
  *
  *     row 1           {horizon: int64}
  *     row <position>  {s: bytes so far, w: when, o: kind, c: collection, t: new name?,
- *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?, large: true?}
+ *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?, large: true?,
+ *                      i: number of the collection?, j: of the dropped one?, v: options or index?, p: options before?}
  *
  *     position        seconds << 31 | number: so it is also the moment that clients know (clusterTime), and one
  *                     feed that follows another, after it was off, does not use a position again
@@ -24,14 +25,14 @@
  *  6. A step that prunes is bounded: PRUNE_ROWS rows, and PRUNE_BYTES more than were written since the last one. A writer
  *     makes one for every PRUNE_EACH entries of its own, which is less than a step removes.
  *
- * Deliberately not done: what truce keeps for itself is not told (writer.untold), for those who follow could only pass over it; nor
- * are indexes, validators and new collections.
+ * Deliberately not done: what truce keeps for itself is not told (writer.untold), for those who follow could only pass over it.
  */
 #include "engine/documents/feed.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "query/index/index_set.h"
 
 #define PRUNE_EACH  64
 #define PRUNE_ROWS  256
@@ -207,11 +208,11 @@ static void append_id(bson_t *entry, const bson_t *document)
     bson_destroy(&key);
 }
 
-/* What an entry of this kind says of the document; what does not fit in with the rest is said to be missing. Programs that know
- * of no images take a larger entry for damage. */
-static void append_document(bson_t *entry, const bson_t *document, bool images)
+/* What an entry of this kind says of the document; what does not fit in with the rest is said to be missing, in a file of format 3,
+ * whose programs take a larger entry for damage. */
+static void append_document(bson_t *entry, const bson_t *document, bool any_size)
 {
-    if (images || entry->len + document->len <= TRUCE_DOCUMENT_BYTES_MAX - ENTRY_BYTES)
+    if (any_size || entry->len + document->len <= TRUCE_DOCUMENT_BYTES_MAX - ENTRY_BYTES)
         append_binary(entry, "f", document);
     else
         BSON_APPEND_BOOL(entry, "large", true);
@@ -247,11 +248,12 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
             kind = FEED_UPDATE;
     }
     begin_entry(writer, kind, collection->name, &position, &entry);
+    BSON_APPEND_INT64(&entry, "i", collection->id);
     append_id(&entry, before ? before : after);
     if (kind == FEED_UPDATE)
         append_binary(&entry, "u", &diff);
     else if (after)
-        append_document(&entry, after, collection->images);
+        append_document(&entry, after, writer->catalog->feed.full || collection->images);
     if (collection->images)
         append_images(&entry, kind, before, after);
     status = put_entry(writer, position, &entry, error);
@@ -260,8 +262,19 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     return status;
 }
 
-truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, const char *name,
-                                   const char *other, bson_error_t *error)
+/* A feed that an older truce began is read by older ones, too. */
+static bool is_told_of(struct writer *writer, const struct feed_fact *fact)
+{
+    if (!writer->catalog->feed.table)
+        return false;
+    if (fact->kind == FEED_DROP_DATABASE)
+        return true;
+    return is_told(writer, fact->name) &&
+           (writer->catalog->feed.full || fact->kind == FEED_DROP || fact->kind == FEED_RENAME);
+}
+
+truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact *fact,
+                                   bson_error_t *error)
 {
     const struct collection *ignored;
     /* any name: it loads the catalog */
@@ -269,17 +282,67 @@ truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, c
     int64_t position;
     bson_t entry;
 
-    if (status || !writer->catalog->feed.table ||
-        (kind != FEED_DROP_DATABASE && !is_told(writer, name)))
+    if (status || !is_told_of(writer, fact))
         return status;
     status = find_end(writer, error);
     if (status)
         return status;
-    begin_entry(writer, kind, name, &position, &entry);
-    if (other)
-        BSON_APPEND_UTF8(&entry, "t", other);
+    begin_entry(writer, fact->kind, fact->name, &position, &entry);
+    if (fact->number)
+        BSON_APPEND_INT64(&entry, "i", fact->number);
+    if (fact->dropped)
+        BSON_APPEND_INT64(&entry, "j", fact->dropped);
+    if (fact->other)
+        BSON_APPEND_UTF8(&entry, "t", fact->other);
+    if (fact->what)
+        append_binary(&entry, "v", fact->what);
+    if (fact->before)
+        append_binary(&entry, "p", fact->before);
     status = put_entry(writer, position, &entry, error);
     bson_destroy(&entry);
+    return status;
+}
+
+bson_t *truce__feed_options(const struct collection *collection)
+{
+    bson_t *options = bson_new();
+
+    if (collection->validator)
+        BSON_APPEND_DOCUMENT(options, "validator", truce__match_filter(collection->validator));
+    if (collection->images)
+        BSON_APPEND_BOOL(options, "images", true);
+    return options;
+}
+
+truce_status truce__feed_tell_made(struct writer *writer, const char *name, bson_error_t *error)
+{
+    struct feed_fact fact = {.kind = FEED_CREATE, .name = name};
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, name, &collection, error);
+    bson_t *options;
+
+    if (status)
+        return status;
+    options = truce__feed_options(collection);
+    fact.number = collection->id;
+    fact.what = options;
+    status = truce__feed_tell_fact(writer, &fact, error);
+    bson_destroy(options);
+    return status;
+}
+
+truce_status truce__feed_tell_index(struct writer *writer, enum feed_kind kind,
+                                    const struct collection *collection,
+                                    const struct index_spec *spec, bson_error_t *error)
+{
+    struct feed_fact fact = {.kind = kind, .name = collection->name, .number = collection->id};
+    truce_status status;
+    bson_t definition;
+
+    truce__index_describe(spec, &definition);
+    fact.what = &definition;
+    status = truce__feed_tell_fact(writer, &fact, error);
+    bson_destroy(&definition);
     return status;
 }
 
@@ -300,6 +363,7 @@ static truce_status switch_on(const struct feed_spec *wanted, struct writer *wri
     struct feed_spec feed = *wanted;
     truce_status status;
 
+    feed.full = true;
     bson_oid_init(&feed.id, NULL);
     status = truce__catalog_add_feed(writer->kv, &feed, error);
     if (status)
@@ -316,7 +380,8 @@ static truce_status run_keep(struct write_op *base, struct writer *writer, bson_
     struct feed_spec feed = status ? *wanted : writer->catalog->feed;
 
     if (status || (!feed.table && !wanted->keep_ms) ||
-        (feed.table && feed.keep_ms == wanted->keep_ms && feed.keep_bytes == wanted->keep_bytes))
+        (feed.table && feed.full && feed.keep_ms == wanted->keep_ms &&
+         feed.keep_bytes == wanted->keep_bytes))
         return status;
     if (!feed.table) {
         status = switch_on(wanted, writer, error);
@@ -325,6 +390,7 @@ static truce_status run_keep(struct write_op *base, struct writer *writer, bson_
     } else {
         feed.keep_ms = wanted->keep_ms;
         feed.keep_bytes = wanted->keep_bytes;
+        feed.full = true;
         status = truce__catalog_change_feed(writer->kv, &feed, error);
     }
     writer->feed.known = false;
@@ -336,7 +402,7 @@ static truce_status run_note(struct write_op *base, struct writer *writer, bson_
 {
     const struct feed_op *op = (const struct feed_op *)base;
 
-    return truce__feed_tell_name(writer, op->kind, op->name, NULL, error);
+    return truce__feed_tell_fact(writer, &(struct feed_fact){op->kind, op->name}, error);
 }
 
 static truce_status run_prune(struct write_op *base, struct writer *writer, bson_error_t *error)

@@ -20,6 +20,11 @@ enum feed_kind {
     FEED_DROP = 'c', /* of a collection */
     FEED_RENAME = 'n',
     FEED_DROP_DATABASE = 'b', /* noted by the server, of its name for the database */
+    /* of a feed that is full only */
+    FEED_CREATE = 'k', /* a collection, by itself or for its first document or index */
+    FEED_MODIFY = 'm', /* its options */
+    FEED_INDEX = 'x',  /* an index is ready */
+    FEED_INDEX_DROP = 'y',
 };
 
 #define FEED_WAKE         "truce feed" /* waited for as a collection: moves with every entry */
@@ -37,15 +42,32 @@ static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
 truce_status truce__feed_tell(struct writer *writer, const struct collection *collection,
                               const bson_t *before, const bson_t *after, bool whole,
                               bson_error_t *error);
-/* FEED_DROP, FEED_RENAME (`other`: the new name), FEED_DROP_DATABASE */
-truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, const char *name,
-                                   const char *other, bson_error_t *error);
+/* What became of a collection or a database. */
+struct feed_fact {
+    enum feed_kind kind;
+    const char *name, *other; /* other: the new name; NULL: it has none */
+    int64_t number,
+        dropped; /* of the collection, and of the one that its new name was of; 0: none */
+    /* the options that a collection has got, or the definition of an index; the options that it had; NULL: of neither */
+    const bson_t *what, *before;
+};
+
+truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact *fact,
+                                   bson_error_t *error);
+/* Of a collection that was just made; its options are looked up. Any pointer into the catalog stays. */
+truce_status truce__feed_tell_made(struct writer *writer, const char *name, bson_error_t *error);
+/* {validator?, images?} as the collection has them; bson_destroy. */
+bson_t *truce__feed_options(const struct collection *collection);
+/* FEED_INDEX, FEED_INDEX_DROP */
+truce_status truce__feed_tell_index(struct writer *writer, enum feed_kind kind,
+                                    const struct collection *collection,
+                                    const struct index_spec *spec, bson_error_t *error);
 
 /* Entries that are made from here on, by this writer, are behind that position. Returns the last that was said so, which is
  * not before it. From any thread. */
 int64_t truce__feed_pass(struct writer *writer, int64_t position);
 
-/* {updatedFields, removedFields, truncatedArrays}, initialised in any case; false: it cannot be said so, or not shorter
+/* {updatedFields, removedFields, truncatedArrays, disambiguatedPaths?}, initialised in any case; false: it cannot be said so, or not shorter
  * than by the document itself (feed_diff.c). */
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
 
@@ -82,11 +104,14 @@ struct feed_entry {
     int64_t position, wall_ms;
     enum feed_kind kind;
     const char *collection, *other; /* other: of a rename */
+    int64_t number,
+        dropped; /* of the collection, and of what a rename took the place of; 0: not told */
     /* empty where the kind has none */
-    bson_t id;       /* {_id: ...} */
-    bson_t document; /* inserted, or replaced by */
-    bson_t diff;     /* as truce__feed_diff */
-    bool large;      /* the document did not fit in */
+    bson_t id;        /* {_id: ...} */
+    bson_t document;  /* inserted, or replaced by */
+    bson_t diff;      /* as truce__feed_diff */
+    bool large;       /* the document did not fit in */
+    bson_t what, had; /* of a collection or an index: as feed_fact */
     /* as it was, if the collection kept that: of an update, a replacement, a removal; of an update */
     bson_t before, after;
 };

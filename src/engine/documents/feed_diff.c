@@ -7,6 +7,10 @@
  *     {updatedFields: {"b.c": 5, "e.1": 7, "f.1": 9, g: 4}, removedFields: ["b.d"],
  *      truncatedArrays: [{field: "e", newSize: 2}]}
  *
+ * A path with a field that is named like a place in an array, "a.0.1" for example, is said clearly, too:
+ *
+ *     disambiguatedPaths: {"a.0.1": ["a", 0, "1"]}
+ *
  * Fields are compared in lockstep: those that both have must stand in the same order, and new ones behind them. A document or an
  * array within for which that is not so, or whose changed fields have names that a path cannot hold (empty, with a dot, with a
  * dollar first), is told whole; for the document itself there is no difference then.
@@ -26,8 +30,9 @@
 #define GONE_MAX 256
 
 struct walk {
-    struct buffer path;
-    bson_t *set, gone, cut;
+    struct buffer path, marks; /* marks: of each name in the path, one byte */
+    uint32_t numbers;          /* fields in the path whose names look like places in an array */
+    bson_t *set, gone, cut, clear;
     uint32_t gone_count, cut_count;
     size_t most; /* bytes of the three */
     bool too_long;
@@ -69,27 +74,82 @@ static bool is_sayable(struct value before, struct value after)
 
 /* ---- what is said ------------------------------------------------------------------------------ */
 
+enum mark { NAME, NUMBER, PLACE }; /* a field; one that looks like a place; a place in an array */
+
+static bool looks_like_a_place(const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (name[i] < '0' || name[i] > '9')
+            return false;
+    return length && length < 10 && (name[0] != '0' || length == 1);
+}
+
 /* Appends a name to the path; the length that it had. */
-static size_t enter(struct walk *walk, const char *name, size_t length)
+static size_t enter(struct walk *walk, const char *name, size_t length, bool place)
 {
     size_t had = walk->path.size;
+    /* a document is no array: of its own fields none looks like a place */
+    enum mark mark = place ? PLACE : had && looks_like_a_place(name, length) ? NUMBER : NAME;
 
+    truce__buffer_append_byte(&walk->marks, (uint8_t)mark);
+    walk->numbers += mark == NUMBER;
     if (had)
         truce__buffer_append(&walk->path, ".", 1);
     truce__buffer_append(&walk->path, name, length);
     return had;
 }
 
+static void leave(struct walk *walk, size_t had)
+{
+    walk->path.size = had;
+    walk->numbers -= walk->marks.bytes[--walk->marks.size] == NUMBER;
+}
+
 static bool has_room(struct walk *walk, size_t more)
 {
     walk->too_long = walk->too_long || (size_t)walk->set->len + walk->gone.len + walk->cut.len +
-                                               walk->path.size + more >
+                                               walk->clear.len + walk->path.size + more >
                                            walk->most;
     return !walk->too_long;
 }
 
+static int32_t place_of(const char *digits, int length)
+{
+    int32_t place = 0;
+
+    for (int i = 0; i < length; i++)
+        place = 10 * place + (digits[i] - '0');
+    return place;
+}
+
+/* [names and places] of a path that could be read otherwise. */
+static void say_clearly(struct walk *walk)
+{
+    const char *path = (const char *)walk->path.bytes, *end = path + walk->path.size;
+    bson_t names;
+
+    if (!walk->numbers || !has_room(walk, walk->path.size + 16 * walk->marks.size + 16))
+        return;
+    bson_append_array_begin(&walk->clear, path, (int)walk->path.size, &names);
+    for (uint32_t i = 0; i < walk->marks.size; i++) {
+        const char *dot = memchr(path, '.', (size_t)(end - path));
+        int length = (int)((dot ? dot : end) - path);
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        if (walk->marks.bytes[i] == PLACE)
+            BSON_APPEND_INT32(&names, key, place_of(path, length));
+        else
+            bson_append_utf8(&names, key, -1, path, length);
+        path += length + 1;
+    }
+    bson_append_array_end(&walk->clear, &names);
+}
+
 static void say_set(struct walk *walk, struct value value)
 {
+    say_clearly(walk);
     if (has_room(walk, value.size))
         truce__value_append(walk->set, (const char *)walk->path.bytes, walk->path.size, value);
 }
@@ -99,6 +159,7 @@ static void say_gone(struct walk *walk)
     char buffer[16];
     const char *key;
 
+    say_clearly(walk);
     if (!has_room(walk, sizeof buffer))
         return;
     bson_uint32_to_string(walk->gone_count++, &key, buffer, sizeof buffer);
@@ -111,6 +172,7 @@ static void say_cut(struct walk *walk, uint32_t size)
     const char *key;
     bson_t cut;
 
+    say_clearly(walk);
     if (!has_room(walk, 64))
         return;
     bson_uint32_to_string(walk->cut_count++, &key, buffer, sizeof buffer);
@@ -156,12 +218,12 @@ static void diff_array(struct walk *walk, struct value before, struct value afte
         has_old = has_old && truce__fields_next(&old);
         if (has_old && truce__value_identical(old.value, new.value))
             continue;
-        had = enter(walk, key, length);
+        had = enter(walk, key, length, true);
         if (has_old)
             diff_value(walk, old.value, new.value);
         else
             say_set(walk, new.value);
-        walk->path.size = had;
+        leave(walk, had);
     }
     if (has_old && truce__fields_next(&old))
         say_cut(walk, count);
@@ -177,20 +239,20 @@ static void diff_document(struct walk *walk, struct value before, struct value a
         bool both = more && same_name(&old, &new);
 
         if (!both || !truce__value_identical(old.value, new.value)) {
-            had = enter(walk, old.key, old.key_length);
+            had = enter(walk, old.key, old.key_length, false);
             if (both)
                 diff_value(walk, old.value, new.value);
             else
                 say_gone(walk);
-            walk->path.size = had;
+            leave(walk, had);
         }
         if (both)
             more = truce__fields_next(&new);
     }
     for (; more; more = truce__fields_next(&new)) {
-        had = enter(walk, new.key, new.key_length);
+        had = enter(walk, new.key, new.key_length, false);
         say_set(walk, new.value);
-        walk->path.size = had;
+        leave(walk, had);
     }
 }
 
@@ -213,6 +275,7 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
     struct value old = truce__value_document(before), new = truce__value_document(after);
     struct walk walk = {.gone = BSON_INITIALIZER,
                         .cut = BSON_INITIALIZER,
+                        .clear = BSON_INITIALIZER,
                         .most = (size_t)before->len + after->len + 64};
     bool said = is_sayable(old, new);
     bson_t set = BSON_INITIALIZER;
@@ -226,6 +289,8 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
         BSON_APPEND_DOCUMENT(diff, "updatedFields", &set);
         BSON_APPEND_ARRAY(diff, "removedFields", &walk.gone);
         BSON_APPEND_ARRAY(diff, "truncatedArrays", &walk.cut);
+        if (!bson_empty(&walk.clear))
+            BSON_APPEND_DOCUMENT(diff, "disambiguatedPaths", &walk.clear);
     }
     said = said && diff->len <= TRUCE_DOCUMENT_BYTES_MAX - 64 * 1024;
     if (!said)
@@ -233,6 +298,8 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
     bson_destroy(&set);
     bson_destroy(&walk.gone);
     bson_destroy(&walk.cut);
+    bson_destroy(&walk.clear);
+    truce__buffer_release(&walk.marks);
     truce__buffer_release(&walk.path);
     return said;
 }

@@ -21,6 +21,11 @@ static const char *read_text(const bson_iter_t *at)
     return BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
 }
 
+static int64_t read_number(const bson_iter_t *at)
+{
+    return BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : 0;
+}
+
 /* False: it is damaged. What is not known is passed over. */
 static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
 {
@@ -39,7 +44,8 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
         return BSON_ITER_HOLDS_DATE_TIME(at);
     case 'o':
         text = read_text(at);
-        entry->kind = text && text[0] && strchr("iurdcnb", text[0]) ? (enum feed_kind)text[0] : 0;
+        entry->kind =
+            text && text[0] && strchr("iurdcnbkmxy", text[0]) ? (enum feed_kind)text[0] : 0;
         return entry->kind;
     case 'c':
         return (entry->collection = read_text(at)) != NULL;
@@ -53,6 +59,14 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
         return read_binary(at, &entry->diff);
     case 'b':
         return read_binary(at, &entry->before);
+    case 'i':
+        return (entry->number = read_number(at)) > 0;
+    case 'j':
+        return (entry->dropped = read_number(at)) > 0;
+    case 'v':
+        return read_binary(at, &entry->what);
+    case 'p':
+        return read_binary(at, &entry->had);
     case 'a':
         return read_binary(at, &entry->after);
     default:
@@ -63,13 +77,14 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
 /* Has it what its kind must have? */
 static bool is_whole(const struct feed_entry *entry)
 {
-    bool named =
-        entry->kind == FEED_DROP || entry->kind == FEED_DROP_DATABASE || entry->kind == FEED_RENAME;
+    bool named = entry->kind && strchr("cbnkm", (char)entry->kind);
 
     if (!entry->kind || !entry->collection || (entry->kind == FEED_RENAME && !entry->other))
         return false;
     if (named)
         return true;
+    if (entry->kind == FEED_INDEX || entry->kind == FEED_INDEX_DROP)
+        return !bson_empty(&entry->what);
     if (!bson_has_field(&entry->id, "_id"))
         return false;
     if (entry->kind == FEED_UPDATE)
@@ -88,6 +103,8 @@ bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *e
     bson_init(&entry->diff);
     bson_init(&entry->before);
     bson_init(&entry->after);
+    bson_init(&entry->what);
+    bson_init(&entry->had);
     *sum = -1;
     if (!bson_init_static(&document, body.data, body.size) || !bson_iter_init(&at, &document))
         return false;

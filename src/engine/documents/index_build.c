@@ -32,6 +32,7 @@
 
 #include "base/assert.h"
 #include "engine/documents/documents.h"
+#include "engine/documents/feed.h"
 #include "query/index/index_set.h"
 
 #define CHUNK             1000
@@ -190,6 +191,8 @@ static truce_status find_or_add(struct build *build, struct writer *writer,
     truce__writer_catalog_changed(writer);
     truce__writer_touch(writer, build->collection);
     if (!status)
+        status = truce__feed_tell_made(writer, build->collection, error);
+    if (!status)
         status = truce__writer_collection(writer, build->collection, collection, error);
     return status;
 }
@@ -260,8 +263,14 @@ static truce_status fill(struct build *build, struct writer *writer, bson_error_
 
 static truce_status make_ready(struct build *build, struct writer *writer, bson_error_t *error)
 {
+    const struct collection *collection;
+    truce_status status = change_state(build, writer, INDEX_READY, error);
+
     build->at.ready = true;
-    return change_state(build, writer, INDEX_READY, error);
+    if (!status)
+        status = find_built(build, writer, &collection, error);
+    return status ? status
+                  : truce__feed_tell_index(writer, FEED_INDEX, collection, build->spec, error);
 }
 
 /* All of a small index at once. */
