@@ -12,7 +12,7 @@
  *
  * All that a pipeline reads is of one moment: where a stage reads other collections ($lookup, $unionWith), a view
  * of the store is taken first, and both the input and these stages read it. What $out and $merge write goes to the
- * store, and is not read.
+ * store, and is not read. A name may stand for a pipeline over another collection (alias.h): then that is read.
  */
 #include "store/pipeline.h"
 
@@ -24,6 +24,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "store/alias.h"
 #include "store/file/file.h"
 #include "store/merge_stage.h"
 
@@ -51,8 +52,9 @@ struct pipeline_cursor {
     struct aggregate_world world;
     struct budget budget;
     struct out_state out;
-    struct merge *merge; /* of $merge, from its first document on */
-    bool unvalidated;    /* what it writes */
+    struct merge *merge;     /* of $merge, from its first document on */
+    bool unvalidated;        /* what it writes */
+    struct aliases *aliases; /* NULL: every name is a collection's */
 };
 
 /* ---- the world: other collections ----------------------------------------------------------- */
@@ -88,15 +90,36 @@ static truce_status time_left(struct pipeline_cursor *cursor, uint32_t *left_ms,
     return TRUCE_OK;
 }
 
+/* A pipeline of its own, in which names mean what they mean here. */
+static truce_status open_alias(struct pipeline_cursor *cursor, const struct alias *alias,
+                               const bson_t *filter, uint32_t deadline_ms, truce_cursor **opened,
+                               bson_error_t *error)
+{
+    const truce_aggregate_options options = {.deadline_ms = deadline_ms,
+                                             .allow_disk_use = cursor->world.spill != NULL};
+    struct aliases *before = truce__aliases_use(cursor->aliases);
+    truce_status status;
+    bson_t stages;
+
+    truce__alias_pipeline(alias, filter, &stages);
+    status = truce_aggregate(cursor->reads, alias->on, &stages, &options, opened, error);
+    truce__aliases_use(before);
+    bson_destroy(&stages);
+    return status;
+}
+
 static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
                                struct source **source, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
+    const struct alias *alias = truce__aliases_find(cursor->aliases, collection);
     struct find_source *made = bson_malloc0(sizeof(*made));
     truce_find_options options = {0};
     truce_status status = time_left(cursor, &options.deadline_ms, error);
 
-    if (!status)
+    if (!status && alias)
+        status = open_alias(cursor, alias, filter, options.deadline_ms, &made->cursor, error);
+    else if (!status)
         status = truce_find(cursor->reads, collection, filter, &options, &made->cursor, error);
 
     made->base = (struct source){find_next, find_free};
@@ -121,10 +144,15 @@ static bool serves(struct value definition, const char *path)
 static bool world_indexed(void *arg, const char *collection, const char *path)
 {
     struct pipeline_cursor *cursor = arg;
+    const struct alias *alias = truce__aliases_find(cursor->aliases, collection);
     struct fields fields;
     bool found = false;
     bson_t indexes;
 
+    if (alias && !alias->filters)
+        return false;
+    if (alias)
+        collection = alias->on;
     if (truce_index_list(cursor->reads, collection, &indexes, NULL) == TRUCE_OK)
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
             found = found || serves(fields.value, path);
@@ -382,6 +410,7 @@ static void cursor_close(truce_cursor *base)
         truce_store_close(cursor->reads);
     out_abandon(cursor);
     truce__merge_free(cursor->merge);
+    truce__aliases_release(cursor->aliases);
     truce__pipeline_free(cursor->pipeline);
     truce__arena_release(&cursor->arena);
     bson_free(cursor);
@@ -398,6 +427,7 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
     cursor->store = store;
     cursor->pipeline = pipeline;
     cursor->unvalidated = options->unvalidated;
+    cursor->aliases = truce__aliases_hold(truce__aliases_used());
     truce__random_seed(&cursor->random, truce__random_entropy());
     cursor->context = (struct query_context){.now_ms = truce__clock_wall_ms(),
                                              .random = &cursor->random,

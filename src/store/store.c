@@ -502,6 +502,14 @@ truce_status truce_wait(truce_store *store, const char *collection, uint64_t *to
     return truce__pass_error(status, &caught, error);
 }
 
+truce_status truce__store_token(truce_store *store, const char *collection, uint64_t *token,
+                                bson_error_t *error)
+{
+    truce_assert(store->capabilities & TRUCE_CAN_WAIT && !truce__is_view(store));
+    *token = 0;
+    return store->ops->wait(store, collection, token, 0, error);
+}
+
 /* ---- facts ---------------------------------------------------------------------------------- */
 
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error)

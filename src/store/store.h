@@ -27,6 +27,11 @@ truce_status truce__store_interrupted(const truce_store *store, bson_error_t *er
 /* The same, where a call begins that may compile expressions. */
 truce_status truce__store_begin(const truce_store *store, bson_error_t *error);
 
+/* The token that truce_wait gives for one of 0, of a name that was checked before; the store can wait (TRUCE_CAN_WAIT). For who asks
+ * so often that the checks of truce_wait would count. */
+truce_status truce__store_token(truce_store *store, const char *collection, uint64_t *token,
+                                bson_error_t *error);
+
 /* read_many of the backend, with checks; TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
                                bson_error_t *error);

@@ -100,18 +100,20 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
                               uint32_t timeout_ms, bson_error_t *error)
 {
     atomic_uint *counter = &lock->page->changes[truce__wake_slot(collection)];
-    int64_t deadline = truce__clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
-    int64_t nap = SLEEP_NS;
+    int64_t nap = SLEEP_NS, deadline = 0; /* not known yet: most who ask need not wait */
 
     for (;;) {
         unsigned seen = atomic_load(counter);
         uint64_t now = (uint64_t)1 << 32 | seen;
-        int64_t left = deadline - truce__clock_monotonic_ns();
+        int64_t left;
 
         if (now != *token) {
             *token = now;
             return TRUCE_OK;
         }
+        if (!deadline)
+            deadline = truce__clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
+        left = deadline - truce__clock_monotonic_ns();
         if (truce__lock_interrupted(lock))
             return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
         if (left <= 0)
