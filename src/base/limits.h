@@ -61,6 +61,11 @@
 #define TRUCE_SERVER_PASTS_MAX          32 /* moments that clients may read again by their time ... */
 #define TRUCE_SERVER_PAST_MS            300000 /* ... and default: for so long */
 
+#define TRUCE_VIEW_DEPTH_MAX            20   /* views on views on views ..., as MongoDB */
+#define TRUCE_VIEWS_MAX                 1000 /* of one database, ... */
+#define TRUCE_VIEWS_BYTES_MAX           (4 * 1024 * 1024) /* ... with definitions of so many bytes */
+#define TRUCE_SERVER_VIEW_LISTS         64 /* databases whose views a server keeps in memory */
+
 #define TRUCE_SERVER_SLOW_MS            100 /* default: commands that take as long are told in the log */
 #define TRUCE_SERVER_BLOCK_MS_MAX       600000 /* that a command waits by a fail point */
 #define TRUCE_SERVER_SENTENCES_BYTES                                                               \

@@ -16,6 +16,7 @@
 #include "bson/value.h"
 #include "query/expression/expression.h"
 #include "server/top.h"
+#include "store/alias.h"
 
 /* As a set of one member answers who wants more of them: it was done here, and nowhere else. */
 static void keep_members(struct call *call, const bson_iter_t *w)
@@ -394,6 +395,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
         if (!status)
             status = call_in_session(&call, reply, &error);
         truce__let_begin(NULL, false);
+        (void)truce__aliases_use(NULL);
         ns = operation_end(&call) - call.waited_ns;
         if (!status)
             top_ran(call.server->top, &call, ns);
@@ -408,5 +410,6 @@ void call_run(struct connection *connection, const struct wire_request *request,
     append_time(&call, reply);
     if (call.command && ns / 1000000 >= atomic_load(&call.server->slow_ms))
         tell_slow(&call, ns / 1000000, reply);
+    truce__aliases_release(call.aliases);
     truce__arena_release(&call.arena);
 }

@@ -44,7 +44,8 @@ struct call {
     struct past *past;              /* that it reads; NULL: none */
     bool relaxed;                   /* the client asked not to wait for the disk */
     const bson_t *labels, *concern; /* of its reply, by a fail point; NULL: none */
-    struct arena arena;             /* for views; released at the end */
+    struct aliases *aliases;        /* views that its stages read; NULL: none */
+    struct arena arena;             /* released at the end */
 };
 
 struct command {

@@ -23,7 +23,7 @@ SERVED(serve_distinct);
 SERVED(serve_explain);
 struct question_aggregate;
 /* {aggregate, explain: true} */
-truce_status serve_explain_aggregate(struct call *call, const struct question_aggregate *aggregate,
+truce_status serve_explain_aggregate(struct call *call, struct question_aggregate *aggregate,
                                      bson_t *reply, bson_error_t *error);
 
 /* serve_watch.c */
@@ -56,11 +56,7 @@ SERVED(serve_find_and_modify);
 SERVED(serve_bulk_write);
 
 /* serve_catalog.c */
-SERVED(serve_create);
-SERVED(serve_modify_collection);
-SERVED(serve_drop);
 SERVED(serve_drop_database);
-SERVED(serve_rename);
 SERVED(serve_list_collections);
 SERVED(serve_list_databases);
 
@@ -69,7 +65,13 @@ SERVED(serve_list_databases);
 truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);
-/* The place of "school.students", in which who calls must be allowed to do that. */
+
+/* serve_collection.c */
+SERVED(serve_create);
+SERVED(serve_modify_collection);
+SERVED(serve_drop);
+SERVED(serve_rename);
+/* The place of "school.students", in which who calls must be allowed to do that, and which is no view (166). */
 truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
                             char place[PLACE_MAX], bson_error_t *error);
 

@@ -182,6 +182,8 @@ truce_status pattern_place(struct call *call, const char *collection, bool write
     if (!status)
         status = access_need_collection(call, call->database, collection, writes ? WRITES : READS,
                                         error);
+    if (!status)
+        status = view_refuse(call, call->database, collection, true, error);
     *place = made;
     return status;
 }

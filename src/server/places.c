@@ -19,7 +19,7 @@ truce_status database_check(const char *name, bson_error_t *error)
 truce_status place_of(const char *own, const char *database, const char *collection,
                       char place[PLACE_MAX], bson_error_t *error)
 {
-    bool is_own = !strcmp(own, database);
+    bool is_own = !strcmp(own, database) && strcmp(collection, VIEWS_COLLECTION) != 0;
 
     if (is_own && collection[0] == '@')
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
@@ -40,12 +40,15 @@ truce_status place_of(const char *own, const char *database, const char *collect
 const char *place_within(const char *own, const char *database, const char *place)
 {
     size_t length = strlen(database);
+    bool within =
+        place[0] == '@' && !strncmp(place + 1, database, length) && place[1 + length] == '.';
+    const char *name = within ? place + length + 2 : NULL;
 
-    if (!strcmp(own, database))
-        return place[0] == '@' ? NULL : place;
-    return place[0] == '@' && !strncmp(place + 1, database, length) && place[1 + length] == '.'
-               ? place + length + 2
-               : NULL;
+    if (strcmp(own, database) != 0)
+        return name;
+    if (place[0] == '@')
+        return name && !strcmp(name, VIEWS_COLLECTION) ? name : NULL;
+    return place;
 }
 
 void place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1])

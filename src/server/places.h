@@ -6,6 +6,7 @@
  *
  *     database "test", the server's own     students            -> students
  *     any other database, "school"          students            -> @school.students
+ *     the views of any, of the own, too     system.views        -> @test.system.views
  *
  * So a file that a program uses through the library and one that is served are the same file. A database's
  * name has no dot, so there is one way back. In the server's own database a name that begins with @ is
@@ -18,6 +19,7 @@
 
 #define DATABASE_NAME_MAX 63
 #define PLACE_MAX         (TRUCE_PLACE_NAME_MAX + 1)
+#define VIEWS_COLLECTION  "system.views" /* of each database: its views (views.h) */
 
 /* CODE_INVALID_NAMESPACE, as MongoDB. */
 truce_status database_check(const char *name, bson_error_t *error);

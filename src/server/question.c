@@ -1,8 +1,11 @@
 #include "server/question.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/budget.h"
+#include "bson/value.h"
 #include "server/groups.h"
 
 /* ---- find ----------------------------------------------------------------------------------- */
@@ -17,8 +20,8 @@ static const struct field find_fields[] = {
     {"batchSize", FIELD_NUMBER, offsetof(struct question_find, batch)},
     {"singleBatch", FIELD_FLAG, offsetof(struct question_find, one_batch)},
     {"allowDiskUse", FIELD_FLAG, offsetof(struct question_find, disk)},
-    {"noCursorTimeout", FIELD_IGNORED, 0},
-    {"allowPartialResults", FIELD_IGNORED, 0},
+    {"noCursorTimeout", FIELD_FLAG, offsetof(struct question_find, no_timeout)},
+    {"allowPartialResults", FIELD_FLAG, offsetof(struct question_find, partial)},
     {"oplogReplay", FIELD_IGNORED, 0},
     {"awaitData", FIELD_PLAIN, 0},
     {"tailable", FIELD_PLAIN, 0},
@@ -198,19 +201,153 @@ truce_status question_aggregate(struct call *call, struct question_aggregate *ag
 static truce_status allow_place(void *arg, const char *database, const char *collection,
                                 bool writes, bson_error_t *error)
 {
+    truce_status status = access_need_collection(
+        arg, database, collection, writes ? ACTION_WRITE | access_more_actions(arg) : ACTION_FIND,
+        error);
+
     if (writes)
         truce__budget_watch(NULL); /* others' writes may go with it */
-    return access_need_collection(arg, database, collection,
-                                  writes ? ACTION_WRITE | access_more_actions(arg) : ACTION_FIND,
-                                  error);
+    if (!status)
+        status = writes ? view_refuse(arg, database, collection, true, error)
+                        : view_join(arg, database, collection, error);
+    return status;
 }
 
-truce_status question_pipeline(struct call *call, const struct question_aggregate *aggregate,
-                               bson_t *pipeline, bson_error_t *error)
+truce_status question_pipeline(struct call *call, struct question_aggregate *aggregate,
+                               const bson_t **pipeline, bson_error_t *error)
 {
     const struct place_guard guard = {allow_place, call};
+    struct view_source source = {0};
+    bson_t placed;
     truce_status status = place_pipeline(call->server->database, call->database,
-                                         aggregate->pipeline, &guard, pipeline, error);
+                                         aggregate->pipeline, &guard, &placed, error);
 
-    return status ? status : check_documents(call, aggregate->pipeline, error);
+    if (!status)
+        status = check_documents(call, aggregate->pipeline, error);
+    if (!status && BSON_ITER_HOLDS_UTF8(&call->value))
+        status = view_source(call, call->database, aggregate->name, &source, error);
+    if (!status && source.is_view) {
+        *pipeline = view_with(call, source.stages, &placed);
+        aggregate->shown = view_with(call, source.given, aggregate->pipeline);
+        snprintf(aggregate->place, sizeof aggregate->place, "%s", source.place);
+    } else {
+        *pipeline = call_view(
+            call, truce__arena_copy(&call->arena, bson_get_data(&placed), placed.len), placed.len);
+        aggregate->shown = aggregate->pipeline;
+    }
+    bson_destroy(&placed);
+    return status;
+}
+
+/* ---- of a view ------------------------------------------------------------------------------ */
+
+struct asked {
+    bson_t array;
+    uint32_t count;
+};
+
+static void ask_stage(struct asked *asked, bson_t *stage)
+{
+    truce__value_append_element(&asked->array, &asked->count, truce__value_document(stage));
+    bson_destroy(stage);
+}
+
+static void ask_filter(struct asked *asked, const bson_t *filter)
+{
+    bson_init(&asked->array);
+    asked->count = 0;
+    if (filter && !bson_empty(filter))
+        ask_stage(asked, BCON_NEW("$match", BCON_DOCUMENT(filter)));
+}
+
+static void ask_range(struct asked *asked, int64_t skip, int64_t limit)
+{
+    if (skip)
+        ask_stage(asked, BCON_NEW("$skip", BCON_INT64(skip)));
+    if (limit)
+        ask_stage(asked, BCON_NEW("$limit", BCON_INT64(limit)));
+}
+
+static void ask_end(struct call *call, struct asked *asked, const struct view_source *source,
+                    struct question_aggregate *aggregate)
+{
+    aggregate->name = source->name;
+    snprintf(aggregate->place, sizeof aggregate->place, "%s", source->place);
+    aggregate->pipeline = view_with(call, source->stages, &asked->array);
+    aggregate->shown = view_with(call, source->given, &asked->array);
+    aggregate->options.deadline_ms = call->deadline_ms;
+    aggregate->options.hint = aggregate->hint;
+    bson_destroy(&asked->array);
+}
+
+truce_status question_find_of(struct call *call, const struct question_find *find,
+                              const struct view_source *source,
+                              struct question_aggregate *aggregate, bson_error_t *error)
+{
+    bool natural = find->sort && bson_has_field(find->sort, "$natural");
+    struct asked asked;
+
+    *aggregate =
+        (struct question_aggregate){.hint = find->hint, .options.allow_disk_use = find->disk};
+    if (find->no_timeout || find->partial)
+        return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
+                             "Option %s not supported in aggregation.",
+                             find->no_timeout ? "noCursorTimeout" : "allowPartialResults");
+    if (natural) /* it is of the collection behind the view */
+        aggregate->hint = find->sort;
+    ask_filter(&asked, find->filter);
+    if (find->sort && !natural && !bson_empty(find->sort))
+        ask_stage(&asked, BCON_NEW("$sort", BCON_DOCUMENT(find->sort)));
+    ask_range(&asked, find->skip, find->limit);
+    if (find->projection && !bson_empty(find->projection))
+        ask_stage(&asked, BCON_NEW("$project", BCON_DOCUMENT(find->projection)));
+    ask_end(call, &asked, source, aggregate);
+    return TRUCE_OK;
+}
+
+void question_count_of(struct call *call, const struct question_count *count,
+                       const struct view_source *source, struct question_aggregate *aggregate)
+{
+    int64_t limit = count->limit == INT64_MIN ? INT64_MAX : llabs(count->limit);
+    struct asked asked;
+
+    *aggregate = (struct question_aggregate){.hint = count->hint};
+    ask_filter(&asked, count->query);
+    ask_range(&asked, count->skip, limit);
+    ask_stage(&asked, BCON_NEW("$count", BCON_UTF8("n")));
+    ask_end(call, &asked, source, aggregate);
+}
+
+void question_distinct_of(struct call *call, const struct question_distinct *distinct,
+                          const struct view_source *source, struct question_aggregate *aggregate)
+{
+    struct asked asked;
+
+    *aggregate = (struct question_aggregate){.hint = distinct->hint};
+    ask_filter(&asked, distinct->query);
+    ask_end(call, &asked, source, aggregate);
+}
+
+truce_status question_of_view(struct call *call, const struct view_source *source,
+                              struct question_aggregate *aggregate, bson_error_t *error)
+{
+    struct question_find find;
+    struct question_count count;
+    struct question_distinct distinct;
+    truce_status status;
+
+    if (call->command->run == serve_find) {
+        status = question_find(call, &find, error);
+        return status ? status : question_find_of(call, &find, source, aggregate, error);
+    }
+    if (call->command->run == serve_count) {
+        status = question_count(call, &count, error);
+        if (!status)
+            question_count_of(call, &count, source, aggregate);
+        return status;
+    }
+    status = question_distinct(call, &distinct, error);
+    if (!status)
+        question_distinct_of(call, &distinct, source, aggregate);
+    return status;
 }

@@ -206,45 +206,6 @@ static truce_status tell(struct call *call, struct explained *explained, bson_t 
     return status;
 }
 
-/* ---- reads ---------------------------------------------------------------------------------- */
-
-typedef truce_status explain_command(struct call *call, struct explained *explained, bson_t *reply,
-                                     bson_error_t *error);
-
-static truce_status explain_find(struct call *call, struct explained *explained, bson_t *reply,
-                                 bson_error_t *error)
-{
-    struct question_find find;
-    truce_status status = question_find(call, &find, error);
-
-    explained->filter = find.filter;
-    explained->options = find.options;
-    return status ? status : tell(call, explained, reply, error);
-}
-
-static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
-                                  bson_error_t *error)
-{
-    struct question_count count;
-    truce_status status = question_count(call, &count, error);
-
-    explained->count = true;
-    explained->filter = count.query;
-    explained->options = truce__count_as_find(&count.options);
-    return status ? status : tell(call, explained, reply, error);
-}
-
-static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
-                                     bson_error_t *error)
-{
-    struct question_distinct distinct;
-    truce_status status = question_distinct(call, &distinct, error);
-
-    explained->filter = distinct.query;
-    explained->options.hint = distinct.hint;
-    return status ? status : tell(call, explained, reply, error);
-}
-
 /* ---- aggregate ------------------------------------------------------------------------------ */
 
 /* The stages of the client's pipeline from number `first` on. */
@@ -309,36 +270,43 @@ static truce_status look_at_head(struct call *call, const struct pipeline_head *
     return status;
 }
 
-static truce_status explain_pipeline(struct call *call, struct explained *explained,
-                                     const struct question_aggregate *aggregate, bson_t *reply,
-                                     bson_error_t *error)
+/* `pipeline`: with places. */
+static truce_status explain_stages(struct call *call, struct explained *explained,
+                                   const struct question_aggregate *aggregate,
+                                   const bson_t *pipeline, bson_t *reply, bson_error_t *error)
 {
     struct pipeline *compiled = NULL;
     struct pipeline_head head;
+    truce_status status = truce__pipeline_new(pipeline, &compiled, error);
+
+    if (status)
+        return status;
+    truce__pipeline_head(compiled, &head);
+    explained->place = aggregate->place;
+    explained->ns = call_namespace(call, aggregate->name);
+    explained->options = (truce_find_options){.hint = aggregate->hint,
+                                              .deadline_ms = aggregate->options.deadline_ms,
+                                              .allow_disk_use = aggregate->disk};
+    status = look_at_head(call, &head, explained, error);
+    if (!status)
+        append_pipeline(call, explained, aggregate->shown, head.stages_taken, reply);
+    bson_destroy(&explained->plan);
+    truce__pipeline_free(compiled);
+    return status;
+}
+
+static truce_status explain_pipeline(struct call *call, struct explained *explained,
+                                     struct question_aggregate *aggregate, bson_t *reply,
+                                     bson_error_t *error)
+{
+    const bson_t *pipeline = NULL;
     truce_status status;
-    bson_t pipeline;
 
     if (serve_is_watch(aggregate->pipeline) || serve_is_stage(aggregate->pipeline))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "a pipeline that reads no collection is not explained");
     status = question_pipeline(call, aggregate, &pipeline, error);
-    if (!status)
-        status = truce__pipeline_new(&pipeline, &compiled, error);
-    if (!status) {
-        truce__pipeline_head(compiled, &head);
-        explained->place = aggregate->place;
-        explained->ns = call_namespace(call, aggregate->name);
-        explained->options = (truce_find_options){.hint = aggregate->hint,
-                                                  .deadline_ms = aggregate->options.deadline_ms,
-                                                  .allow_disk_use = aggregate->disk};
-        status = look_at_head(call, &head, explained, error);
-        if (!status)
-            append_pipeline(call, explained, aggregate->pipeline, head.stages_taken, reply);
-        bson_destroy(&explained->plan);
-    }
-    truce__pipeline_free(compiled);
-    bson_destroy(&pipeline);
-    return status;
+    return status ? status : explain_stages(call, explained, aggregate, pipeline, reply, error);
 }
 
 static truce_status explain_aggregate(struct call *call, struct explained *explained, bson_t *reply,
@@ -350,12 +318,48 @@ static truce_status explain_aggregate(struct call *call, struct explained *expla
     return status ? status : explain_pipeline(call, explained, &aggregate, reply, error);
 }
 
-truce_status serve_explain_aggregate(struct call *call, const struct question_aggregate *aggregate,
+truce_status serve_explain_aggregate(struct call *call, struct question_aggregate *aggregate,
                                      bson_t *reply, bson_error_t *error)
 {
     struct explained explained = {.modified = -1};
 
     return explain_pipeline(call, &explained, aggregate, reply, error);
+}
+
+/* ---- reads ---------------------------------------------------------------------------------- */
+
+static truce_status explain_find(struct call *call, struct explained *explained, bson_t *reply,
+                                 bson_error_t *error)
+{
+    struct question_find find;
+    truce_status status = question_find(call, &find, error);
+
+    explained->filter = find.filter;
+    explained->options = find.options;
+    return status ? status : tell(call, explained, reply, error);
+}
+
+static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
+                                  bson_error_t *error)
+{
+    struct question_count count;
+    truce_status status = question_count(call, &count, error);
+
+    explained->count = true;
+    explained->filter = count.query;
+    explained->options = truce__count_as_find(&count.options);
+    return status ? status : tell(call, explained, reply, error);
+}
+
+static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error)
+{
+    struct question_distinct distinct;
+    truce_status status = question_distinct(call, &distinct, error);
+
+    explained->filter = distinct.query;
+    explained->options.hint = distinct.hint;
+    return status ? status : tell(call, explained, reply, error);
 }
 
 /* ---- writes --------------------------------------------------------------------------------- */
@@ -472,6 +476,9 @@ static truce_status explain_modify(struct call *call, struct explained *explaine
     return explain_write(call, explained, &write, reply, error);
 }
 
+typedef truce_status explain_command(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error);
+
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static const struct {
@@ -525,6 +532,8 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     struct wire_request within = *request;
     bson_iter_t value = call->value;
     explain_command *explain = explainer_of(server_command(bson_iter_key(inner)));
+    struct view_source source = {0}; /* writes to one were refused (view_guard) */
+    struct question_aggregate aggregate;
     char place[PLACE_MAX];
     truce_status status = TRUCE_OK;
 
@@ -540,9 +549,15 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
         status = call_place(call, place, error);
         explained.place = place;
         explained.ns = status ? "" : call_namespace(call, bson_iter_utf8(inner, NULL));
+        if (!status)
+            status = view_source(call, call->database, bson_iter_utf8(inner, NULL), &source, error);
     }
+    if (!status && source.is_view)
+        status = question_of_view(call, &source, &aggregate, error);
     if (!status)
-        status = explain(call, &explained, reply, error);
+        status = source.is_view ? explain_stages(call, &explained, &aggregate, aggregate.pipeline,
+                                                 reply, error)
+                                : explain(call, &explained, reply, error);
     call->request = request;
     call->command = own;
     call->value = value;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/field.h"
 #include "query/distinct.h"
 
 /* ---- batches -------------------------------------------------------------------------------- */
@@ -89,16 +90,40 @@ truce_status serve_documents(struct call *call, const bson_t *array, const char 
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
+/* What the command names first, where it may be a view. */
+static truce_status read_name(struct call *call, char place[PLACE_MAX], struct view_source *source,
+                              bson_error_t *error)
+{
+    truce_status status = call_place(call, place, error);
+
+    return status ? status
+                  : view_source(call, call->database, bson_iter_utf8(&call->value, NULL), source,
+                                error);
+}
+
+static truce_status open_view(struct call *call, const struct question_aggregate *aggregate,
+                              truce_cursor **cursor, bson_error_t *error)
+{
+    return truce_aggregate(call->store, aggregate->place, aggregate->pipeline, &aggregate->options,
+                           cursor, error);
+}
+
 truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    struct question_aggregate aggregate;
     struct question_find find;
+    struct view_source source;
     char place[PLACE_MAX];
     truce_cursor *cursor;
-    truce_status status = call_place(call, place, error);
+    truce_status status = read_name(call, place, &source, error);
 
     if (!status)
         status = question_find(call, &find, error);
-    if (!status)
+    if (!status && source.is_view)
+        status = question_find_of(call, &find, &source, &aggregate, error);
+    if (!status && source.is_view)
+        status = open_view(call, &aggregate, &cursor, error);
+    else if (!status)
         status = truce_find(call->store, place, find.filter, &find.options, &cursor, error);
     if (status)
         return status;
@@ -218,8 +243,8 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
 
 truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    bson_t pipeline = BSON_INITIALIZER;
     struct question_aggregate aggregate;
+    const bson_t *pipeline = NULL;
     truce_cursor *cursor = NULL;
     truce_status status = question_aggregate(call, &aggregate, error);
 
@@ -231,19 +256,18 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "a change stream does not read one moment: readConcern level "
                                "snapshot is not for it");
+    if (!status && (serve_is_watch(aggregate.pipeline) || serve_is_stage(aggregate.pipeline)))
+        status = view_refuse(call, call->database, aggregate.name, false, error);
     if (!status && serve_is_watch(aggregate.pipeline))
         return serve_watch(call, aggregate.pipeline, aggregate.place, aggregate.name,
                            aggregate.batch, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
         return serve_stage(call, aggregate.pipeline, reply, error);
-    if (!status) {
-        bson_destroy(&pipeline);
-        status = question_pipeline(call, &aggregate, &pipeline, error);
-    }
     if (!status)
-        status = truce_aggregate(call->store, aggregate.place, &pipeline, &aggregate.options,
+        status = question_pipeline(call, &aggregate, &pipeline, error);
+    if (!status)
+        status = truce_aggregate(call->store, aggregate.place, pipeline, &aggregate.options,
                                  &cursor, error);
-    bson_destroy(&pipeline);
     if (status)
         return status;
     return answer_first(call, cursor, call_namespace(call, aggregate.name), aggregate.batch, false,
@@ -252,16 +276,38 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
 
 /* ---- count, distinct ------------------------------------------------------------------------ */
 
+/* {n: 12}, of one document or none */
+static truce_status count_view(struct call *call, const struct question_count *count,
+                               const struct view_source *source, int64_t *n, bson_error_t *error)
+{
+    struct question_aggregate aggregate;
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    question_count_of(call, count, source, &aggregate);
+    status = open_view(call, &aggregate, &cursor, error);
+    if (!status)
+        status = truce_cursor_next(cursor, &document, error);
+    if (!status && document)
+        *n = truce__field_number(document, "n");
+    truce_cursor_close(cursor);
+    return status;
+}
+
 truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct question_count count;
+    struct view_source source;
     char place[PLACE_MAX];
     int64_t n = 0;
-    truce_status status = call_place(call, place, error);
+    truce_status status = read_name(call, place, &source, error);
 
     if (!status)
         status = question_count(call, &count, error);
-    if (!status)
+    if (!status && source.is_view)
+        status = count_view(call, &count, &source, &n, error);
+    else if (!status)
         status = truce_count(call->store, place, count.query, &count.options, &n, error);
     if (n <= INT32_MAX)
         BSON_APPEND_INT32(reply, "n", (int32_t)n);
@@ -270,20 +316,14 @@ truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
     return status;
 }
 
-/* The store's own call takes no hint: a find does. */
-static truce_status distinct_by_hint(struct call *call, const char *place,
-                                     const struct question_distinct *question, bson_t *values,
-                                     bson_error_t *error)
+/* Of what a cursor gives, which it closes. */
+static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *values,
+                                bson_error_t *error)
 {
-    const truce_find_options options = {.hint = question->hint, .deadline_ms = call->deadline_ms};
     const bson_t *document = NULL;
     struct distinct *distinct = NULL;
-    truce_cursor *cursor = NULL;
-    truce_status status = truce__distinct_new(question->key, &distinct, error);
+    truce_status status = truce__distinct_new(key, &distinct, error);
 
-    bson_init(values);
-    if (!status)
-        status = truce_find(call->store, place, question->query, &options, &cursor, error);
     if (!status)
         do {
             status = truce_cursor_next(cursor, &document, error);
@@ -300,22 +340,43 @@ static truce_status distinct_by_hint(struct call *call, const char *place,
     return status;
 }
 
+/* The store's own call takes no hint: a find does; and a view is asked by a pipeline. */
+static truce_status distinct(struct call *call, const char *place,
+                             const struct question_distinct *question,
+                             const struct view_source *source, bson_t *values, bson_error_t *error)
+{
+    const truce_find_options options = {.hint = question->hint, .deadline_ms = call->deadline_ms};
+    struct question_aggregate aggregate;
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    if (!source->is_view && !question->hint)
+        return truce_distinct(call->store, place, question->key, question->query, values, error);
+    bson_init(values);
+    if (source->is_view) {
+        question_distinct_of(call, question, source, &aggregate);
+        status = open_view(call, &aggregate, &cursor, error);
+    } else {
+        status = truce_find(call->store, place, question->query, &options, &cursor, error);
+    }
+    return status ? status : distinct_of(question->key, cursor, values, error);
+}
+
 truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct question_distinct distinct;
+    struct question_distinct question;
+    struct view_source source;
     char place[PLACE_MAX];
     int64_t before;
     bson_t values;
-    truce_status status = call_place(call, place, error);
+    truce_status status = read_name(call, place, &source, error);
 
     if (!status)
-        status = question_distinct(call, &distinct, error);
+        status = question_distinct(call, &question, error);
     if (status)
         return status;
     before = truce_deadline_begin(call->deadline_ms);
-    status = distinct.hint
-                 ? distinct_by_hint(call, place, &distinct, &values, error)
-                 : truce_distinct(call->store, place, distinct.key, distinct.query, &values, error);
+    status = distinct(call, place, &question, &source, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
     if (call->past)

@@ -244,6 +244,13 @@ static truce_status end_transaction(struct call *call, struct session *session, 
     return status;
 }
 
+static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    truce_status status = view_guard(call, error);
+
+    return status ? status : call->command->run(call, reply, error);
+}
+
 /* Whatever is refused in it ends the transaction, as in MongoDB. */
 static truce_status run_statement(struct call *call, struct session *session, bson_t *reply,
                                   bson_error_t *error)
@@ -258,7 +265,7 @@ static truce_status run_statement(struct call *call, struct session *session, bs
     call->store = session->transaction;
     call->owner = session->owner;
     call->relaxed = false;
-    status = call->command->run(call, reply, error);
+    status = run_command(call, reply, error);
     if (status || call->refused)
         session_abort(call->server->sessions, session);
     return status;
@@ -311,7 +318,7 @@ static truce_status run_kept(struct call *call, struct session *session, bson_t 
                                      call->session.statements, &call->kept, error);
 
     if (!status)
-        status = call->command->run(call, reply, error);
+        status = run_command(call, reply, error);
     call->unknown = status == TRUCE_UNKNOWN;
     kept_end(call->kept, status, stale);
     call->kept = NULL;
@@ -342,7 +349,7 @@ static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *
     if (status)
         return status;
     call->store = call->past->view;
-    status = pasts_status(call->command->run(call, reply, error), error);
+    status = pasts_status(run_command(call, reply, error), error);
     pasts_give(pasts, call->past);
     return status;
 }
@@ -355,8 +362,7 @@ truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *err
     if (call->session.transaction || call->session.start)
         return run_in_transaction(call, reply, error);
     if (call->session.number < 0)
-        return call->snapshot ? run_in_past(call, reply, error)
-                              : call->command->run(call, reply, error);
+        return call->snapshot ? run_in_past(call, reply, error) : run_command(call, reply, error);
     status = check_kept(call, error);
     if (!status)
         status = sessions_take(call->server->sessions, call->session.id, &session, error);

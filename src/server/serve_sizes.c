@@ -141,13 +141,13 @@ truce_status serve_collection_stats(struct call *call, bson_t *reply, bson_error
     return serve_sizes(call, NULL, reply, error);
 }
 
-static void append_database(const char *name, const struct sizes *sizes, const struct scale *scale,
-                            bson_t *reply)
+static void append_database(const char *name, const struct sizes *sizes, uint32_t views,
+                            const struct scale *scale, bson_t *reply)
 {
     double by = (double)scale->by;
 
     BCON_APPEND(reply, "db", BCON_UTF8(name), "collections", BCON_INT64(sizes->collections),
-                "views", BCON_INT64(0), "objects", BCON_INT64(sizes->documents), "avgObjSize",
+                "views", BCON_INT64(views), "objects", BCON_INT64(sizes->documents), "avgObjSize",
                 BCON_DOUBLE(sizes->documents ? (double)sizes->bytes / (double)sizes->documents : 0),
                 "dataSize", BCON_DOUBLE((double)sizes->bytes / by), "storageSize",
                 BCON_DOUBLE((double)sizes->storage / by));
@@ -163,13 +163,17 @@ truce_status serve_database_stats(struct call *call, bson_t *reply, bson_error_t
 {
     struct databases databases = {0};
     struct scale scale;
+    const struct view *all;
+    uint32_t views = 0;
     truce_status status = read_scale(call, NULL, &scale, error);
 
     if (!status)
         status = databases_count(call, true, &databases, error);
     if (!status)
-        append_database(call->database, &database_of(&databases, call->database)->sizes, &scale,
-                        reply);
+        status = views_all(call->server->views, call->database, &call->arena, &all, &views, error);
+    if (!status)
+        append_database(call->database, &database_of(&databases, call->database)->sizes, views,
+                        &scale, reply);
     bson_free(databases.all);
     return status;
 }

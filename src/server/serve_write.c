@@ -136,12 +136,34 @@ void write_release(truce_write_outcome *outcomes, uint32_t count)
     bson_free(outcomes);
 }
 
+/* The same of what the command names: a view refuses each statement, as in MongoDB, and not the command. */
+static truce_status write_named(struct call *call, const truce_write *writes, uint32_t count,
+                                bool ordered, truce_write_outcome *outcomes, bson_error_t *error)
+{
+    bson_error_t refusal = {0};
+    truce_status status =
+        view_refuse(call, call->database, bson_iter_utf8(&call->value, NULL), true, &refusal);
+
+    if (!status)
+        return write_bulk(call, writes, count, ordered, outcomes, error);
+    if (refusal.code != CODE_COMMAND_NOT_SUPPORTED_ON_VIEW) {
+        *error = refusal;
+        return status;
+    }
+    for (uint32_t i = 0; i < (ordered ? 1 : count); i++) {
+        outcomes[i].status = status;
+        outcomes[i].error = refusal;
+    }
+    call->refused = true;
+    return TRUCE_OK;
+}
+
 /* Does the writes in one bulk, and fills the reply: {n, nModified, upserted, writeErrors}. */
 static truce_status write_all(struct call *call, const truce_write *writes, uint32_t count,
                               bool ordered, bson_t *reply, bson_error_t *error)
 {
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
-    truce_status status = write_bulk(call, writes, count, ordered, outcomes, error);
+    truce_status status = write_named(call, writes, count, ordered, outcomes, error);
     int64_t n = 0, modified = 0;
     bool upserted = false;
 

@@ -270,6 +270,7 @@ static void server_free(struct server *server)
     sessions_free(server->sessions);
     held_free(server->cursors);
     pasts_free(server->pasts);
+    views_free(server->views);
     if (server->listener >= 0)
         close(server->listener);
     pthread_cond_destroy(&server->gone);
@@ -403,6 +404,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
     made->handles = handles_new();
     made->pasts = pasts_new(made, options->past_ms);
+    made->views = views_new(store);
     made->metrics = metrics_new();
     made->top = top_new();
     made->sweeper = sweeper_new(options->sweep_every_ms);

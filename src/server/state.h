@@ -15,6 +15,7 @@
 #include "server/sessions.h"
 #include "server/stream.h"
 #include "server/sweeper.h"
+#include "server/views.h"
 
 enum server_counted {
     COUNTED_INSERT,
@@ -52,6 +53,7 @@ struct server {
     struct sessions *sessions;
     struct handles *handles;
     struct pasts *pasts;
+    struct views *views;
     char set[64],
         me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */

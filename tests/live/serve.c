@@ -73,7 +73,6 @@ TEST(commands_that_cannot_be_are_refused_by_their_codes)
         {"{'aggregate': 'c', 'pipeline': [{'$nope': 1}], 'cursor': {}, '$db': 'test'}", 40324},
         {"{'insert': 'c', 'documents': [{}], 'txnNumber': {'$numberLong': '1'}, '$db': 'test'}",
          72},
-        {"{'create': 'v', 'viewOn': 'c', '$db': 'test'}", 115},
         {"{'create': 'v', 'capped': true, 'size': 5, '$db': 'test'}", 115},
         {"{'listIndexes': 'none', '$db': 'test'}", 26},
         {"{'drop': 'none', '$db': 'test'}", 0},

@@ -120,7 +120,7 @@ TEST(a_database_and_the_deployment_are_watched)
         "'cursor': {}, '$db': 'admin'}");
     insert(1);
     done("{'insert': 'students', 'documents': [{'_id': 2}], '$db': 'school'}");
-    done("{'insert': 'system.views', 'documents': [{'_id': 2}], '$db': 'school'}");
+    done("{'create': 'v', 'viewOn': 'c', '$db': 'school'}"); /* into system.views */
     done("{'insert': 'x', 'documents': [{'_id': 2}], '$db': 'config'}");
     done("{'insert': 'truce_queue', 'documents': [{'_id': 2}], '$db': 'school'}");
     done("{'dropDatabase': 1, '$db': 'school'}");
