@@ -327,8 +327,10 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
 
 static void free_engine(struct engine *engine)
 {
-    if (!engine->moment)
+    if (!engine->moment) {
         truce__hints_free(engine->hints);
+        truce__helpers_free(engine->helpers);
+    }
     truce__guest_free(engine->guest);
     bson_free(engine->changes);
     bson_free(engine->path);
@@ -368,6 +370,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
                                          .log = options->snapshot_log_bytes};
     bool must_exist = options->must_exist || options->read_only;
     uint64_t cache_bytes;
+    int helpers;
     struct engine *made;
     const struct notices notices = truce__notices_of(options->hooks);
     bson_error_t swept;
@@ -378,6 +381,8 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     if (!*path)
         return truce__fail(TRUCE_INVALID, error, "the path of the store is empty");
     status = truce__cache_size(options->cache_mb, &cache_bytes, error);
+    if (!status)
+        status = truce__helpers_number(&helpers, error);
     if (!status)
         status = truce__doorway_path(path, must_exist, &real, error);
     if (status)
@@ -390,6 +395,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
     made->hints = truce__hints_new();
+    made->helpers = truce__helpers_new(helpers);
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = open_file(made, must_exist, error);
     if (!status) {
@@ -426,6 +432,7 @@ static struct engine *new_view(const struct engine *engine, uint64_t cache_momen
     view->above = engine->above ? engine->above : engine->interrupted;
     view->moment = moment;
     view->hints = engine->hints;
+    view->helpers = engine->helpers;
     view->cache = engine->cache;
     view->cache_moment = cache_moment;
     return view;
@@ -511,6 +518,8 @@ void truce__engine_close(struct engine *engine)
     }
     if (engine->generation != truce__process_generation())
         return;
+    truce__helpers_free(engine->helpers);
+    engine->helpers = NULL;
     truce__moments_release(&engine->moments);
     if (!engine->read_only) {
         truce__checkpointer_release(&engine->checkpointer);

@@ -8,6 +8,7 @@
  */
 #include "engine/checkpoint.h"
 #include "engine/documents/hints.h"
+#include "engine/helpers.h"
 #include "engine/moments.h"
 #include "engine/readers.h"
 #include "engine/writer.h"
@@ -25,11 +26,12 @@ struct engine {
     struct durable durable;
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
-    uint64_t cache_bytes;  /* of documents and of the writer's pages, together, at most */
-    struct cache *cache;   /* NULL if read_only; of a view: that of the engine that it is of */
-    uint64_t cache_moment; /* of a view: its moment, as the cache counts it */
-    struct hints *hints;   /* of a view: those of the engine */
-    struct guest *guest;   /* NULL: we may write what stands beside the file */
+    uint64_t cache_bytes;    /* of documents and of the writer's pages, together, at most */
+    struct cache *cache;     /* NULL if read_only; of a view: that of the engine that it is of */
+    uint64_t cache_moment;   /* of a view: its moment, as the cache counts it */
+    struct hints *hints;     /* of a view: those of the engine */
+    struct helpers *helpers; /* of a view: those of the engine */
+    struct guest *guest;     /* NULL: we may write what stands beside the file */
     struct readers readers;
     struct moments moments;
     unsigned *

@@ -229,6 +229,16 @@ static bool make_room(struct moments *moments)
     return ended || open < TRUCE_SNAPSHOTS_MAX;
 }
 
+bool truce__moments_room(struct moments *moments)
+{
+    bool room;
+
+    pthread_mutex_lock(&moments->mutex);
+    room = moments->count < TRUCE_SNAPSHOTS_MAX / 2;
+    pthread_mutex_unlock(&moments->mutex);
+    return room;
+}
+
 truce_status truce__moment_keep(struct moments *moments, struct reader *reader,
                                 const struct moment_limits *limits, struct moment **moment,
                                 bson_error_t *error)

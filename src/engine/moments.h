@@ -52,6 +52,9 @@ void truce__moments_init(struct moments *moments, struct readers *readers, struc
 /* None is kept any more. */
 void truce__moments_release(struct moments *moments);
 
+/* Are fewer kept than half of those that may be? */
+bool truce__moments_room(struct moments *moments);
+
 /* Keeps the snapshot that the reader is in; the slot of the pool is given back. `limits` NULL: the
  * default. LIMIT: too many are kept, and none of them can be ended; the reader is as before. */
 truce_status truce__moment_keep(struct moments *moments, struct reader *reader,

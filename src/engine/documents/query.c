@@ -350,7 +350,7 @@ static truce_status keep(struct query *query, bson_error_t *error)
 }
 
 /* Back into the snapshot. A slot of the pool is not held for more than a part. */
-static truce_status enter(struct query *query, bson_error_t *error)
+truce_status truce__query_enter(struct query *query, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(query->engine, error);
 
@@ -384,7 +384,7 @@ truce_status truce__query_run(struct query *query, scan_take_function *take, voi
 
     if (query->done)
         return TRUCE_OK;
-    status = enter(query, error);
+    status = truce__query_enter(query, error);
     if (status)
         return status;
     status = run_snapshot(query, query->reader->kv, take, arg, error);
@@ -458,7 +458,7 @@ static truce_status count_entries(struct query *query, struct kv *kv, struct cou
 static truce_status count_covered(struct query *query, struct counting *counting,
                                   bson_error_t *error)
 {
-    truce_status status = enter(query, error);
+    truce_status status = truce__query_enter(query, error);
 
     if (status)
         return status;
@@ -483,12 +483,10 @@ truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit
     struct counting counting = {.enough = bounded ? skip + limit : 0};
     truce_status status = TRUCE_OK;
 
-    while (!status && !query->done && !has_enough(&counting)) {
-        if (query->plan.covered)
-            status = count_covered(query, &counting, error);
-        else
-            status = truce__query_run(query, count_one, &counting, error);
-    }
+    if (query->plan.covered)
+        status = query->done ? TRUCE_OK : count_covered(query, &counting, error);
+    else
+        status = truce__query_run_all(query, count_one, &counting, error);
     *count = counting.count > skip ? counting.count - skip : 0;
     return status;
 }

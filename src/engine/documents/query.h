@@ -96,6 +96,14 @@ void truce__query_release(struct query *query);
 truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error);
 
+/* The same until `take` has enough or all were seen, with the help of other threads where that pays (ahead.c). `take` is
+ * called by this thread, for the same documents in the same order, and then there is an error if there is one without help. */
+truce_status truce__query_run_all(struct query *query, scan_take_function *take, void *arg,
+                                  bson_error_t *error);
+
+/* Into the snapshot, where query->reader is then, or out of it and in again: for who reads in parts by himself. */
+truce_status truce__query_enter(struct query *query, bson_error_t *error);
+
 /* Before the caller is gone for a while: the snapshot is kept, if `more` shall be run, or ended. */
 truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error);
 

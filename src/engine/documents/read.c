@@ -433,8 +433,8 @@ static truce_status feed(struct read_cursor *cursor, document_take *take, void *
     struct feeding feeding = {.cursor = cursor, .take = take, .arg = arg, .error = error};
     truce_status status = TRUCE_OK;
 
-    while (!status && !feeding.status && !cursor->query.done && cursor->left != 0)
-        status = truce__query_run(&cursor->query, feed_one, &feeding, error);
+    if (cursor->left != 0)
+        status = truce__query_run_all(&cursor->query, feed_one, &feeding, error);
     return status ? status : feeding.status;
 }
 
@@ -480,12 +480,10 @@ static truce_status sort_all(struct read_cursor *cursor, const truce_find_option
     if (status)
         return status;
     truce__sorter_new(&cursor->sort, best, &spill, &cursor->sorter);
-    while (!status && !cursor->query.done) {
-        status = truce__query_run(&cursor->query, take_into_sorter, cursor, error);
-        if (!status && cursor->sorting) {
-            status = cursor->sorting;
-            *error = cursor->sorting_error;
-        }
+    status = truce__query_run_all(&cursor->query, take_into_sorter, cursor, error);
+    if (!status && cursor->sorting) {
+        status = cursor->sorting;
+        *error = cursor->sorting_error;
     }
     return status ? status : truce__sorter_sort(cursor->sorter, error);
 }

@@ -78,12 +78,11 @@ truce_status truce__engine_distinct(struct engine *engine, const char *collectio
 
     if (!status)
         status = truce__distinct_new(path, &collecting.distinct, error);
-    while (!status && !query.done) {
-        status = truce__query_run(&query, collect_one, &collecting, error);
-        if (!status && collecting.status) {
-            status = collecting.status;
-            *error = collecting.error;
-        }
+    if (!status)
+        status = truce__query_run_all(&query, collect_one, &collecting, error);
+    if (!status && collecting.status) {
+        status = collecting.status;
+        *error = collecting.error;
     }
     if (status)
         bson_init(values);

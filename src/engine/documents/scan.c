@@ -37,7 +37,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define STEPS_OF_ENTRY 16
 #define WINDOW_ROWS    (1 << 20)
 #define GATHER_FIRST   64
 #define GATHER_PER_ROW 4
@@ -240,7 +239,7 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
 /* Reading an entry or a document is worth many steps. */
 static truce_status spend(const struct scan *scan, bson_error_t *error)
 {
-    return truce__budget_spend(scan->context->budget, STEPS_OF_ENTRY, error);
+    return truce__budget_spend(scan->context->budget, SCAN_STEPS_OF_ENTRY, error);
 }
 
 static truce_status examine(struct scan *scan, struct bytes body, struct found *found,
@@ -436,14 +435,16 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
 /* ---- one after the other --------------------------------------------------------------------- */
 
 /* All rows in their order: SQLite goes over them by itself. */
-static bool is_of_rows(const struct plan *plan)
+bool truce__scan_is_of_rows(const struct plan *plan)
 {
     return plan->count == 1 && !plan->scans[0].index && !plan->scans[0].backward;
 }
 
 struct taking {
     struct scan *scan;
-    int64_t left; /* rows that may be looked at */
+    int64_t left; /* rows that may be looked at, ... */
+    int64_t upto; /* ... and the last of them */
+    int64_t beyond;
     scan_take_function *take;
     void *arg;
     struct found found;
@@ -456,6 +457,10 @@ static bool take_row(void *arg, int64_t row, struct bytes body)
     struct taking *taking = arg;
     bool more = true;
 
+    if (row > taking->upto) {
+        taking->beyond = row;
+        return false;
+    }
     taking->status = spend(taking->scan, taking->error);
     if (!taking->status)
         taking->status = examine(taking->scan, body, &taking->found, taking->error);
@@ -487,14 +492,18 @@ static truce_status each_of_rows(struct scan *scan, struct kv *kv, struct taking
 truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
                               scan_take_function *take, void *arg, bson_error_t *error)
 {
-    struct taking taking = {
-        .scan = scan, .left = examined_max, .take = take, .arg = arg, .error = error};
+    struct taking taking = {.scan = scan,
+                            .left = examined_max,
+                            .upto = INT64_MAX,
+                            .take = take,
+                            .arg = arg,
+                            .error = error};
     int64_t start = scan->keys_examined + scan->documents_examined, examined = 0;
     truce_status status = TRUCE_OK;
     struct found found;
 
     truce_assert(examined_max > 0);
-    if (is_of_rows(scan->plan))
+    if (truce__scan_is_of_rows(scan->plan))
         return each_of_rows(scan, kv, &taking, error);
     while (!status && examined < examined_max) {
         status = truce__scan_next(scan, kv, examined_max - examined, &found, error);
@@ -503,4 +512,19 @@ truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined
         examined = scan->keys_examined + scan->documents_examined - start;
     }
     return status;
+}
+
+truce_status truce__scan_rows(struct scan *scan, struct kv *kv, int64_t upto,
+                              scan_take_function *take, void *arg, int64_t *beyond,
+                              bson_error_t *error)
+{
+    struct taking taking = {
+        .scan = scan, .left = INT64_MAX, .upto = upto, .take = take, .arg = arg, .error = error};
+    truce_status status = truce__kv_rows_each(kv, scan->table, scan->positioned ? scan->row : 0,
+                                              take_row, &taking, error);
+
+    *beyond = taking.beyond;
+    if (taking.status)
+        return taking.status;
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }

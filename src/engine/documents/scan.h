@@ -8,6 +8,8 @@
  */
 #include "engine/documents/plan.h"
 
+#define SCAN_STEPS_OF_ENTRY 16 /* of the budget */
+
 /* Row numbers that were seen: open addressing, 0 is free. */
 struct row_set {
     int64_t *rows;
@@ -65,6 +67,15 @@ typedef bool scan_take_function(const struct found *found, void *arg);
  * the end. */
 truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
                               scan_take_function *take, void *arg, bson_error_t *error);
+
+/* Does it go over all rows, in their order, and nothing else? */
+bool truce__scan_is_of_rows(const struct plan *plan);
+
+/* Those rows behind the scan's own, up to row `upto`, of whatever plan: what matches to `take`, until it has enough. The
+ * first row behind `upto` is told if there is one, else `*beyond` is 0. */
+truce_status truce__scan_rows(struct scan *scan, struct kv *kv, int64_t upto,
+                              scan_take_function *take, void *arg, int64_t *beyond,
+                              bson_error_t *error);
 
 /* Before the snapshot or transaction ends. */
 void truce__scan_pause(struct scan *scan);

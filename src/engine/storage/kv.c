@@ -304,16 +304,72 @@ truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *e
     return status;
 }
 
+/* The header as it is now; it is written over by every commit, a word after the other. */
+static void read_index(const struct kv *kv, struct kv_moment *moment)
+{
+    moment->known = kv->index != NULL;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int i = 0; kv->index && i < KV_INDEX_WORDS; i++)
+        moment->header[i] = atomic_load_explicit(&kv->index[i], memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* The log has an index once something was read; a file that is read without its log has none. */
+static truce_status find_index(struct kv *kv, bson_error_t *error)
+{
+    const atomic_uint *commits = NULL;
+    uint32_t version;
+    truce_status status = step_version(kv, &version, error);
+
+    if (status)
+        return status;
+    sqlite3_reset(kv->version);
+    kv->sought_index = true;
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_COMMITS, &commits);
+    if (commits)
+        kv->index = commits - KV_PAGE_COMMITS_PLACE / sizeof *commits;
+    return TRUCE_OK;
+}
+
+/* What the header was before the snapshot began and still is afterwards is what SQLite has read. */
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
-    truce_status status;
+    struct kv_moment before;
+    truce_status status = TRUCE_OK;
 
     truce_assert(kv->state == KV_IDLE);
     truce__kv_keep_statements_few(kv);
-    status = step_version(kv, version, error);
+    if (!kv->sought_index)
+        status = find_index(kv, error);
+    read_index(kv, &before);
     if (!status)
-        kv->state = KV_SNAPSHOT;
-    return status;
+        status = step_version(kv, version, error);
+    if (status)
+        return status;
+    kv->state = KV_SNAPSHOT;
+    read_index(kv, &kv->moment);
+    kv->moment.known = truce__kv_moment_same(&before, &kv->moment);
+    return TRUCE_OK;
+}
+
+const struct kv_moment *truce__kv_moment(const struct kv *kv)
+{
+    truce_assert(kv->state == KV_SNAPSHOT);
+    return &kv->moment;
+}
+
+bool truce__kv_moment_last(const struct kv *kv)
+{
+    struct kv_moment now;
+
+    truce_assert(kv->state == KV_SNAPSHOT);
+    read_index(kv, &now);
+    return truce__kv_moment_same(&now, &kv->moment);
+}
+
+bool truce__kv_moment_same(const struct kv_moment *a, const struct kv_moment *b)
+{
+    return a->known && b->known && !memcmp(a->header, b->header, sizeof a->header);
 }
 
 void truce__kv_snapshot_end(struct kv *kv)

@@ -38,6 +38,8 @@ enum {
     KV_CREATE = 1 << 6,    /* makes an empty file if there is none */
 };
 
+#define KV_INDEX_WORDS 12 /* of the header of the index of the log */
+
 struct bytes {
     const uint8_t *data;
     size_t size;
@@ -75,6 +77,19 @@ void truce__kv_bound(struct kv *kv, struct budget *budget);
  * catalog: see truce__kv_version_bump. */
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 void truce__kv_snapshot_end(struct kv *kv);
+
+/* What the index of the log said when a snapshot began. Two snapshots that both know it, and of which it is the same,
+ * show the same; with others it may be so, or not. */
+struct kv_moment {
+    bool known;
+    uint32_t header[KV_INDEX_WORDS];
+};
+
+/* Of the snapshot that the connection is in. */
+const struct kv_moment *truce__kv_moment(const struct kv *kv);
+/* Is it known, and has nobody committed since? */
+bool truce__kv_moment_last(const struct kv *kv);
+bool truce__kv_moment_same(const struct kv_moment *a, const struct kv_moment *b);
 
 /* `*version` as above. A commit is seen by every snapshot that begins after it, and survives the
  * death of the process; that of the machine only when the log is synced (truce__kv_log_sync). After a

@@ -57,6 +57,9 @@ struct kv {
     unsigned begun_at; /* `commits.now`, when this transaction began */
     bool foreign;      /* others have committed, and nobody has accepted that yet */
     bool logged;       /* the commit that runs has written to the log */
+    bool sought_index;
+    const atomic_uint *index; /* of the log, its header; NULL: not found yet */
+    struct kv_moment moment;  /* of the snapshot that it is in */
     sqlite3_stmt *version, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
     sqlite3_stmt *kept;       /* stands on a row whose bytes the caller may still look at */

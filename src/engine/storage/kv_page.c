@@ -44,7 +44,6 @@
 #define PLACE_FORMAT   60
 #define PLACE_ID       68
 #define STRIPE         32 /* bytes of one step of all lanes */
-#define PLACE_COMMITS  8  /* in the index of the log */
 #define STEPS_OF_PAGE  64
 
 /* new in SQLite 3.48: parts of pages may be read, which no checksum covers */
@@ -349,7 +348,7 @@ static int page_shm_map(sqlite3_file *base, int region, int size, int extend, vo
     int result = file->real->pMethods->xShmMap(file->real, region, size, extend, map);
 
     if (!result && !region && *map)
-        file->commits = (const atomic_uint *)((const uint8_t *)*map + PLACE_COMMITS);
+        file->commits = (const atomic_uint *)((const uint8_t *)*map + KV_PAGE_COMMITS_PLACE);
     return result;
 }
 

@@ -8,6 +8,8 @@
 
 #define KV_PAGE_BYTES 4096
 #define KV_SUM_BYTES  8 /* at the end of a page; what SQLite reserves for it */
+#define KV_PAGE_COMMITS_PLACE                                                                      \
+    8 /* bytes in front of the count of commits, in the index of the log */
 
 /* xOpen of a main database; `file` has room for a struct kv_page_file. */
 int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *file, int flags,

@@ -1,0 +1,576 @@
+/*
+ * Walks over all rows with the help of other threads, which read ahead.
+ *
+ * The rows are cut into slices by their numbers. Each is read by one thread, and what matches is given to the caller's
+ * `take` by the caller's thread alone, in order: to whatever is above the query (groups, sorts, sums, errors, limits) it
+ * is the one walk that it is without help.
+ *
+ *     rows     | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 ...
+ *                ^given          ^claimed: at most SLICES ahead
+ *
+ *     caller   the next to be given:  nobody has it      reads it, and gives on the way, copying nothing
+ *                                     ready              gives it
+ *                                     being read         reads another one ahead, as a helper does;
+ *                                                        if there is none waits a moment, then reads it himself
+ *     helper   claims the next slice that nobody has, copies what matches of it, makes it ready
+ *
+ * So whoever is faster does more of it, and nobody waits for a helper that was put aside.
+ *
+ * A helper reads in a snapshot of its own, kept as any (moments.c), which must be of the caller's moment: both began
+ * at the same state of the log (truce__kv_moment_same). The caller begins it for the helper, soon after his own; if
+ * somebody has committed between the two there is no help.
+ *
+ * Invariants:
+ *  1. Documents are given in the order of their rows, each once, and all are of the caller's moment.
+ *  2. What a helper could not read (an error, a budget that is over, a snapshot that was ended, a document that is too
+ *     large to be put aside) it leaves: a slice says how far it was read, and the caller reads the rest. So an error is
+ *     told where the walk comes to it, in the caller's words.
+ *  3. A slice that the caller has read himself is not given again: what a helper makes ready too late is dropped.
+ *  4. A helper uses nothing of the caller's that ends with the call: what both have is `struct ahead`, which the
+ *     last one frees.
+ *
+ * Slices become narrower where their documents are large, and wider where rows are rare, so that one is worth the
+ * search for its beginning. They begin at multiples of their width: what a connection knows of a walk (kv_seen.h) it
+ * knows by where that began.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "engine/documents/query.h"
+#include "engine/helpers.h"
+
+#define SLICES      8
+#define WIDTH       512 /* rows of a slice, at first */
+#define WIDTH_LEAST 16
+#define WIDTH_MOST  (1 << 20)
+#define ROWS_WORTH  4096 /* fewer are read before a helper has begun */
+#define WAIT_NS     300000
+
+struct slice {
+    int64_t after, upto; /* the rows behind `after` */
+    int64_t done;        /* those up to this one were read */
+    int64_t examined;
+    int64_t beyond; /* the first row behind `upto`; 0: unknown */
+    bool ready;
+    struct buffer found;
+};
+
+struct ahead {
+    /* does not change */
+    struct helpers *helpers;
+    struct moments *moments;
+    bson_t *filter;
+    int64_t table;
+    struct query_context context;
+    int64_t deadline_ns;
+    struct kv_moment moment;
+    int64_t last; /* row; there are no others behind it in that moment */
+
+    int over; /* the caller needs no help any more; set and read as a flag of budgets */
+
+    pthread_mutex_t mutex; /* over what follows */
+    pthread_cond_t change;
+    unsigned holders; /* the caller, and helpers that were asked */
+    uint64_t claimed, given;
+    int64_t place; /* the next slice begins behind this row */
+    int64_t width;
+    struct slice slices[SLICES];
+};
+
+/* One thread's part of it. */
+struct reading {
+    struct ahead *ahead;
+    struct scan scan;
+    struct slice slice; /* its own until it is made ready */
+    uint64_t number;
+};
+
+static void let_go(struct ahead *ahead)
+{
+    bool last;
+
+    pthread_mutex_lock(&ahead->mutex);
+    last = --ahead->holders == 0;
+    pthread_mutex_unlock(&ahead->mutex);
+    if (!last)
+        return;
+    for (int i = 0; i < SLICES; i++)
+        truce__helpers_take_back(ahead->helpers, &ahead->slices[i].found);
+    pthread_cond_destroy(&ahead->change);
+    pthread_mutex_destroy(&ahead->mutex);
+    bson_destroy(ahead->filter);
+    bson_free(ahead);
+}
+
+/* ---- slices: all under the mutex -------------------------------------------------------------- */
+
+static struct slice *slice_of(struct ahead *ahead, uint64_t number)
+{
+    return &ahead->slices[number % SLICES];
+}
+
+/* False: there is none, or too many wait to be given. */
+static bool claim(struct ahead *ahead, struct reading *reading)
+{
+    struct slice *slice = &reading->slice, *shared;
+    int64_t step;
+
+    if (ahead->place >= ahead->last || ahead->claimed - ahead->given == SLICES)
+        return false;
+    reading->number = ahead->claimed++;
+    slice->after = slice->done = ahead->place;
+    step = ahead->width - ahead->place % ahead->width;
+    slice->upto = step < ahead->last - ahead->place ? ahead->place + step : ahead->last;
+    slice->examined = slice->beyond = 0;
+    if (!slice->found.bytes)
+        truce__helpers_lend(ahead->helpers, &slice->found);
+    slice->found.size = 0;
+    shared = slice_of(ahead, reading->number);
+    shared->after = slice->after;
+    shared->upto = slice->upto;
+    shared->ready = false;
+    ahead->place = slice->upto;
+    return true;
+}
+
+/* What a slice was like says how wide the next are, and where they begin. */
+static void learn(struct ahead *ahead, const struct slice *slice)
+{
+    if (slice->done < slice->upto && ahead->width > WIDTH_LEAST)
+        ahead->width /= 2;
+    else if (slice->done == slice->upto && slice->examined < (slice->upto - slice->after) / 8 &&
+             ahead->width < WIDTH_MOST)
+        ahead->width *= 2;
+    if (slice->beyond && slice->beyond - 1 - ahead->place > ahead->width)
+        ahead->place = (slice->beyond - 1) / ahead->width * ahead->width;
+}
+
+static void make_ready(struct ahead *ahead, struct reading *reading)
+{
+    struct slice *shared = slice_of(ahead, reading->number), *own = &reading->slice;
+    struct buffer found = shared->found;
+
+    if (reading->number < ahead->given) /* 3 */
+        return;
+    learn(ahead, own);
+    *shared = *own;
+    shared->ready = true;
+    own->found = found;
+    pthread_cond_broadcast(&ahead->change);
+}
+
+/* ---- reading ahead ----------------------------------------------------------------------------- */
+
+struct packed {
+    int64_t row, array_index;
+    uint32_t size;
+};
+
+static bool put_aside(const struct found *found, void *arg)
+{
+    struct reading *reading = arg;
+    struct slice *slice = &reading->slice;
+    struct packed head = {found->row, found->match.array_index, found->document.size};
+    bool over = __atomic_load_n(&reading->ahead->over, __ATOMIC_RELAXED);
+
+    if (over || slice->found.size + sizeof head + head.size > HELPERS_BLOCK) {
+        slice->done = found->row - 1;
+        return false;
+    }
+    truce__buffer_append(&slice->found, &head, sizeof head);
+    truce__buffer_append(&slice->found, found->document.data, head.size);
+    return true;
+}
+
+/* An error is forgotten here (2). */
+static void read_slice(struct reading *reading, struct kv *kv)
+{
+    struct slice *slice = &reading->slice;
+    struct scan *scan = &reading->scan;
+    int64_t before = scan->documents_examined;
+    truce_status status;
+
+    scan->positioned = true;
+    scan->row = slice->after;
+    slice->done = slice->upto;
+    status = truce__scan_rows(scan, kv, slice->upto, put_aside, reading, &slice->beyond, NULL);
+    if (status)
+        slice->done = scan->row;
+    slice->examined = scan->documents_examined - before;
+}
+
+/* ---- helpers ------------------------------------------------------------------------------------ */
+
+struct helper {
+    struct ahead *ahead;
+    struct moment *moment; /* its own snapshot, of the caller's moment */
+};
+
+/* The next slice; false: there is nothing left to do. */
+static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
+{
+    bool claimed = false, over = false;
+
+    pthread_mutex_lock(&ahead->mutex);
+    while (!claimed && !over) {
+        over = ahead->over || ahead->place >= ahead->last;
+        claimed = !over && claim(ahead, reading);
+        if (!claimed && !over)
+            pthread_cond_wait(&ahead->change, &ahead->mutex);
+    }
+    pthread_mutex_unlock(&ahead->mutex);
+    return claimed;
+}
+
+static void help_in(struct ahead *ahead, struct moment *moment, struct reading *reading)
+{
+    struct helper_work work = {0};
+    struct reader *reader;
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__helpers_go_on(ahead->helpers, &work) &&
+           claim_or_wait(ahead, reading)) {
+        status = truce__moment_enter(moment, &reader, NULL);
+        if (!status) {
+            read_slice(reading, reader->kv);
+            truce__moment_leave(moment);
+        }
+        pthread_mutex_lock(&ahead->mutex);
+        make_ready(ahead, reading);
+        pthread_mutex_unlock(&ahead->mutex);
+    }
+}
+
+static void help(void *arg)
+{
+    struct helper *helper = arg;
+    struct ahead *ahead = helper->ahead;
+    struct query_context context = ahead->context;
+    struct arena arena = ARENA_INIT;
+    struct reading reading = {.ahead = ahead};
+    struct match *match = NULL;
+    struct budget budget;
+
+    truce__budget_init(&budget, ahead->deadline_ns, &ahead->over);
+    context.arena = &arena;
+    context.budget = &budget;
+    if (!truce__match_new(ahead->filter, &match, NULL)) {
+        truce__scan_init(&reading.scan, NULL, ahead->table, match, &context);
+        help_in(ahead, helper->moment, &reading);
+        truce__scan_release(&reading.scan);
+    }
+    truce__moment_release(helper->moment);
+    truce__helpers_take_back(ahead->helpers, &reading.slice.found);
+    truce__match_free(match);
+    truce__arena_release(&arena);
+    let_go(ahead);
+    bson_free(helper);
+}
+
+/* ---- the caller --------------------------------------------------------------------------------- */
+
+struct walk {
+    struct query *query;
+    scan_take_function *take;
+    void *arg;
+    bool enough;
+};
+
+static bool take_one(const struct found *found, void *arg)
+{
+    struct walk *walk = arg;
+
+    walk->enough = !walk->take(found, walk->arg);
+    return !walk->enough;
+}
+
+/* The rows of a slice behind slice->done, straight to the caller. */
+static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error_t *error)
+{
+    struct query *query = walk->query;
+    int64_t before = query->scan.documents_examined;
+    truce_status status;
+
+    query->scan.positioned = true;
+    query->scan.row = slice->done;
+    status = truce__scan_rows(&query->scan, query->reader->kv, slice->upto, take_one, walk,
+                              &slice->beyond, error);
+    if (status || walk->enough)
+        return status;
+    query->scan.row = slice->done = slice->upto;
+    slice->examined += query->scan.documents_examined - before;
+    return TRUCE_OK;
+}
+
+static truce_status give_found(struct walk *walk, const struct slice *slice, bson_error_t *error)
+{
+    struct query *query = walk->query;
+    const uint8_t *at = slice->found.bytes, *end = at + slice->found.size;
+    uint32_t steps = (uint32_t)slice->examined * SCAN_STEPS_OF_ENTRY;
+    truce_status status = truce__budget_spend(&query->budget, steps, error);
+
+    query->scan.documents_examined += slice->examined;
+    while (!status && at < end && !walk->enough) {
+        struct found found = {.match.matched = true};
+        struct packed head;
+
+        memcpy(&head, at, sizeof head);
+        found.row = head.row;
+        found.match.array_index = head.array_index;
+        found.document = (struct value){at + sizeof head, head.size, BSON_TYPE_DOCUMENT};
+        at += sizeof head + head.size;
+        query->scan.positioned = true;
+        query->scan.row = found.row;
+        take_one(&found, walk);
+    }
+    return status;
+}
+
+/* The next slice is given, by whomever it was read; those who wait for room begin when there is some. */
+static void note_given(struct ahead *ahead, const struct slice *slice)
+{
+    pthread_mutex_lock(&ahead->mutex);
+    if (slice !=
+        slice_of(ahead, ahead->given)) /* else it was learned from when it was made ready */
+        learn(ahead, slice);
+    slice_of(ahead, ahead->given)->ready = false;
+    ahead->given++;
+    if (ahead->claimed - ahead->given == SLICES / 2)
+        pthread_cond_broadcast(&ahead->change);
+    pthread_mutex_unlock(&ahead->mutex);
+}
+
+/* Under the mutex. */
+static void wait_a_moment(struct ahead *ahead)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + WAIT_NS;
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    const struct slice *slice = slice_of(ahead, ahead->given);
+
+    while (!slice->ready && truce__clock_monotonic_ns() < until_ns)
+        pthread_cond_timedwait(&ahead->change, &ahead->mutex, &until);
+}
+
+enum part { PART_END, PART_ALONE, PART_ROWS, PART_FOUND, PART_AHEAD };
+
+/* What the caller does next: reading->slice is the one that it is done with. */
+static enum part next_part(struct ahead *ahead, struct reading *reading)
+{
+    struct slice *shared = slice_of(ahead, ahead->given);
+
+    if (ahead->given == ahead->claimed) {
+        if (ahead->holders == 1)
+            return PART_ALONE;
+        return claim(ahead, reading) ? PART_ROWS : PART_END;
+    }
+    if (!shared->ready && claim(ahead, reading))
+        return PART_AHEAD;
+    if (!shared->ready)
+        wait_a_moment(ahead);
+    if (shared->ready)
+        return PART_FOUND;
+    reading->slice.after = reading->slice.done = shared->after;
+    reading->slice.upto = shared->upto;
+    reading->slice.examined = 0;
+    return PART_ROWS;
+}
+
+static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part part,
+                            struct reading *reading, bson_error_t *error)
+{
+    struct slice *slice = &reading->slice;
+    truce_status status = TRUCE_OK;
+
+    if (part == PART_AHEAD) {
+        read_slice(reading, walk->query->reader->kv);
+        pthread_mutex_lock(&ahead->mutex);
+        make_ready(ahead, reading);
+        pthread_mutex_unlock(&ahead->mutex);
+        return TRUCE_OK;
+    }
+    if (part == PART_FOUND) {
+        slice = slice_of(ahead, ahead->given); /* the caller's, until it is given */
+        status = give_found(walk, slice, error);
+    }
+    if (!status && !walk->enough && slice->done < slice->upto)
+        status = give_rows(walk, slice, error);
+    if (!status && !walk->enough)
+        note_given(ahead, slice);
+    return status;
+}
+
+static truce_status walk_with_help(struct walk *walk, struct ahead *ahead, bson_error_t *error)
+{
+    struct query *query = walk->query;
+    struct reading reading = {.ahead = ahead};
+    enum part part = PART_ROWS;
+    truce_status status = TRUCE_OK;
+
+    truce__scan_init(&reading.scan, NULL, query->table, query->match, &query->context);
+    while (!status && !walk->enough) {
+        status = truce__query_enter(query, error);
+        if (status)
+            break;
+        pthread_mutex_lock(&ahead->mutex);
+        part = next_part(ahead, &reading);
+        pthread_mutex_unlock(&ahead->mutex);
+        if (part == PART_END || part == PART_ALONE)
+            break;
+        status = do_part(walk, ahead, part, &reading, error);
+    }
+    query->done = part == PART_END;
+    if (status || query->done)
+        (void)truce__query_pause(query, false, NULL); /* only keeping fails */
+    truce__scan_release(&reading.scan);
+    truce__helpers_take_back(ahead->helpers, &reading.slice.found);
+    return status;
+}
+
+/* The last row; 0: none, or it cannot be read. */
+static int64_t last_row(struct kv *kv, int64_t table)
+{
+    struct kv_cursor cursor = {.raw = true};
+    int64_t row = 0;
+
+    if (truce__kv_rows_seek(kv, table, INT64_MAX, true, &cursor, NULL))
+        return 0;
+    if (!truce__kv_cursor_next(&cursor, NULL))
+        row = cursor.row;
+    truce__kv_cursor_close(&cursor);
+    return row;
+}
+
+static struct ahead *new_ahead(struct query *query, int64_t last)
+{
+    struct engine *engine = query->engine;
+    struct ahead *made = bson_malloc0(sizeof *made);
+    pthread_condattr_t attributes;
+
+    made->helpers = engine->helpers;
+    made->moments = engine->moment ? engine->moment->all : &engine->moments;
+    made->filter = bson_copy(truce__match_filter(query->match));
+    made->table = query->table;
+    made->context = query->context;
+    made->deadline_ns = query->budget.deadline_ns;
+    made->moment = *truce__kv_moment(query->reader->kv);
+    made->last = last;
+    made->place = query->scan.positioned ? query->scan.row : 0;
+    made->width = WIDTH;
+    made->holders = 1;
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&made->change, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return made;
+}
+
+/* Another snapshot of the caller's moment, kept; NULL: somebody has committed since, or so many are kept that one
+ * would have to make room. */
+static struct moment *same_moment(struct ahead *ahead)
+{
+    struct readers *readers = ahead->moments->readers;
+    struct moment *moment = NULL;
+    struct reader *reader;
+
+    if (!truce__moments_room(ahead->moments) || truce__readers_begin(readers, true, &reader, NULL))
+        return NULL;
+    if (!truce__kv_moment_same(truce__kv_moment(reader->kv), &ahead->moment) ||
+        truce__moment_keep(ahead->moments, reader, NULL, &moment, NULL))
+        truce__readers_end(readers, reader);
+    return moment;
+}
+
+static bool ask_one(struct ahead *ahead)
+{
+    struct moment *moment = same_moment(ahead);
+    struct helper *helper;
+
+    if (!moment)
+        return false;
+    helper = bson_malloc(sizeof *helper);
+    *helper = (struct helper){ahead, moment};
+    pthread_mutex_lock(&ahead->mutex);
+    ahead->holders++;
+    pthread_mutex_unlock(&ahead->mutex);
+    if (truce__helpers_ask(ahead->helpers, help, helper))
+        return true;
+    truce__moment_release(moment);
+    bson_free(helper);
+    let_go(ahead);
+    return false;
+}
+
+/* Is it a long walk, of a moment that is still the last one? */
+static bool is_worth_it(const struct query *query, int64_t *last)
+{
+    int64_t place = query->scan.positioned ? query->scan.row : 0;
+
+    if (!truce__helpers_any(query->engine->helpers) || !truce__kv_moment_last(query->reader->kv))
+        return false;
+    *last = last_row(query->reader->kv, query->table);
+    return *last - place >= ROWS_WORTH;
+}
+
+/* *ahead NULL: nobody helps. The caller's snapshot is kept and left meanwhile: nothing that others could wait for is
+ * held. */
+static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson_error_t *error)
+{
+    struct ahead *made;
+    unsigned asked = 0;
+    int64_t last;
+    truce_status status;
+
+    *ahead = NULL;
+    if (!is_worth_it(query, &last))
+        return TRUCE_OK;
+    made = new_ahead(query, last);
+    status = truce__query_pause(query, true, error);
+    while (!status && asked < HELPERS_MAX && truce__helpers_any(made->helpers) && ask_one(made))
+        asked++;
+    if (asked)
+        *ahead = made;
+    else
+        let_go(made);
+    return status;
+}
+
+static truce_status try_with_help(struct walk *walk, bson_error_t *error)
+{
+    struct ahead *ahead = NULL;
+    truce_status status = TRUCE_OK;
+
+    if (!walk->query->reader)
+        status = truce__query_enter(walk->query, error);
+    if (!status)
+        status = ask_for_help(walk->query, &ahead, error);
+    if (!ahead)
+        return status;
+    status = walk_with_help(walk, ahead, error);
+    pthread_mutex_lock(&ahead->mutex);
+    __atomic_store_n(&ahead->over, 1, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&ahead->change);
+    pthread_mutex_unlock(&ahead->mutex);
+    let_go(ahead);
+    return status;
+}
+
+truce_status truce__query_run_all(struct query *query, scan_take_function *take, void *arg,
+                                  bson_error_t *error)
+{
+    struct walk walk = {query, take, arg, false};
+    bool helped = !query->done && truce__scan_is_of_rows(&query->plan);
+    truce_status status = TRUCE_OK;
+
+    if (helped) {
+        truce__helpers_enter(query->engine->helpers);
+        status = try_with_help(&walk, error);
+    }
+    while (!status && !query->done && !walk.enough)
+        status = truce__query_run(query, take_one, &walk, error);
+    if (helped)
+        truce__helpers_leave(query->engine->helpers);
+    return status;
+}
