@@ -318,7 +318,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_validate(truce_store *
 typedef struct truce_list_options {
     const char *collection; /* only this one, if it is there; NULL: all */
     bool
-        unmeasured; /* without documents, bytes and indexes; these take a walk through everything */
+        unmeasured; /* without documents, bytes and indexes, which take a walk through everything */
+    bool pages;     /* with storage, unused and indexBytes of a file, which take another one */
     uint64_t reserved[2]; /* zeros */
 } truce_list_options;
 

@@ -25,7 +25,8 @@ struct places {
 static truce_status places_begin(struct call *call, const char *only, bool measured,
                                  struct places *places, bson_error_t *error)
 {
-    const truce_list_options options = {.collection = only, .unmeasured = !measured};
+    const truce_list_options options = {
+        .collection = only, .unmeasured = !measured, .pages = measured};
     truce_status status = truce_collection_list(call->store, &options, &places->list, error);
 
     (void)bson_iter_init(&places->at, &places->list);

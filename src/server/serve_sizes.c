@@ -42,7 +42,7 @@ static struct database *database_of(struct databases *databases, const char *nam
 truce_status databases_count(struct call *call, bool measured, struct databases *databases,
                              bson_error_t *error)
 {
-    const truce_list_options options = {.unmeasured = !measured};
+    const truce_list_options options = {.unmeasured = !measured, .pages = measured};
     bson_t list;
     truce_status status = truce_collection_list(call->store, &options, &list, error);
     struct fields fields = truce__fields(truce__value_document(&list));

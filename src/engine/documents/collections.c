@@ -318,19 +318,20 @@ static truce_status measure(struct kv *kv, const struct collection *collection, 
     BSON_APPEND_INT64(description, "documents", documents);
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)count_ready(collection));
-    if (!status && truce__kv_tells_sizes())
-        status = measure_pages(kv, collection, description, error);
     return status;
 }
 
-static truce_status describe(struct kv *kv, const struct collection *collection, bool measured,
-                             bson_t *description, bson_error_t *error)
+static truce_status describe(struct kv *kv, const struct collection *collection,
+                             const truce_list_options *options, bson_t *description,
+                             bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     BSON_APPEND_UTF8(description, "name", collection->name);
-    if (measured)
+    if (!options->unmeasured)
         status = measure(kv, collection, description, error);
+    if (!status && options->pages && truce__kv_tells_sizes())
+        status = measure_pages(kv, collection, description, error);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
     if (collection->images)
@@ -381,7 +382,7 @@ truce_status truce__engine_collection_list(struct engine *engine, const truce_li
             continue;
         bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
         bson_append_document_begin(collections, key, -1, &description);
-        status = describe(reader->kv, collection, !options->unmeasured, &description, error);
+        status = describe(reader->kv, collection, options, &description, error);
         bson_append_document_end(collections, &description);
     }
     if (reader) {
