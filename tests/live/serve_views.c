@@ -35,6 +35,7 @@ TEST(the_servers_own_database_has_views_as_any_other)
     BATCH("{'find': 'v', '$db': 'test'}", "[{'_id': 1, 'a': 1}]");
     BATCH("{'find': 'system.views', '$db': 'test'}",
           "[{'_id': 'test.v', 'viewOn': 'c', 'pipeline': [{'$match': {'a': 1}}]}]");
+    OK("{'create': 'other', 'viewOn': 'c', '$db': 'tesu'}"); /* a name as long */
     BATCH("{'listCollections': 1, 'nameOnly': true, '$db': 'test'}",
           "[{'name': 'system.views', 'type': 'collection'}, {'name': 'c', 'type': 'collection'}, "
           "{'name': 'v', 'type': 'view'}]");
@@ -356,14 +357,14 @@ TEST(a_server_knows_the_views_of_more_databases_than_it_keeps_lists)
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < TRUCE_SERVER_VIEW_LISTS + 5; i++) {
             snprintf(text, sizeof text,
-                     round ? "{'count': 'v', '$db': 'd%d'}"
-                           : "{'create': 'v', 'viewOn': 'c', '$db': 'd%d'}",
-                     i);
+                     round ? "{'count': 'v%d', '$db': 'd%d'}"
+                           : "{'create': 'v%d', 'viewOn': 'c', '$db': 'd%d'}",
+                     i, i);
             OK(text);
             snprintf(text, sizeof text,
-                     "{'createIndexes': 'v', 'indexes': [{'key': {'a': 1}, "
+                     "{'createIndexes': 'v%d', 'indexes': [{'key': {'a': 1}, "
                      "'name': 'a'}], '$db': 'd%d'}",
-                     i);
+                     i, i);
             REFUSED(text, 166);
         }
     end();
