@@ -197,6 +197,45 @@ TEST(what_was_done_with_each_collection_is_told)
     end();
 }
 
+/* Some stand where they do because the place of their name was taken, by one that goes. */
+TEST(a_collection_that_goes_takes_nothing_from_others)
+{
+    enum { COUNT = 900 };
+    int end_, told = 0;
+    bson_t *reply;
+    bson_iter_t at, one, count;
+
+    begin("memory:", 0);
+    end_ = dial();
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < COUNT; i++) {
+            char text[100];
+
+            if (turn > 0 &&
+                (i % 2 == 0) != (turn == 1)) /* the even ones go, the others are counted again */
+                continue;
+            snprintf(text, sizeof text, "{'%s': 'd%d', '$db': 'test'}",
+                     turn == 1 ? "drop" : "count", i);
+            bson_destroy(ask_on(end_, text, 0));
+        }
+    close(end_);
+    reply = ask(TOP);
+    REQUIRE(bson_iter_init_find(&at, reply, "totals") && bson_iter_recurse(&at, &one));
+    while (bson_iter_next(&one)) {
+        bson_iter_t kinds;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&one))
+            continue;
+        told++;
+        CHECK(bson_iter_recurse(&one, &kinds) &&
+              bson_iter_find_descendant(&kinds, "total.count", &count) &&
+              bson_iter_as_int64(&count) == 2);
+    }
+    CHECK_INT(told, ==, COUNT / 2);
+    bson_destroy(reply);
+    end();
+}
+
 TEST(of_many_collections_those_are_told_that_were_used_last)
 {
     int end_, left = 0;

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -52,6 +53,26 @@ TEST(what_was_asked_for_is_done_before_the_end)
         truce__helpers_free(helpers);
         CHECK_INT(done, ==, 1);
     }
+}
+
+static void look_at_signals(void *arg)
+{
+    sigset_t blocked;
+
+    if (!pthread_sigmask(SIG_BLOCK, NULL, &blocked))
+        *(int *)arg = sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGUSR1) == 1;
+}
+
+TEST(signals_are_for_the_threads_of_the_program)
+{
+    struct helpers *helpers = truce__helpers_new(1);
+    sigset_t blocked;
+    int none = 0;
+
+    CHECK(truce__helpers_ask(helpers, look_at_signals, &none));
+    truce__helpers_free(helpers);
+    CHECK_INT(none, ==, 1);
+    CHECK(!pthread_sigmask(SIG_BLOCK, NULL, &blocked) && !sigismember(&blocked, SIGTERM));
 }
 
 TEST(nobody_helps_where_each_processor_has_a_call)
