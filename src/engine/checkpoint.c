@@ -48,6 +48,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "engine/storage/pins.h"
 #include "engine/storage/stamp.h"
 
@@ -326,7 +327,7 @@ static void want(struct checkpointer *checkpointer)
 {
     if (!checkpointer->running)
         checkpointer->running =
-            !pthread_create(&checkpointer->thread, NULL, run_thread, checkpointer);
+            truce__thread_start(&checkpointer->thread, run_thread, checkpointer);
     checkpointer->wanted = checkpointer->running;
     pthread_cond_signal(&checkpointer->wanted_change);
 }

@@ -14,13 +14,13 @@
 #include "engine/helpers.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #define BLOCKS_KEPT   12
 #define PAUSE_NS      100000000
@@ -166,19 +166,6 @@ bool truce__helpers_any(const struct helpers *helpers)
            truce__clock_monotonic_ns() >= atomic_load(&helpers->paused_until_ns);
 }
 
-/* Signals are for the threads of the program. */
-static bool make_thread(struct helpers *helpers)
-{
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&helpers->threads[helpers->running], NULL, run_thread, helpers);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !failed;
-}
-
 /* Under the mutex. All threads may be on their way to sleep or from one task to the next: then they find it. */
 static bool find_thread(struct helpers *helpers)
 {
@@ -186,7 +173,8 @@ static bool find_thread(struct helpers *helpers)
         pthread_cond_signal(&helpers->wanted);
         return true;
     }
-    if (helpers->running < HELPERS_MAX && make_thread(helpers))
+    if (helpers->running < HELPERS_MAX &&
+        truce__thread_start(&helpers->threads[helpers->running], run_thread, helpers))
         helpers->running++;
     return helpers->running > 0;
 }

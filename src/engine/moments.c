@@ -38,6 +38,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/thread.h"
 
 #define LOOK_MS  200
 #define LOG_LONG (UINT64_C(256) << 20) /* shorter than that it may be with nobody in the way */
@@ -180,7 +181,7 @@ static void say(struct moments *moments)
 static void wake_thread(struct moments *moments)
 {
     if (!moments->running)
-        moments->running = !pthread_create(&moments->thread, NULL, run_thread, moments);
+        moments->running = truce__thread_start(&moments->thread, run_thread, moments);
     else if (moments->asleep)
         pthread_cond_signal(&moments->change);
 }

@@ -17,12 +17,12 @@
  */
 #include "patterns/queue/queue_pool.h"
 
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/room.h"
+#include "base/thread.h"
 
 #define THREADS  4
 #define NS_IN_MS INT64_C(1000000)
@@ -90,20 +90,14 @@ static void make(struct truce_pool *pool)
         pthread_mutex_init(&pool->places[i].mutex, NULL);
 }
 
-/* Signals are for the threads of the program. */
 static bool start_threads(struct truce_pool *pool)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pool->keeps = !pthread_create(&pool->keeper, NULL, truce__pool_keep, pool);
+    pool->keeps = truce__thread_start(&pool->keeper, truce__pool_keep, pool);
     while (pool->keeps && pool->working < pool->threads &&
-           !pthread_create(&pool->workers[pool->working], NULL, truce__pool_work, pool))
+           truce__thread_start(&pool->workers[pool->working], truce__pool_work, pool))
         pool->working++;
     pool->claims = pool->working == pool->threads &&
-                   !pthread_create(&pool->claimer, NULL, truce__pool_claim, pool);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+                   truce__thread_start(&pool->claimer, truce__pool_claim, pool);
     return pool->claims;
 }
 

@@ -23,11 +23,11 @@
  */
 #include "store/mongodb/mongo.h"
 
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/thread.h"
 
 #define SLOTS     256
 #define AWAIT_MS  1000 /* how long the server may keep silent */
@@ -264,20 +264,16 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Under the mutex. Signals are for the threads of the caller. */
+/* Under the mutex. */
 static void start(struct mongo_listener *listener)
 {
-    sigset_t all, before;
     pthread_t thread;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (!pthread_create(&thread, NULL, run, listener)) { /* else: waits poll */
+    if (truce__thread_start(&thread, run, listener)) { /* else: waits poll */
         pthread_detach(thread);
         listener->running = true;
         listener->users++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
