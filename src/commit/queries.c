@@ -203,20 +203,18 @@ static bool is_new_there(const struct entry *entry, const char *collection)
 static truce_status write_own(truce_commit *commit, struct entry *entry, bool comes,
                               bson_error_t *error)
 {
+    bson_t filter;
     truce_write write = {.kind = comes ? TRUCE_WRITE_INSERT : TRUCE_WRITE_REMOVE,
                          .collection = entry->collection,
-                         .document = &entry->after,
+                         .filter = comes ? NULL : &filter,
+                         .document = comes ? &entry->after : NULL,
                          .options.unvalidated = true};
     truce_write_outcome outcome;
     truce_status status;
-    bson_t filter;
 
     if (comes && !entry->after_found)
         return TRUCE_OK;
     truce__filter_id(&entry->id, &filter);
-    write.filter = comes ? NULL : &filter;
-    if (!comes)
-        write.document = NULL;
     status = truce_bulk(commit->asked, &write, 1, NULL, &outcome, error);
     truce_write_result_release(&outcome.result);
     bson_destroy(&filter);
