@@ -407,6 +407,8 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
         status = run(store, &prepared, count, options, outcomes, &caught);
     else
         fill_outcomes(outcomes, wrong, true);
+    if (status && wrong < count && !options->unordered) /* one before it ended the bulk */
+        fill_outcomes(&outcomes[wrong], 1, false);
     if (wrong < count || status)
         status = first_failure(outcomes, count, status, &caught);
     prepared_release(&prepared, count);

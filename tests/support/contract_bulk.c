@@ -127,6 +127,22 @@ CONTRACT(an_ordered_bulk_does_what_stands_before_a_wrong_write)
     CHECK_HOLDS("things", "[{'_id': 1}]");
 }
 
+CONTRACT(a_wrong_write_behind_one_that_fails_was_not_reached)
+{
+    truce_write writes[] = {INSERT("{'_id': 1}"), INSERT("{'_id': 1}"), INSERT("{'_id': [1]}")};
+    truce_write_outcome outcomes[3];
+
+    CHECK_REFUSED(TRUCE_DUPLICATE, CODE_DUPLICATE_KEY,
+                  truce_bulk(c->store, writes, 3, NULL, outcomes, &c->error));
+    CHECK_INT(outcomes[1].status, ==, TRUCE_DUPLICATE);
+    CHECK_INT(outcomes[2].status, ==, TRUCE_NOT_FOUND);
+    CHECK(!outcomes[2].error.message[0]);
+    CHECK_REFUSED(TRUCE_DUPLICATE, CODE_DUPLICATE_KEY,
+                  truce_bulk(c->store, writes, 3, &(truce_bulk_options){.unordered = true},
+                             outcomes, &c->error));
+    CHECK_INT(outcomes[2].status, ==, TRUCE_INVALID);
+}
+
 CONTRACT(a_bulk_tells_what_its_upserts_made)
 {
     truce_write writes[] = {UPDATE("{'_id': 'x'}", "{'$set': {'a': 1}}"),
