@@ -16,6 +16,7 @@
  *  2. What is told of its statements is told in batches, of 16 MB at most; of errors beyond a megabyte only the codes. It is in
  *     memory until it is read, so that all together has a maximum, before anything is written.
  *  3. It is one bulk of the store, with what insert, update and delete have (write.h): sent again, in a transaction.
+ *  4. A statement of a view has no place, so the store refuses it, alone, as it refuses what is wrong in itself.
  */
 #include "server/write.h"
 
@@ -44,8 +45,13 @@ static const struct field bulk_fields[] = {
 /* ---- nsInfo --------------------------------------------------------------------------------- */
 
 /* The places of nsInfo, in the arena. */
+struct target {
+    const char *place;    /* NULL: it is a view */
+    bson_error_t refusal; /* of a view */
+};
+
 struct targets {
-    const char **places;
+    struct target *all;
     uint32_t count;
 };
 
@@ -58,7 +64,8 @@ static const struct field target_fields[] = {{"ns", FIELD_TEXT, offsetof(struct 
                                              {"encryptionInformation", FIELD_PLAIN, 0},
                                              {NULL, FIELD_IGNORED, 0}};
 
-static truce_status read_target(struct call *call, const bson_t *document, const char **place,
+/* A view refuses each statement, as in MongoDB, and not the command. */
+static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
 {
     char found[PLACE_MAX];
@@ -72,9 +79,13 @@ static truce_status read_target(struct call *call, const bson_t *document, const
     if (!status)
         status =
             serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), found, error);
+    *target = (struct target){0};
     if (!status)
-        *place = truce__arena_copy(&call->arena, found, strlen(found) + 1);
-    return status;
+        target->place = truce__arena_copy(&call->arena, found, strlen(found) + 1);
+    if (!status || error->code != CODE_COMMAND_NOT_SUPPORTED_ON_VIEW)
+        return status;
+    target->refusal = *error;
+    return TRUCE_OK;
 }
 
 static truce_status read_targets(struct call *call, struct targets *targets, bson_error_t *error)
@@ -84,10 +95,10 @@ static truce_status read_targets(struct call *call, struct targets *targets, bso
 
     if (status)
         return status;
-    targets->places = truce__arena_take(&call->arena, infos.count * sizeof *targets->places);
+    targets->all = truce__arena_take(&call->arena, infos.count * sizeof *targets->all);
     targets->count = infos.count;
     for (uint32_t i = 0; i < infos.count && !status; i++)
-        status = read_target(call, infos.all[i], &targets->places[i], error);
+        status = read_target(call, infos.all[i], &targets->all[i], error);
     return status;
 }
 
@@ -149,8 +160,8 @@ static truce_status fill(const struct operation_fields *given, truce_write *writ
 
 /* Its first field says of what kind it is. */
 static truce_status read_operation(struct call *call, const bson_t *statement,
-                                   const struct targets *targets, truce_write *write,
-                                   bson_error_t *error)
+                                   const struct targets *targets, const struct target **target,
+                                   truce_write *write, bson_error_t *error)
 {
     static const struct field *const tables[] = {[TRUCE_WRITE_INSERT] = insert_fields,
                                                  [TRUCE_WRITE_UPDATE] = update_fields,
@@ -176,7 +187,8 @@ static truce_status read_operation(struct call *call, const bson_t *statement,
                                (long long)given.target, targets->count);
     if (status)
         return status;
-    write->collection = targets->places[given.target];
+    *target = &targets->all[given.target];
+    write->collection = (*target)->place;
     return fill(&given, write, error);
 }
 
@@ -184,6 +196,7 @@ static truce_status read_operation(struct call *call, const bson_t *statement,
 
 struct operations {
     const truce_write *writes;
+    const struct target **targets; /* of each */
     truce_write_outcome *outcomes;
     uint32_t count;
 };
@@ -271,22 +284,34 @@ static truce_status answer(struct call *call, const struct operations *operation
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+/* The store refuses what has no place; here is told why it has none. */
+static void tell_views(const struct operations *operations)
+{
+    for (uint32_t i = 0; i < operations->count; i++)
+        if (operations->outcomes[i].status == TRUCE_INVALID && !operations->targets[i]->place)
+            operations->outcomes[i].error = operations->targets[i]->refusal;
+}
+
 static truce_status run(struct call *call, const struct bulk *bulk, int64_t most,
                         const struct documents *statements, const struct targets *targets,
                         bson_t *reply, bson_error_t *error)
 {
     truce_write *writes = bson_malloc0(statements->count * sizeof *writes);
-    struct operations operations = {.writes = writes, .count = statements->count};
+    const struct target **of_each =
+        truce__arena_take(&call->arena, statements->count * sizeof *of_each);
+    struct operations operations = {
+        .writes = writes, .targets = of_each, .count = statements->count};
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < statements->count && !status; i++) {
-        status = read_operation(call, statements->all[i], targets, &writes[i], error);
+        status = read_operation(call, statements->all[i], targets, &of_each[i], &writes[i], error);
         writes[i].options.unvalidated = bulk->unvalidated;
     }
     if (!status) {
         operations.outcomes = bson_malloc0(statements->count * sizeof *operations.outcomes);
         status =
             write_bulk(call, writes, statements->count, bulk->ordered, operations.outcomes, error);
+        tell_views(&operations);
         if (!status)
             status = answer(call, &operations, bulk, most, reply, error);
         write_release(operations.outcomes, statements->count);

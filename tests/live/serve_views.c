@@ -247,9 +247,6 @@ TEST(a_view_is_written_by_nothing)
     REFUSED("{'renameCollection': 'school.groups', 'to': 'school.adults', 'dropTarget': true, "
             "'$db': 'admin'}",
             48);
-    REFUSED("{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {'_id': 7}}], 'nsInfo': [{'ns': "
-            "'school.people'}, {'ns': 'school.adults'}], '$db': 'admin'}",
-            166);
     SEE("{'count': 'people', " SCHOOL, "n", "3");
     BATCH("{'listCollections': 1, 'filter': {'name': 'adults', 'type': 'collection'}, " SCHOOL,
           "[]");
@@ -270,6 +267,51 @@ TEST(a_statement_that_writes_to_a_view_is_refused_and_its_command_is_not)
     SEE("{'delete': 'adults', 'deletes': [{'q': {}, 'limit': 0}], " SCHOOL, "n", "0");
     SEE("{'delete': 'adults', 'deletes': [{'q': {}, 'limit': 0}], " SCHOOL, "writeErrors.0.code",
         "166");
+    SEE("{'count': 'people', " SCHOOL, "n", "3");
+    end();
+}
+
+#define MIXED                                                                                      \
+    "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {'_id': 7}}, {'update': 1, 'filter': {}, " \
+    "'updateMods': {'$set': {'a': 1}}}, {'insert': 1, 'document': {'_id': 8}}, {'delete': 0, "     \
+    "'filter': {'_id': 1}}], 'nsInfo': [{'ns': 'school.people'}, {'ns': 'school.adults'}], "
+#define OF_VIEW "'code': 166, 'errmsg': 'Namespace school.adults is a view, not a collection'}"
+#define SESSION                                                                                    \
+    "'lsid': {'id': {'$binary': {'base64': 'AAECAwQFBgcICQoLDA0ODw==', 'subType': '04'}}}, "
+
+TEST(of_a_bulk_over_several_collections_only_what_writes_to_a_view_is_refused)
+{
+    begin();
+    BATCH(MIXED "'ordered': false, '$db': 'admin'}",
+          "[{'ok': 1.0, 'idx': 0, 'n': 1}, {'ok': 0.0, 'idx': 1, 'n': 0, 'nModified': 0, " OF_VIEW
+          ", {'ok': 0.0, 'idx': 2, 'n': 0, " OF_VIEW ", {'ok': 1.0, 'idx': 3, 'n': 1}]");
+    SEE("{'find': 'people', 'filter': {'_id': {'$in': [1, 7, 8]}}, " SCHOOL, "cursor.firstBatch",
+        "[{'_id': 7}]");
+    OK("{'delete': 'people', 'deletes': [{'q': {'_id': 7}, 'limit': 1}], " SCHOOL);
+    SEE(MIXED "'$db': 'admin'}", "nErrors", "1");
+    SEE("{'count': 'people', " SCHOOL, "n", "3");
+    SEE(MIXED "'$db': 'admin'}", "cursor.firstBatch.0.code", "11000");
+    SEE(MIXED "'$db': 'admin'}", "nErrors", "1");
+    BATCH("{'listCollections': 1, 'filter': {'name': 'adults', 'type': 'collection'}, " SCHOOL,
+          "[]");
+    end();
+}
+
+TEST(a_bulk_that_is_sent_again_or_in_a_transaction_is_refused_what_is_of_a_view_as_well)
+{
+    begin_at(file("bulk"));
+    for (int again = 0; again < 2; again++)
+        SEE(MIXED "'ordered': false, " SESSION "'txnNumber': {'$numberLong': '1'}, '$db': 'admin'}",
+            "cursor.firstBatch.2", "{'ok': 0.0, 'idx': 2, 'n': 0, " OF_VIEW);
+    SEE("{'count': 'people', " SCHOOL, "n", "3");
+    SEE("{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {'_id': 9}}, {'insert': 1, "
+        "'document': {}}], 'nsInfo': [{'ns': 'school.people'}, {'ns': 'school.adults'}], " SESSION
+        "'txnNumber': {'$numberLong': '2'}, 'autocommit': false, 'startTransaction': true, "
+        "'$db': 'admin'}",
+        "cursor.firstBatch.1.code", "166");
+    REFUSED("{'commitTransaction': 1, " SESSION
+            "'txnNumber': {'$numberLong': '2'}, 'autocommit': false, '$db': 'admin'}",
+            251);
     SEE("{'count': 'people', " SCHOOL, "n", "3");
     end();
 }
