@@ -244,7 +244,10 @@ typedef struct truce_write {
     const bson_t
         *exact; /* update, remove, require: what matches must be these bytes besides; NULL: no
                             matter. Only with TRUCE_CAN_COMPARE (sys/store.h) */
-    uint64_t reserved[2]; /* zeros */
+    bool
+        in_parts; /* update: the whole document stands for changes of parts of it, and what follows the
+                      store (change streams) is told these */
+    uint64_t reserved[1]; /* zeros */
 } truce_write;
 
 typedef struct truce_write_outcome {

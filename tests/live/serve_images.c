@@ -141,8 +141,9 @@ TEST(images_of_a_transaction_and_of_an_upsert_are_told)
          "'txnNumber': {'$numberLong': '1'}, 'autocommit': false}");
     expect_event(&stream, "{'operationType': 'insert', 'fullDocument': {'_id': 1, 'n': 1}, " NS
                           ", 'documentKey': {'_id': 1}}");
-    expect_event(&stream, "{'operationType': 'replace', 'fullDocument': {'_id': 1, 'n': 2}, " NS
-                          ", 'documentKey': {'_id': 1}, "
+    expect_event(&stream, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                          "'updateDescription': {'updatedFields': {'n': 2}, 'removedFields': [], "
+                          "'truncatedArrays': []}, 'fullDocument': {'_id': 1, 'n': 2}, "
                           "'fullDocumentBeforeChange': {'_id': 1, 'n': 1}}");
     close_stream(&stream);
     end();

@@ -152,6 +152,7 @@ TEST(a_transaction_is_told_when_it_is_committed)
     char text[600];
 
     begin();
+    insert(0);
     stream = open_stream(STREAM);
     for (int i = 1; i <= 2; i++) {
         snprintf(text, sizeof text,
@@ -159,11 +160,21 @@ TEST(a_transaction_is_told_when_it_is_committed)
                  i == 1 ? ", 'startTransaction': true" : "");
         done(text);
     }
+    snprintf(
+        text, sizeof text,
+        "{'update': 'c', 'updates': [{'q': {'_id': 2}, 'u': {'$set': {'n': 1}}}, {'q': {'_id': 0}, "
+        "'u': {'$set': {'n': 1}}}], %s, '$db': 'test'}",
+        session);
+    done(text);
     expect_nothing(&stream);
     snprintf(text, sizeof text, "{'commitTransaction': 1, %s, '$db': 'admin'}", session);
     done(text);
+    expect_event(&stream, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 0}, "
+                          "'updateDescription': {'updatedFields': {'n': 1}, 'removedFields': [], "
+                          "'truncatedArrays': []}}");
     expect_insert(&stream, 1);
-    expect_insert(&stream, 2);
+    expect_event(&stream, "{'operationType': 'insert', 'fullDocument': {'_id': 2, 'n': 1}, " NS
+                          ", 'documentKey': {'_id': 2}}");
     close_stream(&stream);
     end();
 }

@@ -49,10 +49,12 @@ static void free_document(const struct gathered *item, bson_t *document)
 }
 
 truce_status truce__change_update(struct writer *writer, const char *collection,
-                                  const struct gathered *item, const struct update *update,
+                                  const struct gathered *item, const struct compiled *compiled,
                                   struct query_context *context, bson_t *after,
                                   truce_write_result *result, bson_error_t *error)
 {
+    const struct update *update = compiled->update;
+    bool whole = truce__update_is_replacement(update) && !compiled->in_parts;
     struct update_result changed = {0};
     bson_t *before;
     truce_status status = read_document(writer, collection, item, &before, error);
@@ -65,8 +67,8 @@ truce_status truce__change_update(struct writer *writer, const char *collection,
     if (!status && changed.modified) {
         status = truce__document_check(after, "updated document", error);
         if (!status)
-            status = truce__documents_replace(writer, collection, item->row, before, after,
-                                              truce__update_is_replacement(update), error);
+            status = truce__documents_replace(writer, collection, item->row, before, after, whole,
+                                              error);
     }
     free_document(item, before);
     if (!status) {

@@ -12,6 +12,7 @@
 struct compiled {
     struct selector selector;
     struct update *update; /* NULL: none */
+    bool in_parts;         /* a replacement that is told by what is different */
     truce_status status;   /* what compiling answered ... */
     bson_error_t error;    /* ... told when it is the write's turn */
 };
@@ -20,7 +21,7 @@ void truce__compiled_release(struct compiled *compiled);
 
 /* `item` is of truce__select. `after` is always initialised, and is the document as it is now. */
 truce_status truce__change_update(struct writer *writer, const char *collection,
-                                  const struct gathered *item, const struct update *update,
+                                  const struct gathered *item, const struct compiled *compiled,
                                   struct query_context *context, bson_t *after,
                                   truce_write_result *result, bson_error_t *error);
 

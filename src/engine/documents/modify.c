@@ -64,7 +64,7 @@ static truce_status change_found(struct modify *modify, struct writer *writer,
         status =
             truce__change_remove(writer, modify->collection, item, modify->result, &modify->error);
     else if (!status)
-        status = truce__change_update(writer, modify->collection, item, modify->compiled.update,
+        status = truce__change_update(writer, modify->collection, item, &modify->compiled,
                                       &modify->context, &after, modify->result, &modify->error);
     if (!status && show_new)
         status = show(modify, &after, &item->match);

@@ -55,6 +55,7 @@ static void compile(const truce_write *write, struct compiled *compiled)
 
     if (write->kind == TRUCE_WRITE_INSERT)
         return;
+    compiled->in_parts = write->in_parts;
     compiled->status = truce__selector_init(write->filter, options->hint || options->upsert,
                                             &compiled->selector, &compiled->error);
     if (!compiled->status && write->kind == TRUCE_WRITE_UPDATE)
@@ -116,9 +117,8 @@ static truce_status do_update(const struct step *step)
         status = truce__budget_spend(context->budget, STEPS_OF_CHANGE, step->error);
         if (status)
             break;
-        status =
-            truce__change_update(step->writer, collection, &gather.items[i], step->compiled->update,
-                                 context, &after, step->result, step->error);
+        status = truce__change_update(step->writer, collection, &gather.items[i], step->compiled,
+                                      context, &after, step->result, step->error);
         bson_destroy(&after);
     }
     if (!status && !gather.count && step->write->options.upsert) {

@@ -20,7 +20,7 @@
 #include "base/assert.h"
 #include "query/update/update_tree.h"
 
-static bool has_operators(const bson_t *update)
+bool truce__update_has_operators(const bson_t *update)
 {
     struct fields fields = truce__fields(truce__value_document(update));
 
@@ -80,7 +80,7 @@ static truce_status compile(struct update *update, const struct update_options *
     }
     if (options->pipeline)
         return compile_pipeline(update, error);
-    if (has_operators(update->source))
+    if (truce__update_has_operators(update->source))
         return compile_operators(update, error);
     update->kind = UPDATE_REPLACEMENT;
     if (options->multi)

@@ -22,6 +22,8 @@ truce_status truce__update_new(const bson_t *update, const struct update_options
                                struct update **made, bson_error_t *error);
 void truce__update_free(struct update *update);
 bool truce__update_is_replacement(const struct update *update);
+/* Of what is no pipeline: without operators it is a replacement. */
+bool truce__update_has_operators(const bson_t *update);
 
 struct update_result {
     bool modified; /* false: `after` is the same bytes as before; true even if it is, where MongoDB

@@ -13,6 +13,7 @@ struct kept {
     struct collection_part *part;
     bson_t *document;   /* that stood there; NULL: one with the _id of ... */
     const bson_t *made; /* ... this one did not */
+    bool replaced;      /* as its entry said */
 };
 
 static truce_status not_as_said(const truce_write *write, bool found, bson_error_t *error)
@@ -63,6 +64,14 @@ static truce_status look_before_insert(struct overlay *overlay, const truce_writ
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+static void keep_kind(struct kept *kept)
+{
+    const struct entry *entry =
+        kept->document ? truce__overlay_entry(kept->part, kept->document) : NULL;
+
+    kept->replaced = entry && entry->replaced;
+}
+
 static truce_status do_one(struct overlay *overlay, const truce_write *write, struct kept *kept,
                            truce_write_outcome *outcome, bson_error_t *error)
 {
@@ -72,6 +81,7 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
     kept->part = truce__overlay_part(overlay, write->collection);
     status = write->kind == TRUCE_WRITE_INSERT ? look_before_insert(overlay, write, kept, error)
                                                : look(overlay, write, changes ? kept : NULL, error);
+    keep_kind(kept);
     if (!status && (changes || write->kind == TRUCE_WRITE_INSERT))
         return truce__overlay_write(overlay, write, outcome, error);
     outcome->status = status;
@@ -98,6 +108,7 @@ static truce_status put_back(struct overlay *overlay, const struct kept *kept)
         status = truce_insert(overlay->scratch, kept->part->name, kept->document, NULL, NULL);
     bson_destroy(&filter);
     truce__overlay_weigh(overlay, entry, kept->document ? kept->document->len : 0);
+    entry->replaced = kept->replaced;
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 

@@ -19,7 +19,7 @@ struct difference {
     bson_t *now;        /* NULL: it is gone */
     bson_t id;          /* filter */
     bool moves;         /* it is removed and inserted */
-    bool unvalidated;
+    bool unvalidated, replaced;
 };
 
 struct differences {
@@ -38,8 +38,10 @@ static void differ(struct differences *differences, const char *collection,
             bson_realloc(differences->all, differences->room * sizeof *differences->all);
     }
     made = &differences->all[differences->count++];
-    *made = (struct difference){
-        .collection = collection, .base = entry->base, .unvalidated = entry->unvalidated};
+    *made = (struct difference){.collection = collection,
+                                .base = entry->base,
+                                .unvalidated = entry->unvalidated,
+                                .replaced = entry->replaced};
     made->now = now ? bson_copy(now) : NULL;
     truce__overlay_id(now ? now : entry->base, &made->id);
 }
@@ -159,7 +161,7 @@ enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
 /* False: it has nothing in this turn. */
 static bool write_of(const struct difference *difference, enum turn turn, truce_write *write)
 {
-    bool replaced = difference->base && difference->now && !difference->moves;
+    bool stays = difference->base && difference->now && !difference->moves;
 
     *write = (truce_write){.collection = difference->collection,
                            .options.unvalidated = difference->unvalidated};
@@ -168,17 +170,18 @@ static bool write_of(const struct difference *difference, enum turn turn, truce_
         write->kind = TRUCE_WRITE_REMOVE;
         write->filter = &difference->id;
         write->exact = difference->base;
-        return difference->base && !replaced;
+        return difference->base && !stays;
     case TURN_REPLACE:
         write->kind = TRUCE_WRITE_UPDATE;
         write->filter = &difference->id;
         write->exact = difference->base;
         write->document = difference->now;
-        return replaced;
+        write->in_parts = !difference->replaced;
+        return stays;
     default:
         write->kind = TRUCE_WRITE_INSERT;
         write->document = difference->now;
-        return difference->now && !replaced;
+        return difference->now && !stays;
     }
 }
 

@@ -14,6 +14,7 @@ struct entry {
     uint64_t since;     /* number of the write that brought it */
     uint32_t size;      /* in the scratch */
     bool unvalidated; /* a statement changed it past the validator; the commit lets it pass, too */
+    bool replaced;    /* one meant all of it, and so does the commit */
 };
 
 /* A find in the view. */

@@ -4,6 +4,7 @@
  */
 #include "base/assert.h"
 #include "query/incoming.h"
+#include "query/update/update.h"
 #include "store/overlay/overlay_parts.h"
 
 /* What one statement is about. */
@@ -11,7 +12,14 @@ struct targets {
     bson_t **documents; /* as they are before it */
     size_t count, room;
     bool unvalidated; /* the validator lets them pass */
+    bool replaced;    /* the statement means all of each */
 };
+
+/* What is removed is replaced by what may be inserted there. */
+static bool means_all(bool remove, const bson_t *update, bool pipeline)
+{
+    return remove || (!pipeline && !truce__update_has_operators(update));
+}
 
 static void targets_add(struct targets *targets, const bson_t *document)
 {
@@ -196,6 +204,7 @@ static truce_status look_after(struct overlay *overlay, struct collection_part *
         struct entry *entry = truce__overlay_entry(part, targets->documents[i]);
 
         entry->unvalidated = entry->unvalidated || targets->unvalidated;
+        entry->replaced = entry->replaced || targets->replaced;
         truce__overlay_weigh(overlay, entry, 0);
     }
     ids_of(targets, &filter);
@@ -287,7 +296,9 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
     const truce_find_options how = {.sort = write->options.sort,
                                     .hint = write->options.hint,
                                     .limit = write->options.multi ? 0 : 1};
-    struct targets targets = {.unvalidated = write->options.unvalidated};
+    struct targets targets = {.unvalidated = write->options.unvalidated,
+                              .replaced = means_all(write->kind == TRUCE_WRITE_REMOVE,
+                                                    write->document, write->options.pipeline)};
     truce_write narrowed = *write;
     bson_t filter = BSON_INITIALIZER;
     truce_status status = aim(overlay, part, write->filter, &how, &targets, error);
@@ -371,7 +382,8 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
     struct overlay *overlay = overlay_of(base);
     struct collection_part *part = truce__overlay_part(overlay, collection);
     truce_modify_options straight = *options;
-    struct targets targets = {.unvalidated = options->unvalidated};
+    struct targets targets = {.unvalidated = options->unvalidated,
+                              .replaced = means_all(options->remove, update, options->pipeline)};
     bson_t narrowed = BSON_INITIALIZER;
     truce_status status;
 
