@@ -86,3 +86,9 @@ bool truce__path_is_prefix(const struct path *a, const struct path *b)
         return false;
     return a->length == b->length || b->text[a->length] == '.';
 }
+
+bool truce__path_begins(const struct path *path, const char *name, size_t length)
+{
+    return path->count && path->parts[0].length == length &&
+           memcmp(path->parts[0].name, name, length) == 0;
+}

@@ -30,5 +30,7 @@ void truce__path_release(struct path *path);
 
 /* a is b, or a proper prefix of it at a dot: "a.b" is a prefix of "a.b.c", not of "a.bc" */
 bool truce__path_is_prefix(const struct path *a, const struct path *b);
+/* Is that its first part? */
+bool truce__path_begins(const struct path *path, const char *name, size_t length);
 
 #endif

@@ -19,7 +19,7 @@
  *  1. Nothing is written, whatever is explained; who calls needs the roles for what is explained all the same.
  *  2. Numbers are counted, not estimated. What is not counted is not told.
  */
-#include "server/groups.h"
+#include "server/explained.h"
 
 #include <string.h>
 
@@ -30,194 +30,45 @@
 #include "query/aggregate/aggregate.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
+#include "server/groups.h"
 #include "server/question.h"
 #include "server/write.h"
 #include "store/store.h"
 
-/* ---- a read --------------------------------------------------------------------------------- */
-
-/* A read, and what is done with what it finds. */
-struct explained {
-    const char *place, *ns; /* as the store and as the client knows it */
-    const bson_t *filter;
-    truce_find_options options;
-    bool count;
-    const char *writes; /* "UPDATE", "DELETE"; NULL: it reads */
-    bool executes;      /* executionStats are asked for */
-    bool returns;       /* of findAndModify: a document comes back */
-    bool upserts;
-    int64_t modified; /* documents that an update would change; -1: it is no update */
-    /* what was found */
-    bson_t plan;
-    int64_t took_ms;
-};
-
-static truce_status look(struct call *call, struct explained *explained, bson_error_t *error)
-{
-    static const bson_t all = BSON_INITIALIZER;
-    int64_t since_ns = truce__clock_monotonic_ns();
-    truce_status status;
-
-    if (!explained->filter)
-        explained->filter = &all;
-    explained->options.plan_only = !explained->executes;
-    status = truce__store_explain(call->store, explained->place, explained->filter,
-                                  &explained->options, explained->count, &explained->plan, error);
-    explained->took_ms = (truce__clock_monotonic_ns() - since_ns) / 1000000;
-    return status;
-}
-
-/* ---- what is told of it --------------------------------------------------------------------- */
-
-/* Is it {_id: a value} alone? */
-static bool is_by_id(const bson_t *filter)
-{
-    bson_iter_t at, inner;
-
-    if (bson_count_keys(filter) != 1 || !bson_iter_init_find(&at, filter, "_id") ||
-        BSON_ITER_HOLDS_REGEX(&at))
-        return false;
-    return !BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &inner) ||
-           !bson_iter_next(&inner) || bson_iter_key(&inner)[0] != '$';
-}
-
-/* The stage, which of a document that is found by its _id has MongoDB's name for that. */
-static void append_stage(const bson_t *stage, bool by_id, bson_t *out)
-{
-    const char *name = truce__field_text(stage, "stage");
-    bson_t input, copy;
-    bool has_input = truce__value_subdocument(stage, "inputStage", &input);
-    bson_iter_t at;
-
-    if (by_id && has_input && !strcmp(name, "FETCH") &&
-        !strcmp(truce__field_text(&input, "indexName"), "_id_")) {
-        BSON_APPEND_UTF8(out, "stage", "IDHACK");
-        return;
-    }
-    for (bool more = bson_iter_init(&at, stage) && bson_iter_next(&at); more;
-         more = bson_iter_next(&at))
-        if (strcmp(bson_iter_key(&at), "inputStage") != 0)
-            bson_append_iter(out, NULL, -1, &at);
-    if (!has_input)
-        return;
-    BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &copy);
-    append_stage(&input, by_id, &copy);
-    bson_append_document_end(out, &copy);
-}
-
-static void append_winning(const struct explained *explained, bson_t *out)
-{
-    bson_t planner, winning, limited, input;
-    bool by_id = is_by_id(explained->filter);
-
-    (void)truce__value_subdocument(&explained->plan, "queryPlanner", &planner);
-    (void)truce__value_subdocument(&planner, "winningPlan", &winning);
-    if (!explained->writes) {
-        append_stage(&winning, by_id, out);
-        return;
-    }
-    BSON_APPEND_UTF8(out, "stage", explained->writes);
-    BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &input);
-    if (!strcmp(truce__field_text(&winning, "stage"), "LIMIT") &&
-        truce__value_subdocument(&winning, "inputStage", &limited)) /* to the one that is changed */
-        append_stage(&limited, by_id, &input);
-    else
-        append_stage(&winning, by_id, &input);
-    bson_append_document_end(out, &input);
-}
-
-static void append_planner(const struct explained *explained, bson_t *reply)
-{
-    bson_t planner, winning;
-
-    BSON_APPEND_DOCUMENT_BEGIN(reply, "queryPlanner", &planner);
-    BCON_APPEND(&planner, "namespace", BCON_UTF8(explained->ns), "parsedQuery",
-                BCON_DOCUMENT(explained->filter), "indexFilterSet", BCON_BOOL(false));
-    BSON_APPEND_DOCUMENT_BEGIN(&planner, "winningPlan", &winning);
-    append_winning(explained, &winning);
-    bson_append_document_end(&planner, &winning);
-    BCON_APPEND(&planner, "rejectedPlans", "[", "]");
-    bson_append_document_end(reply, &planner);
-}
-
-/* What becomes of what was found: {nCounted}, {nMatched, nWouldModify, nWouldUpsert}, {nWouldDelete}. */
-static void append_effect(const struct explained *explained, const bson_t *stats, int64_t found,
-                          bson_t *stages)
-{
-    bson_t counted;
-
-    if (explained->count && truce__value_subdocument(stats, "executionStages", &counted))
-        BSON_APPEND_INT64(stages, "nCounted", truce__field_number(&counted, "nCounted"));
-    else if (explained->modified >= 0)
-        BCON_APPEND(stages, "nMatched", BCON_INT64(found), "nWouldModify",
-                    BCON_INT64(explained->modified), "nWouldUpsert",
-                    BCON_INT64(explained->upserts && !found));
-    else if (explained->writes)
-        BSON_APPEND_INT64(stages, "nWouldDelete", found);
-}
-
-static void append_stats(const struct explained *explained, bson_t *reply)
-{
-    bson_t stats, out, stages;
-    int64_t found, returned;
-
-    if (!truce__value_subdocument(&explained->plan, "executionStats", &stats))
-        return;
-    found = truce__field_number(&stats, "nReturned");
-    returned = explained->writes && !explained->returns ? 0 : found;
-    BSON_APPEND_DOCUMENT_BEGIN(reply, "executionStats", &out);
-    BCON_APPEND(&out, "executionSuccess", BCON_BOOL(true), "nReturned", BCON_INT64(returned),
-                "executionTimeMillis", BCON_INT64(explained->took_ms), "totalKeysExamined",
-                BCON_INT64(truce__field_number(&stats, "totalKeysExamined")), "totalDocsExamined",
-                BCON_INT64(truce__field_number(&stats, "totalDocsExamined")));
-    BSON_APPEND_DOCUMENT_BEGIN(&out, "executionStages", &stages);
-    append_winning(explained, &stages);
-    BSON_APPEND_INT64(&stages, "nReturned", returned);
-    append_effect(explained, &stats, found, &stages);
-    bson_append_document_end(&out, &stages);
-    bson_append_document_end(reply, &out);
-}
-
-/* {command, serverInfo}; the command without what is of the message: lsid, $db ... */
-static void append_end(const struct call *call, bson_t *reply)
-{
-    bson_t command;
-
-    BSON_APPEND_DOCUMENT_BEGIN(reply, "command", &command);
-    bson_copy_to_excluding_noinit(&call->request->body, &command, "lsid", "$db", "$clusterTime",
-                                  "$readPreference", NULL);
-    BSON_APPEND_UTF8(&command, "$db", call->database);
-    bson_append_document_end(reply, &command);
-    serve_server_info(call->server, reply);
-}
-
-static truce_status tell(struct call *call, struct explained *explained, bson_t *reply,
-                         bson_error_t *error)
-{
-    truce_status status = look(call, explained, error);
-
-    if (!status) {
-        BSON_APPEND_UTF8(reply, "explainVersion", "1");
-        append_planner(explained, reply);
-        append_stats(explained, reply);
-        append_end(call, reply);
-    }
-    bson_destroy(&explained->plan);
-    return status;
-}
-
 /* ---- aggregate ------------------------------------------------------------------------------ */
 
-/* The stages of the client's pipeline from number `first` on. */
-static void append_stages(const bson_t *pipeline, uint32_t first, uint32_t count, bson_t *stages)
+static void append_filter(const bson_t *filter, uint32_t *count, bson_t *stages)
 {
-    uint32_t number = 0;
-    bson_iter_t at;
+    bson_t *stage = BCON_NEW("$match", BCON_DOCUMENT(filter));
 
-    if (bson_iter_init(&at, pipeline))
-        while (bson_iter_next(&at))
-            if (number++ >= first)
-                truce__value_append_element(stages, &count, truce__value_of_iter(&at));
+    truce__value_append_element(stages, count, truce__value_document(stage));
+    bson_destroy(stage);
+}
+
+static void append_given(const bson_t *pipeline, uint32_t from, uint32_t to, uint32_t *count,
+                         bson_t *stages)
+{
+    struct fields fields = truce__fields(truce__value_document(pipeline));
+
+    for (uint32_t number = 0; truce__fields_next(&fields); number++)
+        if (number >= from && number <= to)
+            truce__value_append_element(stages, count, fields.value);
+}
+
+/* Of the pipeline as it runs the stages from number `taken` on, in the client's words. */
+static void append_stages(const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
+                          bson_t *stages)
+{
+    uint32_t count = 1, next = 0;
+    struct pipeline_part part;
+
+    for (; truce__pipeline_part(compiled, taken, &part); taken++)
+        if (part.filter) {
+            append_filter(part.filter, &count, stages);
+        } else {
+            append_given(shown, next > part.from ? next : part.from, part.to, &count, stages);
+            next = part.to + 1;
+        }
 }
 
 static bool sorts(const bson_t *plan)
@@ -230,26 +81,28 @@ static bool sorts(const bson_t *plan)
 }
 
 static void append_pipeline(const struct call *call, const struct explained *explained,
-                            const bson_t *pipeline, uint32_t taken, bson_t *reply)
+                            const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
+                            bson_t *reply)
 {
     bson_t stages, first, cursor;
+    struct pipeline_part more;
 
     BSON_APPEND_UTF8(reply, "explainVersion", "1");
-    if (taken == bson_count_keys(pipeline)) { /* it is a find */
-        append_planner(explained, reply);
-        append_stats(explained, reply);
+    if (!truce__pipeline_part(compiled, taken, &more)) { /* it is a find */
+        explained_append_planner(explained, reply);
+        explained_append_stats(explained, reply);
     } else {
         BSON_APPEND_ARRAY_BEGIN(reply, "stages", &stages);
         BSON_APPEND_DOCUMENT_BEGIN(&stages, "0", &first);
         BSON_APPEND_DOCUMENT_BEGIN(&first, "$cursor", &cursor);
-        append_planner(explained, &cursor);
-        append_stats(explained, &cursor);
+        explained_append_planner(explained, &cursor);
+        explained_append_stats(explained, &cursor);
         bson_append_document_end(&first, &cursor);
         bson_append_document_end(&stages, &first);
-        append_stages(pipeline, taken, 1, &stages);
+        append_stages(compiled, taken, shown, &stages);
         bson_append_array_end(reply, &stages);
     }
-    append_end(call, reply);
+    explained_append_end(call, reply);
 }
 
 /* The store begins with the pipeline's head; a $sort that no index serves is the pipeline's own. */
@@ -261,11 +114,11 @@ static truce_status look_at_head(struct call *call, const struct pipeline_head *
     explained->filter = head->filter;
     explained->options.sort = head->sort;
     explained->options.limit = head->limit;
-    status = look(call, explained, error);
+    status = explained_look(call, explained, error);
     if (!status && !head->same_sort && sorts(&explained->plan)) {
         bson_destroy(&explained->plan);
         explained->options.sort = NULL;
-        status = look(call, explained, error);
+        status = explained_look(call, explained, error);
     }
     return status;
 }
@@ -289,7 +142,7 @@ static truce_status explain_stages(struct call *call, struct explained *explaine
                                               .allow_disk_use = aggregate->disk};
     status = look_at_head(call, &head, explained, error);
     if (!status)
-        append_pipeline(call, explained, aggregate->shown, head.stages_taken, reply);
+        append_pipeline(call, explained, compiled, head.stages_taken, aggregate->shown, reply);
     bson_destroy(&explained->plan);
     truce__pipeline_free(compiled);
     return status;
@@ -336,7 +189,7 @@ static truce_status explain_find(struct call *call, struct explained *explained,
 
     explained->filter = find.filter;
     explained->options = find.options;
-    return status ? status : tell(call, explained, reply, error);
+    return status ? status : explained_tell(call, explained, reply, error);
 }
 
 static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
@@ -348,7 +201,7 @@ static truce_status explain_count(struct call *call, struct explained *explained
     explained->count = true;
     explained->filter = count.query;
     explained->options = truce__count_as_find(&count.options);
-    return status ? status : tell(call, explained, reply, error);
+    return status ? status : explained_tell(call, explained, reply, error);
 }
 
 static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
@@ -359,7 +212,7 @@ static truce_status explain_distinct(struct call *call, struct explained *explai
 
     explained->filter = distinct.query;
     explained->options.hint = distinct.hint;
-    return status ? status : tell(call, explained, reply, error);
+    return status ? status : explained_tell(call, explained, reply, error);
 }
 
 /* ---- writes --------------------------------------------------------------------------------- */
@@ -436,7 +289,7 @@ static truce_status explain_write(struct call *call, struct explained *explained
     explained->options.limit = write->options.multi ? 0 : 1;
     if (!status && write->kind == TRUCE_WRITE_UPDATE)
         status = try_updates(call, explained, write, error);
-    return status ? status : tell(call, explained, reply, error);
+    return status ? status : explained_tell(call, explained, reply, error);
 }
 
 static truce_status explain_statement(struct call *call, struct explained *explained, bson_t *reply,

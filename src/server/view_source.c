@@ -9,8 +9,8 @@
  *     (serve_view.c). The users' own records are shown by no view.
  *  2. Views rest on each other at most TRUCE_VIEW_DEPTH_MAX deep, through `viewOn` and through their stages; so what others
  *     than a server have written, a circle too, ends with an error.
- *  3. A filter of who asks stands in the pipeline's first $match if nothing but filters stand before it: then indexes serve
- *     it as they serve a filter of the collection.
+ *  3. A filter of who asks stands behind the view's stages, and runs in front of those that keep its fields
+ *     (query/aggregate/aggregate_match.c): then indexes serve it as they serve a filter of the collection.
  */
 #include <string.h>
 
@@ -99,83 +99,20 @@ static const bson_t *keep(struct call *call, const bson_t *array)
                      array->len);
 }
 
-/* The filters at the beginning of a pipeline, as one: {a: 1} and {b: 2} as {a: 1, b: 2}, and with $and where a name comes
- * twice. */
-struct filters {
-    bson_t flat, all; /* `all`: an array */
-    uint32_t count;
-    bool clash;
-};
-
-static void add_filter(struct filters *filters, struct value filter)
-{
-    struct fields fields = truce__fields(filter);
-
-    while (truce__fields_next(&fields)) {
-        filters->clash = filters->clash || bson_has_field(&filters->flat, fields.key) ||
-                         strchr(fields.key, '.') != NULL;
-        truce__value_append(&filters->flat, fields.key, fields.key_length, fields.value);
-    }
-    truce__value_append_element(&filters->all, &filters->count, filter);
-}
-
-static void end_filters(struct filters *filters, uint32_t *count, bson_t *stages)
-{
-    bson_t *stage = NULL;
-
-    if (filters->count && (filters->count == 1 || !filters->clash))
-        stage = BCON_NEW("$match", BCON_DOCUMENT(&filters->flat));
-    else if (filters->count)
-        stage = BCON_NEW("$match", "{", "$and", BCON_ARRAY(&filters->all), "}");
-    if (stage)
-        truce__value_append_element(stages, count, truce__value_document(stage));
-    bson_destroy(stage);
-    filters->count = 0;
-}
-
-/* The filter, if the stage is a $match; else a missing value. */
-static struct value filter_of(struct value stage)
-{
-    struct fields fields;
-
-    if (stage.type != BSON_TYPE_DOCUMENT)
-        return truce__value_missing();
-    fields = truce__fields(stage);
-    return truce__fields_next(&fields) && !strcmp(fields.key, "$match") &&
-                   fields.value.type == BSON_TYPE_DOCUMENT && *fields.at == 0
-               ? fields.value
-               : truce__value_missing();
-}
-
 const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *stages)
 {
     const bson_t *const both[] = {of_view, stages};
-    struct filters filters = {.flat = BSON_INITIALIZER, .all = BSON_INITIALIZER};
     bson_t array = BSON_INITIALIZER;
     const bson_t *kept;
     uint32_t count = 0;
-    bool beginning = true;
 
     for (int i = 0; i < 2; i++) {
         struct fields fields = truce__fields(truce__value_document(both[i]));
 
-        while (truce__fields_next(&fields)) {
-            struct value filter = beginning ? filter_of(fields.value) : truce__value_missing();
-
-            if (filter.type) {
-                add_filter(&filters, filter);
-                continue;
-            }
-            if (beginning)
-                end_filters(&filters, &count, &array);
-            beginning = false;
+        while (truce__fields_next(&fields))
             truce__value_append_element(&array, &count, fields.value);
-        }
     }
-    end_filters(&filters, &count, &array);
     kept = keep(call, &array);
-    bson_destroy(&filters.flat);
-    bson_destroy(&filters.all);
     bson_destroy(&array);
     return kept;
 }

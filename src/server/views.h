@@ -67,7 +67,7 @@ truce_status view_source(struct call *call, const char *database, const char *na
 truce_status view_join(struct call *call, const char *database, const char *name,
                        bson_error_t *error);
 
-/* `stages`, an array, behind those of the source, as one pipeline; filters that meet become one. */
+/* `stages`, an array, behind those of the source, as one pipeline. */
 const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *stages);
 
 /* ---- making them (serve_view.c) ------------------------------------------------------------- */

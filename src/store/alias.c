@@ -89,24 +89,18 @@ struct aliases *truce__aliases_used(void)
     return in_use;
 }
 
-static void append_filter(const bson_t *filter, uint32_t *count, bson_t *stages)
-{
-    bson_t *stage = BCON_NEW("$match", BCON_DOCUMENT(filter));
-
-    truce__value_append_element(stages, count, truce__value_document(stage));
-    bson_destroy(stage);
-}
-
 void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson_t *stages)
 {
     struct fields fields = truce__fields(truce__value_document(alias->stages));
     uint32_t count = 0;
+    bson_t *last;
 
     bson_init(stages);
-    if (filter && alias->filters)
-        append_filter(filter, &count, stages);
     while (truce__fields_next(&fields))
         truce__value_append_element(stages, &count, fields.value);
-    if (filter && !alias->filters)
-        append_filter(filter, &count, stages);
+    if (!filter)
+        return;
+    last = BCON_NEW("$match", BCON_DOCUMENT(filter));
+    truce__value_append_element(stages, &count, truce__value_document(last));
+    bson_destroy(last);
 }

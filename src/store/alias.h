@@ -16,7 +16,8 @@ struct alias {
     struct alias *next;
     char *name, *on;
     bson_t *stages;
-    bool filters; /* the stages are $match, and nothing else */
+    bool
+        filters; /* the stages are $match, and nothing else: what is equal is found by the collection's indexes */
 };
 
 struct aliases;
@@ -34,7 +35,7 @@ const struct alias *truce__aliases_find(const struct aliases *aliases, const cha
 struct aliases *truce__aliases_use(struct aliases *aliases);
 struct aliases *truce__aliases_used(void);
 
-/* The stages with `filter` (NULL: none) for what they give: in front of them, if that is the same. Initialises the array. */
+/* The stages, and behind them `filter` (NULL: none). Initialises the array. */
 void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson_t *stages);
 
 #endif

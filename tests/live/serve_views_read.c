@@ -1,5 +1,6 @@
 /* Views: what is read of them, also by stages, in transactions and of one moment. */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "tests/support/see.h"
 
@@ -128,6 +129,27 @@ TEST(a_view_whose_stages_read_views_is_read_in_batches_and_from_other_stages)
     end();
 }
 
+TEST(what_a_command_of_a_connection_knew_of_views_is_not_what_the_next_one_knows)
+{
+    int end_of_one;
+
+    begin();
+    end_of_one = dial();
+    see_on(end_of_one,
+           "{'aggregate': 'groups', 'pipeline': [{'$unionWith': 'adults'}], 'cursor': "
+           "{'batchSize': 0}, " SCHOOL,
+           "cursor.firstBatch", "[]", __LINE__); /* and is kept by its cursor */
+    see_on(end_of_one, "{'drop': 'adults', " SCHOOL, "ok", "1.0", __LINE__);
+    see_on(end_of_one, "{'insert': 'adults', 'documents': [{'_id': 9}], " SCHOOL, "n", "1",
+           __LINE__);
+    see_on(end_of_one,
+           "{'aggregate': 'groups', 'pipeline': [{'$match': {'_id': 'a'}}, {'$unionWith': "
+           "'adults'}], 'cursor': {}, " SCHOOL,
+           "cursor.firstBatch", "[{'_id': 'a'}, {'_id': 9}]", __LINE__);
+    close(end_of_one);
+    end();
+}
+
 TEST(a_filter_of_a_view_of_filters_is_served_by_an_index_of_the_collection)
 {
     begin_at(file("indexed"));
@@ -142,6 +164,29 @@ TEST(a_filter_of_a_view_of_filters_is_served_by_an_index_of_the_collection)
     end();
 }
 
+TEST(a_filter_of_what_a_view_keeps_is_served_by_an_index_of_the_collection)
+{
+    begin_at(file("kept"));
+    OK("{'createIndexes': 'people', 'indexes': [{'key': {'of': 1}, 'name': 'of_1'}], " SCHOOL);
+    OK("{'create': 'shaped', 'viewOn': 'people', 'pipeline': [{'$lookup': {'from': 'groups', "
+       "'localField': 'of', 'foreignField': '_id', 'as': 'g'}}, {'$project': {'of': 1, 'old': "
+       "{'$gt': ['$age', 30]}}}, {'$sort': {'_id': 1}}], " SCHOOL);
+    SEE("{'explain': {'find': 'shaped', 'filter': {'_id': 3}}, 'verbosity': 'executionStats', " SCHOOL,
+        "stages.0.$cursor.executionStats.totalDocsExamined", "1");
+    SEE("{'explain': {'find': 'shaped', 'filter': {'of': 'b', 'old': true}}, 'verbosity': "
+        "'executionStats', " SCHOOL,
+        "stages.0.$cursor.executionStats.totalDocsExamined", "2");
+    SEE("{'explain': {'find': 'shaped', 'filter': {'of': 'b', 'old': true}}, 'verbosity': "
+        "'queryPlanner', " SCHOOL,
+        "stages.3", "{'$match': {'old': true}}");
+    SEE("{'explain': {'find': 'shaped', 'filter': {'of': 'b', 'old': true}}, 'verbosity': "
+        "'queryPlanner', " SCHOOL,
+        "stages.5", "");
+    BATCH("{'find': 'shaped', 'filter': {'of': 'b', 'old': true}, " SCHOOL,
+          "[{'_id': 3, 'of': 'b', 'old': true}]");
+    end();
+}
+
 TEST(a_read_of_a_view_is_explained_as_the_pipeline_that_it_is)
 {
     begin();
@@ -151,6 +196,7 @@ TEST(a_read_of_a_view_is_explained_as_the_pipeline_that_it_is)
         "stages.0.$cursor.queryPlanner.namespace", "'school.people'");
     SEE("{'explain': {'count': 'adults'}, 'verbosity': 'queryPlanner', " SCHOOL, "stages.1",
         "{'$count': 'n'}");
+    SEE("{'explain': {'count': 'adults'}, 'verbosity': 'queryPlanner', " SCHOOL, "stages.2", "");
     SEE("{'explain': {'distinct': 'adults', 'key': 'n'}, 'verbosity': 'queryPlanner', " SCHOOL,
         "queryPlanner.parsedQuery", "{'age': {'$gte': 18}}");
     SEE("{'explain': {'aggregate': 'names', 'pipeline': [{'$limit': 1}], 'cursor': {}}, " SCHOOL,

@@ -70,6 +70,7 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
             documents = world->documents[i];
     }
     made = list_source(world, documents);
+    world->filtered += filter && !bson_empty(filter);
     if (filter)
         status = truce__match_new(filter, &made->match, error);
     if (status)

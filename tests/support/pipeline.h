@@ -16,6 +16,7 @@ struct pipeline_world {
     bson_t merged;              /* what $merge was given: {stage, document} */
     uint32_t out_count, merged_count;
     int opened;    /* collections opened */
+    int filtered;  /* ... of these with a filter */
     int merges;    /* calls for $merge */
     int pulled;    /* documents pulled from the input */
     int fail_open; /* the n-th opening fails; 0: none */

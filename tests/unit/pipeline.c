@@ -779,7 +779,7 @@ TEST(the_head_of_a_pipeline_is_its_first_filter_a_sort_by_id_and_a_limit)
          true, true, 3, 3},
         {"{'v': [{'$match': {'a': 1}}, {'$sort': {'a': 1}}, {'$limit': 3}]}", true, true, false, 0,
          1},
-        {"{'v': [{'$sort': {'_id': -1}}, {'$match': {'a': 1}}]}", false, true, true, 0, 1},
+        {"{'v': [{'$sort': {'_id': -1}}, {'$match': {'a': 1}}]}", true, true, true, 0, 2},
         {"{'v': [{'$limit': 7}, {'$match': {'a': 1}}]}", false, false, false, 7, 1},
         {"{'v': [{'$skip': 7}, {'$match': {'a': 1}}]}", false, false, false, 0, 0},
         {"{'v': [{'$match': {'a': 1}}, {'$limit': 7}]}", true, false, false, 7, 2},

@@ -23,13 +23,6 @@
 
 #define PIPELINE_DEPTH_MAX 20 /* pipelines within pipelines, as MongoDB */
 
-struct pipeline {
-    bson_t *source; /* the stages, as given */
-    struct stage *stages;
-    uint32_t count, room;
-    bool is_update;
-};
-
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static const struct stage_name {
@@ -93,16 +86,34 @@ static const struct stage_name *find_name(const char *name)
 
 /* ---- parsing -------------------------------------------------------------------------------- */
 
-void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data)
+void truce__stage_insert(struct stage_parser *parser, uint32_t at, const struct stage_kind *kind,
+                         void *data)
 {
     struct pipeline *pipeline = parser->pipeline;
+    struct stage *place;
 
     if (pipeline->count == pipeline->room) {
         pipeline->room = pipeline->room ? 2 * pipeline->room : 8;
         pipeline->stages =
             bson_realloc(pipeline->stages, pipeline->room * sizeof *pipeline->stages);
     }
-    pipeline->stages[pipeline->count++] = (struct stage){kind, data};
+    place = &pipeline->stages[at];
+    memmove(place + 1, place, (pipeline->count++ - at) * sizeof *place);
+    *place = (struct stage){kind, data, parser->from, parser->number};
+}
+
+void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data)
+{
+    truce__stage_insert(parser, parser->pipeline->count, kind, data);
+}
+
+struct stage truce__stage_take(struct stage_parser *parser, uint32_t at)
+{
+    struct pipeline *pipeline = parser->pipeline;
+    struct stage *place = &pipeline->stages[at], taken = *place;
+
+    memmove(place, place + 1, (--pipeline->count - at) * sizeof *place);
+    return taken;
 }
 
 void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
@@ -111,8 +122,9 @@ void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kin
     struct pipeline *pipeline = parser->pipeline;
     struct stage *last = pipeline->count ? &pipeline->stages[pipeline->count - 1] : NULL;
 
-    if (!last || last->kind != kind || !wanted(last->data))
+    if (!last || last->to + 1 != parser->number || last->kind != kind || !wanted(last->data))
         return NULL;
+    parser->from = last->from;
     pipeline->count--;
     return last->data;
 }
@@ -172,6 +184,7 @@ static truce_status parse_stages(struct stage_parser *parser, struct value stage
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields)) {
+        parser->number = parser->from = count;
         if (++count > TRUCE_PIPELINE_STAGES_MAX)
             return truce__refuse(7749501, error, "a pipeline has at most %d stages",
                                  TRUCE_PIPELINE_STAGES_MAX);
@@ -179,7 +192,7 @@ static truce_status parse_stages(struct stage_parser *parser, struct value stage
         parser->last = *fields.at == 0;
         status = parse_stage(parser, fields.value, error);
     }
-    return status;
+    return status ? status : truce__stages_join_filters(parser, error);
 }
 
 truce_status truce__pipeline_compile(struct value stages, const char *const *variables,
@@ -234,44 +247,6 @@ void truce__pipeline_free(struct pipeline *pipeline)
     bson_free(pipeline->stages);
     bson_destroy(pipeline->source);
     bson_free(pipeline);
-}
-
-/* ---- for the planner ------------------------------------------------------------------------ */
-
-const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline)
-{
-    if (pipeline->count == 0 || pipeline->stages[0].kind != &truce__match_kind)
-        return NULL;
-    return truce__match_filter(((const struct match_stage *)pipeline->stages[0].data)->match);
-}
-
-/* The stage tells a missing field from null, a find does not; `_id` is never missing. */
-static bool sorts_as_find(const bson_t *sort)
-{
-    return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");
-}
-
-void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head)
-{
-    uint32_t at = 0;
-
-    *head = (struct pipeline_head){.filter = truce__pipeline_first_filter(pipeline)};
-    if (head->filter)
-        at++;
-    if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind) {
-        const bson_t *sort = ((const struct sort_stage *)pipeline->stages[at].data)->specification;
-
-        head->sort = sort;
-        head->same_sort = sorts_as_find(sort);
-        if (!head->same_sort) {
-            head->stages_taken = at;
-            return;
-        }
-        at++;
-    }
-    if (at < pipeline->count && pipeline->stages[at].kind == &truce__limit_kind)
-        head->limit = ((const struct count_stage *)pipeline->stages[at++].data)->count;
-    head->stages_taken = at;
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -69,6 +69,16 @@ struct pipeline_head {
 };
 void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head);
 
+/* For explain: a stage as it runs. It is made of the stages from..to as they were given, and so may be the next; or it is a $match:
+ * filters stand as far in front as they can, and what meets there is one (aggregate_match.c). */
+struct pipeline_part {
+    uint32_t from, to;
+    const bson_t *filter; /* of a $match; else NULL */
+};
+/* False: there is no such stage. */
+bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
+                          struct pipeline_part *part);
+
 /* Runs the stages from number `first` on over `input` (which it frees at the end). The context's
  * arena is the pipeline's to reset. */
 truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, struct source *input,

@@ -1,6 +1,6 @@
 /*
- * Stages that let documents through, or not, or in another order: $match, $limit, $skip, $sort,
- * $sample; and $unwind, which makes one document for each element of an array.
+ * Stages that let documents through, or not, or in another order: $limit, $skip, $sort, $sample; and
+ * $unwind, which makes one document for each element of an array.
  *
  * $sort is a sorter (sort.h) with a limit if a $limit follows. $sample is a sorter too, by a random
  * number and with its size as limit.
@@ -12,67 +12,6 @@
 #include "bson/field_path.h"
 #include "bson/number.h"
 #include "query/aggregate/stage.h"
-
-/* ---- $match --------------------------------------------------------------------------------- */
-
-struct match_stream {
-    struct stream base;
-    const struct match *match;
-};
-
-static truce_status match_next(struct stream *base, struct value *document, bson_error_t *error)
-{
-    const struct match *match = ((struct match_stream *)base)->match;
-    struct match_result found;
-
-    for (;;) {
-        truce_status status = base->input->next(base->input, document, error);
-
-        if (status || !truce__stream_is_document(*document))
-            return status;
-        truce__arena_reset(&base->arena);
-        status = truce__stream_spend(base, error);
-        if (!status)
-            status = truce__match_test(match, *document, &base->context, &found, error);
-        if (status || found.matched)
-            return status;
-    }
-}
-
-static truce_status match_open(const void *data, const struct stage_run *run, struct stream *input,
-                               struct stream **stream, bson_error_t *error)
-{
-    *stream = truce__stream_new(sizeof(struct match_stream), run, input, match_next, NULL);
-    ((struct match_stream *)*stream)->match = ((const struct match_stage *)data)->match;
-    return TRUCE_OK;
-}
-
-static void match_free(void *data)
-{
-    truce__match_free(((struct match_stage *)data)->match);
-    bson_free(data);
-}
-
-const struct stage_kind truce__match_kind = {.open = match_open, .free = match_free};
-
-truce_status truce__stage_match(struct stage_parser *parser, struct value argument,
-                                bson_error_t *error)
-{
-    struct match_stage *stage;
-    bson_t filter;
-    truce_status status;
-
-    if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(15959, error, "$match must be a document");
-    truce__value_bson(argument, &filter);
-    stage = bson_malloc0(sizeof *stage);
-    status = truce__match_new_with_variables(&filter, parser->variables, &stage->match, error);
-    if (status)
-        bson_free(stage);
-    else
-        truce__stage_push(parser, &truce__match_kind, stage);
-    return status;
-}
 
 /* ---- $limit and $skip ----------------------------------------------------------------------- */
 
@@ -265,7 +204,15 @@ static void sort_free(void *data)
     bson_free(stage);
 }
 
-const struct stage_kind truce__sort_kind = {.open = sort_open, .free = sort_free};
+/* In whatever order they come. */
+static bool sort_keeps(const void *data, const char *field, uint32_t length)
+{
+    (void)data, (void)field, (void)length;
+    return true;
+}
+
+const struct stage_kind truce__sort_kind = {
+    .open = sort_open, .free = sort_free, .keeps = sort_keeps};
 
 truce_status truce__stage_sort(struct stage_parser *parser, struct value argument,
                                bson_error_t *error)
@@ -493,7 +440,16 @@ static void unwind_free(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind unwind_kind = {.open = unwind_open, .free = unwind_free};
+static bool unwind_keeps(const void *data, const char *field, uint32_t length)
+{
+    const struct unwind_stage *stage = data;
+
+    return !truce__path_begins(&stage->path, field, length) &&
+           !truce__path_begins(&stage->index, field, length);
+}
+
+static const struct stage_kind unwind_kind = {
+    .open = unwind_open, .free = unwind_free, .keeps = unwind_keeps};
 
 static truce_status parse_path(const char *text, size_t length, struct path *path,
                                bson_error_t *error)

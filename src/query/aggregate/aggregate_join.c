@@ -371,7 +371,13 @@ static void lookup_free(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind lookup_kind = {.open = lookup_open, .free = lookup_free};
+static bool lookup_keeps(const void *data, const char *field, uint32_t length)
+{
+    return !truce__path_begins(&((const struct lookup_stage *)data)->as, field, length);
+}
+
+static const struct stage_kind lookup_kind = {
+    .open = lookup_open, .free = lookup_free, .keeps = lookup_keeps};
 
 struct lookup_options {
     struct value from, as, local, foreign, let, pipeline;

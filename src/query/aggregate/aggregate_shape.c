@@ -33,7 +33,13 @@ static void free_project(void *data)
     truce__project_free(data);
 }
 
-static const struct stage_kind project_kind = {.apply = apply_project, .free = free_project};
+static bool project_keeps(const void *data, const char *field, uint32_t length)
+{
+    return truce__project_keeps(data, field, length);
+}
+
+static const struct stage_kind project_kind = {
+    .apply = apply_project, .free = free_project, .keeps = project_keeps};
 
 struct set_stage {
     struct project *exclusion; /* the stage before; or NULL */
@@ -64,7 +70,16 @@ static void free_addition(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind addition_kind = {.apply = apply_addition, .free = free_addition};
+static bool addition_keeps(const void *data, const char *field, uint32_t length)
+{
+    const struct set_stage *stage = data;
+
+    return !truce__addition_has(stage->addition, field, length) &&
+           (!stage->exclusion || truce__project_keeps(stage->exclusion, field, length));
+}
+
+static const struct stage_kind addition_kind = {
+    .apply = apply_addition, .free = free_addition, .keeps = addition_keeps};
 
 static bool is_exclusion(const void *data)
 {

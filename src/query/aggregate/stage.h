@@ -88,12 +88,23 @@ struct stage_kind {
     truce_status (*open)(const void *data, const struct stage_run *run, struct stream *input,
                          struct stream **stream, bson_error_t *error);
     void (*free)(void *data);
+    /* Does each document that comes out have this field as it came in? And does the same come out, if a filter that looks at such
+     * fields alone stands before the stage and not behind it? NULL: no (aggregate_match.c). */
+    bool (*keeps)(const void *data, const char *field, uint32_t length);
     bool drops; /* `apply` may leave a document out, by a missing result: $redact */
 };
 
 struct stage {
     const struct stage_kind *kind;
     void *data;
+    uint32_t from, to; /* it is made of these of the stages as given */
+};
+
+struct pipeline {
+    bson_t *source; /* the stages, as given */
+    struct stage *stages;
+    uint32_t count, room;
+    bool is_update;
 };
 
 enum stage_place {
@@ -109,18 +120,24 @@ struct stage_parser {
     const char *const *variables; /* that expressions may use; NULL: none */
     enum stage_place place;
     uint32_t depth; /* of pipelines within pipelines */
-    bool first;     /* the stage at hand is the first */
-    bool last;      /* ... is the last */
+    uint32_t number,
+        from;   /* of the stage at hand, and of the first that what is made of it is made of */
+    bool first; /* the stage at hand is the first */
+    bool last;  /* ... is the last */
 };
 
 /* Adds a stage to the pipeline; takes over `data`. */
 void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data);
+/* The same, in front of the stage number `at` of those that are there. */
+void truce__stage_insert(struct stage_parser *parser, uint32_t at, const struct stage_kind *kind,
+                         void *data);
 
-/* Takes the last stage off the pipeline and gives its data, if it is of that kind and `wanted` says
- * so; else NULL. */
+/* Takes the last stage off the pipeline and gives its data, if it was given right before the one at hand, is of that kind and
+ * `wanted` says so; else NULL. */
 void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
                        bool (*wanted)(const void *data));
-
+/* Takes a stage off, which is the caller's then. */
+struct stage truce__stage_take(struct stage_parser *parser, uint32_t at);
 typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
                                           bson_error_t *error);
 
@@ -132,8 +149,11 @@ stage_parse_function truce__stage_replace_root;
 stage_parse_function truce__stage_replace_with;
 stage_parse_function truce__stage_redact;
 
+stage_parse_function truce__stage_match; /* aggregate_match.c */
+/* When all stages are there: filters that stand side by side become one. */
+truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_t *error);
+
 /* aggregate_flow.c: which documents, and how many */
-stage_parse_function truce__stage_match;
 stage_parse_function truce__stage_limit;
 stage_parse_function truce__stage_skip;
 stage_parse_function truce__stage_sample;

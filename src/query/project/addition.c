@@ -52,6 +52,11 @@ static struct node *find_child(const struct node *node, const char *name, uint32
     return entry ? (struct node *)(uintptr_t)entry->value.data : NULL;
 }
 
+bool truce__addition_has(const struct addition *addition, const char *field, uint32_t length)
+{
+    return find_child(&addition->root, field, length) != NULL;
+}
+
 static struct node *add_child(struct addition *addition, struct node *node, const char *name,
                               uint32_t length)
 {

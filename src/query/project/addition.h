@@ -11,6 +11,8 @@ struct addition;
  * (NULL-terminated; NULL: none). Codes 40176, 40180, 40181, 40183, and those of field paths. */
 truce_status truce__addition_new(struct value specification, const char *const *variables,
                                  struct addition **addition, bson_error_t *error);
+/* Does it add this field of a document, or something within it? */
+bool truce__addition_has(const struct addition *addition, const char *field, uint32_t length);
 void truce__addition_free(struct addition *addition);
 
 /* The document with the fields, in context->arena. `places` is the document itself, or one of which

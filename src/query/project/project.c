@@ -65,6 +65,13 @@ bool truce__project_is_exclusion(const struct project *project)
     return !project->inclusion;
 }
 
+bool truce__project_keeps(const struct project *project, const char *field, uint32_t length)
+{
+    const struct project_branch *branch = truce__project_find(&project->root, field, length);
+
+    return branch ? branch->kind == PROJECT_INCLUDE : !project->inclusion;
+}
+
 static void free_branches(struct project_node *node)
 {
     for (uint32_t i = 0; i < node->count; i++) {

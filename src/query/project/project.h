@@ -20,6 +20,8 @@ truce_status truce__project_new(const bson_t *projection, const struct match *ma
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
                                       struct project **project, bson_error_t *error);
 bool truce__project_is_exclusion(const struct project *project);
+/* Does it show this field of a document as it is, whatever it is, also if it is missing? */
+bool truce__project_keeps(const struct project *project, const char *field, uint32_t length);
 void truce__project_free(struct project *project);
 
 /* `found` is what testing the query gave; NULL: it is tested again if the projection wants it.

@@ -410,16 +410,15 @@ const struct project_branch *truce__project_find(const struct project_node *node
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct project_branch *branch = node->sorted[middle];
-        int order = strcmp(name, branch->name);
+        int order = strncmp(name, branch->name, length);
 
-        if (order == 0)
+        if (order == 0 && branch->length == length)
             return branch;
-        if (order < 0)
+        if (order <= 0)
             high = middle;
         else
             low = middle + 1;
     }
-    (void)length;
     return NULL;
 }
 

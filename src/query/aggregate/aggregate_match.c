@@ -1,0 +1,290 @@
+/*
+ * $match, and where it runs: as far in front as it can, as MongoDB's optimizer has it, so that indexes serve it.
+ *
+ *     [{$project: {a: 1, n: {$size: "$b"}}}, {$match: {_id: 5, n: 2}}]
+ *     [{$match: {_id: 5}}, {$project: {a: 1, n: {$size: "$b"}}}, {$match: {n: 2}}]
+ *
+ * Invariants:
+ *  1. What goes in front of a stage looks at fields alone that the stage gives as it gets them (stage.h, keeps): those of
+ *     documents as a whole, not what is within one, for a stage may change a part of it.
+ *  2. $and is taken apart, no other operator is. What is not about fields ($expr, $jsonSchema) stays where it is.
+ *  3. Filters that meet are one, in the order in which they stand; but one with an $expr that may name variables of a $lookup
+ *     stays alone, for the others are given to whoever reads the collection (truce__pipeline_first_filter).
+ *  4. A document that a filter leaves out is not seen by the stages that it went in front of, nor is an error that they would
+ *     have met with it. It is so in MongoDB, too.
+ *
+ * Each filter is compiled when it is read, so that it is refused in the order of the stages; and once more where it was taken apart
+ * or joined. It passes STAGES_PASSED_MAX stages at most: reading a pipeline takes time in proportion to its length.
+ */
+#include "query/aggregate/stage.h"
+
+#define STAGES_PASSED_MAX 64
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+struct match_stream {
+    struct stream base;
+    const struct match *match;
+};
+
+static truce_status match_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    const struct match *match = ((struct match_stream *)base)->match;
+    struct match_result found;
+
+    for (;;) {
+        truce_status status = base->input->next(base->input, document, error);
+
+        if (status || !truce__stream_is_document(*document))
+            return status;
+        truce__arena_reset(&base->arena);
+        status = truce__stream_spend(base, error);
+        if (!status)
+            status = truce__match_test(match, *document, &base->context, &found, error);
+        if (status || found.matched)
+            return status;
+    }
+}
+
+static truce_status match_open(const void *data, const struct stage_run *run, struct stream *input,
+                               struct stream **stream, bson_error_t *error)
+{
+    *stream = truce__stream_new(sizeof(struct match_stream), run, input, match_next, NULL);
+    ((struct match_stream *)*stream)->match = ((const struct match_stage *)data)->match;
+    return TRUCE_OK;
+}
+
+static void match_free(void *data)
+{
+    truce__match_free(((struct match_stage *)data)->match);
+    bson_free(data);
+}
+
+const struct stage_kind truce__match_kind = {.open = match_open, .free = match_free};
+
+/* ---- what goes in front of a stage ---------------------------------------------------------- */
+
+static bool takes_filters(const char *name)
+{
+    return !strcmp(name, "$and") || !strcmp(name, "$or") || !strcmp(name, "$nor");
+}
+
+static bool all_pass(const struct stage *stage, struct value filter);
+
+/* May this condition of a filter stand before the stage? */
+static bool passes(const struct stage *stage, const char *key, struct value condition)
+{
+    struct fields filters = truce__fields(condition);
+    bool pass = takes_filters(key);
+
+    if (key[0] != '$')
+        return stage->kind == &truce__match_kind ||
+               stage->kind->keeps(stage->data, key, (uint32_t)strcspn(key, "."));
+    while (pass && truce__fields_next(&filters))
+        pass = all_pass(stage, filters.value);
+    return pass;
+}
+
+static bool all_pass(const struct stage *stage, struct value filter)
+{
+    struct fields fields = truce__fields(filter);
+    bool pass = true;
+
+    while (pass && truce__fields_next(&fields))
+        pass = passes(stage, fields.key, fields.value);
+    return pass;
+}
+
+static void append_and(bson_t *filter, const bson_t *filters)
+{
+    if (!bson_empty(filters))
+        BSON_APPEND_ARRAY(filter, "$and", filters);
+}
+
+static void split_and(const struct stage *stage, struct value filters, bson_t *front,
+                      bson_t *behind)
+{
+    bson_t first = BSON_INITIALIZER, second = BSON_INITIALIZER;
+    struct fields fields = truce__fields(filters);
+    uint32_t first_count = 0, second_count = 0;
+
+    while (truce__fields_next(&fields))
+        if (all_pass(stage, fields.value))
+            truce__value_append_element(&first, &first_count, fields.value);
+        else
+            truce__value_append_element(&second, &second_count, fields.value);
+    append_and(front, &first);
+    append_and(behind, &second);
+    bson_destroy(&first);
+    bson_destroy(&second);
+}
+
+static void split(const struct stage *stage, const bson_t *filter, bson_t *front, bson_t *behind)
+{
+    struct fields fields = truce__fields(truce__value_document(filter));
+
+    while (truce__fields_next(&fields))
+        if (!strcmp(fields.key, "$and"))
+            split_and(stage, fields.value, front, behind);
+        else
+            truce__value_append(passes(stage, fields.key, fields.value) ? front : behind,
+                                fields.key, fields.key_length, fields.value);
+}
+
+/* ---- on its way ----------------------------------------------------------------------------- */
+
+static const bson_t *filter_of(const struct stage *stage)
+{
+    return truce__match_filter(((const struct match_stage *)stage->data)->match);
+}
+
+/* See invariant 3. */
+static bool is_joined(const struct stage_parser *parser, const struct stage *stage)
+{
+    return stage->kind == &truce__match_kind &&
+           !(parser->variables &&
+             truce__filter_uses_expression(truce__value_document(filter_of(stage))));
+}
+
+static truce_status insert_filter(struct stage_parser *parser, uint32_t at, const bson_t *filter,
+                                  bson_error_t *error)
+{
+    struct match_stage *stage = bson_malloc0(sizeof *stage);
+    truce_status status =
+        truce__match_new_with_variables(filter, parser->variables, &stage->match, error);
+
+    if (status)
+        bson_free(stage);
+    else
+        truce__stage_insert(parser, at, &truce__match_kind, stage);
+    return status;
+}
+
+/* What of the filter goes in front of the stage, and what stays behind; false: nothing goes. */
+static bool go_ahead(const struct stage_parser *parser, const struct stage *stage, bson_t *filter,
+                     bson_t *behind)
+{
+    bson_t front = BSON_INITIALIZER;
+    bool filters = stage->kind == &truce__match_kind, goes;
+
+    if (!filters && !stage->kind->keeps)
+        return false;
+    if ((filters && !parser->variables) || all_pass(stage, truce__value_document(filter)))
+        return true;
+    split(stage, filter, &front, behind);
+    goes = !bson_empty(&front);
+    if (goes) {
+        bson_destroy(filter);
+        bson_steal(filter, &front);
+    } else {
+        bson_destroy(&front);
+    }
+    return goes;
+}
+
+/* The filter stands in front of stage number *at. `whole`: nothing of it was left behind. */
+static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *filter, bool *whole,
+                          bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool goes = true;
+
+    for (uint32_t passed = 0; !status && goes && *at && passed < STAGES_PASSED_MAX; passed++) {
+        bson_t behind = BSON_INITIALIZER;
+
+        goes = go_ahead(parser, &parser->pipeline->stages[*at - 1], filter, &behind);
+        if (goes && !bson_empty(&behind)) {
+            status = insert_filter(parser, *at, &behind, error);
+            *whole = false;
+        }
+        if (goes)
+            --*at;
+        bson_destroy(&behind);
+    }
+    return status;
+}
+
+/* The last stage is a filter that was just read. */
+static truce_status settle(struct stage_parser *parser, bson_error_t *error)
+{
+    struct pipeline *pipeline = parser->pipeline;
+    uint32_t at = pipeline->count - 1;
+    bool whole = true;
+    truce_status status;
+    struct stage own;
+    bson_t filter;
+
+    if (!at)
+        return TRUCE_OK;
+    bson_copy_to(filter_of(&pipeline->stages[at]), &filter);
+    own = truce__stage_take(parser, at);
+    status = go_on(parser, &at, &filter, &whole, error);
+    while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
+        at++; /* behind those that it joins */
+    if (whole)
+        truce__stage_insert(parser, at, own.kind, own.data);
+    else
+        match_free(own.data);
+    if (!status && !whole)
+        status = insert_filter(parser, at, &filter, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__stage_match(struct stage_parser *parser, struct value argument,
+                                bson_error_t *error)
+{
+    bson_t filter;
+    truce_status status;
+
+    if (argument.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(15959, error, "$match must be a document");
+    truce__value_bson(argument, &filter);
+    status = insert_filter(parser, parser->pipeline->count, &filter, error);
+    return status ? status : settle(parser, error);
+}
+
+/* ---- filters that meet ---------------------------------------------------------------------- */
+
+/* How many stages from number `at` on are joined. */
+static uint32_t count_joined(const struct stage_parser *parser, uint32_t at)
+{
+    uint32_t end = at;
+
+    while (end < parser->pipeline->count && is_joined(parser, &parser->pipeline->stages[end]))
+        end++;
+    return end - at;
+}
+
+static truce_status join(struct stage_parser *parser, uint32_t at, uint32_t joined,
+                         bson_error_t *error)
+{
+    bson_t filters = BSON_INITIALIZER, filter = BSON_INITIALIZER;
+    uint32_t number = 0;
+    truce_status status;
+
+    while (joined--) {
+        struct stage stage = truce__stage_take(parser, at);
+
+        truce__value_append_element(&filters, &number, truce__value_document(filter_of(&stage)));
+        match_free(stage.data);
+    }
+    append_and(&filter, &filters);
+    status = insert_filter(parser, at, &filter, error);
+    bson_destroy(&filters);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t at = 0; !status && at < parser->pipeline->count; at++) {
+        uint32_t joined = count_joined(parser, at);
+
+        if (joined > 1)
+            status = join(parser, at, joined, error);
+    }
+    return status;
+}
