@@ -101,7 +101,7 @@ static const struct {
     {CODE_NOT_IN_TRANSACTION, "OperationNotSupportedInTransaction"},
     {CODE_FAIL_POINT_SET_FAILED, "FailPointSetFailed"},
     {322, "APIVersionError"},
-    {323, "APIStrictError"},
+    {CODE_API_STRICT, "APIStrictError"},
     {267, "PreparedTransactionInProgress"},
     {6, "HostUnreachable"},
     {7, "HostNotFound"},

@@ -223,23 +223,30 @@ bool call_is_stable(const struct command *command)
     return false;
 }
 
+bool call_is_strict(const struct call *call)
+{
+    bson_iter_t strict;
+
+    return bson_iter_init_find(&strict, &call->request->body, "apiStrict") &&
+           bson_iter_as_bool(&strict);
+}
+
 static truce_status check_api(const struct call *call, bson_error_t *error)
 {
     const bson_t *body = &call->request->body;
-    bson_iter_t version, strict;
-    bool is_strict = bson_iter_init_find(&strict, body, "apiStrict");
+    bson_iter_t version;
 
     if (!bson_iter_init_find(&version, body, "apiVersion"))
-        return is_strict || bson_has_field(body, "apiDeprecationErrors")
+        return bson_has_field(body, "apiStrict") || bson_has_field(body, "apiDeprecationErrors")
                    ? truce__refuse(322, error,
                                    "Provided apiStrict and/or apiDeprecationErrors without passing "
                                    "apiVersion")
                    : TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&version) || strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
         return truce__refuse(322, error, "API version must be \"1\"");
-    if (!is_strict || !bson_iter_as_bool(&strict) || call_is_stable(call->command))
+    if (!call_is_strict(call) || call_is_stable(call->command))
         return TRUCE_OK;
-    return truce__refuse(323, error,
+    return truce__refuse(CODE_API_STRICT, error,
                          "Provided apiStrict:true, but the command %s is not in API Version 1",
                          call->command->name);
 }

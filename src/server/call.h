@@ -67,6 +67,8 @@ void call_run(struct connection *connection, const struct wire_request *request,
 
 /* Is it one of MongoDB's stable API, version 1? */
 bool call_is_stable(const struct command *command);
+/* Does its client allow nothing but that (apiStrict)? */
+bool call_is_strict(const struct call *call);
 
 /* Runs the command, in the transaction that it is of (serve_session.c). */
 truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error);
@@ -116,10 +118,12 @@ struct field {
     const char *name;
     enum field_type type;
     size_t at;
+    bool unstable; /* it is not in MongoDB's stable API */
 };
 
 /* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that
- * every command may have are passed over. TypeMismatch (14); 40415 for a field that is not in the table. */
+ * every command may have are passed over. TypeMismatch (14); 40415 for a field that is not in the table, 323 for one that is
+ * not stable, if the call is strict. */
 truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
                          bool skip, void *into, bson_error_t *error);
 /* The same of the command itself. */

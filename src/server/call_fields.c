@@ -172,7 +172,12 @@ truce_status call_fields(struct call *call, const bson_t *document, const struct
             field++;
         if (field->name && BSON_ITER_HOLDS_NULL(&at))
             continue; /* as if it were not there: several drivers send it so */
-        if (field->name)
+        if (field->name && field->unstable && call_is_strict(call))
+            status = truce__refuse(CODE_API_STRICT, error,
+                                   "the field '%.80s' is not in API Version 1, and the call is "
+                                   "strict (apiStrict)",
+                                   field->name);
+        else if (field->name)
             status = keep(call, field, &at, into ? (uint8_t *)into + field->at : NULL, error);
         else if (!skip || !is_common(bson_iter_key(&at)))
             status = truce__refuse(40415, error, "the field '%.80s' of '%.80s' is not known",

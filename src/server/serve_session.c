@@ -156,9 +156,8 @@ truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bs
         strcmp(bson_iter_key(&stage), "$listLocalSessions") != 0)
         return TRUCE_OK;
     status = check_listing(call, &stage, error);
-    if (!status && bson_iter_init_find(&stage, &call->request->body, "apiStrict") &&
-        bson_iter_as_bool(&stage))
-        status = truce__refuse(323, error,
+    if (!status && call_is_strict(call))
+        status = truce__refuse(CODE_API_STRICT, error,
                                "stage $listLocalSessions is not allowed with 'apiStrict: true' in "
                                "API Version 1");
     if (status)

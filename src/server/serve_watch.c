@@ -26,9 +26,9 @@ static const struct field stage_fields[] = {
     {"startAfter", FIELD_DOCUMENT, offsetof(struct stage, start_after)},
     {"startAtOperationTime", FIELD_VALUE, offsetof(struct stage, start_at)},
     {"allChangesForCluster", FIELD_FLAG, offsetof(struct stage, all)},
-    {"showExpandedEvents", FIELD_FLAG, offsetof(struct stage, expanded)},
-    {"showRawUpdateDescription", FIELD_PLAIN, 0},
-    {"showSystemEvents", FIELD_PLAIN, 0},
+    {"showExpandedEvents", FIELD_FLAG, offsetof(struct stage, expanded), true},
+    {"showRawUpdateDescription", FIELD_PLAIN, 0, true},
+    {"showSystemEvents", FIELD_PLAIN, 0, true},
     {NULL, FIELD_IGNORED, 0}};
 
 /* ---- the first stage -------------------------------------------------------------------------- */

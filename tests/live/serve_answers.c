@@ -224,6 +224,41 @@ TEST(what_is_asked_of_the_frame_and_is_not_here_is_refused)
     expect_code("{'distinct': 'c', 'key': 'a', 'apiVersion': '1', 'apiStrict': true, "
                 "'$db': 'test'}",
                 323);
+    expect_code("{'find': 'c', 'allowPartialResults': true, 'tailable': null, 'apiVersion': '1', "
+                "'apiStrict': true, '$db': 'test'}",
+                0);
+    end();
+}
+
+/* Whatever their values are. */
+TEST(who_is_strict_about_the_api_is_refused_fields_that_it_has_not)
+{
+    static const char *const fields[] = {"'tailable': false",    "'awaitData': false",
+                                         "'oplogReplay': false", "'noCursorTimeout': true",
+                                         "'min': {'a': 1}",      "'max': {'a': 1}",
+                                         "'returnKey': false",   "'showRecordId': false"};
+    static const char *const options[] = {"'showExpandedEvents': false",
+                                          "'showRawUpdateDescription': false",
+                                          "'showSystemEvents': true"};
+    char text[300];
+
+    begin();
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        snprintf(text, sizeof text,
+                 "{'find': 'c', %s, 'apiVersion': '1', 'apiStrict': true, '$db': 'test'}",
+                 fields[i]);
+        expect_code(text, 323);
+    }
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        snprintf(text, sizeof text,
+                 "{'aggregate': 'c', 'pipeline': [{'$changeStream': {%s}}], 'cursor': {}, "
+                 "'apiVersion': '1', 'apiStrict': true, '$db': 'test'}",
+                 options[i]);
+        expect_code(text, 323);
+    }
+    expect_code("{'find': 'c', 'noCursorTimeout': true, 'apiVersion': '1', 'apiStrict': false, "
+                "'$db': 'test'}",
+                0);
     end();
 }
 
