@@ -14,6 +14,7 @@
 #include "engine/documents/catalog.h"
 #include "engine/storage/durable.h"
 
+struct names;
 struct writer;
 
 /* One operation. The caller owns it and waits in truce__writer_run until it is done.
@@ -79,6 +80,7 @@ struct writer {
     /* since the store was opened; of what was not alone */
     atomic_ullong operations, groups, held_ns; /* held: the lock, for them */
 
+    const struct names *names; /* that no collection may have (documents/names.h); NULL: none */
     bool (*untold)(const char *collection); /* the feed is not told of it; NULL: it is of all */
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;

@@ -229,6 +229,13 @@ static truce_status make_collection(struct call *call, const char *place, const 
     return status ? status : validate(call, place, shape, error);
 }
 
+static truce_status refuse_view(struct call *call, const char *name, bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_EXISTS, error,
+                         "namespace '%s' already exists, but is a view",
+                         call_namespace(call, name));
+}
+
 static truce_status create_collection(struct call *call, const char *place,
                                       const struct shape *shape, bson_error_t *error)
 {
@@ -247,13 +254,15 @@ static truce_status create_collection(struct call *call, const char *place,
     if (!status)
         status = views_find(call->server->views, call->database, name, &call->arena, &view, error);
     if (!status && view)
-        return truce__refuse(CODE_NAMESPACE_EXISTS, error,
-                             "namespace '%s' already exists, but is a view",
-                             call_namespace(call, name));
+        return refuse_view(call, name, error);
     if (!status && there)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "Collection %s already exists.",
                              call_namespace(call, name));
-    return status ? status : make_collection(call, place, shape, images, error);
+    if (!status)
+        status = make_collection(call, place, shape, images, error);
+    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW /* made just now */
+               ? refuse_view(call, name, error)
+               : status;
 }
 
 truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
@@ -304,6 +313,12 @@ truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
 
 /* ---- by their whole names: "school.students" ------------------------------------------------- */
 
+static truce_status refuse_target(const char *ns, bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_EXISTS, error,
+                         "a view already exists with that name: %.200s", ns);
+}
+
 /* `target`: nothing is there yet, as renameCollection has it. */
 static truce_status place_of_namespace(struct call *call, const char *ns, uint32_t actions,
                                        bool target, char place[PLACE_MAX], bson_error_t *error)
@@ -324,8 +339,7 @@ static truce_status place_of_namespace(struct call *call, const char *ns, uint32
     if (!status)
         status = view_refuse(call, database, dot + 1, actions & ~reads, error);
     if (target && status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW)
-        return truce__refuse(CODE_NAMESPACE_EXISTS, error,
-                             "a view already exists with that name: %.200s", ns);
+        return refuse_target(ns, error);
     return status ? status : place_of(call->server->database, database, dot + 1, place, error);
 }
 
@@ -372,6 +386,10 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
         status = serve_place_of(call, bson_iter_utf8(&call->value, NULL), away, from, error);
     if (!status)
         status = place_of_namespace(call, rename.to, there, true, to, error);
-    return status ? status
-                  : truce_collection_rename(call->server->store, from, to, rename.drop, error);
+    if (status)
+        return status;
+    status = truce_collection_rename(call->server->store, from, to, rename.drop, error);
+    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW /* made just now */
+               ? refuse_target(rename.to, error)
+               : status;
 }

@@ -4,11 +4,15 @@
  * Invariants:
  *  1. What stands there was made of a pipeline that compiles, writes nothing and reads a collection, as a view does.
  *  2. No view rests on itself, and none on more than TRUCE_VIEW_DEPTH_MAX others; through `viewOn` and through stages, within a
- *     database. Two that are made at the same time may: then reading them is refused (view_source.c).
+ *     database.
  *  3. Who makes a view and may read in its database may read all that it shows. So nobody sees more by a view of his own.
  *     Who may not read there, may make one: he does not see what it shows.
- *  4. A name is that of a collection or of a view. Who makes both at the same moment may have both; then the view is what the
- *     name stands for, until it is dropped.
+ *  4. A name is that of a collection or of a view.
+ *
+ * 2 and 4 hold whoever makes what at the same moment, on whichever server of the file: a definition is written in a step that looks
+ * at all others of the database again, and at the catalog (truce_read_checks); who makes a collection looks at the definitions
+ * in the same step (engine/documents/names.h). A store in memory has no such steps: there both may be made. Then the view is
+ * what the name stands for, until it is dropped, and reading what rests on itself is refused (view_source.c).
  */
 #include <string.h>
 
@@ -17,6 +21,7 @@
 #include "query/aggregate/aggregate.h"
 #include "query/incoming.h"
 #include "server/groups.h"
+#include "store/overlay/overlay.h"
 
 /* ---- what it is defined by ------------------------------------------------------------------ */
 
@@ -330,30 +335,129 @@ static truce_status check_can(struct call *call, const char *name, bson_error_t 
     return check_name(call, name, "called", error);
 }
 
+/* ---- the step in which it is written -------------------------------------------------------- */
+
+#define TRIES_MAX 100
+
+/* The definitions of the database, read in one moment, so that the step looks at them again. */
+struct step {
+    char place[PLACE_MAX];
+    truce_store *moment; /* NULL: the store cannot look again */
+};
+
+static truce_status read_definitions(const struct step *step, bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_find(step->moment, step->place, &all, NULL, &cursor, error);
+
+    do {
+        if (!status)
+            status = truce_cursor_next(cursor, &document, error);
+    } while (!status && document);
+    truce_cursor_close(cursor);
+    return status;
+}
+
+/* Whatever is looked at from here on is so in the step, or it is refused (CONFLICT). */
+static truce_status step_begin(struct call *call, struct step *step, bson_error_t *error)
+{
+    const struct overlay_options options = {0};
+    truce_store *store = call->server->store;
+    truce_status status = call_place_of(call, VIEWS_COLLECTION, step->place, error);
+
+    step->moment = NULL;
+    if (status || !(store->capabilities & TRUCE_CAN_CHECK))
+        return status;
+    status = truce__overlay_open(store, &options, &step->moment, error);
+    return status ? status : read_definitions(step, error);
+}
+
+/* `absent`: a place where no collection may be; NULL: no matter. */
+static truce_status step_write(struct call *call, const struct step *step, const truce_write *write,
+                               const char *absent, bson_error_t *error)
+{
+    struct truce_read_checks checks = {0};
+    truce_bulk_options options = {.relaxed = call->relaxed};
+    truce_write_outcome outcome;
+    truce_status status;
+
+    if (step->moment) {
+        truce__overlay_checks(step->moment, &checks);
+        checks.absent = absent;
+        options.atomic = true;
+        options.checks = &checks;
+    }
+    status = truce_bulk(call->server->store, write, 1, &options, &outcome, error);
+    truce_write_result_release(&outcome.result);
+    bson_free((void *)checks.all);
+    return status;
+}
+
+static bool is_tried_again(truce_status status, const bson_error_t *error, int tries)
+{
+    return tries < TRIES_MAX && (status == TRUCE_DUPLICATE ||
+                                 (status == TRUCE_CONFLICT && error->code == CODE_WRITE_CONFLICT));
+}
+
+static truce_status try_create(struct call *call, const struct view *wanted, bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    struct step step;
+    bool there = false;
+    bson_t *document = document_of(call, wanted);
+    truce_write write = {
+        .kind = TRUCE_WRITE_INSERT, .collection = step.place, .document = document};
+    truce_status status = step_begin(call, &step, error);
+
+    if (!status)
+        status = check_free(call, wanted, &there, error);
+    if (!status && !there)
+        status = check_definition(call, wanted, error);
+    if (!status && !there)
+        status = call_place_of(call, wanted->name, place, error);
+    if (!status && !there)
+        status = step_write(call, &step, &write, place, error);
+    truce_store_close(step.moment);
+    bson_destroy(document);
+    return status;
+}
+
 truce_status view_create(struct call *call, const char *name, const struct view_fields *fields,
                          bson_error_t *error)
 {
     const struct view wanted = {name, fields->on, fields->pipeline ? fields->pipeline : &no_stages};
-    const truce_write_options options = {.relaxed = call->relaxed};
-    char place[PLACE_MAX];
-    bool there = false;
-    bson_t *document;
     truce_status status = check_can(call, name, error);
 
-    if (!status)
-        status = check_free(call, &wanted, &there, error);
-    if (status || there)
-        return status;
-    status = check_definition(call, &wanted, error);
-    if (!status)
-        status = call_place_of(call, VIEWS_COLLECTION, place, error);
     if (status)
         return status;
-    document = document_of(call, &wanted);
-    status = truce_insert(call->server->store, place, document, &options, error);
+    for (int tries = 1;; tries++) {
+        status = try_create(call, &wanted, error);
+        if (!is_tried_again(status, error, tries))
+            return status;
+    }
+}
+
+static truce_status try_modify(struct call *call, const struct view *wanted, bson_error_t *error)
+{
+    struct step step;
+    bson_t *document = document_of(call, wanted),
+           *filter = BCON_NEW("_id", BCON_UTF8(call_namespace(call, wanted->name)));
+    truce_write write = {.kind = TRUCE_WRITE_UPDATE,
+                         .collection = step.place,
+                         .filter = filter,
+                         .document = document};
+    truce_status status = step_begin(call, &step, error);
+
+    if (!status)
+        status = check_definition(call, wanted, error);
+    if (!status)
+        status = step_write(call, &step, &write, NULL, error);
+    truce_store_close(step.moment);
+    bson_destroy(filter);
     bson_destroy(document);
-    return status == TRUCE_DUPLICATE ? refuse_other(call, name, "was made just now", error)
-                                     : status;
+    return status;
 }
 
 truce_status view_modify(struct call *call, const struct view *view,
@@ -366,27 +470,17 @@ truce_status view_modify(struct call *call, const struct view *view,
                                 fields->pipeline ? fields->pipeline
                                 : view->on       ? view->pipeline
                                                  : &no_stages};
-    const truce_write_options options = {.relaxed = call->relaxed};
-    char place[PLACE_MAX];
-    bson_t *document, *filter;
-    truce_status status = TRUCE_OK;
+    truce_status status;
 
     if (call->server->auth && !fields->on != !fields->pipeline)
-        status = truce__refuse(CODE_INVALID_OPTIONS, error,
-                               "Must specify both 'viewOn' and 'pipeline' when modifying a view "
-                               "and auth is enabled");
-    if (!status)
-        status = check_definition(call, &wanted, error);
-    if (!status)
-        status = call_place_of(call, VIEWS_COLLECTION, place, error);
-    if (status)
-        return status;
-    document = document_of(call, &wanted);
-    filter = BCON_NEW("_id", BCON_UTF8(call_namespace(call, view->name)));
-    status = truce_update(call->server->store, place, filter, document, &options, NULL, error);
-    bson_destroy(filter);
-    bson_destroy(document);
-    return status;
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "Must specify both 'viewOn' and 'pipeline' when modifying a view "
+                             "and auth is enabled");
+    for (int tries = 1;; tries++) {
+        status = try_modify(call, &wanted, error);
+        if (!is_tried_again(status, error, tries))
+            return status;
+    }
 }
 
 truce_status view_drop(struct call *call, const char *name, bool *was, bson_error_t *error)

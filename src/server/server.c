@@ -404,7 +404,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
     made->handles = handles_new();
     made->pasts = pasts_new(made, options->past_ms);
-    made->views = views_new(store);
+    made->views = views_new(store, made->database);
     made->metrics = metrics_new();
     made->top = top_new();
     made->sweeper = sweeper_new(options->sweep_every_ms);

@@ -24,7 +24,10 @@
 #include "base/arena.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "engine/documents/names.h"
+#include "engine/engine.h"
 #include "server/places.h"
+#include "server/watch.h"
 #include "store/store.h"
 
 struct list {
@@ -36,16 +39,39 @@ struct list {
 };
 
 struct views {
+    struct names names; /* first: those of views */
+    const char *own;
     truce_store *store; /* NULL: there are none */
     pthread_mutex_t mutex;
     struct list *lists[TRUCE_SERVER_VIEW_LISTS];
     uint64_t clock; /* of uses */
 };
 
-struct views *views_new(truce_store *store)
+/* "@school.adults": {_id: "school.adults"} in @school.system.views */
+static bool document_of(const struct names *names, const char *place,
+                        struct name_document *document)
+{
+    const char *own = ((const struct views *)names)->own, *name;
+    char database[DATABASE_NAME_MAX + 1];
+
+    place_database(own, place, database);
+    name = place_within(own, database, place);
+    if (!name || !strcmp(name, VIEWS_COLLECTION))
+        return false;
+    snprintf(document->collection, sizeof document->collection, "@%s." VIEWS_COLLECTION, database);
+    snprintf(document->id, sizeof document->id, "%s.%s", database, name);
+    return true;
+}
+
+struct views *views_new(truce_store *store, const char *own)
 {
     struct views *views = bson_malloc0(sizeof *views);
+    struct engine *engine = watch_engine(store);
 
+    views->names.document_of = document_of;
+    views->own = own;
+    if (engine)
+        engine->writer.names = &views->names;
     if (store->capabilities & TRUCE_CAN_WAIT && strcmp(store->ops->scheme, "mongodb") != 0)
         views->store = store;
     pthread_mutex_init(&views->mutex, NULL);
@@ -68,6 +94,10 @@ static void list_free(struct list *list)
 
 void views_free(struct views *views)
 {
+    struct engine *engine = views->store ? watch_engine(views->store) : NULL;
+
+    if (engine && engine->writer.names == &views->names)
+        engine->writer.names = NULL;
     for (size_t i = 0; i < TRUCE_SERVER_VIEW_LISTS; i++)
         list_free(views->lists[i]);
     pthread_mutex_destroy(&views->mutex);

@@ -18,8 +18,9 @@ struct arena;
 struct call;
 struct views;
 
-/* Of the store of a server, which is borrowed. */
-struct views *views_new(truce_store *store);
+/* Of the store of a server, whose own database is `own`; both are borrowed. From now on no collection of the file gets the name of a
+ * view through this store, by whomever. */
+struct views *views_new(truce_store *store, const char *own);
 void views_free(struct views *views);
 /* False: the store is behind another server, and nothing of it is a view of this one. */
 bool views_can(const struct views *views);

@@ -97,6 +97,8 @@ struct truce_read_checks {
     size_t count;
     const truce_making *makings;
     size_t makings_count;
+    const char *
+        absent; /* a collection that must not be there, as another kind of thing gets its name; NULL: none */
 };
 
 /*

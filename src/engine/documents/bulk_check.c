@@ -70,10 +70,25 @@ static truce_status look_again(const truce_read_check *check, struct writer *wri
     return status == TRUCE_LIMIT ? TRUCE_OK : status;
 }
 
+static truce_status check_absent(const char *name, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection = NULL;
+    truce_status status =
+        name ? truce__writer_collection(writer, name, &collection, error) : TRUCE_OK;
+
+    return !collection
+               ? status
+               : truce__refuse(CODE_WRITE_CONFLICT, error, "%s was made by somebody else", name);
+}
+
 truce_status truce__bulk_check(const struct truce_read_checks *checks, const struct engine *view,
                                struct writer *writer, struct query_context *context,
                                bson_error_t *error)
 {
+    truce_status absent = check_absent(checks->absent, writer, error);
+
+    if (absent)
+        return absent;
     for (size_t i = 0; i < checks->count; i++) {
         const truce_read_check *check = &checks->all[i];
         bool same = stands(check, view, writer);

@@ -6,6 +6,7 @@
 
 #include "bson/value.h"
 #include "engine/documents/feed.h"
+#include "engine/documents/names.h"
 #include "query/index/index.h"
 
 static void changed(struct writer *writer, const char *collection)
@@ -61,6 +62,8 @@ static truce_status make(struct writer *writer, const truce_making *making, bson
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, making->collection, &collection, error);
 
+    if (!status && !collection)
+        status = truce__names_free(writer, making->collection, error);
     if (status)
         return status;
     if (collection)

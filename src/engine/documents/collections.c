@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "engine/documents/feed.h"
 #include "engine/documents/index_build.h"
+#include "engine/documents/names.h"
 #include "engine/engine.h"
 #include "engine/storage/kv_sizes.h"
 #include "query/index/index_set.h"
@@ -137,6 +138,9 @@ static truce_status create(struct catalog_op *op, struct writer *writer, bson_er
         return status;
     if (collection)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->name);
+    status = truce__names_free(writer, op->name, error);
+    if (status)
+        return status;
     status = truce__catalog_add_collection(writer->kv, op->name, error);
     changed(writer, op->name);
     if (!status)
@@ -192,6 +196,8 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
 
     if (!status && !collection)
         status = refuse_missing(op->name, error);
+    if (!status)
+        status = truce__names_free(writer, op->other, error);
     if (!status)
         status = replace_target(op, writer, &fact.dropped, error);
     if (!status)

@@ -23,6 +23,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/documents/feed.h"
+#include "engine/documents/names.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
@@ -254,6 +255,8 @@ static truce_status find_or_add(struct writer *writer, const char *name,
 {
     truce_status status = truce__writer_collection(writer, name, collection, error);
 
+    if (!status && !*collection)
+        status = truce__names_free(writer, name, error);
     if (status || *collection)
         return status;
     status = truce__catalog_add_collection(writer->kv, name, error);

@@ -33,6 +33,7 @@
 #include "base/assert.h"
 #include "engine/documents/documents.h"
 #include "engine/documents/feed.h"
+#include "engine/documents/names.h"
 #include "query/index/index_set.h"
 
 #define CHUNK             1000
@@ -185,6 +186,8 @@ static truce_status find_or_add(struct build *build, struct writer *writer,
 {
     truce_status status = truce__writer_collection(writer, build->collection, collection, error);
 
+    if (!status && !*collection)
+        status = truce__names_free(writer, build->collection, error);
     if (status || *collection)
         return status;
     status = truce__catalog_add_collection(writer->kv, build->collection, error);

@@ -272,6 +272,12 @@ static truce_status write_all(struct overlay *overlay, const struct makings *mak
     return status;
 }
 
+/* What it makes a collection of, others have made a view of meanwhile. */
+static bool has_become_view(truce_status status, const bson_error_t *error)
+{
+    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW;
+}
+
 truce_status truce__overlay_commit(truce_store *base, const truce_write *more, size_t more_count,
                                    const truce_bulk_options *options, bson_error_t *error)
 {
@@ -297,7 +303,7 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     }
     writes = make_writes(&differences, &makings, more, more_count, &count);
     status = write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
-    if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE)
+    if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE || has_become_view(status, &caught))
         status = truce__refuse(CODE_WRITE_CONFLICT, error, "somebody else was faster: %.400s",
                                caught.message);
     else if (status && error)
