@@ -78,8 +78,7 @@ static bool passes(const struct stage *stage, const char *key, struct value cond
     bool pass = takes_filters(key);
 
     if (key[0] != '$')
-        return stage->kind == &truce__match_kind ||
-               stage->kind->keeps(stage->data, key, (uint32_t)strcspn(key, "."));
+        return stage->kind->keeps(stage->data, key, (uint32_t)strcspn(key, "."));
     while (pass && truce__fields_next(&filters))
         pass = all_pass(stage, filters.value);
     return pass;
@@ -161,15 +160,16 @@ static truce_status insert_filter(struct stage_parser *parser, uint32_t at, cons
 }
 
 /* What of the filter goes in front of the stage, and what stays behind; false: nothing goes. */
-static bool go_ahead(const struct stage_parser *parser, const struct stage *stage, bson_t *filter,
-                     bson_t *behind)
+static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
 {
     bson_t front = BSON_INITIALIZER;
-    bool filters = stage->kind == &truce__match_kind, goes;
+    bool goes;
 
-    if (!filters && !stage->kind->keeps)
+    if (stage->kind == &truce__match_kind)
+        return true;
+    if (!stage->kind->keeps)
         return false;
-    if ((filters && !parser->variables) || all_pass(stage, truce__value_document(filter)))
+    if (all_pass(stage, truce__value_document(filter)))
         return true;
     split(stage, filter, &front, behind);
     goes = !bson_empty(&front);
@@ -192,7 +192,7 @@ static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *fil
     for (uint32_t passed = 0; !status && goes && *at && passed < STAGES_PASSED_MAX; passed++) {
         bson_t behind = BSON_INITIALIZER;
 
-        goes = go_ahead(parser, &parser->pipeline->stages[*at - 1], filter, &behind);
+        goes = go_ahead(&parser->pipeline->stages[*at - 1], filter, &behind);
         if (goes && !bson_empty(&behind)) {
             status = insert_filter(parser, *at, &behind, error);
             *whole = false;
