@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/field.h"
 #include "bson/value.h"
 #include "tests/support/streams.h"
 #include "tests/support/talk.h"
@@ -398,18 +399,33 @@ TEST(a_large_event_is_told_in_fragments_and_goes_on_behind_any_of_them)
     end();
 }
 
-/* What a stream that goes on from there, with these stages, is answered. */
-static void expect_resume(const char *token, const char *stages, int64_t code)
+/* A stream that goes on from there, with these stages. */
+static bson_t *ask_resume(const char *token, const char *stages)
 {
     char text[600];
-    bson_t *reply;
 
     snprintf(text, sizeof text,
              "{'aggregate': 'c', 'pipeline': [{'$changeStream': {" BEFORE
              ", 'resumeAfter': {'_data': '%s'}}}%s], 'cursor': {}, '$db': 'test'}",
              token, stages);
-    reply = ask(text);
+    return ask(text);
+}
+
+static void expect_resume(const char *token, const char *stages, int64_t code)
+{
+    bson_t *reply = ask_resume(token, stages);
+
     CHECK_INT(reply_number(reply, "ok") == 1 ? 0 : reply_number(reply, "code"), ==, code);
+    bson_destroy(reply);
+}
+
+/* Who goes on without the stage is told that it is missing, not that the event is another. */
+static void expect_the_stage_missed(const char *token)
+{
+    bson_t *reply = ask_resume(token, "");
+
+    CHECK_INT(reply_number(reply, "code"), ==, 280);
+    CHECK(strstr(truce__field_text(reply, "errmsg"), "has no $changeStreamSplitLargeEvent"));
     bson_destroy(reply);
 }
 
@@ -424,7 +440,7 @@ TEST(a_fragment_that_is_not_there_again_is_told_so)
     expect_large_event(&stream, 0, first, second);
     close_stream(&stream);
     expect_resume(first, SPLIT, 0);
-    expect_resume(first, "", 280);
+    expect_the_stage_missed(first);
     expect_resume(first, ", {'$unset': 'fullDocumentBeforeChange'}" SPLIT, 280);
     second[19] = '5'; /* the third */
     expect_resume(second, SPLIT, 280);

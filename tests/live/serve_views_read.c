@@ -31,6 +31,17 @@ TEST(a_view_is_read_as_its_stages_over_its_collection_and_a_view_on_a_view_as_th
     end();
 }
 
+TEST(half_of_what_a_view_gives_before_it_fails_is_no_answer)
+{
+    begin();
+    OK("{'create': 'half', 'viewOn': 'people', 'pipeline': [{'$set': {'q': {'$divide': [1, "
+       "{'$subtract': ['$age', 12]}]}}}], " SCHOOL);
+    SEE("{'distinct': 'half', 'key': 'q', 'query': {'_id': 1}, " SCHOOL, "ok", "1.0");
+    REFUSED("{'distinct': 'half', 'key': 'q', " SCHOOL, 2);
+    REFUSED("{'find': 'half', " SCHOOL, 2);
+    end();
+}
+
 TEST(a_cursor_of_a_view_goes_on_under_the_name_of_the_view)
 {
     bson_t *reply;
