@@ -29,6 +29,13 @@ equal("createIndex", db.people.createIndex({ name: 1 }, { unique: true }), "name
 equal("getIndexes", db.people.getIndexes().map((index) => index.name), ["_id_", "name_1"]);
 equal("a key that is taken", code(() => db.people.insertOne({ name: "Ada" })), 11000);
 equal("aggregate", db.people.aggregate([{ $group: { _id: null, n: { $sum: "$n" } } }]).toArray(), [{ _id: null, n: 8 }]);
+db.createView("named", "people", [{ $project: { name: 1 } }]);
+equal("a view", db.named.find({ _id: 1 }).toArray(), [{ _id: 1, name: "Ada" }]);
+equal("a view's index", db.named.find({ _id: 1 }).explain("executionStats").stages[0].$cursor.executionStats.totalDocsExamined, 1);
+equal("a view's definition", db.getCollectionInfos({ name: "named" })[0].options, { viewOn: "people", pipeline: [{ $project: { name: 1 } }] });
+equal("a write to a view", code(() => db.named.insertOne({ name: "Eve" })), 166);
+equal("a view's drop", [db.named.drop(), db.named.countDocuments()], [true, 0]);
+db.system.views.drop();
 for (let i = 0; i < 50; i++) db.many.insertOne({ _id: i });
 equal("cursors", db.many.find().batchSize(7).toArray().length, 50);
 equal("show collections", db.getCollectionNames().sort(), ["many", "people"]);

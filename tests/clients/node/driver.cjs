@@ -162,6 +162,30 @@ async function aggregation(db) {
     equal("$out", await db.collection("odd").countDocuments(), 3);
 }
 
+async function views(client, db) {
+    const people = db.collection("people"), adults = db.collection("adults"), names = db.collection("names");
+    for (const c of [names, adults, people]) await c.drop().catch(() => {});
+    await people.insertMany([1, 2, 3, 4, 5].map((i) => ({ _id: i, name: `n${i}`, age: 10 * i })));
+    await db.createCollection("adults", { viewOn: "people", pipeline: [{ $match: { age: { $gte: 20 } } }] });
+    await db.createCollection("names", { viewOn: "adults", pipeline: [{ $project: { name: 1 } }] });
+    equal("a view", await names.findOne({ _id: 3 }), { _id: 3, name: "n3" });
+    equal("in batches", await names.find({}, { batchSize: 2 }).sort({ name: -1 }).map((d) => d._id).toArray(), [5, 4, 3, 2]);
+    equal("counted", [await adults.countDocuments({ age: { $lt: 40 } }), await adults.estimatedDocumentCount()], [2, 4]);
+    equal("distinct", await names.distinct("name", { _id: { $gt: 3 } }), ["n4", "n5"]);
+    equal("aggregated", await adults.aggregate([{ $group: { _id: null, n: { $sum: "$age" } } }]).toArray(), [{ _id: null, n: 140 }]);
+    equal("joined", (await people.aggregate([{ $unionWith: "names" }, { $match: { age: null } }]).toArray()).length, 4);
+    equal("listed", (await db.listCollections({ name: "names" }).toArray()).map((v) => [v.type, v.options.viewOn]), [["view", "adults"]]);
+    await fails("a write", 166, () => adults.insertOne({ _id: 9 }));
+    if (client.bulkWrite) {
+        const models = ["adults", "people"].map((name) => ({ name: "insertOne", namespace: `${db.databaseName}.${name}`, document: { _id: 9 } }));
+        const error = await client.bulkWrite(models, { ordered: false }).catch((error) => error);
+        equal("a bulk over both", [[...error.writeErrors].map(([number, { code }]) => [number, code]), error.partialResult.insertedCount], [[[0, 166]], 1]);
+    }
+    await fails("a change of a view", 166, () => adults.findOneAndUpdate({ _id: 2 }, { $set: { age: 1 } }));
+    await names.drop();
+    equal("dropped", await names.find().toArray(), []);
+}
+
 async function files(db) {
     const bucket = new GridFSBucket(db, { bucketName: "files", chunkSizeBytes: 100000 });
     await bucket.drop().catch(() => {});
@@ -256,6 +280,7 @@ async function main() {
     await retryable(process.env.TRUCE_TEST_CLIENT_URI);
     await watching(db);
     await aggregation(db);
+    await views(client, db);
     await files(db);
     await errors(client, db);
     await compressed(process.env.TRUCE_TEST_CLIENT_URI);

@@ -202,6 +202,46 @@ def aggregation(db):
     equal("$merge", db.odd.count_documents({}), 3)
 
 
+def views(client, db):
+    for name in "names", "adults", "people":
+        db[name].drop()
+    db.people.insert_many([{"_id": i, "name": f"n{i}", "age": 10 * i, "of": i % 2} for i in range(1, 8)])
+    db.create_collection("adults", viewOn="people", pipeline=[{"$match": {"age": {"$gte": 20}}}])
+    db.create_collection("names", viewOn="adults", pipeline=[{"$project": {"name": 1, "of": 1}}])
+    equal("a view", db.names.find_one({"_id": 3}), {"_id": 3, "name": "n3", "of": 1})
+    equal("sorted", [d["_id"] for d in db.names.find({"of": 0}, {"_id": 1}).sort("name", -1).skip(1).limit(2)], [4, 2])
+    equal("in batches", [d["_id"] for d in db.names.find(batch_size=2)], [2, 3, 4, 5, 6, 7])
+    equal("count_documents", db.adults.count_documents({"of": 1}), 3)
+    if not (4, 0) <= pymongo.version_tuple[:2] < (4, 2):  # these ask $collStats, which views have not
+        equal("estimated_document_count", db.adults.estimated_document_count(), 6)
+    equal("distinct", sorted(db.names.distinct("of")), [0, 1])
+    equal("aggregated", list(db.adults.aggregate([{"$group": {"_id": "$of", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}])), [{"_id": 0, "n": 3}, {"_id": 1, "n": 3}])
+    joined = [{"$match": {"_id": 1}}, {"$lookup": {"from": "names", "localField": "of", "foreignField": "of", "as": "all"}}]
+    equal("joined", [d["_id"] for d in list(db.people.aggregate(joined))[0]["all"]], [3, 5, 7])
+    listed = list(db.list_collections(filter={"type": "view", "name": "names"}))
+    equal("listed", [(v["name"], v["options"]["viewOn"], v["info"]["readOnly"]) for v in listed], [("names", "adults", True)])
+    fails("a write", 166, lambda: db.adults.insert_one({"_id": 9}))
+    fails("an index", 166, lambda: db.adults.create_index("age"))
+    fails("a name that is taken", 48, lambda: db.command("create", "adults"))
+    if hasattr(pymongo.MongoClient, "bulk_write"):
+        writes = [InsertOne({"_id": 9}, namespace=f"{db.name}.{name}") for name in ("adults", "people")]
+        found = None
+        try:
+            client.bulk_write(writes, ordered=False)
+        except pymongo.errors.ClientBulkWriteException as error:
+            found = [(e["idx"], e["code"]) for e in error.write_errors], error.partial_result.inserted_count
+        equal("a bulk over both", found, ([(0, 166)], 1))
+    with client.start_session() as session, session.start_transaction():
+        db.people.insert_one({"_id": 10, "age": 99}, session=session)
+        equal("in a transaction", db.adults.find_one({"age": 99}, session=session), {"_id": 10, "age": 99})
+        session.abort_transaction()
+    db.command("collMod", "adults", viewOn="people", pipeline=[{"$match": {"age": {"$gte": 60}}}])
+    equal("changed", [d["_id"] for d in db.names.find()], [6, 7])
+    db.names.drop()
+    equal("dropped", (list(db.names.find()), db.people.find_one({"_id": 1})["age"]), ([], 10))
+    fails("a circle", 5, lambda: db.command("collMod", "adults", viewOn="adults", pipeline=[]))
+
+
 def files(db):
     bucket = gridfs.GridFSBucket(db, bucket_name="pyfiles", chunk_size_bytes=100000)
     contents = b"truce " * 100000
@@ -292,6 +332,7 @@ def main():
     db = client.get_database("test")
     for part in crud, cursors, indexes, aggregation, files:
         part(db)
+    views(client, db)
     transactions(client, db)
     snapshots(client, db)
     retryable()
