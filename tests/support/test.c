@@ -22,6 +22,7 @@ static int tests_count;
 static atomic_int failures; /* of the running test */
 static atomic_bool skipped;
 static const char *running = "";
+static char seeded[48]; /* what it drew its numbers from, if it did */
 static char directory[256];
 static pid_t directory_owner;
 
@@ -76,6 +77,7 @@ uint64_t test_seed(void)
     uint64_t seed = given ? strtoull(given, NULL, 0) : truce__random_entropy();
 
     printf("%s: TRUCE_TEST_SEED=%" PRIu64 "\n", running, seed);
+    snprintf(seeded, sizeof seeded, " TRUCE_TEST_SEED=%" PRIu64, seed);
     return seed;
 }
 
@@ -283,6 +285,7 @@ int main(int argc, char **argv)
         if (!wanted(tests[i].name, argc - 1, argv + 1))
             continue;
         running = tests[i].name;
+        seeded[0] = '\0';
         began_s = processor_s();
         atomic_store(&failures, 0);
         atomic_store(&skipped, false);
@@ -293,7 +296,7 @@ int main(int argc, char **argv)
         if (processor_s() - began_s >= 1)
             printf("%s: %.1f s of processor\n", tests[i].name, processor_s() - began_s);
         if (atomic_load(&failures)) {
-            fprintf(stderr, "FAILED: %s (%s)\n", tests[i].name, tests[i].file);
+            fprintf(stderr, "FAILED: %s (%s)%s\n", tests[i].name, tests[i].file, seeded);
             failed++;
         } else if (atomic_load(&skipped)) {
             left_out++;
