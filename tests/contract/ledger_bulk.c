@@ -196,6 +196,37 @@ TEST(a_bulk_is_judged_by_what_stands_there_and_not_by_what_is_remembered)
     everywhere(unknown);
 }
 
+/* A bulk with a transaction that was posted before, behind one that is refused first and then made under the same id. */
+static void refused_then_made(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store), *other = book_ledger(store);
+    struct bulk bulk = {0};
+    bson_error_t error = {0};
+
+    (void)setting;
+    CHECK_OK(book_transfer(other, "o1", "bank", "people:b", 10, &error), error);
+    add(&bulk, "t1", TRUCE_LEDGER_TRANSFER, "bank", "people:b", 10, NULL);
+    add(&bulk, "x", TRUCE_LEDGER_TRANSFER, "people:a", "bank", 1050, NULL);
+    add(&bulk, "t2", TRUCE_LEDGER_TRANSFER, "bank", "people:a", 1000, NULL);
+    add(&bulk, "x", TRUCE_LEDGER_TRANSFER, "people:a", "bank", 1050, NULL);
+    add(&bulk, "o1", TRUCE_LEDGER_TRANSFER, "bank", "people:b", 10, NULL);
+    post_bulk(ledger, &bulk);
+    RESULT(&bulk, 0, TRUCE_OK, false);
+    RESULT(&bulk, 1, TRUCE_LIMIT, false);
+    CHECK_INT(bulk.results[1].booked_ms, ==, 0);
+    RESULT(&bulk, 2, TRUCE_OK, false);
+    RESULT(&bulk, 3, TRUCE_OK, false);
+    RESULT(&bulk, 4, TRUCE_OK, true);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(other);
+    truce_ledger_free(ledger);
+}
+
+TEST(who_is_refused_and_then_made_in_a_bulk_is_not_told_as_one_that_was_there)
+{
+    everywhere(refused_then_made);
+}
+
 /* ---- what frees money ----------------------------------------------------------------------- */
 
 static void mixed(truce_store *store, const struct setting *setting)

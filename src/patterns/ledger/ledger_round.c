@@ -24,10 +24,11 @@
 
 /* ---- results -------------------------------------------------------------------------------- */
 
+/* Of one that was found among what was posted, and then refused after all, nothing is left of what was found. */
 static void settle(struct ledger_request *request, truce_status status, const bson_error_t *error)
 {
     request->settled = true;
-    request->result->status = status;
+    *request->result = (truce_ledger_result){.status = status};
     if (status && error)
         request->result->error = *error;
 }
@@ -35,9 +36,9 @@ static void settle(struct ledger_request *request, truce_status status, const bs
 void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *document,
                                  bool exists)
 {
+    settle(request, TRUCE_OK, NULL);
     request->result->exists = exists;
     request->result->booked_ms = truce__ledger_date(document, "ts");
-    settle(request, TRUCE_OK, NULL);
 }
 
 /* ---- the hint of a pending transaction ------------------------------------------------------ */
