@@ -42,6 +42,7 @@ static const struct {
     {CODE_INTERNAL_ERROR, "InternalError"},
     {CODE_BAD_VALUE, "BadValue"},
     {CODE_GRAPH_CONTAINS_CYCLE, "GraphContainsCycle"},
+    {CODE_UNKNOWN_ERROR, "UnknownError"},
     {CODE_FAILED_TO_PARSE, "FailedToParse"},
     {CODE_USER_NOT_FOUND, "UserNotFound"},
     {CODE_UNAUTHORIZED, "Unauthorized"},
@@ -129,6 +130,7 @@ static const struct {
     {CODE_MECHANISM_UNAVAILABLE, "MechanismUnavailable"},
     {CODE_NO_QUERY_EXECUTION_PLANS, "NoQueryExecutionPlans"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
+    {CODE_OUT_OF_DISK_SPACE, "OutOfDiskSpace"},
     {CODE_DUPLICATE_KEY, "DuplicateKey"},
     {CODE_INTERRUPTED_AT_SHUTDOWN, "InterruptedAtShutdown"},
     {CODE_INTERRUPTED, "Interrupted"},
@@ -166,6 +168,8 @@ truce_status truce__status_of_code(uint32_t code)
     case CODE_MAX_TIME_MS_EXPIRED:
     case CODE_INTERRUPTED:
         return TRUCE_TIMEOUT;
+    case CODE_OUT_OF_DISK_SPACE:
+        return TRUCE_IO;
     case CODE_EXCEEDED_MEMORY_LIMIT:
     case CODE_NO_DISK_USE_ALLOWED:
     case CODE_BSON_OBJECT_TOO_LARGE:

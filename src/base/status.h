@@ -12,6 +12,7 @@ enum {
     CODE_INTERNAL_ERROR = 1,
     CODE_BAD_VALUE = 2,
     CODE_GRAPH_CONTAINS_CYCLE = 5,
+    CODE_UNKNOWN_ERROR = 8,
     CODE_FAILED_TO_PARSE = 9,
     CODE_USER_NOT_FOUND = 11,
     CODE_UNAUTHORIZED = 13,
@@ -83,6 +84,7 @@ enum {
     CODE_CONVERSION_FAILURE = 241,
     CODE_NO_QUERY_EXECUTION_PLANS = 291,
     CODE_BSON_OBJECT_TOO_LARGE = 10334,
+    CODE_OUT_OF_DISK_SPACE = 14031,
     CODE_DUPLICATE_KEY = 11000,
     CODE_INTERRUPTED_AT_SHUTDOWN = 11600,
     CODE_INTERRUPTED = 11601,
@@ -117,7 +119,7 @@ static inline bool truce__repeatable(truce_status status)
 }
 
 /* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50 and 11601, NOT_FOUND for 26
- * and 27, INVALID otherwise. */
+ * and 27, IO for 14031, INVALID otherwise. */
 truce_status truce__status_of_code(uint32_t code);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/sha256.h"
 #include "bson/value.h"
 #include "query/expression/expression.h"
@@ -350,25 +351,52 @@ static void read_name(struct call *call)
 }
 
 /* No more of the command than its name and its collection, as secrets may stand there. */
-static void tell_slow(const struct call *call, int64_t ms, const bson_t *reply)
+static void tell_command(const struct call *call, truce_log_level level, enum log_part part,
+                         const char *message, const bson_t *more)
 {
     const struct connection *connection = call->connection;
     const char *collection =
         BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "$cmd";
     bson_t *fields = BCON_NEW("command", BCON_UTF8(call->command->name), "db",
-                              BCON_UTF8(call->database), "collection", BCON_UTF8(collection), "ms",
-                              BCON_INT64(ms), "replyBytes", BCON_INT64(reply->len));
-    bson_iter_t code;
+                              BCON_UTF8(call->database), "collection", BCON_UTF8(collection));
 
-    if (bson_iter_init_find(&code, reply, "code") && BSON_ITER_HOLDS_INT32(&code))
-        BSON_APPEND_INT32(fields, "code", bson_iter_int32(&code));
+    bson_concat(fields, more);
     if (connection->login.user)
         BSON_APPEND_UTF8(fields, "user", connection->login.tag);
     if (connection->app[0])
         BSON_APPEND_UTF8(fields, "app", connection->app);
-    log_tell(call->server->log, TRUCE_LOG_INFO, LOG_COMMAND, connection->number, "slow command",
-             fields);
+    log_tell(call->server->log, level, part, connection->number, message, fields);
     bson_destroy(fields);
+}
+
+static void tell_slow(const struct call *call, int64_t ms, const bson_t *reply)
+{
+    bson_t *more = BCON_NEW("ms", BCON_INT64(ms), "replyBytes", BCON_INT64(reply->len));
+    bson_iter_t code;
+
+    if (bson_iter_init_find(&code, reply, "code") && BSON_ITER_HOLDS_INT32(&code))
+        BSON_APPEND_INT32(more, "code", bson_iter_int32(&code));
+    tell_command(call, TRUCE_LOG_INFO, LOG_COMMAND, "slow command", more);
+    bson_destroy(more);
+}
+
+/* The disk is full, the file is damaged: that is not for the client alone. Once in a second, as all calls may fail then. */
+static void tell_trouble(const struct call *call, const bson_error_t *error)
+{
+    struct server *server = call->server;
+    long long now = truce__clock_monotonic_ns(), last = atomic_load(&server->trouble_ns);
+    bson_t *more;
+
+    if ((last && now - last < 1000000000) ||
+        !atomic_compare_exchange_strong(&server->trouble_ns, &last, now)) {
+        atomic_fetch_add(&server->trouble_untold, 1);
+        return;
+    }
+    more = BCON_NEW("text", BCON_UTF8(error->message));
+    if (atomic_load(&server->trouble_untold))
+        BSON_APPEND_INT64(more, "untold", atomic_exchange(&server->trouble_untold, 0));
+    tell_command(call, TRUCE_LOG_ERROR, LOG_STORE, "the store failed", more);
+    bson_destroy(more);
 }
 
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply)
@@ -407,6 +435,8 @@ void call_run(struct connection *connection, const struct wire_request *request,
         if (!status)
             top_ran(call.server->top, &call, ns);
     }
+    if (call.command && (status == TRUCE_IO || status == TRUCE_CORRUPT))
+        tell_trouble(&call, &error);
     if (status) {
         bson_reinit(reply);
         call_append_error(&call, reply, status, &error);

@@ -15,7 +15,7 @@ bool write_is_refused(const truce_write_outcome *outcome)
            (outcome->error.domain == TRUCE_ERROR_SERVER || outcome->status == TRUCE_DUPLICATE ||
             outcome->status == TRUCE_INVALID || outcome->status == TRUCE_LIMIT) &&
            outcome->status != TRUCE_TIMEOUT && outcome->status != TRUCE_CONFLICT &&
-           outcome->error.code != CODE_TRANSACTION_TOO_LARGE;
+           outcome->status != TRUCE_IO && outcome->error.code != CODE_TRANSACTION_TOO_LARGE;
 }
 
 static void begin_element(bson_t *array, uint32_t *count, bson_t *element)

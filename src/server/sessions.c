@@ -382,16 +382,36 @@ static truce_status commit(struct sessions *sessions, struct session *session,
     return status;
 }
 
+/* A commit whose answer was lost has left its record, or has not taken place: what was asked for then does not come later. */
+static truce_status find_out(struct sessions *sessions, struct session *session,
+                             bson_error_t *error)
+{
+    bson_t record;
+    bool found;
+    truce_status status = read_record(sessions, session, &record, &found, error);
+
+    if (!status && found && number_of(&record) > session->number)
+        status = truce__fail(TRUCE_UNKNOWN, error,
+                             "nobody knows whether transaction %lld of the session was committed: "
+                             "another server of this store has run a later one",
+                             (long long)session->number);
+    else if (!status)
+        leave(sessions, session,
+              found && number_of(&record) == session->number ? SESSION_COMMITTED : SESSION_ABORTED);
+    bson_destroy(&record);
+    return status;
+}
+
 truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
                             bool relaxed, uint32_t deadline_ms, bson_error_t *error)
 {
     const truce_bulk_options options = {.relaxed = relaxed, .deadline_ms = deadline_ms};
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     if (number == session->number && session->state == SESSION_LOST)
-        return truce__fail(TRUCE_UNKNOWN, error,
-                           "nobody knows whether transaction %lld of the session was committed",
-                           (long long)number);
+        status = find_out(sessions, session, error);
+    if (status)
+        return status;
     if (number == session->number && session->state == SESSION_COMMITTED)
         return relaxed ? TRUCE_OK : truce_settle(sessions->store, error);
     status = session_go_on(session, number, error);

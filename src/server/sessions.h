@@ -12,6 +12,9 @@
  *      |               v                                        |
  *      +---------- aborted <---- begin, with a larger number ---+
  *
+ * A commit that was not answered (the disk was full, or failed) leaves it lost, until it is asked for again: it is committed if
+ * its record is there, and aborted else.
+ *
  * The numbers of a session's transactions rise. Where a commit is acknowledged, the number stands in the collection
  * config.transactions, written by the same commit: so a client that asks again after a crash of the server has the
  * same answer, and never runs a transaction twice. A number may be of writes without a transaction, too (kept.h).

@@ -68,9 +68,11 @@ struct server {
     int64_t login_delay_ms;
     void (*shutdown)(void *arg); /* NULL: clients may not */
     void *shutdown_arg;
-    struct log *log;      /* NULL: none */
-    atomic_llong slow_ms; /* commands that take as long are told there */
-    atomic_llong changes; /* of users, by this server; 1 at first */
+    struct log *log;             /* NULL: none */
+    atomic_llong slow_ms;        /* commands that take as long are told there */
+    atomic_llong trouble_ns;     /* when it last told that the store failed (monotonic); 0: never */
+    atomic_llong trouble_untold; /* how often it did not since then */
+    atomic_llong changes;        /* of users, by this server; 1 at first */
     atomic_llong logins, logins_failed;
     atomic_int delayed; /* answers to logins that failed */
     struct sweeper *sweeper;

@@ -57,8 +57,6 @@ static const char *reason_of(struct kv *kv, int result)
     if (is_damage(result))
         return "the structure of the file is damaged";
     switch (result & 0xff) {
-    case SQLITE_FULL:
-        return "the disk is full";
     case SQLITE_READONLY:
         return "the file or its directory is read-only";
     case SQLITE_NOTADB:
@@ -76,6 +74,9 @@ truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_er
     truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
     if (result == SQLITE_INTERRUPT && kv->budget && kv->budget->over)
         return truce__budget_look(kv->budget, error);
+    if ((result & 0xff) == SQLITE_FULL)
+        return truce__refuse(CODE_OUT_OF_DISK_SPACE, error, "cannot %s \"%s\": the disk is full",
+                             what, kv->path);
     return truce__fail(status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
                        reason_of(kv, result));
 }
