@@ -1,6 +1,7 @@
 /* truce serve: the store for clients of MongoDB, until SIGTERM or Ctrl-C. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,8 +61,25 @@ static void end_by_command(void *arg)
     kill(getpid(), SIGTERM);
 }
 
+struct ear {
+    struct log *log;
+    atomic_bool broken; /* the store: no call succeeds until it is opened again */
+};
+
+/* Whoever started the server opens it again, as systemd does where it says Restart=on-failure. */
+static void hear_store(truce_log_level level, const char *message, void *arg)
+{
+    struct ear *ear = arg;
+
+    log_tell_store(level, message, ear->log);
+    if (level == TRUCE_LOG_ERROR) {
+        atomic_store(&ear->broken, true);
+        end_by_command(NULL);
+    }
+}
+
 static int serve(struct cli *cli, truce_store *store, const struct server_options *options,
-                 const sigset_t *ends)
+                 const sigset_t *ends, struct ear *ear)
 {
     struct server *server;
     bson_error_t error;
@@ -83,7 +101,7 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
     wait_for_end(ends, options->log);
     server_notify("STOPPING=1");
     server_stop(server, DRAIN_MS);
-    return CLI_DONE;
+    return atomic_load(&ear->broken) ? CLI_FAILED : CLI_DONE;
 }
 
 /* --log-file, and --log-rotate rename or reopen. */
@@ -123,7 +141,8 @@ static int open_log(struct cli *cli, struct log **log)
 
 static int run(struct cli *cli)
 {
-    truce_store_hooks hooks = {.log = log_tell_store};
+    struct ear ear = {0};
+    truce_store_hooks hooks = {.log = hear_store, .arg = &ear};
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
     struct server_options options = {.address = cli_text(cli, "bind"),
                                      .database = cli_text(cli, "database"),
@@ -175,10 +194,10 @@ static int run(struct cli *cli)
         log_free(options.log);
         return code;
     }
-    hooks.arg = options.log;
+    ear.log = options.log;
     hold_signals(&ends);
     status = truce_store_open(uri, &store_options, &store, &error);
-    code = status ? cli_error(cli, NULL, status, &error) : serve(cli, store, &options, &ends);
+    code = status ? cli_error(cli, NULL, status, &error) : serve(cli, store, &options, &ends, &ear);
     if (!status)
         truce_store_close(store);
     log_free(options.log);
@@ -196,7 +215,7 @@ const struct cli_command cli_serve = {
         "\n"
         "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
         "{j: false}. The server looks like a MongoDB 8.0 that stands alone, or with\n"
-        "--replica-set like a replica set of one. Views and collations are refused by name.\n"
+        "--replica-set like a replica set of one. Collations are refused by name.\n"
         "\n"
         "With --feed-hours clients can watch collections (change streams), and go on where they\n"
         "were for so long, also after a restart. What is kept for that stands in the file, and\n"
@@ -225,6 +244,9 @@ const struct cli_command cli_serve = {
         "The log is on standard error, a line for each connection, login and command that took\n"
         "--slow MS or longer (100); with --quiet connections are left out. With --log-file it is\n"
         "in a file, which SIGUSR1 begins anew.\n"
+        "\n"
+        "Where the disk refuses to keep what was written, no call succeeds until the file is opened\n"
+        "again: the server ends with 3, for whoever started it to start it again.\n"
         "\n"
         "--config FILE has any of these options as lines, without the dashes; a flag is yes or\n"
         "no, # begins a line that is a comment. What the call itself says counts more.\n"
