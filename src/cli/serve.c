@@ -181,6 +181,8 @@ static int run(struct cli *cli)
         options.feed = &feed;
     if (!uri)
         return cli_usage(cli, "say which store to serve: truce serve PATH");
+    if (!uri[strspn(uri, "0123456789")] && access(uri, F_OK))
+        return cli_usage(cli, "%s would be the name of the file; the port is --port %s", uri, uri);
     cli_option_said(cli, "isolation", said, sizeof said);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
         return cli_usage(cli, "%s is serializable or snapshot", said);

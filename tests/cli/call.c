@@ -201,3 +201,12 @@ TEST(the_processes_of_a_demonstration_end_with_it)
 
     CHECK_TEXT("", c->out);
 }
+
+TEST(a_port_that_stands_where_the_file_does_is_no_file)
+{
+    const struct command *c = RUN("serve", "27017");
+
+    CHECK_INT(c->code, ==, 2);
+    CHECK(strstr(c->err, "27017 would be the name of the file; the port is --port 27017"));
+    CHECK(access("27017", F_OK));
+}
