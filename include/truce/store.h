@@ -285,7 +285,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_bulk(truce_store *store, const tr
 /* ---- collections and indexes --------------------------------------------------------------- */
 
 /* MongoDB's form: {key: {a: 1, b: -1}, name, unique, sparse, partialFilterExpression,
- * expireAfterSeconds}. Existing with the same definition: OK. */
+ * expireAfterSeconds, hidden}. Existing with the same definition: OK. A hidden index is kept as any other, what is unique
+ * stays so and what expires is removed, but no query uses it, and a hint for it is refused: to see how it would be
+ * without the index before it is dropped. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_create(truce_store *store,
                                                             const char *collection,
                                                             const bson_t *index,
@@ -293,6 +295,13 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_create(truce_store *store,
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_drop(truce_store *store,
                                                           const char *collection, const char *name,
                                                           bson_error_t *error);
+/* {hidden: true or false, expireAfterSeconds}, one of them or both; the keys stay. NOT_FOUND (code 26 or 27): there is no such
+ * collection or index. INVALID: something else is changed (72), the index is that of _id (2; 72 for expireAfterSeconds), or has
+ * several fields or a wildcard, so that its documents cannot expire (72). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_modify(truce_store *store,
+                                                            const char *collection,
+                                                            const char *name, const bson_t *changes,
+                                                            bson_error_t *error);
 /* `indexes`: an array of definitions, _id's first */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_list(truce_store *store,
                                                           const char *collection, bson_t *indexes,

@@ -162,7 +162,8 @@ static void make_index(struct salvage *salvage, const struct salvage_table *tabl
     const uint8_t *data;
     bson_iter_t name;
     bson_error_t error;
-    bson_t definition;
+    bson_t definition, whole;
+    truce_status status;
     uint32_t size;
 
     if (!bson_iter_find(entry, "definition") || !BSON_ITER_HOLDS_DOCUMENT(entry))
@@ -172,7 +173,12 @@ static void make_index(struct salvage *salvage, const struct salvage_table *tabl
         !bson_iter_init_find(&name, &definition, "name") || !BSON_ITER_HOLDS_UTF8(&name) ||
         !strcmp(bson_iter_utf8(&name, NULL), "_id_"))
         return;
-    if (!truce_index_create(salvage->to, table->name, &definition, &error)) {
+    bson_copy_to(&definition, &whole);
+    if (bson_iter_find(entry, "hidden") && BSON_ITER_HOLDS_BOOL(entry))
+        BSON_APPEND_BOOL(&whole, "hidden", bson_iter_bool(entry));
+    status = truce_index_create(salvage->to, table->name, &whole, &error);
+    bson_destroy(&whole);
+    if (!status) {
         salvage->report->indexes++;
         return;
     }

@@ -139,6 +139,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_index_create,
     &cli_index_list,
     &cli_index_drop,
+    &cli_index_modify,
     &cli_collections_list,
     &cli_collections_create,
     &cli_collections_drop,

@@ -24,6 +24,7 @@ extern const struct cli_command cli_copy, cli_backup;
 extern const struct cli_command cli_index_create;
 extern const struct cli_command cli_index_list;
 extern const struct cli_command cli_index_drop;
+extern const struct cli_command cli_index_modify;
 extern const struct cli_command cli_collections_list;
 extern const struct cli_command cli_collections_create;
 extern const struct cli_command cli_collections_drop;

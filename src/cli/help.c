@@ -95,8 +95,11 @@ static void print_all(void)
     for (int i = 0; cli_commands[i]; i++) {
         if (cli_commands[i]->hidden)
             continue;
-        if (cli_commands[i]->verb ? strcmp(noun, cli_commands[i]->noun) != 0 : *noun || !i)
+        if (cli_commands[i]->verb ? strcmp(noun, cli_commands[i]->noun) != 0 : *noun || !i) {
+            if (cli_output_end(CLI_DONE)) /* why it cannot be written is known only here */
+                return;
             printf("\n");
+        }
         noun = cli_commands[i]->verb ? cli_commands[i]->noun : "";
         print_summary(cli_commands[i]);
     }

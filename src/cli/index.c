@@ -20,6 +20,8 @@ static bool describe(const struct cli *cli, bson_t *index)
         BSON_APPEND_BOOL(index, "unique", true);
     if (cli_flag(cli, "sparse"))
         BSON_APPEND_BOOL(index, "sparse", true);
+    if (cli_flag(cli, "hidden"))
+        BSON_APPEND_BOOL(index, "hidden", true);
     if (given)
         BSON_APPEND_DOCUMENT(index, "partialFilterExpression", &partial);
     if (expire >= 0)
@@ -67,9 +69,72 @@ const struct cli_command cli_index_create = {
             {"partial", 0, "FILTER", "hold only the documents that match", false},
             {"expire-after", 0, "SECONDS", "delete documents so long after the date at the path",
              false},
+            {"hidden", 0, NULL, "no query uses it yet", false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = run_create,
+};
+
+/* ---- modify -------------------------------------------------------------------------------- */
+
+static bool describe_changes(const struct cli *cli, bson_t *changes)
+{
+    bool hide = cli_flag(cli, "hide"), show = cli_flag(cli, "show");
+    int64_t expire;
+
+    if (!cli_number(cli, "expire-after", 0, INT32_MAX, -1, &expire))
+        return false;
+    if (hide && show)
+        return cli_usage(cli, "--hide and --show exclude each other"), false;
+    if (!hide && !show && expire < 0)
+        return cli_usage(cli, "one of --hide, --show and --expire-after must be given"), false;
+    if (hide || show)
+        BSON_APPEND_BOOL(changes, "hidden", hide);
+    if (expire >= 0)
+        BSON_APPEND_INT32(changes, "expireAfterSeconds", (int32_t)expire);
+    return true;
+}
+
+static int run_modify(struct cli *cli)
+{
+    bson_t changes = BSON_INITIALIZER, answer = BSON_INITIALIZER;
+    const char *name = cli->arguments[1];
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (describe_changes(cli, &changes)) {
+        truce_status status =
+            truce_index_modify(cli->store, cli->arguments[0], name, &changes, &error);
+
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        BSON_APPEND_UTF8(&answer, "modified", name);
+        if (!code)
+            cli_answer(cli, &answer, "modified %s", name);
+    }
+    bson_destroy(&changes);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_index_modify = {
+    .noun = "index",
+    .verb = "modify",
+    .arguments = "COLLECTION NAME",
+    .summary = "hide an index from queries, show it again, or let documents expire by it",
+    .help =
+        "A hidden index is kept as any other: what is unique stays so, and what expires is\n"
+        "removed. But no query uses it, so that one sees how it is without the index before it\n"
+        "is dropped.",
+    .example = "truce index create students '{student_id: 1}'\n"
+               "truce index modify students student_id_1 --hide",
+    .options =
+        (const struct cli_option[]){{"hide", 0, NULL, "no query uses it from now on", false},
+                                    {"show", 0, NULL, "queries use it again", false},
+                                    {"expire-after", 0, "SECONDS",
+                                     "delete documents so long after the date at the path", false},
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_modify,
 };
 
 /* ---- list ---------------------------------------------------------------------------------- */

@@ -127,6 +127,9 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
                                         const bson_t *index, bson_error_t *error);
 truce_status truce__engine_index_drop(struct engine *engine, const char *collection,
                                       const char *name, bson_error_t *error);
+truce_status truce__engine_index_modify(struct engine *engine, const char *collection,
+                                        const char *name, const bson_t *changes,
+                                        bson_error_t *error);
 truce_status truce__engine_index_list(struct engine *engine, const char *collection,
                                       bson_t *indexes, bson_error_t *error);
 /* What a collection is made with, or changed to. */

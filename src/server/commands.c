@@ -55,7 +55,7 @@ const struct command server_commands[] = {
      IN_COLLECTION(ACTION_FIND | ACTION_WRITE), NULL},
     {"create", serve_create, COUNTED_COMMAND, IN_COLLECTION(ACTION_SHAPE), "makes a collection"},
     {"collMod", serve_modify_collection, COUNTED_COMMAND, IN_COLLECTION(ACTION_ADMIN),
-     "sets the validator of a collection"},
+     "sets the validator of a collection, or changes an index"},
     {"drop", serve_drop, COUNTED_COMMAND, IN_COLLECTION(ACTION_SHAPE), "drops a collection"},
     {"dropDatabase", serve_drop_database, COUNTED_COMMAND, IN_DATABASE(ACTION_ADMIN),
      "drops all collections of a database"},

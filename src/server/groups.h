@@ -66,6 +66,10 @@ truce_status serve_is_there(struct call *call, const char *place, bool *there, b
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);
 
+/* The field `index` of collMod. */
+truce_status serve_modify_index(struct call *call, const char *place, const bson_t *index,
+                                bson_t *reply, bson_error_t *error);
+
 /* serve_collection.c */
 SERVED(serve_create);
 SERVED(serve_modify_collection);

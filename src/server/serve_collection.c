@@ -14,6 +14,7 @@
 
 struct shape {
     const bson_t *validator, *images; /* NULL: not given */
+    const bson_t *index;              /* of collMod alone */
     const char *level, *action;
     struct view_fields view; /* of a view, instead */
 };
@@ -125,6 +126,7 @@ static truce_status refuse_on_view(const struct shape *shape, bson_error_t *erro
                         : shape->level   ? "validationLevel"
                         : shape->action  ? "validationAction"
                         : shape->images  ? "changeStreamPreAndPostImages"
+                        : shape->index   ? "index"
                                          : NULL;
 
     return other ? truce__refuse(CODE_INVALID_OPTIONS, error, "option not supported on a view: %s",
@@ -151,7 +153,11 @@ static truce_status validate(struct call *call, const char *place, const struct 
     return truce_collection_validate(call->store, place, shape->validator, error);
 }
 
-static const struct field modify_fields[] = {SHAPE_FIELDS, VIEW_FIELDS, {NULL, FIELD_IGNORED, 0}};
+static const struct field modify_fields[] = {
+    SHAPE_FIELDS,
+    VIEW_FIELDS,
+    {"index", FIELD_DOCUMENT, offsetof(struct shape, index)},
+    {NULL, FIELD_IGNORED, 0}};
 
 static truce_status modify_view(struct call *call, const struct view *view,
                                 const struct shape *shape, bson_error_t *error)
@@ -162,7 +168,7 @@ static truce_status modify_view(struct call *call, const struct view *view,
 }
 
 static truce_status modify_collection(struct call *call, const char *place,
-                                      const struct shape *shape, bson_error_t *error)
+                                      const struct shape *shape, bson_t *reply, bson_error_t *error)
 {
     struct engine *engine = engine_of(call);
     struct collection_options options;
@@ -172,9 +178,11 @@ static truce_status modify_collection(struct call *call, const char *place,
     if (!status && (shape->view.on || shape->view.pipeline))
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "option only supported on a view: %s",
                                shape->view.pipeline ? "pipeline" : "viewOn");
-    if (status)
-        return status;
+    if (!status && shape->index)
+        status = serve_modify_index(call, place, shape->index, reply, error);
     options = options_of(shape, &images);
+    if (status || (shape->index && !options.validator && !options.images))
+        return status;
     return engine ? truce__engine_collection_modify(engine, place, &options, error)
                   : validate(call, place, shape, error);
 }
@@ -186,7 +194,6 @@ truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_erro
     char place[PLACE_MAX];
     truce_status status = read_shape(call, modify_fields, &shape, place, error);
 
-    (void)reply;
     if (!status)
         status = view_refuse_definitions(call->database, bson_iter_utf8(&call->value, NULL), error);
     if (!status)
@@ -194,7 +201,7 @@ truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_erro
                             &call->arena, &view, error);
     if (!status)
         status = view ? modify_view(call, view, &shape, error)
-                      : modify_collection(call, place, &shape, error);
+                      : modify_collection(call, place, &shape, reply, error);
     return status;
 }
 

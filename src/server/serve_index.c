@@ -204,3 +204,111 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
     bson_destroy(&indexes);
     return status;
 }
+
+/* ---- collMod -------------------------------------------------------------------------------- */
+
+struct modified {
+    const char *name;
+    const bson_t *key;
+};
+
+static const struct field modify_index_fields[] = {
+    {"name", FIELD_TEXT, offsetof(struct modified, name)},
+    {"keyPattern", FIELD_DOCUMENT, offsetof(struct modified, key)},
+    {"hidden", FIELD_IGNORED, 0}, /* the store looks at them */
+    {"expireAfterSeconds", FIELD_IGNORED, 0},
+    {"unique", FIELD_PLAIN, 0},
+    {"prepareUnique", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* Is it of that name, or of that key pattern? */
+static bool is_meant(struct value definition, const struct modified *modified)
+{
+    struct value name = truce__value_field(definition, "name", 4);
+    uint32_t length;
+
+    if (modified->name)
+        return name.type == BSON_TYPE_UTF8 &&
+               !strcmp(truce__value_text(name, &length), modified->name);
+    return !truce__value_compare(truce__value_field(definition, "key", 3),
+                                 truce__value_document(modified->key));
+}
+
+/* The definition of the only index that is meant. */
+static truce_status find_modified(const bson_t *indexes, const struct modified *modified,
+                                  struct value *definition, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(indexes));
+    uint32_t found = 0;
+
+    while (truce__fields_next(&fields))
+        if (is_meant(fields.value, modified)) {
+            *definition = fields.value;
+            found++;
+        }
+    if (found > 1)
+        return truce__refuse(181, error,
+                             "several indexes have the key pattern that was given: name one");
+    return found
+               ? TRUCE_OK
+               : truce__refuse(CODE_INDEX_NOT_FOUND, error,
+                               "cannot find an index with the name or key pattern that was given");
+}
+
+static truce_status check_modified(const struct modified *modified, bson_error_t *error)
+{
+    if (modified->name && modified->key)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "Cannot specify both key pattern and name.");
+    return modified->name || modified->key
+               ? TRUCE_OK
+               : truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "Must specify either index name or key pattern.");
+}
+
+/* What was changed, as MongoDB tells it: of an index that had no such time there is no old one. */
+static void tell_modified(struct value old, const bson_t *changes, bson_t *reply)
+{
+    struct value new = truce__value_document(changes);
+    struct value expires = truce__value_field(new, "expireAfterSeconds", 18),
+                 expired = truce__value_field(old, "expireAfterSeconds", 18),
+                 hides = truce__value_field(new, "hidden", 6);
+    bool hidden = truce__value_truth(truce__value_field(old, "hidden", 6));
+
+    if (expires.type && truce__value_compare(expires, expired)) {
+        if (expired.type)
+            truce__value_append(reply, "expireAfterSeconds_old", 22, expired);
+        truce__value_append(reply, "expireAfterSeconds_new", 22, expires);
+    }
+    if (hides.type && truce__value_truth(hides) != hidden)
+        BCON_APPEND(reply, "hidden_old", BCON_BOOL(hidden), "hidden_new", BCON_BOOL(!hidden));
+}
+
+truce_status serve_modify_index(struct call *call, const char *place, const bson_t *index,
+                                bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER, changes = BSON_INITIALIZER;
+    struct value was = truce__value_missing();
+    struct modified modified = {0};
+    truce_status status = call_fields(call, index, modify_index_fields, false, &modified, error);
+    uint32_t length;
+
+    if (!status)
+        status = check_modified(&modified, error);
+    if (!status)
+        status = list_of(call, place, &indexes, error);
+    if (!status)
+        status = find_modified(&indexes, &modified, &was, error);
+    if (!status) {
+        bson_copy_to_excluding_noinit(index, &changes, "name", "keyPattern", "unique",
+                                      "prepareUnique", NULL);
+        status = truce_index_modify(call->server->store, place,
+                                    truce__value_text(truce__value_field(was, "name", 4), &length),
+                                    &changes, error);
+    }
+    if (!status)
+        tell_modified(was, &changes, reply);
+    bson_destroy(&changes);
+    bson_destroy(&indexes);
+    return status;
+}

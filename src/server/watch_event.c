@@ -219,6 +219,15 @@ static void append_options(const bson_t *what, bool whole, bson_t *description)
     }
 }
 
+/* Of an index that was changed: {name, ...}, or as they were. */
+static void append_index(const bson_t *what, const char *name, bson_t *to)
+{
+    bson_t index;
+
+    if (truce__value_subdocument(what, "index", &index))
+        BSON_APPEND_DOCUMENT(to, name, &index);
+}
+
 static void append_state_before(const bson_oid_t *feed, const struct feed_entry *entry,
                                 bson_t *event)
 {
@@ -229,6 +238,7 @@ static void append_state_before(const bson_oid_t *feed, const struct feed_entry 
     append_uuid(feed, entry->number, "uuid", &options);
     append_options(&entry->had, true, &options);
     bson_append_document_end(&state, &options);
+    append_index(&entry->had, "indexOptions", &state);
     bson_append_document_end(event, &state);
 }
 
@@ -246,6 +256,7 @@ static void describe(const struct watch_scope *scope, const bson_oid_t *feed,
         BCON_APPEND(description, "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",
                     BCON_INT32(1), "}", "name", BCON_UTF8("_id_"), "}");
     } else if (entry->kind == FEED_MODIFY) {
+        append_index(&entry->what, "index", description);
         append_options(&entry->what, false, description);
     } else {
         BSON_APPEND_ARRAY_BEGIN(description, "indexes", &indexes);

@@ -38,6 +38,22 @@ truce_status truce_index_drop(truce_store *store, const char *collection, const 
     return truce__pass_error(status, &caught, error);
 }
 
+truce_status truce_index_modify(truce_store *store, const char *collection, const char *name,
+                                const bson_t *changes, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (!status)
+        status = truce__check_required(changes, "changes of an index", error);
+    if (!status)
+        status = truce__view_guard(store, "change an index of", collection, error);
+    if (status)
+        return status;
+    status = store->ops->index_modify(store, collection, name, changes, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
 truce_status truce_index_list(truce_store *store, const char *collection, bson_t *indexes,
                               bson_error_t *error)
 {

@@ -137,7 +137,19 @@ TEST(indexes_are_made_listed_used_and_dropped)
     CHECK(strstr(c->out, "IXSCAN"));
     ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "{\"a\": 2}", "--hint", "a_1");
     ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "no_such_index");
+    ANSWERS(0, "modified a_1\n", NULL, "index", "modify", "s", "a_1", "--hide");
+    ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "a_1");
+    ANSWERS(0, "modified a_1\n", NULL, "index", "modify", "s", "a_1", "--show", "--expire-after",
+            "60");
+    c = RUN("index", "list", "s");
+    CHECK(strstr(c->out, "\"expireAfterSeconds\": 60") && !strstr(c->out, "hidden"));
+    ANSWERS(2, "", "truce: ", "index", "modify", "s", "a_1");
+    ANSWERS(2, "", "truce: ", "index", "modify", "s", "a_1", "--hide", "--show");
+    ANSWERS(2, "", "truce: ", "index", "modify", "s", "_id_", "--hide");
+    ANSWERS(1, "", "truce: ", "index", "modify", "s", "none", "--hide");
     ANSWERS(0, "dropped a_1\n", NULL, "index", "drop", "s", "a_1");
+    ANSWERS(0, "created\n", NULL, "index", "create", "s", "{\"h\": 1}", "--hidden");
+    ANSWERS(2, "", "truce: ", "find", "s", "{\"h\": 2}", "--hint", "h_1");
     ANSWERS(1, "", "truce: ", "index", "drop", "s", "a_1");
     ANSWERS(2, "", "truce: ", "index", "create", "s", "{\"a\": \"text\"}");
 }

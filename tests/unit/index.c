@@ -118,7 +118,6 @@ TEST(kinds_of_indexes_that_this_store_has_not_are_refused)
     check_refused("{'key': {'a': 1}, 'collation': {'locale': 'de'}}", CODE_COMMAND_NOT_SUPPORTED);
     check_refused("{'key': {'$**': 1}, 'wildcardProjection': {'a': 1}}",
                   CODE_COMMAND_NOT_SUPPORTED);
-    check_refused("{'key': {'a': 1}, 'hidden': true}", CODE_COMMAND_NOT_SUPPORTED);
     check_refused("{'key': {'a': 1}, 'nope': 1}", 197);
     check_refused("{'name': 'a'}", CODE_FAILED_TO_PARSE);
 }

@@ -158,6 +158,8 @@ typedef struct truce_store_ops {
                                  bson_error_t *error);
     truce_status (*index_drop)(truce_store *store, const char *collection, const char *name,
                                bson_error_t *error);
+    truce_status (*index_modify)(truce_store *store, const char *collection, const char *name,
+                                 const bson_t *changes, bson_error_t *error);
     truce_status (*index_list)(truce_store *store, const char *collection, bson_t *indexes,
                                bson_error_t *error);
     truce_status (*collection_create)(truce_store *store, const char *collection,

@@ -4,8 +4,9 @@
  * Row table 0:
  *
  *     row 1        {next: int64}     the next number for a table; numbers are never used again
- *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}}], validator?}
- *                  the collection whose documents stand in c<id>, its indexes in x<id> each
+ *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}, hidden?}], validator?}
+ *                  the collection whose documents stand in c<id>, its indexes in x<id> each; hidden: true. It stands outside
+ *                  of the definition, where programs that know of no hidden indexes pass over it, and use the index
  *     row <id>     {keeps: name, indexes, validator?}
  *                  the same, where the feed keeps documents as they were before and after a change
  *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
@@ -143,15 +144,19 @@ static void append_index(bson_t *list, uint32_t *count, const struct index *inde
 {
     char buffer[16];
     const char *key;
+    struct index_spec spec = index->spec;
     bson_t entry, definition;
 
     bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
-    truce__index_describe(&index->spec, &definition);
+    spec.hidden = false;
+    truce__index_describe(&spec, &definition);
     bson_append_document_begin(list, key, -1, &entry);
     BSON_APPEND_INT64(&entry, "id", index->id);
     BSON_APPEND_INT32(&entry, "state", (int32_t)index->state);
     BSON_APPEND_INT32(&entry, "multikey", (int32_t)index->multikey_fields);
     BSON_APPEND_DOCUMENT(&entry, "definition", &definition);
+    if (index->spec.hidden)
+        BSON_APPEND_BOOL(&entry, "hidden", true);
     bson_append_document_end(list, &entry);
     bson_destroy(&definition);
 }
@@ -324,6 +329,19 @@ truce_status truce__catalog_change_index(struct kv *kv, const struct collection 
     changed = *found;
     changed.state = state;
     changed.multikey_fields = multikey_fields;
+    return write_collection(kv, collection, collection->name, NULL, &changed, error);
+}
+
+truce_status truce__catalog_redefine_index(struct kv *kv, const struct collection *collection,
+                                           int64_t id, const struct index_spec *spec,
+                                           bson_error_t *error)
+{
+    const struct index *found = truce__collection_index_id(collection, id);
+    struct index changed;
+
+    truce_assert(found);
+    changed = *found;
+    changed.spec = *spec;
     return write_collection(kv, collection, collection->name, NULL, &changed, error);
 }
 

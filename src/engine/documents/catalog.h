@@ -94,6 +94,10 @@ truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *c
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
                                          int64_t id, enum index_state state,
                                          uint32_t multikey_fields, bson_error_t *error);
+/* What it does besides its keys, which stay. */
+truce_status truce__catalog_redefine_index(struct kv *kv, const struct collection *collection,
+                                           int64_t id, const struct index_spec *spec,
+                                           bson_error_t *error);
 /* Makes its table, which is empty, and gives it its number. */
 truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson_error_t *error);
 /* What is kept; its table and id stay. */

@@ -39,6 +39,7 @@ static truce_status read_index(struct value entry, struct index *index, bson_err
     if (truce__index_spec_parse(&borrowed, &index->spec, NULL))
         return truce__fail(TRUCE_CORRUPT, error,
                            "the definition of an index of the catalog is damaged");
+    index->spec.hidden = truce__value_truth(field(entry, "hidden", BSON_TYPE_BOOL));
     return TRUCE_OK;
 }
 

@@ -16,6 +16,7 @@ struct catalog_op {
     bool drop_target;
     struct budget budget;
     struct collection_options options; /* that it is made with, or gets */
+    const bson_t *changes;             /* of an index */
     truce_status status;               /* its own answer */
     bson_error_t error;
 };
@@ -437,22 +438,32 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
     return status;
 }
 
-/* ---- dropping indexes ----------------------------------------------------------------------- */
+/* ---- dropping and changing indexes ---------------------------------------------------------- */
+
+static truce_status find_index(const struct catalog_op *op, struct writer *writer,
+                               const struct collection **collection, const struct index **index,
+                               bson_error_t *error)
+{
+    truce_status status = truce__writer_collection(writer, op->name, collection, error);
+
+    if (status)
+        return status;
+    if (!*collection)
+        return refuse_missing(op->name, error);
+    *index = truce__collection_index(*collection, op->other);
+    return *index ? TRUCE_OK
+                  : truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s",
+                                  op->other, op->name);
+}
 
 static truce_status drop_index(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
     const struct collection *collection;
     const struct index *index;
-    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+    truce_status status = find_index(op, writer, &collection, &index, error);
 
     if (status)
         return status;
-    if (!collection)
-        return refuse_missing(op->name, error);
-    index = truce__collection_index(collection, op->other);
-    if (!index)
-        return truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s",
-                             op->other, op->name);
     if (index == collection->indexes)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
     if (index->state == INDEX_READY)
@@ -467,6 +478,72 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
                                       const char *name, bson_error_t *error)
 {
     struct catalog_op op = {.change = drop_index, .name = collection, .other = name};
+
+    return run(engine, &op, error);
+}
+
+/* Of those that are changed, as they were; one that had no time to expire says none. */
+static void append_index_options(const bson_t *changes, const struct index_spec *spec, bson_t *to)
+{
+    if (bson_has_field(changes, "hidden"))
+        BSON_APPEND_BOOL(to, "hidden", spec->hidden);
+    if (bson_has_field(changes, "expireAfterSeconds") && spec->expire_after_s >= 0)
+        BSON_APPEND_INT64(to, "expireAfterSeconds", spec->expire_after_s);
+}
+
+static truce_status tell_changed_index(const struct catalog_op *op, struct writer *writer,
+                                       const struct index_spec *was, const struct index_spec *is,
+                                       int64_t number, bson_t *before, bson_error_t *error)
+{
+    struct feed_fact fact = {FEED_MODIFY, op->name, .number = number, .before = before};
+    bson_t what = BSON_INITIALIZER, index;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(before, "index", &index);
+    append_index_options(op->changes, was, &index);
+    bson_append_document_end(before, &index);
+    BSON_APPEND_DOCUMENT_BEGIN(&what, "index", &index);
+    BSON_APPEND_UTF8(&index, "name", is->name);
+    append_index_options(op->changes, is, &index);
+    bson_append_document_end(&what, &index);
+    fact.what = &what;
+    status = truce__feed_tell_fact(writer, &fact, error);
+    bson_destroy(&what);
+    return status;
+}
+
+static truce_status modify_index(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    const struct index *index;
+    struct index_spec spec;
+    bson_t *before;
+    truce_status status = find_index(op, writer, &collection, &index, error);
+
+    if (!status && index->state != INDEX_READY)
+        status = truce__refuse(CODE_INDEX_NOT_FOUND, error, "the index \"%s\" is being built",
+                               op->other);
+    if (status)
+        return status;
+    spec = index->spec;
+    status = truce__index_change(&spec, op->changes, error);
+    if (status)
+        return status;
+    before = truce__feed_options(collection);
+    status = tell_changed_index(op, writer, &index->spec, &spec, collection->id, before, error);
+    if (!status)
+        status = truce__catalog_redefine_index(writer->kv, collection, index->id, &spec, error);
+    changed(writer, op->name);
+    bson_destroy(before);
+    return status;
+}
+
+truce_status truce__engine_index_modify(struct engine *engine, const char *collection,
+                                        const char *name, const bson_t *changes,
+                                        bson_error_t *error)
+{
+    struct catalog_op op = {
+        .change = modify_index, .name = collection, .other = name, .changes = changes};
 
     return run(engine, &op, error);
 }

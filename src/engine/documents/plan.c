@@ -115,7 +115,7 @@ static void find_best(const struct collection *collection, const struct conditio
     for (uint32_t i = 0; i < collection->indexes_count; i++) {
         struct candidate *other;
 
-        if (collection->indexes[i].state != INDEX_READY)
+        if (collection->indexes[i].state != INDEX_READY || collection->indexes[i].spec.hidden)
             continue;
         other = bson_malloc(sizeof *other);
         truce__candidate_make(&collection->indexes[i], conditions, sort, false, other);

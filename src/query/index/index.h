@@ -20,6 +20,7 @@ struct index_spec {
     uint32_t count;
     struct index_field *fields;
     bool unique, sparse;
+    bool hidden;            /* it is kept, and no query uses it */
     bool is_id;             /* {_id: 1}; unique without saying so */
     int64_t expire_after_s; /* TTL; -1: none */
     bson_t *key;            /* as the user gave it */
@@ -28,11 +29,17 @@ struct index_spec {
 };
 
 /* From MongoDB's form {key: {a: 1}, name, unique, sparse, partialFilterExpression,
- * expireAfterSeconds}; a missing name is made by the usual rule ("a_1_b_-1"). Refuses unknown
+ * expireAfterSeconds, hidden}; a missing name is made by the usual rule ("a_1_b_-1"). Refuses unknown
  * options and index kinds that truce does not have, with MongoDB's codes. */
 truce_status truce__index_spec_parse(const bson_t *specification, struct index_spec *spec,
                                      bson_error_t *error);
 void truce__index_spec_release(struct index_spec *spec);
+
+/* What can be changed of an index that is there: {hidden, expireAfterSeconds}, one of them or both. `spec` is as it was if they
+ * are refused: CODE_BAD_VALUE, the index of _id is not hidden; CODE_INVALID_OPTIONS: nothing is changed, or something else, or
+ * its documents cannot expire. */
+truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
+                                 bson_error_t *error);
 
 /* The keys of one document in one index, sorted and without repeats. */
 struct index_keys {

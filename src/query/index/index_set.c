@@ -25,7 +25,7 @@ static bool same_document(const bson_t *a, const bson_t *b)
     return truce__value_equal(truce__value_document(a), truce__value_document(b));
 }
 
-/* What makes an index this one and no other, whatever its name and expiry. */
+/* What makes an index this one and no other, whatever its name and expiry, hidden or not. */
 static bool same_definition(const struct index_spec *a, const struct index_spec *b)
 {
     return a->unique == b->unique && a->sparse == b->sparse && same_document(a->key, b->key) &&
@@ -48,6 +48,10 @@ static truce_status compare_index(const struct index_spec *there, const struct i
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
                              "the index \"%s\" is there already, with another expireAfterSeconds",
                              spec->name);
+    if (same && there->hidden != spec->hidden)
+        return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
+                             "the index \"%s\" is there already, and is %s", spec->name,
+                             there->hidden ? "hidden" : "not hidden");
     *present = *present || same;
     return TRUCE_OK;
 }
@@ -84,6 +88,8 @@ void truce__index_describe(const struct index_spec *spec, bson_t *definition)
         BSON_APPEND_DOCUMENT(definition, "partialFilterExpression", spec->partial_filter);
     if (spec->expire_after_s >= 0)
         BSON_APPEND_INT64(definition, "expireAfterSeconds", spec->expire_after_s);
+    if (spec->hidden)
+        BSON_APPEND_BOOL(definition, "hidden", true);
 }
 
 void truce__index_spec_of_id(struct index_spec *spec)
@@ -127,6 +133,9 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
     if (*number < 0)
         return truce__refuse(CODE_BAD_VALUE, error, "there is no index for the hint %s",
                              truce__value_show(truce__value_document(hint), shown, sizeof(shown)));
+    if (indexes[*number]->hidden)
+        return truce__refuse(CODE_BAD_VALUE, error, "the index of the hint, \"%s\", is hidden",
+                             indexes[*number]->name);
     return TRUCE_OK;
 }
 

@@ -9,12 +9,12 @@
 
 /* May `spec` be created beside the `count` indexes of a collection? `*present`: the same definition
  * is there already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: the name is taken by
- * another definition; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name or expires
- * differently; CODE_CANNOT_CREATE_INDEX: too many. */
+ * another definition; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name, expires
+ * differently, or one of them is hidden; CODE_CANNOT_CREATE_INDEX: too many. */
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error);
 
-/* {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds}: what index_list
+/* {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds, hidden}: what index_list
  * answers; truce__index_spec_parse reads it back. `definition` is initialised here. */
 void truce__index_describe(const struct index_spec *spec, bson_t *definition);
 
@@ -23,7 +23,7 @@ void truce__index_spec_of_id(struct index_spec *spec);
 
 /* The index that a hint asks for: {key pattern}, or {"": "name"}. `*number` is its number among the
  * `count` indexes, or -1 for a hint of {$natural: 1} or none (NULL). CODE_BAD_VALUE: there is no
- * such index. */
+ * such index, or it is hidden. */
 truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
                                const bson_t *hint, int64_t *number, bson_error_t *error);
 

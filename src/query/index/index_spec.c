@@ -196,6 +196,12 @@ static truce_status option_sparse(const char *name, struct value value, struct i
     return parse_flag(name, value, &spec->sparse, error);
 }
 
+static truce_status option_hidden(const char *name, struct value value, struct index_spec *spec,
+                                  bson_error_t *error)
+{
+    return parse_flag(name, value, &spec->hidden, error);
+}
+
 static truce_status option_name(const char *name, struct value value, struct index_spec *spec,
                                 bson_error_t *error)
 {
@@ -228,8 +234,8 @@ static truce_status option_partial(const char *name, struct value value, struct 
     return TRUCE_OK;
 }
 
-static truce_status option_expire(const char *name, struct value value, struct index_spec *spec,
-                                  bson_error_t *error)
+static truce_status parse_expire(const char *name, struct value value, int code,
+                                 struct index_spec *spec, bson_error_t *error)
 {
     double seconds;
 
@@ -237,10 +243,16 @@ static truce_status option_expire(const char *name, struct value value, struct i
         return mistyped(name, "a number", error);
     seconds = truce__number_to_double(value);
     if (!(seconds >= 0 && seconds <= INT32_MAX))
-        return truce__refuse(CODE_CANNOT_CREATE_INDEX, error,
-                             "index option '%s' must be from 0 to %d seconds", name, INT32_MAX);
+        return truce__refuse(code, error, "index option '%s' must be from 0 to %d seconds", name,
+                             INT32_MAX);
     spec->expire_after_s = (int64_t)seconds;
     return TRUCE_OK;
+}
+
+static truce_status option_expire(const char *name, struct value value, struct index_spec *spec,
+                                  bson_error_t *error)
+{
+    return parse_expire(name, value, CODE_CANNOT_CREATE_INDEX, spec, error);
 }
 
 static truce_status option_version(const char *name, struct value value, struct index_spec *spec,
@@ -298,7 +310,7 @@ static const struct option {
     {"background", option_ignored, false},
     {"collation", option_collation, true},
     {"wildcardProjection", option_unsupported, false},
-    {"hidden", option_unsupported, false},
+    {"hidden", option_hidden, false},
     {"storageEngine", option_unsupported, false},
     {"weights", option_unsupported, false},
     {"default_language", option_unsupported, false},
@@ -494,4 +506,41 @@ void truce__index_spec_release(struct index_spec *spec)
     bson_destroy(spec->partial_filter);
     truce__match_free(spec->partial);
     *spec = (struct index_spec){.expire_after_s = -1};
+}
+
+/* ---- changes -------------------------------------------------------------------------------- */
+
+static truce_status change_option(const struct fields *at, struct index_spec *spec,
+                                  bson_error_t *error)
+{
+    if (!strcmp(at->key, "hidden"))
+        return parse_flag(at->key, at->value, &spec->hidden, error);
+    if (!strcmp(at->key, "expireAfterSeconds"))
+        return parse_expire(at->key, at->value, CODE_INVALID_OPTIONS, spec, error);
+    return truce__refuse(CODE_INVALID_OPTIONS, error, "the index option '%s' is not changed",
+                         at->key);
+}
+
+truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
+                                 bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(changes));
+    struct index_spec changed = *spec;
+    truce_status status = TRUCE_OK;
+
+    if (bson_empty(changes))
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "no index option is changed");
+    while (!status && truce__fields_next(&fields))
+        status = change_option(&fields, &changed, error);
+    if (status)
+        return status;
+    if (spec->is_id && changed.hidden)
+        return truce__refuse(CODE_BAD_VALUE, error, "the index of _id cannot be hidden");
+    if (changed.expire_after_s >= 0 && (spec->is_id || check_together(&changed, NULL)))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "an index with expireAfterSeconds has exactly one field, not _id, and "
+                             "is no wildcard");
+    spec->hidden = changed.hidden;
+    spec->expire_after_s = changed.expire_after_s;
+    return TRUCE_OK;
 }

@@ -28,6 +28,7 @@ static const struct {
     [VERB_REWRITE] = {"rewrite", true},
     [VERB_INDEX_CREATE] = {"index_create", true},
     [VERB_INDEX_DROP] = {"index_drop", true},
+    [VERB_INDEX_MODIFY] = {"index_modify", true},
     [VERB_INDEX_LIST] = {"index_list", false},
     [VERB_COLLECTION_CREATE] = {"collection_create", true},
     [VERB_COLLECTION_DROP] = {"collection_drop", true},
@@ -96,6 +97,8 @@ static truce_status run(truce_store *inner, const struct decorated_call *call, b
         return truce_index_create(inner, call->collection, call->document, error);
     case VERB_INDEX_DROP:
         return truce_index_drop(inner, call->collection, call->text, error);
+    case VERB_INDEX_MODIFY:
+        return truce_index_modify(inner, call->collection, call->text, call->document, error);
     case VERB_INDEX_LIST:
         return truce_index_list(inner, call->collection, call->answer, error);
     case VERB_COLLECTION_CREATE:
@@ -267,6 +270,12 @@ static truce_status index_drop(truce_store *store, const char *collection, const
     return PASS(VERB_INDEX_DROP, collection, name);
 }
 
+static truce_status index_modify(truce_store *store, const char *collection, const char *name,
+                                 const bson_t *changes, bson_error_t *error)
+{
+    return PASS(VERB_INDEX_MODIFY, collection, name, .document = changes);
+}
+
 static truce_status index_list(truce_store *store, const char *collection, bson_t *indexes,
                                bson_error_t *error)
 {
@@ -394,6 +403,7 @@ static const truce_store_ops decorator_ops = {
     .read_many = read_many,
     .index_create = index_create,
     .index_drop = index_drop,
+    .index_modify = index_modify,
     .index_list = index_list,
     .collection_create = collection_create,
     .collection_drop = collection_drop,

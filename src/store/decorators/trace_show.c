@@ -203,6 +203,10 @@ void truce__trace_add_arguments(bson_t *parent, const struct decorated_call *cal
     case VERB_INDEX_DROP:
         BSON_APPEND_UTF8(parent, "name", call->text);
         break;
+    case VERB_INDEX_MODIFY:
+        BSON_APPEND_UTF8(parent, "name", call->text);
+        BSON_APPEND_DOCUMENT(parent, "changes", call->document);
+        break;
     case VERB_COLLECTION_VALIDATE:
         BSON_APPEND_DOCUMENT(parent, "validator", call->document);
         break;

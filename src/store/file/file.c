@@ -184,6 +184,12 @@ static truce_status index_drop(truce_store *store, const char *collection, const
     return truce__engine_index_drop(engine_of(store), collection, name, error);
 }
 
+static truce_status index_modify(truce_store *store, const char *collection, const char *name,
+                                 const bson_t *changes, bson_error_t *error)
+{
+    return truce__engine_index_modify(engine_of(store), collection, name, changes, error);
+}
+
 static truce_status index_list(truce_store *store, const char *collection, bson_t *indexes,
                                bson_error_t *error)
 {
@@ -318,6 +324,7 @@ static const truce_store_ops file_ops = {
     .read_many = read_many,
     .index_create = index_create,
     .index_drop = index_drop,
+    .index_modify = index_modify,
     .index_list = index_list,
     .collection_create = collection_create,
     .collection_drop = collection_drop,

@@ -331,19 +331,18 @@ static truce_status index_create(truce_store *base, const char *name, const bson
     return status;
 }
 
-static truce_status drop_index(struct memory_collection *collection, const char *name,
-                               bson_error_t *error)
+static truce_status find_index(struct memory_store *store, const char *collection_name,
+                               const char *name, struct memory_collection **collection,
+                               uint32_t *number, bson_error_t *error)
 {
-    for (uint32_t i = 0; i < collection->indexes_count; i++) {
-        if (strcmp(collection->indexes[i]->name, name))
-            continue;
-        if (i == 0)
-            return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
-        truce__memory_index_remove(collection, i);
-        return TRUCE_OK;
-    }
+    *collection = truce__memory_find(store, collection_name);
+    if (!*collection)
+        return no_collection(collection_name, error);
+    for (*number = 0; *number < (*collection)->indexes_count; (*number)++)
+        if (!strcmp((*collection)->indexes[*number]->name, name))
+            return TRUCE_OK;
     return truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s", name,
-                         collection->name);
+                         collection_name);
 }
 
 static truce_status index_drop(truce_store *base, const char *collection_name, const char *name,
@@ -352,13 +351,30 @@ static truce_status index_drop(truce_store *base, const char *collection_name, c
     struct memory_store *store = (struct memory_store *)base;
     struct memory_collection *collection;
     truce_status status;
+    uint32_t number;
 
     pthread_mutex_lock(&store->mutex);
-    collection = truce__memory_find(store, collection_name);
-    if (collection)
-        status = drop_index(collection, name, error);
-    else
-        status = no_collection(collection_name, error);
+    status = find_index(store, collection_name, name, &collection, &number, error);
+    if (!status && !number)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
+    if (!status)
+        truce__memory_index_remove(collection, number);
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+static truce_status index_modify(truce_store *base, const char *collection_name, const char *name,
+                                 const bson_t *changes, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct memory_collection *collection;
+    truce_status status;
+    uint32_t number;
+
+    pthread_mutex_lock(&store->mutex);
+    status = find_index(store, collection_name, name, &collection, &number, error);
+    if (!status)
+        status = truce__index_change(collection->indexes[number], changes, error);
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
@@ -464,6 +480,7 @@ static const truce_store_ops memory_ops = {
     .read_many = truce__memory_read_many,
     .index_create = index_create,
     .index_drop = index_drop,
+    .index_modify = index_modify,
     .index_list = index_list,
     .collection_create = collection_create,
     .collection_drop = collection_drop,

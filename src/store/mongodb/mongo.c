@@ -78,6 +78,7 @@ static const truce_store_ops mongo_ops = {
     .read_many = truce__mongo_read_many,
     .index_create = truce__mongo_index_create,
     .index_drop = truce__mongo_index_drop,
+    .index_modify = truce__mongo_index_modify,
     .index_list = truce__mongo_index_list,
     .collection_create = truce__mongo_collection_create,
     .collection_drop = truce__mongo_collection_drop,

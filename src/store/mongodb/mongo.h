@@ -221,6 +221,8 @@ truce_status truce__mongo_index_create(truce_store *base, const char *collection
                                        const bson_t *index, bson_error_t *error);
 truce_status truce__mongo_index_drop(truce_store *base, const char *collection, const char *name,
                                      bson_error_t *error);
+truce_status truce__mongo_index_modify(truce_store *base, const char *collection, const char *name,
+                                       const bson_t *changes, bson_error_t *error);
 truce_status truce__mongo_index_list(truce_store *base, const char *collection, bson_t *indexes,
                                      bson_error_t *error);
 truce_status truce__mongo_collection_create(truce_store *base, const char *collection,

@@ -85,6 +85,22 @@ truce_status truce__mongo_index_drop(truce_store *base, const char *collection, 
     return status;
 }
 
+truce_status truce__mongo_index_modify(truce_store *base, const char *collection, const char *name,
+                                       const bson_t *changes, bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, index;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "collMod", collection);
+    BSON_APPEND_DOCUMENT_BEGIN(&body, "index", &index);
+    BSON_APPEND_UTF8(&index, "name", name);
+    bson_concat(&index, changes);
+    bson_append_document_end(&body, &index);
+    status = change(base, "change an index of", collection, NULL, &body, NULL, error);
+    bson_destroy(&body);
+    return status;
+}
+
 /* The server's definition as every store tells it, if it can be. */
 static void append_definition(bson_t *indexes, uint32_t number, const bson_t *told)
 {
