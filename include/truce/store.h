@@ -332,11 +332,12 @@ typedef struct truce_list_options {
     bool
         unmeasured; /* without documents, bytes and indexes, which take a walk through everything */
     bool pages;     /* with storage, unused and indexBytes of a file, which take another one */
+    bool uuids;     /* with the uuid of each, of a file */
     uint64_t reserved[2]; /* zeros */
 } truce_list_options;
 
-/* `collections`: an array of {name, documents, bytes, indexes, storage?, unused?, indexBytes?, validator?, images?} by name. images:
- * true: its changes keep documents as they were. storage, unused, indexBytes: bytes of pages of a file. `options` may be NULL. */
+/* `collections`: an array of {name, documents, bytes, indexes, storage?, unused?, indexBytes?, validator?, images?, uuid?} by name. images:
+ * true: its changes keep documents as they were. uuid: a binary that stays as long as the collection is there, whatever its name. storage, unused, indexBytes: bytes of pages of a file. `options` may be NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *store,
                                                                const truce_list_options *options,
                                                                bson_t *collections,

@@ -26,7 +26,7 @@ static truce_status places_begin(struct call *call, const char *only, bool measu
                                  struct places *places, bson_error_t *error)
 {
     const truce_list_options options = {
-        .collection = only, .unmeasured = !measured, .pages = measured};
+        .collection = only, .unmeasured = !measured, .pages = measured, .uuids = true};
     truce_status status = truce_collection_list(call->store, &options, &places->list, error);
 
     (void)bson_iter_init(&places->at, &places->list);
@@ -154,7 +154,8 @@ static void sifted_end(struct sifted *sifted)
 static void describe_collection(const char *name, const bson_t *facts, bool name_only,
                                 bson_t *document)
 {
-    bson_t options = BSON_INITIALIZER, validator;
+    bson_t options = BSON_INITIALIZER, info = BSON_INITIALIZER, validator;
+    bson_iter_t uuid;
 
     bson_init(document);
     BCON_APPEND(document, "name", BCON_UTF8(name), "type", BCON_UTF8("collection"));
@@ -163,10 +164,14 @@ static void describe_collection(const char *name, const bson_t *facts, bool name
                     BCON_UTF8("strict"), "validationAction", BCON_UTF8("error"));
     if (bson_has_field(facts, "images"))
         BCON_APPEND(&options, "changeStreamPreAndPostImages", "{", "enabled", BCON_BOOL(true), "}");
+    BSON_APPEND_BOOL(&info, "readOnly", false);
+    if (bson_iter_init_find(&uuid, facts, "uuid"))
+        bson_append_iter(&info, "uuid", 4, &uuid);
     if (!name_only)
-        BCON_APPEND(document, "options", BCON_DOCUMENT(&options), "info", "{", "readOnly",
-                    BCON_BOOL(false), "}", "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",
-                    BCON_INT32(1), "}", "name", BCON_UTF8("_id_"), "}");
+        BCON_APPEND(document, "options", BCON_DOCUMENT(&options), "info", BCON_DOCUMENT(&info),
+                    "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id", BCON_INT32(1), "}",
+                    "name", BCON_UTF8("_id_"), "}");
+    bson_destroy(&info);
     bson_destroy(&options);
 }
 

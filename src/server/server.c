@@ -247,6 +247,8 @@ static truce_status start_feed(struct server *server, const struct server_feed *
     if (engine && feed)
         status = truce__engine_feed_keep(engine, feed->keep_ms, feed->keep_bytes, error);
     if (!status && engine)
+        status = truce__engine_identify(engine, error);
+    if (!status && engine)
         status = truce__engine_feed_state(engine, &state, error);
     if (!status && engine &&
         state.spec.table) /* streams may begin there, so it is behind what is gone */

@@ -441,6 +441,7 @@ static truce_status set_out(struct watch *watch, const struct watch_options *opt
                                "changes: start truce serve with --feed-hours 24");
     if (status)
         return status;
+    watch->scope.file = state.file;
     watch->at = (struct watch_token){.feed = state.spec.id, .position = state.last};
     if (options->from) {
         watch->from = options->from;

@@ -110,6 +110,7 @@ struct watch_scope {
     bool expanded; /* what is made of collections and indexes is told, too, and more of all else */
     char own[DATABASE_NAME_MAX + 1], database[DATABASE_NAME_MAX + 1];
     char place[PLACE_MAX];
+    bson_oid_t file; /* its id */
 };
 
 /* Is the entry told to who watches that, and does it end the stream? */

@@ -186,18 +186,12 @@ static void append_names(const struct watch_scope *scope, const char *key, const
 
 /* ---- what expanded events have ------------------------------------------------------------------- */
 
-#define UUID_BYTES 16
-
-/* Of the number of a collection, which its file never uses again; and of the feed, which there is one of. */
-static void append_uuid(const bson_oid_t *feed, int64_t number, const char *name, bson_t *document)
+static void append_uuid(const struct watch_scope *scope, int64_t number, const char *name,
+                        bson_t *document)
 {
     uint8_t uuid[UUID_BYTES];
 
-    memcpy(uuid, feed->bytes, sizeof feed->bytes);
-    for (int i = 0; i < 4; i++)
-        uuid[12 + i] = (uint8_t)((uint64_t)number >> (24 - 8 * i));
-    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80); /* version 8: of our own making */
-    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+    truce__catalog_uuid(&scope->file, number, uuid);
     BSON_APPEND_BINARY(document, name, BSON_SUBTYPE_UUID, uuid, sizeof uuid);
 }
 
@@ -228,29 +222,29 @@ static void append_index(const bson_t *what, const char *name, bson_t *to)
         BSON_APPEND_DOCUMENT(to, name, &index);
 }
 
-static void append_state_before(const bson_oid_t *feed, const struct feed_entry *entry,
+static void append_state_before(const struct watch_scope *scope, const struct feed_entry *entry,
                                 bson_t *event)
 {
     bson_t state, options;
 
     BSON_APPEND_DOCUMENT_BEGIN(event, "stateBeforeChange", &state);
     BSON_APPEND_DOCUMENT_BEGIN(&state, "collectionOptions", &options);
-    append_uuid(feed, entry->number, "uuid", &options);
+    append_uuid(scope, entry->number, "uuid", &options);
     append_options(&entry->had, true, &options);
     bson_append_document_end(&state, &options);
     append_index(&entry->had, "indexOptions", &state);
     bson_append_document_end(event, &state);
 }
 
-static void describe(const struct watch_scope *scope, const bson_oid_t *feed,
-                     const struct feed_entry *entry, bson_t *description)
+static void describe(const struct watch_scope *scope, const struct feed_entry *entry,
+                     bson_t *description)
 {
     bson_t indexes;
 
     if (entry->kind == FEED_RENAME) {
         append_names(scope, "to", entry->other, description);
         if (entry->dropped)
-            append_uuid(feed, entry->dropped, "dropTarget", description);
+            append_uuid(scope, entry->dropped, "dropTarget", description);
     } else if (entry->kind == FEED_CREATE) {
         append_options(&entry->what, true, description);
         BCON_APPEND(description, "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",
@@ -265,20 +259,20 @@ static void describe(const struct watch_scope *scope, const bson_oid_t *feed,
     }
 }
 
-static void append_expanded(const struct watch_scope *scope, const bson_oid_t *feed,
-                            const struct feed_entry *entry, bson_t *event)
+static void append_expanded(const struct watch_scope *scope, const struct feed_entry *entry,
+                            bson_t *event)
 {
     bson_t description;
 
     if (entry->number)
-        append_uuid(feed, entry->number, "collectionUUID", event);
+        append_uuid(scope, entry->number, "collectionUUID", event);
     if (!is_expanded(entry->kind) && entry->kind != FEED_RENAME)
         return;
     BSON_APPEND_DOCUMENT_BEGIN(event, "operationDescription", &description);
-    describe(scope, feed, entry, &description);
+    describe(scope, entry, &description);
     bson_append_document_end(event, &description);
     if (entry->kind == FEED_MODIFY)
-        append_state_before(feed, entry, event);
+        append_state_before(scope, entry, event);
 }
 
 /* What paths there are that could be read otherwise is told to who asks, if there are none as well. */
@@ -323,7 +317,7 @@ bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
     if (entry->kind == FEED_UPDATE)
         append_difference(scope, &entry->diff, event);
     if (scope->expanded)
-        append_expanded(scope, feed, entry, event);
+        append_expanded(scope, entry, event);
     return event;
 }
 

@@ -223,6 +223,41 @@ TEST(paths_that_could_be_read_otherwise_are_told_to_who_asks)
     end();
 }
 
+/* Of the only collection, by listCollections. */
+static void listed_uuid(char text[33])
+{
+    bson_t *reply = ask("{'listCollections': 1, '$db': 'test'}");
+
+    uuid_of(reply, "cursor.firstBatch.0.info.uuid", text);
+    bson_destroy(reply);
+}
+
+TEST(the_uuid_of_a_collection_is_the_same_in_lists_and_events_and_stays)
+{
+    struct stream_of stream;
+    char told[33], listed[33];
+
+    begin();
+    stream = watch_database(EXPANDED);
+    done("{'create': 'c', '$db': 'test'}");
+    expect_expanded(&stream,
+                    "{'operationType': 'create', " NS ", 'operationDescription': {" ID_INDEX "}}",
+                    told);
+    listed_uuid(listed);
+    CHECK_INT(strlen(told), ==, 32);
+    CHECK_TEXT(told, listed);
+    done("{'renameCollection': 'test.c', 'to': 'test.d', '$db': 'admin'}");
+    done("{'createIndexes': 'd', 'indexes': [{'key': {'n': 1}, 'name': 'n_1'}], '$db': 'test'}");
+    listed_uuid(listed);
+    CHECK_TEXT(told, listed);
+    done("{'drop': 'd', '$db': 'test'}");
+    done("{'create': 'd', '$db': 'test'}");
+    listed_uuid(listed);
+    CHECK(strcmp(told, listed) != 0);
+    close_stream(&stream);
+    end();
+}
+
 TEST(a_token_of_an_expanded_event_is_one_like_any_other)
 {
     static const char *const options[] = {"", ", " EXPANDED};

@@ -3,7 +3,8 @@
  *
  * Row table 0:
  *
- *     row 1        {next: int64}     the next number for a table; numbers are never used again
+ *     row 1        {next: int64, id?}     the next number for a table; numbers are never used again. id: of the file; one that
+ *                  an older truce made gets it when a server opens it
  *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}, hidden?}], validator?}
  *                  the collection whose documents stand in c<id>, its indexes in x<id> each; hidden: true. It stands outside
  *                  of the definition, where programs that know of no hidden indexes pass over it, and use the index
@@ -104,40 +105,85 @@ void truce__catalog_name_table(const struct catalog *catalog, int64_t table, cha
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static truce_status write_next(struct kv *kv, int64_t next, bool present, bson_error_t *error)
+static truce_status begin_header(struct kv *kv, int64_t next, const bson_oid_t *id,
+                                 bson_error_t *error)
 {
     bson_t header = BSON_INITIALIZER;
     int64_t row = ROW_NEXT;
     truce_status status;
 
     BSON_APPEND_INT64(&header, "next", next);
-    if (present)
-        status = truce__kv_row_update(kv, CATALOG, row, bytes_of(&header), error);
-    else
-        status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&header), error);
+    BSON_APPEND_OID(&header, "id", id);
+    status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&header), error);
     bson_destroy(&header);
     return status;
 }
 
-static truce_status take_number(struct kv *kv, int64_t *number, bson_error_t *error)
+/* A copy, and its `next`. NOT_FOUND: there is none yet. */
+static truce_status read_header(struct kv *kv, bson_t *header, bson_iter_t *next,
+                                bson_error_t *error)
 {
     struct bytes body;
     truce_status status = truce__kv_row_get(kv, CATALOG, ROW_NEXT, &body, error);
-    struct value next = {0};
-    bson_t header;
+    bson_t borrowed;
 
-    *number = FIRST_NUMBER;
-    if (status == TRUCE_NOT_FOUND)
-        return write_next(kv, FIRST_NUMBER + 1, false, error);
+    bson_init(header);
     if (status)
         return status;
-    if (bson_init_static(&header, body.data, body.size) &&
-        !truce__document_check(&header, "catalog", NULL))
-        next = truce__value_field(truce__value_document(&header), "next", 4);
-    if (next.type != BSON_TYPE_INT64)
+    if (!bson_init_static(&borrowed, body.data, body.size) ||
+        truce__document_check(&borrowed, "catalog", NULL))
         return truce__catalog_bad_row(ROW_NEXT, error);
-    *number = truce__value_int64(next);
-    return write_next(kv, *number + 1, true, error);
+    bson_concat(header, &borrowed);
+    return bson_iter_init_find(next, header, "next") && BSON_ITER_HOLDS_INT64(next)
+               ? TRUCE_OK
+               : truce__catalog_bad_row(ROW_NEXT, error);
+}
+
+static truce_status take_number(struct kv *kv, int64_t *number, bson_error_t *error)
+{
+    bson_t header;
+    bson_iter_t next;
+    truce_status status = read_header(kv, &header, &next, error);
+    bson_oid_t id;
+
+    *number = FIRST_NUMBER;
+    if (!status) {
+        *number = bson_iter_int64(&next);
+        bson_iter_overwrite_int64(&next, *number + 1);
+        status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, bytes_of(&header), error);
+    } else if (status == TRUCE_NOT_FOUND) {
+        bson_oid_init(&id, NULL);
+        status = begin_header(kv, FIRST_NUMBER + 1, &id, error);
+    }
+    bson_destroy(&header);
+    return status;
+}
+
+truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_error_t *error)
+{
+    bson_t header;
+    bson_iter_t next;
+    truce_status status = read_header(kv, &header, &next, error);
+
+    if (!status && !bson_has_field(&header, "id")) {
+        BSON_APPEND_OID(&header, "id", id);
+        status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, bytes_of(&header), error);
+        if (!status)
+            status = truce__kv_version_bump(kv, error);
+    } else if (status == TRUCE_NOT_FOUND) { /* its first collection brings it */
+        status = TRUCE_OK;
+    }
+    bson_destroy(&header);
+    return status;
+}
+
+void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UUID_BYTES])
+{
+    memcpy(uuid, file->bytes, sizeof file->bytes);
+    for (int i = 0; i < 4; i++)
+        uuid[12 + i] = (uint8_t)((uint64_t)number >> (24 - 8 * i));
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80); /* version 8: of our own making */
+    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
 }
 
 static void append_index(bson_t *list, uint32_t *count, const struct index *index)

@@ -49,10 +49,17 @@ struct feed_spec {
 struct catalog {
     atomic_int references;
     uint32_t version;
+    bson_oid_t
+        id; /* of this file, and of its copies byte for byte; that of its feed, if it has got none yet ... */
+    bool has_id; /* ... for an older truce made it */
     struct feed_spec feed;
     uint32_t count;
     struct collection *collections; /* in the order of names */
 };
+
+#define UUID_BYTES 16
+/* Of a collection of the file with that id, for as long as it is there. */
+void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UUID_BYTES]);
 
 /* From the snapshot or transaction that `kv` is in; one reference is the caller's. */
 truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog **catalog,
@@ -94,6 +101,8 @@ truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *c
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
                                          int64_t id, enum index_state state,
                                          uint32_t multikey_fields, bson_error_t *error);
+/* Gives the file an id, if it has none. */
+truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_error_t *error);
 /* What it does besides its keys, which stay. */
 truce_status truce__catalog_redefine_index(struct kv *kv, const struct collection *collection,
                                            int64_t id, const struct index_spec *spec,

@@ -137,6 +137,24 @@ static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
     return true;
 }
 
+static truce_status read_id(struct kv *kv, struct catalog *catalog, bson_error_t *error)
+{
+    struct bytes body;
+    truce_status status = truce__kv_row_get(kv, CATALOG, ROW_NEXT, &body, error);
+    struct value id = {0};
+    bson_t header;
+
+    if (!status && bson_init_static(&header, body.data, body.size) &&
+        !truce__document_check(&header, "catalog", NULL))
+        id = field(truce__value_document(&header), "id", BSON_TYPE_OID);
+    catalog->has_id = id.type == BSON_TYPE_OID;
+    if (catalog->has_id)
+        bson_oid_init_from_data(&catalog->id, id.data);
+    else
+        catalog->id = catalog->feed.id;
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct collection *)a)->name, ((const struct collection *)b)->name);
@@ -188,6 +206,8 @@ truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog
     status = truce__kv_schema_check(kv, error);
     if (!status)
         status = read_rows(kv, made, error);
+    if (!status)
+        status = read_id(kv, made, error);
     if (!status)
         status = check_names(made, error);
     if (status) {

@@ -282,6 +282,36 @@ truce_status truce__engine_collection_modify(struct engine *engine, const char *
     return run(engine, &op, error);
 }
 
+static truce_status identify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *ignored;
+    truce_status status = truce__writer_collection(writer, op->name, &ignored, error);
+    bson_oid_t id;
+
+    if (status || writer->catalog->has_id)
+        return status;
+    bson_oid_init(&id, NULL);
+    if (writer->catalog->feed.table) /* what was told by it stays so */
+        id = writer->catalog->feed.id;
+    status = truce__catalog_identify(writer->kv, &id, error);
+    truce__writer_catalog_changed(writer);
+    return status;
+}
+
+truce_status truce__engine_identify(struct engine *engine, bson_error_t *error)
+{
+    struct catalog_op op = {.change = identify, .name = ""}; /* any name: it loads the catalog */
+    struct reader *reader;
+    truce_status status = truce__engine_read_begin(engine, false, &reader, error);
+    bool has_id;
+
+    if (status)
+        return status;
+    has_id = reader->catalog->has_id;
+    truce__engine_read_end(engine, reader);
+    return has_id || engine->read_only ? TRUCE_OK : run(engine, &op, error);
+}
+
 /* ---- lists ---------------------------------------------------------------------------------- */
 
 static uint32_t count_ready(const struct collection *collection)
@@ -326,6 +356,15 @@ static truce_status measure(struct kv *kv, const struct collection *collection, 
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)count_ready(collection));
     return status;
+}
+
+static void append_uuid(const struct catalog *catalog, int64_t number, bson_t *description)
+{
+    uint8_t uuid[UUID_BYTES];
+
+    truce__catalog_uuid(&catalog->id, number, uuid);
+    if (catalog->has_id)
+        BSON_APPEND_BINARY(description, "uuid", BSON_SUBTYPE_UUID, uuid, sizeof uuid);
 }
 
 static truce_status describe(struct kv *kv, const struct collection *collection,
@@ -390,6 +429,8 @@ truce_status truce__engine_collection_list(struct engine *engine, const truce_li
         bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
         bson_append_document_begin(collections, key, -1, &description);
         status = describe(reader->kv, collection, options, &description, error);
+        if (options->uuids)
+            append_uuid(reader->catalog, collection->id, &description);
         bson_append_document_end(collections, &description);
     }
     if (reader) {

@@ -88,6 +88,7 @@ truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, b
 
 struct feed_state {
     struct feed_spec spec; /* table 0: there is none, and all below is 0 */
+    bson_oid_t file;       /* its id (catalog.h) */
     int64_t horizon;       /* what is at or before it is not there any more */
     int64_t last;          /* position of the last entry, durable; the horizon if there is none */
     int64_t bytes;         /* of the entries */

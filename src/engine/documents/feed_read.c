@@ -196,6 +196,7 @@ static truce_status read_state(struct reader *reader, struct feed_state *state, 
     *state = (struct feed_state){.spec = *feed};
     if (!feed->table)
         return TRUCE_OK;
+    state->file = reader->catalog->id;
     status = truce__feed_horizon(reader->kv, feed, &state->horizon, error);
     if (!status)
         status = truce__feed_last(reader->kv, feed, &state->last, &sum, error);
