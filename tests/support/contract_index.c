@@ -93,6 +93,47 @@ CONTRACT(an_index_can_be_dropped_by_name_but_not_ids)
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 1}, {'_id': 2, 'a': 1}]");
 }
 
+#define MODIFY(name, json) truce_index_modify(c->store, "things", name, J(json), &c->error)
+
+CONTRACT(an_index_is_hidden_and_shown_again)
+{
+    bson_t indexes;
+
+    CHECK_REFUSED(TRUCE_NOT_FOUND, 0, MODIFY("a_1", "{'hidden': true}"));
+    contract_fill(c, "things", "[{'_id': 1, 'a': 1}]");
+    CHECK_DONE(CREATE("{'key': {'a': 1}, 'unique': true}"));
+    CHECK_DONE(MODIFY("a_1", "{'hidden': true}"));
+    CHECK_DONE(truce_index_list(c->store, "things", &indexes, &c->error));
+    CHECK_BSON(J("[{'v': 2, 'key': {'_id': 1}, 'name': '_id_'},"
+                 " {'v': 2, 'key': {'a': 1}, 'name': 'a_1', 'unique': true, 'hidden': true}]"),
+               &indexes);
+    bson_destroy(&indexes);
+    CHECK_REFUSED(TRUCE_DUPLICATE, CODE_DUPLICATE_KEY, PUT("{'a': 1}"));
+    CHECK_DONE(MODIFY("a_1", "{'hidden': false}"));
+    CHECK_DONE(truce_index_list(c->store, "things", &indexes, &c->error));
+    CHECK_BSON(J("[{'v': 2, 'key': {'_id': 1}, 'name': '_id_'},"
+                 " {'v': 2, 'key': {'a': 1}, 'name': 'a_1', 'unique': true}]"),
+               &indexes);
+    bson_destroy(&indexes);
+    CHECK_REFUSED(TRUCE_NOT_FOUND, CODE_INDEX_NOT_FOUND, MODIFY("b_1", "{'hidden': true}"));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_BAD_VALUE, MODIFY("_id_", "{'hidden': true}"));
+}
+
+CONTRACT(the_time_after_which_documents_of_an_index_expire_can_be_changed)
+{
+    bson_t indexes;
+
+    contract_fill(c, "things", "[{'_id': 1}]");
+    CHECK_DONE(CREATE("{'key': {'t': 1}, 'expireAfterSeconds': 60}"));
+    CHECK_DONE(MODIFY("t_1", "{'expireAfterSeconds': 7200}"));
+    CHECK_DONE(truce_index_list(c->store, "things", &indexes, &c->error));
+    CHECK_BSON(J("[{'v': 2, 'key': {'_id': 1}, 'name': '_id_'},"
+                 " {'v': 2, 'key': {'t': 1}, 'name': 't_1',"
+                 "  'expireAfterSeconds': {'$numberLong': '7200'}}]"),
+               &indexes);
+    bson_destroy(&indexes);
+}
+
 CONTRACT(a_unique_index_refuses_equal_keys_and_names_them)
 {
     CHECK_DONE(CREATE("{'key': {'a': 1, 'b': 1}, 'unique': true}"));
