@@ -47,6 +47,7 @@ static void run_child(const char *path, int orders, int told)
     dup2(told, STDOUT_FILENO);
     if (pthread_create(&failer, NULL, fail_when_told, &orders))
         _exit(99);
+    pthread_detach(failer);
     code = cli_call_read(cli, words, &done);
     fflush(NULL);
     _exit(code ? code : cli->command->run(cli));

@@ -22,7 +22,7 @@ static int tests_count;
 static atomic_int failures; /* of the running test */
 static atomic_bool skipped;
 static const char *running = "";
-static char seeded[48]; /* what it drew its numbers from, if it did */
+static atomic_ullong seeded; /* what it drew its numbers from; 0: nothing */
 static char directory[256];
 static pid_t directory_owner;
 
@@ -77,7 +77,7 @@ uint64_t test_seed(void)
     uint64_t seed = given ? strtoull(given, NULL, 0) : truce__random_entropy();
 
     printf("%s: TRUCE_TEST_SEED=%" PRIu64 "\n", running, seed);
-    snprintf(seeded, sizeof seeded, " TRUCE_TEST_SEED=%" PRIu64, seed);
+    atomic_store(&seeded, seed);
     return seed;
 }
 
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
         if (!wanted(tests[i].name, argc - 1, argv + 1))
             continue;
         running = tests[i].name;
-        seeded[0] = '\0';
+        atomic_store(&seeded, 0);
         began_s = processor_s();
         atomic_store(&failures, 0);
         atomic_store(&skipped, false);
@@ -296,7 +296,8 @@ int main(int argc, char **argv)
         if (processor_s() - began_s >= 1)
             printf("%s: %.1f s of processor\n", tests[i].name, processor_s() - began_s);
         if (atomic_load(&failures)) {
-            fprintf(stderr, "FAILED: %s (%s)%s\n", tests[i].name, tests[i].file, seeded);
+            fprintf(stderr, "FAILED: %s (%s) TRUCE_TEST_SEED=%llu\n", tests[i].name, tests[i].file,
+                    atomic_load(&seeded));
             failed++;
         } else if (atomic_load(&skipped)) {
             left_out++;
