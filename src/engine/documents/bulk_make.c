@@ -62,17 +62,16 @@ static truce_status make(struct writer *writer, const truce_making *making, bson
     const struct collection *collection;
     truce_status status = truce__writer_collection(writer, making->collection, &collection, error);
 
-    if (!status && !collection)
-        status = truce__names_free(writer, making->collection, error);
     if (status)
         return status;
     if (collection)
         return truce__refuse(CODE_WRITE_CONFLICT, error, "%s was made by somebody else",
                              making->collection);
-    status = truce__catalog_add_collection(writer->kv, making->collection, error);
+    status = truce__names_add_collection(writer, making->collection, error);
+    if (status)
+        return status;
     changed(writer, making->collection);
-    if (!status)
-        status = make_validator(writer, making, error);
+    status = make_validator(writer, making, error);
     if (!status)
         status = truce__feed_tell_made(writer, making->collection, error);
     while (!status && truce__fields_next(&fields)) {

@@ -139,13 +139,11 @@ static truce_status create(struct catalog_op *op, struct writer *writer, bson_er
         return status;
     if (collection)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->name);
-    status = truce__names_free(writer, op->name, error);
+    status = truce__names_add_collection(writer, op->name, error);
     if (status)
         return status;
-    status = truce__catalog_add_collection(writer->kv, op->name, error);
     changed(writer, op->name);
-    if (!status)
-        status = set_options(op, writer, error);
+    status = set_options(op, writer, error);
     return status ? status : truce__feed_tell_made(writer, op->name, error);
 }
 

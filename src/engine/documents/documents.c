@@ -255,12 +255,9 @@ static truce_status find_or_add(struct writer *writer, const char *name,
 {
     truce_status status = truce__writer_collection(writer, name, collection, error);
 
-    if (!status && !*collection)
-        status = truce__names_free(writer, name, error);
     if (status || *collection)
         return status;
-    status = truce__catalog_add_collection(writer->kv, name, error);
-    truce__writer_catalog_changed(writer);
+    status = truce__names_add_collection(writer, name, error);
     if (!status)
         status = truce__feed_tell_made(writer, name, error);
     if (!status)

@@ -186,15 +186,13 @@ static truce_status find_or_add(struct build *build, struct writer *writer,
 {
     truce_status status = truce__writer_collection(writer, build->collection, collection, error);
 
-    if (!status && !*collection)
-        status = truce__names_free(writer, build->collection, error);
     if (status || *collection)
         return status;
-    status = truce__catalog_add_collection(writer->kv, build->collection, error);
-    truce__writer_catalog_changed(writer);
+    status = truce__names_add_collection(writer, build->collection, error);
+    if (status)
+        return status;
     truce__writer_touch(writer, build->collection);
-    if (!status)
-        status = truce__feed_tell_made(writer, build->collection, error);
+    status = truce__feed_tell_made(writer, build->collection, error);
     if (!status)
         status = truce__writer_collection(writer, build->collection, collection, error);
     return status;

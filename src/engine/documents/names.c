@@ -38,3 +38,15 @@ truce_status truce__names_free(struct writer *writer, const char *name, bson_err
                   : truce__refuse(CODE_COMMAND_NOT_SUPPORTED_ON_VIEW, error,
                                   "Namespace %s is a view, not a collection", document.id);
 }
+
+truce_status truce__names_add_collection(struct writer *writer, const char *name,
+                                         bson_error_t *error)
+{
+    truce_status status = truce__names_free(writer, name, error);
+
+    if (status)
+        return status;
+    status = truce__catalog_add_collection(writer->kv, name, error);
+    truce__writer_catalog_changed(writer);
+    return status;
+}

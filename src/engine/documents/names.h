@@ -19,7 +19,10 @@ struct names {
                         struct name_document *document);
 };
 
-/* Before a collection of this name is made, in whatever way. 166: a view has it. Nothing is written. */
+/* Before a collection gets this name. 166: a view has it. Nothing is written. */
 truce_status truce__names_free(struct writer *writer, const char *name, bson_error_t *error);
+/* Makes the collection, which is not there, as whoever makes one does it. 166 as above; the writer's catalog is loaded anew else. */
+truce_status truce__names_add_collection(struct writer *writer, const char *name,
+                                         bson_error_t *error);
 
 #endif

@@ -3,9 +3,7 @@
 
 const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline)
 {
-    if (pipeline->count == 0 || pipeline->stages[0].kind != &truce__match_kind)
-        return NULL;
-    return truce__match_filter(((const struct match_stage *)pipeline->stages[0].data)->match);
+    return pipeline->count ? truce__stage_filter(&pipeline->stages[0]) : NULL;
 }
 
 /* The stage tells a missing field from null, a find does not; `_id` is never missing. */
@@ -44,8 +42,7 @@ bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
 
     if (number >= pipeline->count)
         return false;
-    *part = (struct pipeline_part){.from = stage->from, .to = stage->to};
-    if (stage->kind == &truce__match_kind)
-        part->filter = truce__match_filter(((const struct match_stage *)stage->data)->match);
+    *part = (struct pipeline_part){
+        .from = stage->from, .to = stage->to, .filter = truce__stage_filter(stage)};
     return true;
 }

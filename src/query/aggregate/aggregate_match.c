@@ -132,17 +132,20 @@ static void split(const struct stage *stage, const bson_t *filter, bson_t *front
 
 /* ---- on its way ----------------------------------------------------------------------------- */
 
-static const bson_t *filter_of(const struct stage *stage)
+const bson_t *truce__stage_filter(const struct stage *stage)
 {
-    return truce__match_filter(((const struct match_stage *)stage->data)->match);
+    return stage->kind == &truce__match_kind
+               ? truce__match_filter(((const struct match_stage *)stage->data)->match)
+               : NULL;
 }
 
 /* See invariant 3. */
 static bool is_joined(const struct stage_parser *parser, const struct stage *stage)
 {
-    return stage->kind == &truce__match_kind &&
-           !(parser->variables &&
-             truce__filter_uses_expression(truce__value_document(filter_of(stage))));
+    const bson_t *filter = truce__stage_filter(stage);
+
+    return filter &&
+           !(parser->variables && truce__filter_uses_expression(truce__value_document(filter)));
 }
 
 static truce_status insert_filter(struct stage_parser *parser, uint32_t at, const bson_t *filter,
@@ -216,7 +219,7 @@ static truce_status settle(struct stage_parser *parser, bson_error_t *error)
 
     if (!at)
         return TRUCE_OK;
-    bson_copy_to(filter_of(&pipeline->stages[at]), &filter);
+    bson_copy_to(truce__stage_filter(&pipeline->stages[at]), &filter);
     own = truce__stage_take(parser, at);
     status = go_on(parser, &at, &filter, &whole, error);
     while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
@@ -266,7 +269,8 @@ static truce_status join(struct stage_parser *parser, uint32_t at, uint32_t join
     while (joined--) {
         struct stage stage = truce__stage_take(parser, at);
 
-        truce__value_append_element(&filters, &number, truce__value_document(filter_of(&stage)));
+        truce__value_append_element(&filters, &number,
+                                    truce__value_document(truce__stage_filter(&stage)));
         match_free(stage.data);
     }
     append_and(&filter, &filters);

@@ -138,6 +138,10 @@ void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kin
                        bool (*wanted)(const void *data));
 /* Takes a stage off, which is the caller's then. */
 struct stage truce__stage_take(struct stage_parser *parser, uint32_t at);
+
+/* Of a $match; NULL: it is another stage. */
+const bson_t *truce__stage_filter(const struct stage *stage);
+
 typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
                                           bson_error_t *error);
 
