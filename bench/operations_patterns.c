@@ -2,6 +2,8 @@
 #include "base/limits.h"
 #include "bench/operations_place.h"
 
+#define JOBS 500
+
 static bson_value_t text_id(const char *text)
 {
     return truce_id_utf8(text);
@@ -20,7 +22,18 @@ truce_status bench_queue_add(struct bench_place *place, const struct bench_opera
     return status;
 }
 
-/* Of those that were added before. */
+/* So many that each claim finds one. */
+static truce_status begin_queue(struct bench_place *place, bson_error_t *error)
+{
+    const bson_t *payloads[JOBS];
+    bson_t payload = BSON_INITIALIZER;
+
+    place->queue = truce_queue_new(place->store, &(truce_queue_options){.queue = "trips"});
+    for (int i = 0; i < JOBS; i++)
+        payloads[i] = &payload;
+    return truce_queue_add_many(place->queue, payloads, JOBS, NULL, NULL, error);
+}
+
 truce_status bench_queue_work(struct bench_place *place, const struct bench_operation *operation,
                               bson_error_t *error)
 {
@@ -191,7 +204,8 @@ truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error
 {
     truce_status status = begin_ledger(place, error);
 
-    place->queue = truce_queue_new(place->store, &(truce_queue_options){.queue = "trips"});
+    if (!status)
+        status = begin_queue(place, error);
     place->transfers = truce_transfers_new(
         place->store, &(truce_transfer_options){.collection = COLLECTION "transfers",
                                                 .accounts = COLLECTION "purses"});
