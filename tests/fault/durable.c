@@ -196,6 +196,39 @@ TEST(the_next_commit_is_written_while_the_one_before_it_is_synced)
     truce__engine_close(engine);
 }
 
+static int64_t now_ms(void)
+{
+    return truce__clock_monotonic_ns() / 1000000;
+}
+
+/* Not woken, each would sleep for a tenth of a second from its beginning on. */
+TEST(who_waits_for_the_sync_of_another_is_woken_when_it_ends)
+{
+    struct call first = {.filter = "{'_id': 1}", .update = "{'$inc': {'n': 1}}"};
+    struct call second = {.filter = "{'_id': 2}", .update = "{'$inc': {'n': 1}}"};
+    int64_t late_ms = 0;
+
+    REQUIRE(begin(false));
+    set_n(3, 0);
+    for (int i = 0; i < 8; i++) {
+        uint64_t before = atomic_load(&engine->lock.page->written);
+
+        disk_hold_syncs(true);
+        start(&first);
+        until_held(1);
+        start(&second);
+        until_written(before + 2);
+        truce__clock_sleep_ms(A_WHILE_MS);
+        late_ms -= now_ms();
+        disk_hold_syncs(false);
+        end(&first);
+        end(&second);
+        late_ms += now_ms();
+    }
+    CHECK_INT(late_ms, <, 8 * 45);
+    truce__engine_close(engine);
+}
+
 /* A find with that filter is not answered before the write that it would show is on the disk; one of
  * a document that has not changed, or is not there, is answered at once. */
 static void finds_wait(struct call write, const char *filter, int64_t wanted)

@@ -185,11 +185,13 @@ static truce_status sync_log(struct durable *durable, bson_error_t *error)
     return status;
 }
 
-/* Who waits for that sync looks again. */
+/* Who waits for that sync looks again. Who is to sleep has counted himself under the mutex, where he saw that he must:
+ * he is seen here, or has seen what this tells of. */
 static void tell(struct durable *durable, uint64_t sync, int waiters_max)
 {
     atomic_fetch_add(&durable->rounds[sync % 2], 1);
-    truce__word_wake(&durable->rounds[sync % 2], waiters_max);
+    if (atomic_load(&durable->sleepers[sync % 2]))
+        truce__word_wake(&durable->rounds[sync % 2], waiters_max);
 }
 
 /* Under the mutex, which is free meanwhile. Who waited for this one is woken, and one of those who wait for the
@@ -219,9 +221,11 @@ static void wait_for_sync(struct durable *durable, uint64_t sync)
     atomic_uint *round = &durable->rounds[sync % 2];
     unsigned seen = atomic_load(round);
 
+    atomic_fetch_add(&durable->sleepers[sync % 2], 1);
     pthread_mutex_unlock(&durable->mutex);
     truce__word_sleep(round, seen, SYNC_NS);
     pthread_mutex_lock(&durable->mutex);
+    atomic_fetch_sub(&durable->sleepers[sync % 2], 1);
 }
 
 /* The commit with that number returns soon, or its process has died in it, or was stopped. */

@@ -26,6 +26,7 @@ struct durable {
     uint64_t begun, ended; /* syncs of this process that began; of those that succeeded, the last */
     atomic_uint
         rounds[2]; /* change when a sync of even, or odd, number has ended, or is to begin */
+    atomic_uint sleepers[2]; /* threads that sleep on each, or are about to */
 };
 
 /* `path` and `lock` stay the caller's, and there. As long as the lock has no page, which is so on read-only

@@ -42,6 +42,7 @@ struct lock_page {
     struct file_id self;          /* the lock file itself: in a copy it is another */
     struct file_id database, log; /* when they were last opened */
     atomic_uint turn;             /* counts every release; waiters sleep on it */
+    atomic_uint watched_until;    /* somebody may sleep on one of `changes`, until then (wake.c) */
     atomic_llong waited_until;    /* somebody may sleep on it, until then (monotonic nanoseconds) */
     atomic_int holder;            /* process id of who holds the lock; 0: nobody */
     atomic_llong held_since;      /* wall clock, milliseconds */

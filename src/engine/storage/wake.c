@@ -3,7 +3,12 @@
  *
  *     writer    begun + 1, COMMIT, each touched slot's counter + 1 and its sleepers woken,
  *               announced + 1, release of the lock
- *     waiter    token := counter; look at the collection; sleep while counter == token
+ *     waiter    token := counter; look at the collection; watched_until := later; sleep while counter == token
+ *
+ * To wake somebody is a system call, so it is only done while the page says that somebody may sleep: each who is to
+ * sleep says so for longer than he will. He says it before the kernel compares the counter with what he saw, and who
+ * has moved the counter looks afterwards: one of the two sees the other. It is a time and no count, which would stay too
+ * high for ever when a sleeper is killed. Who does not say it, as an older truce, wakes at the end of his nap.
  *
  * A writer that dies between its commit and its announcement leaves begun != announced with the
  * lock free. So a waiter sleeps a second at most before it looks for that, moves every counter on
@@ -20,6 +25,7 @@
 
 #define SLEEP_NS     INT64_C(50000000)  /* until an interrupt is seen, at first ... */
 #define SLEEP_NS_MAX INT64_C(250000000) /* ... and by who has waited for a while */
+#define WATCHED_MS   500 /* for which a sleeper says that he sleeps: more than that */
 
 uint32_t truce__wake_slot(const char *collection)
 {
@@ -30,10 +36,29 @@ uint32_t truce__wake_slot(const char *collection)
     return hash % WAKE_SLOTS;
 }
 
+/* Monotonic milliseconds, of which the page has the last 32 bits. */
+static uint32_t now_ms(void)
+{
+    return (uint32_t)(truce__clock_monotonic_ns() / 1000000);
+}
+
+static void say_watched(struct lock *lock)
+{
+    atomic_store(&lock->page->watched_until, now_ms() + WATCHED_MS);
+}
+
+static bool is_watched(const struct lock *lock)
+{
+    uint32_t left = atomic_load(&lock->page->watched_until) - now_ms();
+
+    return left <= WATCHED_MS;
+}
+
 static void move(struct lock *lock, uint32_t slot)
 {
     atomic_fetch_add(&lock->page->changes[slot], 1);
-    truce__word_wake_shared(&lock->page->changes[slot], INT32_MAX);
+    if (is_watched(lock))
+        truce__word_wake_shared(&lock->page->changes[slot], INT32_MAX);
 }
 
 static void move_all(struct lock *lock)
@@ -119,6 +144,7 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
         if (left <= 0)
             return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
                                collection, timeout_ms);
+        say_watched(lock);
         truce__word_sleep_shared(counter, seen, left < nap ? left : nap);
         nap = nap < SLEEP_NS_MAX / 2 ? nap * 2 : SLEEP_NS_MAX;
         if (atomic_load(counter) == seen)
