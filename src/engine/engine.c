@@ -17,7 +17,7 @@
  * soon, the connection closes without a checkpoint, and the next opener finds a WAL.
  *
  * The file is opened, locked and closed by SQLite alone: nothing else may have a descriptor of it, since
- * closing that would drop SQLite's locks.
+ * closing that would drop SQLite's locks. One that stands for the name alone (O_PATH, sight.c) has no such effect.
  *
  * Lock order: the door > writer (leadership) > lock file > reader gate > a reader's slot. A thread that
  * has a reader never waits for the writer.

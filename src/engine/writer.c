@@ -410,9 +410,7 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
     truce__durable_begin(writer->durable);
     status = truce__durable_usable(writer->durable, &op->error);
     if (!status)
-        status = truce__kv_in_place(writer->kv, &op->error);
-    if (!status)
-        status = truce__stamp_check(writer->lock, &op->error);
+        status = truce__stamp_check_in_turn(writer->lock, writer->kv, &op->error);
     if (!status && !op->alone) /* a checkpoint finds out by itself */
         status = truce__lock_log_usable(writer->lock, &op->error);
     if (status)

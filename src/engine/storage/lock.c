@@ -22,7 +22,7 @@
  *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
  *     more than hints (durable.c).
  *  2. Who holds the lock holds it in the file that others find under its name: that is looked at each
- *     time, since a file that was removed and made anew would give everybody the lock.
+ *     time (sight.c), since a file that was removed and made anew would give everybody the lock.
  */
 #include "engine/storage/lock.h"
 
@@ -154,7 +154,7 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     }
     lock->held = true;
     atomic_store(&lock->page->held_since, truce__clock_wall_ms());
-    atomic_store(&lock->page->holder, getpid());
+    atomic_store(&lock->page->holder, lock->process);
     return TRUCE_OK;
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "engine/storage/process.h"
+#include "engine/storage/sight.h"
 
 #define WAKE_SLOTS 512
 
@@ -68,7 +69,10 @@ struct lock_page {
 struct lock {
     char *path, *database;
     int file;
+    int database_file; /* stands for the name alone (O_PATH); -1: it could not be had */
+    int process;       /* this one: a child that is forked uses none of it */
     struct file_id id;
+    struct sight sight, database_sight; /* of who takes the lock, and has it */
     struct lock_page *page;
     atomic_bool held;
     const int *interrupted; /* set to 1: nobody waits any more; may be NULL */
@@ -110,8 +114,9 @@ void truce__lock_close(struct lock *lock);
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
 /* CORRUPT: nothing may be written any more, since the log is damaged. */
 truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error);
-/* As truce__lock_usable, and the file is still the one that others find under its name. */
-truce_status truce__lock_check(const struct lock *lock, bson_error_t *error);
+/* As truce__lock_usable, and the file is still the one that others find under its name. By who takes the lock, or
+ * while the door is shut. */
+truce_status truce__lock_check(struct lock *lock, bson_error_t *error);
 
 /* ---- the lock (lock.c) ------------------------------------------------------------------------ */
 

@@ -292,8 +292,11 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
 {
     truce_status status;
 
-    *lock = (struct lock){
-        .path = bson_strdup_printf("%s-lock", path), .database = bson_strdup(path), .file = -1};
+    *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path),
+                          .database = bson_strdup(path),
+                          .file = -1,
+                          .database_file = -1,
+                          .process = getpid()};
     *denied = false;
     status = come_in(lock, deadline_ns, denied, error);
     if (!status) {
@@ -343,6 +346,8 @@ void truce__lock_admit(struct lock *lock, const char *path)
     truce_assert(opened);
     bson_free(log);
     lock->alone = false;
+    /* closing one that was opened so drops no lock of SQLite's */
+    lock->database_file = truce__process_open(path, O_PATH | O_NOFOLLOW, 0);
     opened = lock_set_byte(lock->file, BYTE_DOOR, F_UNLCK);
     truce_assert(opened);
 }
@@ -424,12 +429,22 @@ truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error
                        lock->database);
 }
 
-truce_status truce__lock_check(const struct lock *lock, bson_error_t *error)
+truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
 {
     truce_status status = truce__lock_usable(lock, error);
+    struct stat found;
+    bool known;
 
-    if (status || is_under_its_name(lock))
+    if (status)
         return status;
+    known = !fstat(lock->file, &found);
+    if (known && truce__sight_same(&lock->sight, &found))
+        return TRUCE_OK;
+    if (is_under_its_name(lock)) {
+        if (known)
+            truce__sight_keep(&lock->sight, &found);
+        return TRUCE_OK;
+    }
     return refuse(lock,
                   "was removed or replaced while the store was open: close the store in every "
                   "program, and open it again",
@@ -465,7 +480,9 @@ void truce__lock_close(struct lock *lock)
         munmap(lock->page, sizeof *lock->page);
     }
     close_file(lock);
+    if (lock->database_file >= 0)
+        truce__process_close(lock->database_file);
     bson_free(lock->database);
     bson_free(lock->path);
-    *lock = (struct lock){.file = -1};
+    *lock = (struct lock){.file = -1, .database_file = -1};
 }

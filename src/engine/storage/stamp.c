@@ -18,7 +18,7 @@
  *  2. Who finds the same even number before and after his stat has seen the file between two changes of truce's.
  *  3. What was found once stays so (`foreign`) until one who is alone opens the store.
  *
- * A writer looks in each turn, a reader every now and then, whoever moves pages before he does, and who opens
+ * A writer looks in each turn, by a descriptor of his own (sight.c), a reader every now and then, whoever moves pages before he does, and who opens
  * the store. One who is alone compares, too, if there is a log: what is in it belongs to the
  * content that was there before.
  *
@@ -41,14 +41,19 @@ struct stamp {
     int64_t size, time_ns;
 };
 
+static struct stamp stamp_of(const struct stat *found)
+{
+    return (struct stamp){found->st_size,
+                          found->st_mtim.tv_sec * INT64_C(1000000000) + found->st_mtim.tv_nsec};
+}
+
 static bool look(const struct lock *lock, struct stamp *stamp)
 {
     struct stat found;
 
     if (stat(lock->database, &found))
         return false;
-    *stamp = (struct stamp){found.st_size,
-                            found.st_mtim.tv_sec * INT64_C(1000000000) + found.st_mtim.tv_nsec};
+    *stamp = stamp_of(&found);
     return true;
 }
 
@@ -102,26 +107,57 @@ void truce__stamp_end(struct lock *lock)
 
 /* ---- who looks ------------------------------------------------------------------------------- */
 
-/* False only if nobody of truce's was writing meanwhile. */
-static bool is_stamped(const struct lock *lock)
+/* What was found since `moving` was read. False only if nobody of truce's was writing meanwhile. */
+static bool is_stamp(const struct lock *lock, unsigned moving, const struct stamp *now)
 {
     struct lock_page *page = lock->page;
-    unsigned moving = atomic_load(&page->moving);
-    struct stamp now;
-    bool same;
+    bool same =
+        now->size == atomic_load(&page->stamp_size) && now->time_ns == atomic_load(&page->stamp_ns);
 
-    if (moving % 2 || !look(lock, &now))
-        return true;
-    same =
-        now.size == atomic_load(&page->stamp_size) && now.time_ns == atomic_load(&page->stamp_ns);
-    return same || atomic_load(&page->moving) != moving;
+    return same || moving % 2 || atomic_load(&page->moving) != moving;
+}
+
+static bool is_stamped(const struct lock *lock)
+{
+    unsigned moving = atomic_load(&lock->page->moving);
+    struct stamp now;
+
+    return moving % 2 || !look(lock, &now) || is_stamp(lock, moving, &now);
+}
+
+static truce_status conclude(struct lock *lock, bool stamped, bson_error_t *error)
+{
+    if (!stamped && !truce__lock_usable(lock, NULL))
+        atomic_store(&lock->page->foreign, true);
+    return truce__lock_usable(lock, error);
 }
 
 truce_status truce__stamp_check(struct lock *lock, bson_error_t *error)
 {
-    if (!is_stamped(lock) && !truce__lock_usable(lock, NULL))
-        atomic_store(&lock->page->foreign, true);
-    return truce__lock_usable(lock, error);
+    return conclude(lock, is_stamped(lock), error);
+}
+
+truce_status truce__stamp_check_in_turn(struct lock *lock, struct kv *kv, bson_error_t *error)
+{
+    unsigned moving = atomic_load(&lock->page->moving);
+    truce_status status = TRUCE_OK;
+    struct stat found;
+    struct stamp now;
+    bool same;
+
+    if (lock->database_file < 0 || fstat(lock->database_file, &found)) {
+        status = truce__kv_in_place(kv, error);
+        return status ? status : truce__stamp_check(lock, error);
+    }
+    same = truce__sight_same(&lock->database_sight, &found);
+    if (!same)
+        status = truce__kv_in_place(kv, error);
+    if (status)
+        return status;
+    if (!same)
+        truce__sight_keep(&lock->database_sight, &found);
+    now = stamp_of(&found);
+    return conclude(lock, is_stamp(lock, moving, &now), error);
 }
 
 truce_status truce__stamp_check_sometimes(struct lock *lock, atomic_llong *last_ms,

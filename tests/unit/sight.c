@@ -1,0 +1,239 @@
+/* Files that leave their names: when a look at the descriptor is enough, and what a store says then. */
+#include "engine/storage/sight.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/support/test.h"
+#include "truce/store.h"
+
+#define SETTLED_MS 30 /* a time of change is old enough then to be kept */
+#define LOOK_MS    60 /* every name is looked up anew after that */
+
+static char directory[300], path[400], lock_path[420], other[420];
+
+static void new_paths(void)
+{
+    snprintf(directory, sizeof directory, "%s/d", test_directory());
+    snprintf(path, sizeof path, "%s/s.truce", directory);
+    snprintf(lock_path, sizeof lock_path, "%s-lock", path);
+    snprintf(other, sizeof other, "%s/o.truce", directory);
+    CHECK_INT(mkdir(directory, 0755), ==, 0);
+}
+
+/* ---- the sight itself -------------------------------------------------------------------------- */
+
+static int make_file(const char *name)
+{
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+
+    CHECK(file >= 0 && write(file, "x", 1) == 1);
+    return file;
+}
+
+static bool same(const struct sight *sight, int file)
+{
+    struct stat found;
+
+    return CHECK_INT(fstat(file, &found), ==, 0) && truce__sight_same(sight, &found);
+}
+
+static void keep(struct sight *sight, int file)
+{
+    struct stat found;
+
+    if (CHECK_INT(fstat(file, &found), ==, 0))
+        truce__sight_keep(sight, &found);
+}
+
+/* A file whose time is kept. */
+static int open_kept(struct sight *sight)
+{
+    int file;
+
+    new_paths();
+    file = make_file(path);
+    truce__clock_sleep_ms(SETTLED_MS);
+    *sight = (struct sight){0};
+    CHECK(!same(sight, file));
+    keep(sight, file);
+    CHECK(same(sight, file));
+    return file;
+}
+
+TEST(a_file_that_nobody_touches_is_not_looked_for)
+{
+    struct sight sight;
+    int file = open_kept(&sight);
+
+    for (int i = 0; i < 1000; i++)
+        CHECK(same(&sight, file));
+    close(file);
+}
+
+static void removed(void)
+{
+    CHECK_INT(unlink(path), ==, 0);
+}
+
+static void moved(void)
+{
+    CHECK_INT(rename(path, other), ==, 0);
+}
+
+static void moved_and_back(void)
+{
+    moved();
+    CHECK_INT(rename(other, path), ==, 0);
+}
+
+static void replaced(void)
+{
+    close(make_file(other));
+    CHECK_INT(rename(other, path), ==, 0);
+}
+
+static void written(void)
+{
+    int file = open(path, O_WRONLY);
+
+    CHECK_INT(pwrite(file, "y", 1, 0), ==, 1);
+    close(file);
+}
+
+TEST(whatever_is_done_to_a_file_or_its_name_shows_in_its_time)
+{
+    static void (*const all[])(void) = {removed, moved, moved_and_back, replaced, written};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct sight sight;
+        int file = open_kept(&sight);
+
+        all[i]();
+        CHECK(!same(&sight, file));
+        close(file);
+    }
+}
+
+TEST(a_time_that_is_young_is_not_kept)
+{
+    struct sight sight = {0};
+    int file;
+
+    new_paths();
+    file = make_file(path);
+    keep(&sight, file);
+    CHECK(!same(&sight, file));
+    close(file);
+}
+
+TEST(every_name_is_looked_up_after_a_while)
+{
+    struct sight sight;
+    int file = open_kept(&sight);
+
+    truce__clock_sleep_ms(LOOK_MS);
+    CHECK(!same(&sight, file));
+    keep(&sight, file);
+    CHECK(same(&sight, file));
+    close(file);
+}
+
+/* Closing any other descriptor of a file drops the locks that the process has on it, and SQLite's are such locks. */
+TEST(a_descriptor_of_the_name_alone_drops_no_lock)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    int file, status = -1;
+    pid_t child;
+
+    new_paths();
+    file = make_file(path);
+    CHECK_INT(fcntl(file, F_SETLK, &lock), ==, 0);
+    close(open(path, O_PATH | O_CLOEXEC));
+    fflush(NULL);
+    child = fork();
+    if (!child)
+        _exit(fcntl(file, F_SETLK, &lock) == 0);
+    CHECK_INT(waitpid(child, &status, 0), ==, child);
+    CHECK_INT(status, ==, 0);
+    close(file);
+}
+
+/* ---- a store that writes ----------------------------------------------------------------------- */
+
+static truce_store *store;
+
+static truce_status insert(int id, bson_error_t *error)
+{
+    const truce_write_options relaxed = {.relaxed = true};
+    bson_t *document = BCON_NEW("_id", BCON_INT32(id));
+    truce_status status = truce_insert(store, "c", document, &relaxed, error);
+
+    bson_destroy(document);
+    return status;
+}
+
+static void check_insert(int id)
+{
+    bson_error_t error;
+
+    CHECK_OK(insert(id, &error), error);
+}
+
+/* The times of its files are kept: what comes now is seen by their descriptors. */
+static bool open_settled(void)
+{
+    bson_error_t error;
+
+    new_paths();
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    check_insert(1);
+    truce__clock_sleep_ms(LOOK_MS);
+    check_insert(2);
+    check_insert(3);
+    return true;
+}
+
+static void check_refused_without(const char *name)
+{
+    bson_error_t error;
+
+    if (!open_settled())
+        return;
+    CHECK_INT(rename(name, other), ==, 0);
+    if (CHECK_STATUS(TRUCE_CORRUPT, insert(4, &error), error))
+        CHECK(strstr(error.message, "removed or replaced"));
+    CHECK_INT(rename(other, name), ==, 0);
+    check_insert(5);
+    truce_store_close(store);
+}
+
+TEST(a_write_after_the_file_was_moved_away_is_refused_until_it_is_back)
+{
+    check_refused_without(path);
+}
+
+TEST(a_write_after_the_lock_file_was_moved_away_is_refused_until_it_is_back)
+{
+    check_refused_without(lock_path);
+}
+
+TEST(writes_do_not_go_on_for_long_where_the_directory_was_moved_away)
+{
+    bson_error_t error;
+    char away[320];
+
+    if (!open_settled())
+        return;
+    snprintf(away, sizeof away, "%s.away", directory);
+    CHECK_INT(rename(directory, away), ==, 0);
+    truce__clock_sleep_ms(LOOK_MS);
+    CHECK_STATUS(TRUCE_CORRUPT, insert(4, &error), error);
+    CHECK_INT(rename(away, directory), ==, 0);
+    check_insert(5);
+    truce_store_close(store);
+}
