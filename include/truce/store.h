@@ -76,7 +76,18 @@ typedef struct truce_find_options {
                              where the store can. No more than a guess at it: for a search that goes
                              on from what it finds */
     bool plan_only;       /* explain: the plan alone, nothing is read */
-    uint64_t reserved[4]; /* zeros */
+    /* Only what has a key in the hint's index that is not less than `min` and is less than `max`, in the order of the index:
+     * {field: value} of all its fields. Each document comes once, in the order of its least such key if there is no
+     * sort. INVALID with MongoDB's codes: there is no hint (51173), it is {$natural} (291), they have not the fields of
+     * the index (51174, 51176), nothing is between them (51175). NULL or {}: no end on that side. */
+    const bson_t *min, *max;
+    /* Not the document, nor a projection of it, but its key in the hint's index, {field: value}: of several the least, between
+     * min and max. Without a hint it is in the index that a file uses. {}: there is none, or it is a wildcard. */
+    bool return_key;
+    /* {$recordId: number} is the last field of each: where the document stands in the order of insertion. It keeps it while
+     * it is there; a later document may have it then. Not in a transaction (263), where what is new has none yet. */
+    bool show_record_id;
+    uint64_t reserved[1]; /* zeros */
 } truce_find_options;
 
 /* `filter` NULL or empty: all. A collection that does not exist is empty. */

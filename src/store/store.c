@@ -21,6 +21,7 @@
 #include "base/room.h"
 #include "query/expression/expression.h"
 #include "query/incoming.h"
+#include "query/index/index_span.h"
 #include "store/decorators/slow.h"
 #include "store/view.h"
 
@@ -85,6 +86,17 @@ static truce_status check_numbers(const truce_find_options *options, bson_error_
     return TRUCE_OK;
 }
 
+static truce_status check_span(const truce_find_options *options, bson_error_t *error)
+{
+    truce_status status = truce__check_optional(options->min, "min", error);
+
+    if (!status)
+        status = truce__check_optional(options->max, "max", error);
+    return status ? status
+                  : truce__index_span_check(options->min, options->max, options->hint,
+                                            options->sort, error);
+}
+
 static truce_status check_find(const char *collection, const bson_t *filter,
                                const truce_find_options *options, bson_error_t *error)
 {
@@ -100,6 +112,8 @@ static truce_status check_find(const char *collection, const bson_t *filter,
         status = truce__check_sort(options->sort, error);
     if (!status)
         status = truce__check_optional(options->hint, "hint", error);
+    if (!status)
+        status = check_span(options, error);
     if (!status)
         status = check_numbers(options, error);
     return status;

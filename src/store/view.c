@@ -140,6 +140,24 @@ truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, b
     return status;
 }
 
+truce_status truce__index_of_hint(const bson_t *indexes, const bson_t *hint,
+                                  struct index_spec *spec, bson_error_t *error)
+{
+    struct known *known = bson_malloc0(sizeof *known);
+    int64_t number = -1;
+    truce_status status = know(indexes, known, error);
+
+    *spec = (struct index_spec){.expire_after_s = -1};
+    if (!status)
+        status = truce__index_hint(known->list, known->count, hint, &number, error);
+    if (!status && number >= 0)
+        status = truce__index_spec_copy(known->list[number], spec, error);
+    for (uint32_t i = 0; i < known->count; i++)
+        truce__index_spec_release(&known->specs[i]);
+    bson_free(known);
+    return status;
+}
+
 truce_status truce__view_index(truce_store *store, const char *collection, const bson_t *index,
                                bson_error_t *error)
 {

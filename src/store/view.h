@@ -2,7 +2,7 @@
 #define TRUCE_STORE_VIEW_H
 
 /* Views of one moment (truce/snapshot.h): what is the same for every backend. */
-#include "bson/value.h"
+#include "query/index/index.h"
 #include "truce/snapshot.h"
 #include "truce/sys/store.h"
 
@@ -25,6 +25,11 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
 /* Is it among them, by the same definition? 85, 86: another is in its way. */
 truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, bool *there,
                                    bson_error_t *error);
+
+/* A copy of the one among them that the hint asks for; without fields: it asks for none. CODE_BAD_VALUE as of
+ * truce__index_hint. `spec` is always initialised. */
+truce_status truce__index_of_hint(const bson_t *indexes, const bson_t *hint,
+                                  struct index_spec *spec, bson_error_t *error);
 
 /* A view of now for a pipeline that reads other collections besides its input; NULL: it does not, or the store is
  * a view itself. */

@@ -55,6 +55,16 @@ static truce_status call_hint(struct given *g)
     return walk(status, cursor, &g->error);
 }
 
+static truce_status call_span(struct given *g)
+{
+    truce_find_options options = {
+        .hint = g->a, .min = g->b, .max = g->c, .return_key = true, .show_record_id = true};
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_find(g->store, "things", NULL, &options, &cursor, &g->error);
+
+    return walk(status, cursor, &g->error);
+}
+
 static truce_status call_count(struct given *g)
 {
     int64_t count;
@@ -781,6 +791,7 @@ static const struct entry_point {
 } entry_points[] = {
     {"find", call_find, A | B | C},
     {"find hint", call_hint, A},
+    {"find span", call_span, A | B | C},
     {"count", call_count, A},
     {"distinct", call_distinct, A},
     {"aggregate", call_aggregate, A},

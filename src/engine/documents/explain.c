@@ -92,7 +92,7 @@ static void append_count(bson_t *winning, const struct query *query,
 }
 
 /* What a find does with what the scans bring, from the last step to the first. */
-enum find_step { STEP_LIMIT, STEP_SKIP, STEP_SORT, STEP_ACCESS };
+enum find_step { STEP_KEY, STEP_LIMIT, STEP_SKIP, STEP_SORT, STEP_ACCESS };
 
 static bool has_step(enum find_step step, const struct query *query,
                      const truce_find_options *options)
@@ -100,6 +100,8 @@ static bool has_step(enum find_step step, const struct query *query,
     bool sorts = !truce__query_sorted(query);
 
     switch (step) {
+    case STEP_KEY:
+        return options->return_key;
     case STEP_LIMIT:
         return options->limit && !sorts; /* else the sort keeps no more */
     case STEP_SKIP:
@@ -115,7 +117,9 @@ static void append_step(bson_t *stage, enum find_step step, const truce_find_opt
 {
     bool bounded = options->limit && options->limit <= INT64_MAX - options->skip;
 
-    if (step == STEP_LIMIT) {
+    if (step == STEP_KEY) {
+        BSON_APPEND_UTF8(stage, "stage", "RETURN_KEY");
+    } else if (step == STEP_LIMIT) {
         BSON_APPEND_UTF8(stage, "stage", "LIMIT");
         BSON_APPEND_INT64(stage, "limitAmount", options->limit);
     } else if (step == STEP_SKIP) {
@@ -167,7 +171,7 @@ static void append_plan(bson_t *plan, const struct query *query,
     else if (count)
         append_count(&winning, query, collection, filter);
     else
-        append_find(&winning, STEP_LIMIT, query, collection, filter, options);
+        append_find(&winning, STEP_KEY, query, collection, filter, options);
     bson_append_document_end(&planner, &winning);
     bson_append_document_end(plan, &planner);
 }

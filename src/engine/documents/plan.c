@@ -1,7 +1,7 @@
 /*
  * Choosing a plan.
  *
- *     1. a hint says it
+ *     1. a hint says it; with min and max, which part of its index, in the order of its keys
  *     2. {$natural: ...} says it
  *     3. the index with the best score (plan_index.c): one document by a unique key; else the most
  *        leading fields that are one value; else lists of values; else a range; else the order
@@ -26,6 +26,7 @@
 #include "base/assert.h"
 #include "bson/number.h"
 #include "query/index/index_set.h"
+#include "query/index/index_span.h"
 
 /* ranges and bounds of all branches of an $or; beyond that all rows are looked at */
 #define UNION_WEIGHT_MAX 1000000
@@ -220,27 +221,63 @@ static void settle_order(const struct plan_request *request, const struct sort *
     }
 }
 
+truce_status truce__plan_hinted(const struct collection *collection, const bson_t *hint,
+                                const struct index **index, bson_error_t *error)
+{
+    const struct index_spec *specs[TRUCE_INDEXES_MAX];
+    truce_status status;
+    int64_t number;
+
+    *index = NULL;
+    for (uint32_t i = 0; i < collection->indexes_count; i++)
+        specs[i] = &collection->indexes[i].spec;
+    status = truce__index_hint(specs, collection->indexes_count, hint, &number, error);
+    if (status || number < 0)
+        return status;
+    if (collection->indexes[number].state != INDEX_READY)
+        return truce__refuse(CODE_BAD_VALUE, error, "the index of the hint is being built");
+    *index = &collection->indexes[number];
+    return TRUCE_OK;
+}
+
+/* Of equal documents of a sort the one that stands first in the index comes first, so it is not walked backward for one. */
+static truce_status plan_span(const struct plan_request *request, const struct sort *sort,
+                              const struct index *index, struct plan *plan, bson_error_t *error)
+{
+    static const struct conditions none;
+    struct candidate *candidate = bson_malloc(sizeof *candidate);
+    struct plan_scan *scan = add_scan(plan);
+    struct index_span span;
+    truce_status status =
+        truce__index_span_make(&index->spec, request->min, request->max, &span, error);
+
+    truce__candidate_make(index, &none, sort, true, candidate);
+    *scan = (struct plan_scan){.index = index->id, .count = 1};
+    scan->ranges = bson_malloc(sizeof *scan->ranges);
+    scan->ranges[0] = (struct key_range){span.from, span.to};
+    plan->repeats = index->multikey_fields;
+    plan->sorted = !sort->count || (candidate->sorted && !candidate->backward);
+    truce__candidate_release(candidate);
+    bson_free(candidate);
+    return status;
+}
+
 static truce_status plan_hint(const struct plan_request *request, const struct sort *sort,
                               const struct conditions *conditions, struct plan *plan,
                               bson_error_t *error)
 {
-    const struct collection *collection = request->collection;
-    const struct index_spec *specs[TRUCE_INDEXES_MAX];
     struct candidate *candidate;
-    truce_status status;
-    int64_t number;
+    const struct index *index;
     bool wildcard;
+    truce_status status = truce__plan_hinted(request->collection, request->hint, &index, error);
 
-    for (uint32_t i = 0; i < collection->indexes_count; i++)
-        specs[i] = &collection->indexes[i].spec;
-    status = truce__index_hint(specs, collection->indexes_count, request->hint, &number, error);
-    if (!status && number >= 0 && collection->indexes[number].state != INDEX_READY)
-        status = truce__refuse(CODE_BAD_VALUE, error, "the index of the hint is being built");
-    if (status || number < 0)
+    if (status || !index)
         return status;
+    if (truce__index_span_given(request->min, request->max))
+        return plan_span(request, sort, index, plan, error);
     candidate = bson_malloc(sizeof *candidate);
-    wildcard = collection->indexes[number].spec.fields[0].wildcard;
-    truce__candidate_make(&collection->indexes[number], conditions, sort, !wildcard, candidate);
+    wildcard = index->spec.fields[0].wildcard;
+    truce__candidate_make(index, conditions, sort, !wildcard, candidate);
     /* a wildcard index that cannot serve the filter has not all documents: it is no help */
     if (candidate->fields || !wildcard) {
         use_alone(request, conditions, candidate, plan);

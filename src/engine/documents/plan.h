@@ -44,6 +44,8 @@ struct plan_request {
     const struct collection *collection;
     const struct match *match;
     const bson_t *sort, *hint; /* NULL or empty: none */
+    const bson_t *min,
+        *max; /* of the hint's index (index_span.h), and what they leave in its order */
     enum plan_goal goal;
     int64_t limit; /* how many documents are asked for; 0: all */
     bool backward; /* without a sort: from the far end of the index */
@@ -53,6 +55,10 @@ struct plan_request {
 truce_status truce__plan_make(const struct plan_request *request, struct plan *plan,
                               bson_error_t *error);
 void truce__plan_release(struct plan *plan);
+
+/* The index that a hint asks for, ready; NULL: it asks for none. CODE_BAD_VALUE. */
+truce_status truce__plan_hinted(const struct collection *collection, const bson_t *hint,
+                                const struct index **index, bson_error_t *error);
 
 /* 1 or -1 for {$natural: 1 or -1}, else 0; NULL is allowed. */
 int truce__plan_natural(const bson_t *specification);

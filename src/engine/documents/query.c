@@ -258,6 +258,8 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
     struct plan_request request = {.match = query->match,
                                    .sort = options->sort,
                                    .hint = options->hint,
+                                   .min = options->min,
+                                   .max = options->max,
                                    .goal = goal,
                                    .limit = options->limit,
                                    .backward = options->backward};

@@ -10,7 +10,7 @@
  */
 #include "base/assert.h"
 #include "engine/documents/query.h"
-#include "query/project/project.h"
+#include "query/project/shown.h"
 
 #define BATCH_FIRST     64 /* documents of the first batch: most readers want few */
 #define BATCH_DOCUMENTS 1024
@@ -274,8 +274,8 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 struct read_cursor {
     truce_cursor base;
     struct query query;
-    struct project *project; /* NULL: whole documents */
-    int64_t skip, left;      /* still to be skipped, still to be given; left -1: all */
+    struct shown *shown; /* NULL: documents as they are */
+    int64_t skip, left;  /* still to be skipped, still to be given; left -1: all */
 
     struct buffer batch; /* packed documents, each behind its size */
     size_t at;           /* the next of them */
@@ -364,12 +364,13 @@ static truce_status show(struct read_cursor *cursor, const bson_t **document, bs
 
     truce__value_bson(cursor->found.document, &cursor->document);
     *document = &cursor->document;
-    if (!cursor->project)
+    if (!cursor->shown)
         return TRUCE_OK;
     bson_destroy(&cursor->projected);
     truce__arena_reset(&cursor->query.arena);
-    status = truce__project_apply(cursor->project, cursor->found.document, &cursor->found.match,
-                                  &cursor->query.context, &cursor->projected, error);
+    status =
+        truce__shown_make(cursor->shown, cursor->found.document, &cursor->found.match,
+                          cursor->found.row, &cursor->query.context, &cursor->projected, error);
     *document = status ? NULL : &cursor->projected;
     return status;
 }
@@ -396,7 +397,7 @@ static void close_cursor(truce_cursor *base)
 
     truce__sorter_free(cursor->sorter);
     truce__sort_release(&cursor->sort);
-    truce__project_free(cursor->project);
+    truce__shown_free(cursor->shown);
     truce__query_release(&cursor->query);
     truce__buffer_release(&cursor->batch);
     truce__buffer_release(&cursor->packed);
@@ -445,7 +446,7 @@ truce_status truce__engine_each(truce_cursor *base, document_take *take, void *a
     const bson_t *document;
     truce_status status;
 
-    truce_assert(!cursor || (!cursor->skip && !cursor->project));
+    truce_assert(!cursor || (!cursor->skip && !cursor->shown));
     for (;;) {
         if (cursor && !cursor->sorter && cursor->at == cursor->batch.size)
             return feed(cursor, take, arg, error);
@@ -488,6 +489,41 @@ static truce_status sort_all(struct read_cursor *cursor, const truce_find_option
     return status ? status : truce__sorter_sort(cursor->sorter, error);
 }
 
+/* The index whose keys are shown: of the hint, or else the only one that is used. NULL: none. */
+static truce_status shown_index(const struct query *query, const bson_t *hint,
+                                const struct index **index, bson_error_t *error)
+{
+    const struct collection *collection =
+        query->reader ? truce__catalog_find(query->reader->catalog, query->collection) : NULL;
+    truce_status status = TRUCE_OK;
+
+    *index = NULL;
+    if (collection)
+        status = truce__plan_hinted(collection, hint, index, error);
+    if (!status && collection && !*index && query->plan.count == 1 && query->plan.scans[0].index)
+        *index = truce__collection_index_id(collection, query->plan.scans[0].index);
+    return status;
+}
+
+static truce_status open_shown(struct read_cursor *cursor, const truce_find_options *options,
+                               bson_error_t *error)
+{
+    const struct query *query = &cursor->query;
+    const struct index *index = NULL;
+    struct shown_wanted wanted = {.projection = options->projection,
+                                  .match = query->match,
+                                  .key = options->return_key,
+                                  .min = options->min,
+                                  .max = options->max,
+                                  .record_id = options->show_record_id};
+    truce_status status = TRUCE_OK;
+
+    if (options->return_key)
+        status = shown_index(query, options->hint, &index, error);
+    wanted.index = index ? &index->spec : NULL;
+    return status ? status : truce__shown_new(&wanted, &cursor->shown, error);
+}
+
 static truce_status open_cursor(struct read_cursor *cursor, struct engine *engine,
                                 const char *collection, const bson_t *filter,
                                 const truce_find_options *options, enum plan_goal goal,
@@ -498,9 +534,8 @@ static truce_status open_cursor(struct read_cursor *cursor, struct engine *engin
 
     cursor->skip = options->skip;
     cursor->left = options->limit ? options->limit : -1;
-    if (!status && options->projection && !bson_empty(options->projection))
-        status =
-            truce__project_new(options->projection, cursor->query.match, &cursor->project, error);
+    if (!status)
+        status = open_shown(cursor, options, error);
     if (status)
         return status;
     if (goal != PLAN_IF_SORTED && !truce__query_sorted(&cursor->query))
@@ -535,7 +570,7 @@ truce_status truce__engine_find(struct engine *engine, const char *collection, c
 
     *cursor = NULL;
     if (id.type != VALUE_MISSING && !options->hint && !options->skip && !options->projection &&
-        !options->sort)
+        !options->sort && !options->return_key && !options->show_record_id)
         return find_point(engine, collection, id, options->early, cursor, error);
     status = find(engine, collection, filter, options, PLAN_DOCUMENTS, &made, error);
     if (!status)

@@ -92,6 +92,18 @@ void truce__index_describe(const struct index_spec *spec, bson_t *definition)
         BSON_APPEND_BOOL(definition, "hidden", true);
 }
 
+truce_status truce__index_spec_copy(const struct index_spec *spec, struct index_spec *copy,
+                                    bson_error_t *error)
+{
+    bson_t definition;
+    truce_status status;
+
+    truce__index_describe(spec, &definition);
+    status = truce__index_spec_parse(&definition, copy, error);
+    bson_destroy(&definition);
+    return status;
+}
+
 void truce__index_spec_of_id(struct index_spec *spec)
 {
     bson_t definition = BSON_INITIALIZER, key;
@@ -227,8 +239,9 @@ static void skip_undefined(struct key_search *search)
     try_value(search, (struct value){NULL, 0, BSON_TYPE_UNDEFINED});
 }
 
-void truce__index_key_values(const struct index_spec *spec, struct value document,
-                             const uint8_t *key, size_t size, bson_t *values)
+/* `whole`: what is an empty array is undefined, as in the key. */
+static void append_values(const struct index_spec *spec, struct value document, const uint8_t *key,
+                          size_t size, bool whole, bson_t *values)
 {
     struct key_search search = {.key = key, .size = size};
 
@@ -238,14 +251,29 @@ void truce__index_key_values(const struct index_spec *spec, struct value documen
 
         search.field = &spec->fields[i];
         search.length = 0;
-        if (visit(&search, document, 0))
+        if (visit(&search, document, 0)) {
             truce__value_append(values, path->text, path->length, search.found);
-        else
+        } else {
             skip_undefined(&search);
+            if (whole)
+                truce__value_append(values, path->text, path->length, search.found);
+        }
         search.key += search.length;
         search.size -= search.length;
     }
     truce__buffer_release(&search.scratch);
+}
+
+void truce__index_key_values(const struct index_spec *spec, struct value document,
+                             const uint8_t *key, size_t size, bson_t *values)
+{
+    append_values(spec, document, key, size, false, values);
+}
+
+void truce__index_key_show(const struct index_spec *spec, struct value document, const uint8_t *key,
+                           size_t size, bson_t *values)
+{
+    append_values(spec, document, key, size, true, values);
 }
 
 /* An index has null for a path that ends at a scalar within an array, too, and {"a.b": null} does not find that. */

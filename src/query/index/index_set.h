@@ -18,6 +18,10 @@ truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_
  * answers; truce__index_spec_parse reads it back. `definition` is initialised here. */
 void truce__index_describe(const struct index_spec *spec, bson_t *definition);
 
+/* The same index once more, of an own memory; `copy` is initialised here. */
+truce_status truce__index_spec_copy(const struct index_spec *spec, struct index_spec *copy,
+                                    bson_error_t *error);
+
 /* The index that every collection has: {_id: 1}, unique, named "_id_". */
 void truce__index_spec_of_id(struct index_spec *spec);
 
@@ -36,6 +40,10 @@ truce_status truce__natural_direction(const bson_t *specification, int *directio
  * field whose value is an empty array is left out. `values` is initialised here. */
 void truce__index_key_values(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *values);
+
+/* The same with every field of the index, as MongoDB shows keys: an empty array is undefined there. */
+void truce__index_key_show(const struct index_spec *spec, struct value document, const uint8_t *key,
+                           size_t size, bson_t *values);
 
 /* A filter that finds every document that has the key, and perhaps others. `filter` is initialised here. */
 void truce__index_key_filter(const struct index_spec *spec, struct value document,

@@ -34,6 +34,10 @@ static void add_find_options(bson_t *parent, const truce_find_options *options)
     add_document(parent, "projection", options->projection);
     add_document(parent, "sort", options->sort);
     add_document(parent, "hint", options->hint);
+    add_document(parent, "min", options->min);
+    add_document(parent, "max", options->max);
+    add_truth(parent, "returnKey", options->return_key);
+    add_truth(parent, "showRecordId", options->show_record_id);
     add_number(parent, "skip", options->skip);
     add_number(parent, "limit", options->limit);
     add_number(parent, "deadline_ms", options->deadline_ms);

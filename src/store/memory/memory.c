@@ -511,13 +511,9 @@ static struct memory_store *new_store(uint32_t capabilities)
 static struct index_spec *copy_spec(const struct index_spec *spec)
 {
     struct index_spec *copy = bson_malloc0(sizeof(*copy));
-    truce_status status;
-    bson_t definition;
+    truce_status status = truce__index_spec_copy(spec, copy, NULL);
 
-    truce__index_describe(spec, &definition);
-    status = truce__index_spec_parse(&definition, copy, NULL);
     truce_assert(status == TRUCE_OK);
-    bson_destroy(&definition);
     return copy;
 }
 

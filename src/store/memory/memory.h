@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "query/index/index_set.h"
+#include "query/index/index_span.h"
 #include "query/match/match.h"
 #include "query/sort/sort.h"
 #include "query/update/update.h"
@@ -15,6 +16,8 @@
 /* A document as it was stored: never changed, shared by the collection and by cursors. */
 struct memory_document {
     atomic_uint references;
+    int64_t
+        record; /* its number in the collection, from the insertion on; 0: it never stood there */
     bson_t *bson;
     uint32_t keys_count; /* indexes of the collection when it was stored */
     struct index_keys *keys;
@@ -24,6 +27,7 @@ struct memory_collection {
     char *name;
     struct memory_document **documents; /* in the order of insertion */
     size_t count, room;
+    int64_t records;             /* that were given a number */
     struct index_spec **indexes; /* _id's first */
     uint32_t indexes_count;
     struct match *validator; /* NULL: none */
@@ -65,7 +69,8 @@ truce_status truce__memory_check_unique(const struct memory_collection *collecti
                                         const struct memory_document *document, size_t except,
                                         struct budget *budget, bson_error_t *error);
 
-/* The collection takes over the caller's reference (insert, replace), or gives its own (remove). */
+/* The collection takes over the caller's reference (insert, replace), or gives its own (remove). What is new gets a number,
+ * what replaces another has the other's. */
 void truce__memory_insert(struct memory_collection *collection, size_t position,
                           struct memory_document *document);
 struct memory_document *truce__memory_replace(struct memory_collection *collection, size_t position,
@@ -94,6 +99,7 @@ struct memory_matches {
 struct memory_query {
     const struct match *match;
     const bson_t *sort, *hint;
+    const bson_t *min, *max; /* of the hint's index (index_span.h) */
     int64_t skip, limit;
     struct query_context *context;
 };

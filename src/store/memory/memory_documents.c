@@ -155,6 +155,8 @@ void truce__memory_insert(struct memory_collection *collection, size_t position,
             (collection->count - position) * sizeof(struct memory_document *));
     collection->documents[position] = document;
     collection->count++;
+    if (!document->record)
+        document->record = ++collection->records;
 }
 
 struct memory_document *truce__memory_replace(struct memory_collection *collection, size_t position,
@@ -165,6 +167,8 @@ struct memory_document *truce__memory_replace(struct memory_collection *collecti
     check_document(collection, document);
     truce_assert(position < collection->count);
     old = collection->documents[position];
+    if (!document->record)
+        document->record = old->record;
     collection->documents[position] = document;
     return old;
 }
@@ -200,8 +204,10 @@ static truce_status rebuild(const struct memory_collection *collection, struct b
         status = truce__budget_spend(budget, STEPS_OF_DOCUMENT + bson->len / 64, error);
         if (!status)
             status = truce__memory_document_new(rebuilt, bson, &document, error);
-        if (!status)
-            truce__memory_insert(rebuilt, rebuilt->count, document);
+        if (status)
+            break;
+        document->record = collection->documents[i]->record;
+        truce__memory_insert(rebuilt, rebuilt->count, document);
     }
     return status;
 }

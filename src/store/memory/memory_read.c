@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/distinct.h"
-#include "query/project/project.h"
+#include "query/project/shown.h"
 #include "store/memory/memory.h"
 #include "store/pipeline.h"
 #include "store/view.h"
@@ -41,8 +41,19 @@ static bool hidden(const struct memory_collection *collection,
     return document->keys[index].count == 0;
 }
 
+/* Is it in the span of the index, if there is one? */
+static bool within(const struct index_span *span, const struct memory_document *document,
+                   int64_t index)
+{
+    const uint8_t *key;
+    size_t size;
+
+    return !span || truce__index_span_first(span, &document->keys[index], &key, &size);
+}
+
 static truce_status scan(const struct memory_collection *collection,
-                         const struct memory_query *query, int64_t index, bool backward,
+                         const struct memory_query *query, int64_t index,
+                         const struct index_span *span, bool backward,
                          struct memory_matches *matches, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -53,7 +64,7 @@ static truce_status scan(const struct memory_collection *collection,
         struct match_result found = {.array_index = -1};
 
         status = truce__budget_spend(query->context->budget, STEPS_OF_DOCUMENT, error);
-        if (status || hidden(collection, document, index))
+        if (status || hidden(collection, document, index) || !within(span, document, index))
             continue;
         truce__arena_reset(query->context->arena);
         status = truce__match_test(query->match, truce__value_document(document->bson),
@@ -81,29 +92,63 @@ static int compare_items(const void *a, const void *b)
     return order ? order : (x->order > y->order) - (x->order < y->order);
 }
 
+static struct sort_item *items_of(const struct memory_matches *matches)
+{
+    struct sort_item *items = bson_malloc0((matches->count + 1) * sizeof(*items));
+
+    for (size_t i = 0; i < matches->count; i++) {
+        items[i].match = matches->items[i];
+        items[i].order = i;
+    }
+    return items;
+}
+
+static void arrange(struct sort_item *items, struct memory_matches *matches)
+{
+    qsort(items, matches->count, sizeof(*items), compare_items);
+    for (size_t i = 0; i < matches->count; i++)
+        matches->items[i] = items[i].match;
+}
+
+static void free_items(struct sort_item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        truce__buffer_release(&items[i].key);
+    bson_free(items);
+}
+
 static truce_status sort_matches(const bson_t *specification, struct memory_matches *matches,
                                  bson_error_t *error)
 {
     struct sort sort = {0};
-    struct sort_item *items = bson_malloc0((matches->count + 1) * sizeof(*items));
+    struct sort_item *items = items_of(matches);
     truce_status status = truce__sort_parse(specification, &sort, error);
 
-    for (size_t i = 0; i < matches->count && !status; i++) {
-        items[i].match = matches->items[i];
-        items[i].order = i;
+    for (size_t i = 0; i < matches->count && !status; i++)
         status = truce__sort_key(&sort, truce__value_document(matches->items[i].document->bson),
                                  &items[i].key, error);
-    }
-    if (!status) {
-        qsort(items, matches->count, sizeof(*items), compare_items);
-        for (size_t i = 0; i < matches->count; i++)
-            matches->items[i] = items[i].match;
-    }
-    for (size_t i = 0; i < matches->count; i++)
-        truce__buffer_release(&items[i].key);
-    bson_free(items);
+    if (!status)
+        arrange(items, matches);
+    free_items(items, matches->count);
     truce__sort_release(&sort);
     return status;
+}
+
+/* In the order of the index. */
+static void sort_by_keys(const struct index_span *span, int64_t index,
+                         struct memory_matches *matches)
+{
+    struct sort_item *items = items_of(matches);
+
+    for (size_t i = 0; i < matches->count; i++) {
+        const uint8_t *key = NULL;
+        size_t size = 0;
+
+        (void)truce__index_span_first(span, &matches->items[i].document->keys[index], &key, &size);
+        truce__buffer_append(&items[i].key, key, size);
+    }
+    arrange(items, matches);
+    free_items(items, matches->count);
 }
 
 /* Leaves matches[skip .. skip + limit). */
@@ -121,6 +166,28 @@ static void cut(struct memory_matches *matches, int64_t skip, int64_t limit)
     matches->count = kept;
 }
 
+/* What the indexes leave, in their order. */
+static truce_status scan_hinted(const struct memory_collection *collection,
+                                const struct memory_query *query, bool backward,
+                                struct memory_matches *matches, bson_error_t *error)
+{
+    bool spans = truce__index_span_given(query->min, query->max);
+    struct index_span span = {0};
+    int64_t index;
+    truce_status status = truce__index_hint((const struct index_spec *const *)collection->indexes,
+                                            collection->indexes_count, query->hint, &index, error);
+
+    if (!status && spans)
+        status = truce__index_span_make(collection->indexes[index], query->min, query->max, &span,
+                                        error);
+    if (!status)
+        status = scan(collection, query, index, spans ? &span : NULL, backward, matches, error);
+    if (!status && spans)
+        sort_by_keys(&span, index, matches);
+    truce__index_span_release(&span);
+    return status;
+}
+
 truce_status truce__memory_select(const struct memory_collection *collection,
                                   const struct memory_query *query, struct memory_matches *matches,
                                   bson_error_t *error)
@@ -128,7 +195,6 @@ truce_status truce__memory_select(const struct memory_collection *collection,
     int natural, hinted;
     truce_status status = truce__natural_direction(query->sort, &natural, error);
     bool sorted = query->sort && !bson_empty(query->sort) && !natural;
-    int64_t index = -1;
 
     *matches = (struct memory_matches){0};
     truce_assert(query->skip >= 0 && query->limit >= 0);
@@ -136,10 +202,7 @@ truce_status truce__memory_select(const struct memory_collection *collection,
         status = truce__natural_direction(query->hint, &hinted, error);
     if (!status && collection) {
         natural = natural ? natural : hinted;
-        status = truce__index_hint((const struct index_spec *const *)collection->indexes,
-                                   collection->indexes_count, query->hint, &index, error);
-        if (!status)
-            status = scan(collection, query, index, natural < 0, matches, error);
+        status = scan_hinted(collection, query, natural < 0, matches, error);
     }
     if (!status && sorted)
         status = sort_matches(query->sort, matches, error);
@@ -159,13 +222,27 @@ struct reading {
     struct query_context context;
     struct arena arena;
     struct memory_matches matches;
+    struct index_spec hinted; /* the hint's index, for who shows keys; no fields: there is none */
 };
 
 static void reading_release(struct reading *reading)
 {
     truce__memory_matches_release(&reading->matches);
+    truce__index_spec_release(&reading->hinted);
     truce__match_free(reading->match);
     truce__arena_release(&reading->arena);
+}
+
+static truce_status note_hinted(const struct memory_collection *collection, const bson_t *hint,
+                                struct reading *reading, bson_error_t *error)
+{
+    int64_t index;
+    truce_status status = truce__index_hint((const struct index_spec *const *)collection->indexes,
+                                            collection->indexes_count, hint, &index, error);
+
+    return status || index < 0
+               ? status
+               : truce__index_spec_copy(collection->indexes[index], &reading->hinted, error);
 }
 
 /* Compiles the filter and selects, with the mutex held only for the latter. The options are never
@@ -176,9 +253,12 @@ static truce_status read_collection(struct memory_store *store, const char *name
 {
     struct memory_query query = {.sort = options->sort,
                                  .hint = options->hint,
+                                 .min = options->min,
+                                 .max = options->max,
                                  .skip = options->skip,
                                  .limit = options->limit,
                                  .context = &reading->context};
+    const struct memory_collection *collection;
     truce_status status = truce__match_new(filter, &reading->match, error);
 
     if (status)
@@ -188,19 +268,21 @@ static truce_status read_collection(struct memory_store *store, const char *name
     query.match = reading->match;
     truce__store_budget(&store->base, options->deadline_ms, &reading->budget);
     pthread_mutex_lock(&store->mutex);
-    status =
-        truce__memory_select(truce__memory_find(store, name), &query, &reading->matches, error);
+    collection = truce__memory_find(store, name);
+    status = truce__memory_select(collection, &query, &reading->matches, error);
+    if (!status && collection && options->return_key)
+        status = note_hinted(collection, options->hint, reading, error);
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
-/* The documents of one moment, projected one by one. */
+/* The documents of one moment, shown one by one. */
 struct memory_cursor {
     truce_cursor base;
     struct reading reading;
-    struct project *project;
+    struct shown *shown; /* NULL: as they are */
     size_t next;
     bson_t document;
 };
@@ -217,13 +299,13 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
     }
     match = &cursor->reading.matches.items[cursor->next++];
     *document = match->document->bson;
-    if (!cursor->project)
+    if (!cursor->shown)
         return TRUCE_OK;
     truce__arena_reset(&cursor->reading.arena);
     bson_destroy(&cursor->document);
-    status =
-        truce__project_apply(cursor->project, truce__value_document(match->document->bson),
-                             &match->found, &cursor->reading.context, &cursor->document, error);
+    status = truce__shown_make(cursor->shown, truce__value_document(match->document->bson),
+                               &match->found, match->document->record, &cursor->reading.context,
+                               &cursor->document, error);
     *document = status ? NULL : &cursor->document;
     return status;
 }
@@ -232,13 +314,28 @@ static void cursor_close(truce_cursor *base)
 {
     struct memory_cursor *cursor = (struct memory_cursor *)base;
 
-    truce__project_free(cursor->project);
+    truce__shown_free(cursor->shown);
     reading_release(&cursor->reading);
     bson_destroy(&cursor->document);
     bson_free(cursor);
 }
 
 static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+
+static truce_status open_shown(struct memory_cursor *cursor, const truce_find_options *options,
+                               bson_error_t *error)
+{
+    struct shown_wanted wanted = {.projection = options->projection,
+                                  .match = cursor->reading.match,
+                                  .key = options->return_key,
+                                  .min = options->min,
+                                  .max = options->max,
+                                  .record_id = options->show_record_id};
+
+    if (cursor->reading.hinted.count)
+        wanted.index = &cursor->reading.hinted;
+    return truce__shown_new(&wanted, &cursor->shown, error);
+}
 
 truce_status truce__memory_find_documents(truce_store *base, const char *name, const bson_t *filter,
                                           const truce_find_options *options, truce_cursor **cursor,
@@ -252,9 +349,8 @@ truce_status truce__memory_find_documents(truce_store *base, const char *name, c
     bson_init(&made->document);
     status =
         read_collection((struct memory_store *)base, name, filter, options, &made->reading, error);
-    if (!status && options->projection && !bson_empty(options->projection))
-        status =
-            truce__project_new(options->projection, made->reading.match, &made->project, error);
+    if (!status)
+        status = open_shown(made, options, error);
     if (status) {
         cursor_close(&made->base);
         made = NULL;

@@ -55,6 +55,14 @@ static void append_find(const struct mongo_store *store, const char *collection,
     if (options->projection && !bson_empty(options->projection))
         BSON_APPEND_DOCUMENT(body, "projection", options->projection);
     truce__mongo_append_hint(body, options->hint);
+    if (options->min && !bson_empty(options->min))
+        BSON_APPEND_DOCUMENT(body, "min", options->min);
+    if (options->max && !bson_empty(options->max))
+        BSON_APPEND_DOCUMENT(body, "max", options->max);
+    if (options->return_key)
+        BSON_APPEND_BOOL(body, "returnKey", true);
+    if (options->show_record_id)
+        BSON_APPEND_BOOL(body, "showRecordId", true);
     if (options->skip)
         BSON_APPEND_INT64(body, "skip", options->skip);
     if (options->limit)

@@ -2,18 +2,19 @@
  * Reading through a transaction.
  *
  * A cursor gives what the view finds, but for documents that have an entry, and then what is found in the scratch; if
- * there are any of those and a sort is wanted, all go through a sorter. It shows the moment of its opening: an entry
- * that came later hides nothing from it.
+ * there are any of those and an order is wanted (a sort; the keys between min and max), all go through a sorter. It shows the
+ * moment of its opening: an entry that came later hides nothing from it.
  */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/distinct.h"
 #include "query/index/index_set.h"
-#include "query/project/project.h"
+#include "query/project/shown.h"
 #include "query/sort/sort.h"
 #include "store/overlay/overlay_parts.h"
 #include "store/pipeline.h"
+#include "store/view.h"
 
 struct overlay_cursor {
     truce_cursor base; /* first */
@@ -24,9 +25,10 @@ struct overlay_cursor {
     truce_cursor *under, *own; /* of the view, of the scratch; NULL: it has ended */
     int64_t skip, left;        /* left -1: all */
     struct sort sort;
+    struct keyer *keyer;   /* the keys that are the order; NULL: it is `sort` */
     struct sorter *sorter; /* NULL: as they come */
     struct match *match;   /* for the projection */
-    struct project *project;
+    struct shown *shown;   /* NULL: documents as they are */
     struct arena arena;
     struct budget budget;
     struct query_context context;
@@ -110,6 +112,23 @@ static truce_status next_whole(struct overlay_cursor *cursor, const bson_t **doc
     return status;
 }
 
+/* By its key, or by the sort. */
+static truce_status sort_one(struct overlay_cursor *cursor, const bson_t *document,
+                             bson_error_t *error)
+{
+    struct value value = truce__value_document(document);
+    const uint8_t *key;
+    size_t size;
+    truce_status status;
+
+    if (!cursor->keyer)
+        return truce__sorter_add(cursor->sorter, value, value.data, value.size, error);
+    status = truce__keyer_key(cursor->keyer, value, &key, &size, error);
+    truce_assert(status || key); /* both stores have found it by one */
+    return status ? status
+                  : truce__sorter_add_key(cursor->sorter, key, size, value.data, value.size, error);
+}
+
 static truce_status sort_all(struct overlay_cursor *cursor, bson_error_t *error)
 {
     const bson_t *document;
@@ -118,8 +137,7 @@ static truce_status sort_all(struct overlay_cursor *cursor, bson_error_t *error)
     do {
         status = next_whole(cursor, &document, error);
         if (!status && document)
-            status = truce__sorter_add(cursor->sorter, truce__value_document(document),
-                                       bson_get_data(document), document->len, error);
+            status = sort_one(cursor, document, error);
     } while (!status && document);
     return status ? status : truce__sorter_sort(cursor->sorter, error);
 }
@@ -157,12 +175,12 @@ static truce_status next_of_overlay(truce_cursor *base, const bson_t **document,
     if (status || !*document)
         return status;
     cursor->left -= cursor->left > 0;
-    if (!cursor->project)
+    if (!cursor->shown)
         return TRUCE_OK;
     bson_destroy(&cursor->projected);
     truce__arena_reset(&cursor->arena);
-    status = truce__project_apply(cursor->project, truce__value_document(*document), NULL,
-                                  &cursor->context, &cursor->projected, error);
+    status = truce__shown_make(cursor->shown, truce__value_document(*document), NULL, 0,
+                               &cursor->context, &cursor->projected, error);
     *document = status ? NULL : &cursor->projected;
     return status;
 }
@@ -175,7 +193,8 @@ static void close_of_overlay(truce_cursor *base)
     truce_cursor_close(cursor->own);
     truce__sorter_free(cursor->sorter);
     truce__sort_release(&cursor->sort);
-    truce__project_free(cursor->project);
+    truce__keyer_free(cursor->keyer);
+    truce__shown_free(cursor->shown);
     truce__match_free(cursor->match);
     truce__arena_release(&cursor->arena);
     bson_destroy(&cursor->projected);
@@ -185,6 +204,17 @@ static void close_of_overlay(truce_cursor *base)
 static const truce_cursor_ops cursor_ops = {next_of_overlay, close_of_overlay};
 
 /* ---- opening -------------------------------------------------------------------------------- */
+
+/* What was read of a part of an index is not asked again as such: nothing of the collection may change. */
+static struct read *note(struct overlay_cursor *cursor, const bson_t *filter, bool natural,
+                         const truce_find_options *how)
+{
+    if (cursor->overlay->options.snapshot)
+        return NULL;
+    if (truce__index_span_given(how->min, how->max))
+        cursor->part->whole = true;
+    return note_read(cursor->part, filter, natural ? NULL : how->sort, how->limit);
+}
 
 /* The view is asked for as many more as the entries may hide. */
 static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filter,
@@ -198,21 +228,26 @@ static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filt
         how.limit += how.skip + cursor->part->entries;
     how.skip = 0;
     how.projection = NULL;
+    how.return_key = false;
     status = truce__natural_direction(how.sort, &natural, error);
     if (status)
         return status;
-    if (!cursor->overlay->options.snapshot)
-        cursor->read = note_read(cursor->part, filter, natural ? NULL : how.sort, how.limit);
+    cursor->read = note(cursor, filter, natural, &how);
     return truce_find(cursor->overlay->view, cursor->part->name, filter, &how, &cursor->under,
                       error);
 }
 
+/* `index`: of the hint, where there is a part of it. */
 static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter,
-                             const truce_find_options *options, bson_error_t *error)
+                             const truce_find_options *options, const struct index_spec *index,
+                             bson_error_t *error)
 {
-    const truce_find_options how = {.hint = options->hint, .deadline_ms = options->deadline_ms};
+    const truce_find_options how = {.hint = options->hint,
+                                    .min = options->min,
+                                    .max = options->max,
+                                    .deadline_ms = options->deadline_ms};
     const struct spill_options in_memory = {.budget = &cursor->budget};
-    bool sorted = options->sort && !bson_empty(options->sort);
+    bool sorted = options->sort && !bson_empty(options->sort), spans;
     int natural = 0;
     truce_status status = TRUCE_OK;
 
@@ -221,9 +256,11 @@ static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter
     if (!status)
         status = truce_find(cursor->overlay->scratch, cursor->part->name, filter, &how,
                             &cursor->own, error);
-    if (status || !sorted || natural)
+    spans = index->count && truce__index_span_given(options->min, options->max);
+    if (status || natural || (!sorted && !spans))
         return status;
-    status = truce__sort_parse(options->sort, &cursor->sort, error);
+    status = sorted ? truce__sort_parse(options->sort, &cursor->sort, error)
+                    : truce__keyer_new(index, options->min, options->max, &cursor->keyer, error);
     if (status)
         return status;
     truce__sorter_new(&cursor->sort,
@@ -232,24 +269,72 @@ static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter
     return sort_all(cursor, error);
 }
 
-static truce_status open_project(struct overlay_cursor *cursor, const bson_t *filter,
-                                 const bson_t *projection, bson_error_t *error)
+static truce_status open_shown(struct overlay_cursor *cursor, const bson_t *filter,
+                               const truce_find_options *options, const struct index_spec *index,
+                               bson_error_t *error)
 {
+    struct shown_wanted wanted = {.projection = options->projection,
+                                  .key = options->return_key,
+                                  .index = index->count ? index : NULL,
+                                  .min = options->min,
+                                  .max = options->max};
+    truce_status status = TRUCE_OK;
+
+    if (wanted.projection && !bson_empty(wanted.projection))
+        status = truce__match_new(filter, &cursor->match, error);
+    wanted.match = cursor->match;
+    return status ? status : truce__shown_new(&wanted, &cursor->shown, error);
+}
+
+/* The hint's index, for who wants its keys; without fields: nobody does, or there is none. */
+static truce_status read_index(truce_store *base, const char *collection,
+                               const truce_find_options *options, struct index_spec *index,
+                               bson_error_t *error)
+{
+    bson_t indexes;
     truce_status status;
 
-    if (!projection || bson_empty(projection))
+    *index = (struct index_spec){0};
+    if (!options->hint ||
+        !(options->return_key || truce__index_span_given(options->min, options->max)))
         return TRUCE_OK;
-    status = truce__match_new(filter, &cursor->match, error);
-    return status ? status : truce__project_new(projection, cursor->match, &cursor->project, error);
+    status = truce__overlay_index_list(base, collection, &indexes, error);
+    if (!status)
+        status = truce__index_of_hint(&indexes, options->hint, index, error);
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status open_all(struct overlay_cursor *cursor, const bson_t *filter,
+                             const truce_find_options *options, bson_error_t *error)
+{
+    struct index_spec index;
+    truce_status status = open_under(cursor, filter, options, error);
+
+    if (status)
+        return status;
+    status = read_index(&cursor->overlay->base, cursor->part->name, options, &index, error);
+    if (!status)
+        status = open_shown(cursor, filter, options, &index, error);
+    if (!status && cursor->part->entries)
+        status = open_own(cursor, filter, options, &index, error);
+    truce__index_spec_release(&index);
+    return status;
 }
 
 truce_status truce__overlay_find(truce_store *base, const char *collection, const bson_t *filter,
                                  const truce_find_options *options, truce_cursor **cursor,
                                  bson_error_t *error)
 {
-    struct overlay_cursor *made = bson_malloc0(sizeof *made);
+    struct overlay_cursor *made;
     truce_status status;
 
+    *cursor = NULL;
+    if (options->show_record_id)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
+                             "what a transaction writes has no record yet: showRecordId is for "
+                             "finds outside of it");
+    made = bson_malloc0(sizeof *made);
     made->base.ops = &cursor_ops;
     made->overlay = overlay_of(base);
     made->part = truce__overlay_part(made->overlay, collection);
@@ -260,11 +345,7 @@ truce_status truce__overlay_find(truce_store *base, const char *collection, cons
     truce__store_budget(base, options->deadline_ms, &made->budget);
     made->context = (struct query_context){
         .now_ms = truce__clock_wall_ms(), .budget = &made->budget, .arena = &made->arena};
-    status = open_under(made, filter, options, error);
-    if (!status)
-        status = open_project(made, filter, options->projection, error);
-    if (!status && made->part->entries)
-        status = open_own(made, filter, options, error);
+    status = open_all(made, filter, options, error);
     if (status)
         close_of_overlay(&made->base);
     *cursor = status ? NULL : &made->base;
