@@ -25,11 +25,13 @@ truce_status explained_look(struct call *call, struct explained *explained, bson
 
 /* ---- what is told of it --------------------------------------------------------------------- */
 
-/* Is it {_id: a value} alone? */
-static bool is_by_id(const bson_t *filter)
+/* Is it {_id: a value} alone, of which nothing else is asked? */
+static bool is_by_id(const bson_t *filter, const truce_find_options *options)
 {
     bson_iter_t at, inner;
 
+    if (options->hint || options->skip || options->return_key || options->show_record_id)
+        return false;
     if (bson_count_keys(filter) != 1 || !bson_iter_init_find(&at, filter, "_id") ||
         BSON_ITER_HOLDS_REGEX(&at))
         return false;
@@ -64,7 +66,7 @@ static void append_stage(const bson_t *stage, bool by_id, bson_t *out)
 static void append_winning(const struct explained *explained, bson_t *out)
 {
     bson_t planner, winning, limited, input;
-    bool by_id = is_by_id(explained->filter);
+    bool by_id = is_by_id(explained->filter, &explained->options);
 
     (void)truce__value_subdocument(&explained->plan, "queryPlanner", &planner);
     (void)truce__value_subdocument(&planner, "winningPlan", &winning);

@@ -27,10 +27,10 @@ static const struct field find_fields[] = {
     {"tailable", FIELD_PLAIN, 0, true},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct question_find, let)},
-    {"max", FIELD_PLAIN, 0, true},
-    {"min", FIELD_PLAIN, 0, true},
-    {"returnKey", FIELD_PLAIN, 0, true},
-    {"showRecordId", FIELD_PLAIN, 0, true},
+    {"max", FIELD_DOCUMENT, offsetof(struct question_find, max), true},
+    {"min", FIELD_DOCUMENT, offsetof(struct question_find, min), true},
+    {"returnKey", FIELD_FLAG, offsetof(struct question_find, keys), true},
+    {"showRecordId", FIELD_FLAG, offsetof(struct question_find, record_id), true},
     {NULL, FIELD_IGNORED, 0}};
 
 static truce_status check_not_negative(int64_t number, const char *name, bson_error_t *error)
@@ -61,6 +61,10 @@ truce_status question_find(struct call *call, struct question_find *find, bson_e
     find->options = (truce_find_options){.projection = find->projection,
                                          .sort = find->sort,
                                          .hint = find->hint,
+                                         .min = find->min,
+                                         .max = find->max,
+                                         .return_key = find->keys,
+                                         .show_record_id = find->record_id,
                                          .skip = find->skip,
                                          .limit = find->limit,
                                          .deadline_ms = call->deadline_ms,
@@ -280,6 +284,22 @@ static void ask_end(struct call *call, struct asked *asked, const struct view_so
     bson_destroy(&asked->array);
 }
 
+/* An option that is of a collection; NULL: there is none. */
+static const char *no_view_takes(const struct question_find *find)
+{
+    if (find->min && !bson_empty(find->min))
+        return "min";
+    if (find->max && !bson_empty(find->max))
+        return "max";
+    if (find->keys)
+        return "returnKey";
+    if (find->record_id)
+        return "showRecordId";
+    if (find->no_timeout)
+        return "noCursorTimeout";
+    return find->partial ? "allowPartialResults" : NULL;
+}
+
 truce_status question_find_of(struct call *call, const struct question_find *find,
                               const struct view_source *source,
                               struct question_aggregate *aggregate, bson_error_t *error)
@@ -289,10 +309,9 @@ truce_status question_find_of(struct call *call, const struct question_find *fin
 
     *aggregate =
         (struct question_aggregate){.hint = find->hint, .options.allow_disk_use = find->disk};
-    if (find->no_timeout || find->partial)
+    if (no_view_takes(find))
         return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
-                             "Option %s not supported in aggregation.",
-                             find->no_timeout ? "noCursorTimeout" : "allowPartialResults");
+                             "Option %s not supported in aggregation.", no_view_takes(find));
     if (natural) /* it is of the collection behind the view */
         aggregate->hint = find->sort;
     ask_filter(&asked, find->filter);

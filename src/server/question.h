@@ -8,10 +8,11 @@
 
 struct question_find {
     const bson_t *filter, *sort, *projection, *hint, *let;
+    const bson_t *min, *max; /* that no view takes, ... */
     int64_t skip, limit, batch;
     bool one_batch, disk;
-    bool no_timeout, partial;   /* that no view takes */
-    truce_find_options options; /* of it */
+    bool no_timeout, partial, keys, record_id; /* ... nor these */
+    truce_find_options options;                /* of it */
 };
 
 struct question_count {

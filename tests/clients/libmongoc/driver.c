@@ -107,6 +107,24 @@ static void cursors(mongoc_collection_t *c)
     bson_destroy(options);
 }
 
+/* A part of an index, in its order. */
+static void parts(mongoc_collection_t *c)
+{
+    bson_t all = BSON_INITIALIZER,
+           *options = json("{\"hint\": {\"_id\": 1}, \"min\": {\"_id\": 990}, \"max\": {\"_id\": "
+                           "995}, \"returnKey\": true}");
+    mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(c, &all, options, NULL);
+    const bson_t *document;
+    bson_error_t error;
+    int64_t next = 990;
+
+    while (mongoc_cursor_next(cursor, &document))
+        next += number(document, "_id") == next && bson_count_keys(document) == 1;
+    check("min and max", next == 995 && !mongoc_cursor_error(cursor, &error), &error);
+    mongoc_cursor_destroy(cursor);
+    bson_destroy(options);
+}
+
 static bool move(mongoc_client_session_t *session, void *arg, bson_t **reply, bson_error_t *error)
 {
     mongoc_collection_t *c = arg;
@@ -213,6 +231,7 @@ int main(void)
     cursors_of = mongoc_client_get_collection(client, "mongoc", "cursors");
     crud(crud_of);
     cursors(cursors_of);
+    parts(cursors_of);
     transactions(client, cursors_of);
     files(db);
     mongoc_collection_destroy(crud_of);

@@ -96,6 +96,12 @@ def indexes(db):
         c.find_one_and_update({"email": "c@d"}, {"$set": {"email": "a@b"}})
     except DuplicateKeyError as error:
         equal("in find_one_and_update", (error.details["keyValue"], "E11000 duplicate key error collection: test.indexes index: email_1" in str(error)), ({"email": "a@b"}, True))
+    c.insert_many([{"a": a, "b": b} for a in (2, 1) for b in (1, 2)])
+    part = c.find({}, {"_id": 0, "a": 1, "b": 1}).hint("a_1_b_-1").min([("a", 1), ("b", 1)]).max([("a", 2), ("b", 1)])
+    equal("min and max", list(part), [{"a": 1, "b": 1}, {"a": 2, "b": 2}])
+    equal("keys", list(c.find(return_key=True).hint([("a", 1), ("b", -1)]).min([("a", 2), ("b", 1)])), [{"a": 2, "b": 1}])
+    equal("records", [list(d)[-1] for d in c.find({"a": 2, "b": 1}, show_record_id=True)], ["$recordId"])
+    fails("min without a hint", 51173, lambda: db.command("find", "indexes", min={"a": 1, "b": 1}))
     c.drop_index("a_1_b_-1")
     fails("an index that is not there", 27, lambda: c.drop_index("a_1_b_-1"))
     equal("explain", "queryPlanner" in c.find({"email": "a@b"}).explain(), True)
