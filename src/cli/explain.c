@@ -42,6 +42,8 @@ const struct cli_command cli_explain = {
                                            CLI_SKIP_OPTION,
                                            CLI_LIMIT_OPTION,
                                            CLI_HINT_OPTION,
+                                           CLI_MIN_OPTION,
+                                           CLI_MAX_OPTION,
                                            {"count", 0, NULL, "explain a count, not a find", false},
                                            {0}},
     .store = CLI_STORE_READ,

@@ -59,6 +59,8 @@ int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *
     good &= cli_document(cli, filter, "FILTER", &query->filter);
     good &= read_document(cli, "projection", &query->projection, &options->projection);
     good &= read_document(cli, "sort", &query->sort, &options->sort);
+    good &= read_document(cli, "min", &query->min, &options->min);
+    good &= read_document(cli, "max", &query->max, &options->max);
     good &= read_number(cli, "skip", INT64_MAX, &options->skip);
     good &= read_number(cli, "limit", INT64_MAX, &options->limit);
     options->deadline_ms = cli->deadline_ms;
@@ -80,6 +82,8 @@ void cli_query_release(struct cli_query *query)
     bson_destroy(&query->projection);
     bson_destroy(&query->sort);
     bson_destroy(&query->hint);
+    bson_destroy(&query->min);
+    bson_destroy(&query->max);
 }
 
 enum json_form cli_form(const struct cli *cli)

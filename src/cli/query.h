@@ -24,13 +24,22 @@
     {                                                                                              \
         "hint", 0, "INDEX", "use this index: its name or its key", false                           \
     }
+/* of an index that --hint names */
+#define CLI_MIN_OPTION                                                                             \
+    {                                                                                              \
+        "min", 0, "DOCUMENT", "from this key of the index of --hint on: {\"a\": 1}", false         \
+    }
+#define CLI_MAX_OPTION                                                                             \
+    {                                                                                              \
+        "max", 0, "DOCUMENT", "up to, but without, this key of it", false                          \
+    }
 #define CLI_CANONICAL_OPTION                                                                       \
     {                                                                                              \
         "canonical", 0, NULL, "every number with its type", false                                  \
     }
 
 struct cli_query {
-    bson_t filter, projection, sort, hint;
+    bson_t filter, projection, sort, hint, min, max;
     truce_find_options options;   /* points into the above */
     truce_count_options counting; /* the same for a count */
 };

@@ -137,6 +137,14 @@ TEST(indexes_are_made_listed_used_and_dropped)
     CHECK(strstr(c->out, "IXSCAN"));
     ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "{\"a\": 2}", "--hint", "a_1");
     ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "no_such_index");
+    ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "--hint", "a_1", "--min",
+            "{\"a\": 2}", "--max", "{\"a\": 9}");
+    ANSWERS(0, "{\"a\": 1}\n", NULL, "find", "s", "--hint", "a_1", "--max", "{\"a\": 2}", "--keys");
+    ANSWERS(0, "{\"_id\": 2, \"$recordId\": 2}\n", NULL, "find", "s", "{\"a\": 2}", "-p",
+            "{\"_id\": 1}", "--records");
+    ANSWERS(2, "", "truce: ", "find", "s", "--min", "{\"a\": 2}");
+    c = RUN("explain", "s", "--hint", "a_1", "--min", "{\"a\": 2}");
+    CHECK(strstr(c->out, "\"totalKeysExamined\": 1"));
     ANSWERS(0, "modified a_1\n", NULL, "index", "modify", "s", "a_1", "--hide");
     ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "a_1");
     ANSWERS(0, "modified a_1\n", NULL, "index", "modify", "s", "a_1", "--show", "--expire-after",
