@@ -95,8 +95,10 @@ static void arrange(struct bounds *bounds)
             bounds->intervals[++kept] = *next;
             continue;
         }
-        if (!same && compare(&next->to, &last->to) > 0)
+        if (!same && compare(&next->to, &last->to) > 0) {
             copy(&next->to, &last->to);
+            last->high = next->high;
+        }
         last->point = last->point && same;
         release_interval(next);
     }
@@ -120,14 +122,16 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         const struct interval *x = &a->intervals[i], *y = &b->intervals[j];
         struct interval *made;
-        const struct buffer *from = compare(&x->from, &y->from) > 0 ? &x->from : &y->from;
         bool ends_first = compare(&x->to, &y->to) < 0;
-        const struct buffer *to = ends_first ? &x->to : &y->to;
+        const struct interval *begins = compare(&x->from, &y->from) > 0 ? x : y;
+        const struct interval *ends = ends_first ? x : y;
 
-        if (compare(from, to) < 0) {
+        if (compare(&begins->from, &ends->to) < 0) {
             made = add(&both);
-            copy(from, &made->from);
-            copy(to, &made->to);
+            copy(&begins->from, &made->from);
+            copy(&ends->to, &made->to);
+            made->low = begins->low;
+            made->high = ends->high;
             made->point = x->point || y->point;
         }
         i += ends_first;
@@ -185,6 +189,16 @@ void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
+static struct interval_end end_at(struct value value, bool included)
+{
+    return (struct interval_end){value, END_VALUE, included};
+}
+
+static struct interval_end end_of_type(uint8_t type)
+{
+    return (struct interval_end){{NULL, 0, type}, END_TYPE, true};
+}
+
 static void add_point(struct bounds *bounds, struct value value)
 {
     struct interval *made = add(bounds);
@@ -192,6 +206,7 @@ static void add_point(struct bounds *bounds, struct value value)
     truce__key_append(&made->from, value, false);
     truce__key_append(&made->to, value, false);
     truce__key_successor(&made->to);
+    made->low = made->high = end_at(value, true);
     made->point = true;
 }
 
@@ -202,6 +217,8 @@ static void add_classes(struct bounds *bounds, uint8_t first, uint8_t last)
     truce__key_append_class(&made->from, first, false);
     truce__key_append_class(&made->to, last, false);
     truce__key_successor(&made->to);
+    made->low = end_of_type(first);
+    made->high = end_of_type(last);
 }
 
 static void add_null(struct bounds *bounds)
@@ -269,6 +286,8 @@ static bool add_below(struct bounds *bounds, struct value value, bool inclusive)
     truce__key_append(&made->to, value, false);
     if (inclusive)
         truce__key_successor(&made->to);
+    made->low = end_of_type(value.type);
+    made->high = end_at(value, inclusive);
     return true;
 }
 
@@ -281,6 +300,8 @@ static bool add_above(struct bounds *bounds, struct value value, bool inclusive)
         truce__key_successor(&made->from);
     truce__key_append_class(&made->to, value.type, false);
     truce__key_successor(&made->to);
+    made->low = end_at(value, inclusive);
+    made->high = end_of_type(value.type);
     return true;
 }
 
@@ -318,6 +339,7 @@ static bool add_regex(struct bounds *bounds, const struct match_node *node)
 {
     struct arena arena = ARENA_INIT;
     struct interval *made;
+    struct value begins = {.type = BSON_TYPE_UTF8};
     const char *prefix;
     size_t length;
     bool whole;
@@ -330,6 +352,10 @@ static bool add_regex(struct bounds *bounds, const struct match_node *node)
     made->from.size -= 2;
     copy(&made->from, &made->to);
     truce__key_successor(&made->to);
+    begins.data = (const uint8_t *)prefix;
+    begins.size = (uint32_t)length;
+    made->low = (struct interval_end){begins, END_TEXT, true};
+    made->high = (struct interval_end){begins, END_BEHIND_TEXT, false};
     add_classes(bounds, BSON_TYPE_REGEX, BSON_TYPE_REGEX);
     truce__arena_release(&arena);
     return true;

@@ -8,9 +8,22 @@
 #include "bson/keys.h"
 #include "query/match/match.h"
 
+/* What an end of an interval was made of, for who explains it; borrowed from the filter. */
+struct interval_end {
+    struct value value;
+    enum {
+        END_VALUE,
+        END_TYPE,       /* the end, on that side, of the values of its type */
+        END_TEXT,       /* the bytes of a text, with which texts begin */
+        END_BEHIND_TEXT /* behind all texts that begin with them */
+    } kind;
+    bool included;
+};
+
 /* Encodings from `from` to, but without, `to`. A point is one value: [key, successor of key). */
 struct interval {
     struct buffer from, to;
+    struct interval_end low, high; /* the same */
     bool point;
 };
 

@@ -13,6 +13,8 @@ static void append_index(bson_t *stage, const char *name, const struct index *in
     BSON_APPEND_BOOL(stage, "isSparse", index->spec.sparse);
     BSON_APPEND_BOOL(stage, "isPartial", index->spec.partial_filter);
     BSON_APPEND_UTF8(stage, "direction", scan->backward ? "backward" : "forward");
+    if (scan->bounds)
+        BSON_APPEND_DOCUMENT(stage, "indexBounds", scan->bounds);
     BSON_APPEND_INT32(stage, "ranges", (int32_t)scan->count);
 }
 
@@ -75,10 +77,9 @@ static void append_access(bson_t *stage, const struct collection *collection,
 }
 
 /* {stage: "COUNT", inputStage: ...}; without a filter the rows are counted as they are. */
-static void append_count(bson_t *winning, const struct query *query,
+static void append_count(bson_t *winning, const struct plan *plan,
                          const struct collection *collection, const bson_t *filter)
 {
-    const struct plan *plan = &query->plan;
     bson_t input;
 
     BSON_APPEND_UTF8(winning, "stage", "COUNT");
@@ -134,20 +135,20 @@ static void append_step(bson_t *stage, enum find_step step, const truce_find_opt
 }
 
 static void append_find(bson_t *stage, enum find_step step, const struct query *query,
-                        const struct collection *collection, const bson_t *filter,
-                        const truce_find_options *options)
+                        const struct plan *plan, const struct collection *collection,
+                        const bson_t *filter, const truce_find_options *options)
 {
     bson_t input;
 
     while (!has_step(step, query, options))
         step++;
     if (step == STEP_ACCESS) {
-        append_access(stage, collection, &query->plan, filter);
+        append_access(stage, collection, plan, filter);
         return;
     }
     append_step(stage, step, options);
     BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
-    append_find(&input, step + 1, query, collection, filter, options);
+    append_find(&input, step + 1, query, plan, collection, filter, options);
     bson_append_document_end(stage, &input);
 }
 
@@ -156,7 +157,7 @@ static bool counts_rows(const bson_t *filter, const truce_find_options *options)
     return bson_empty(filter) && !options->hint;
 }
 
-static void append_plan(bson_t *plan, const struct query *query,
+static void append_plan(bson_t *plan, const struct query *query, const struct plan *shown,
                         const struct collection *collection, const bson_t *filter,
                         const truce_find_options *options, bool count)
 {
@@ -169,23 +170,35 @@ static void append_plan(bson_t *plan, const struct query *query,
     if (count && counts_rows(filter, options))
         BSON_APPEND_UTF8(&winning, "stage", "RECORD_STORE_FAST_COUNT");
     else if (count)
-        append_count(&winning, query, collection, filter);
+        append_count(&winning, shown, collection, filter);
     else
-        append_find(&winning, STEP_KEY, query, collection, filter, options);
+        append_find(&winning, STEP_KEY, query, shown, collection, filter, options);
     bson_append_document_end(&planner, &winning);
     bson_append_document_end(plan, &planner);
 }
 
-/* The plan, with the catalog that it was made with. A query of a collection that is not there has left it. */
-static void describe(const struct query *query, const bson_t *filter,
-                     const truce_find_options *options, bool count, bson_t *plan)
+/* The plan, made once more in the same snapshot, now with its bounds. A query of a collection that is not there has left it. */
+static truce_status describe(const struct query *query, const bson_t *filter,
+                             const truce_find_options *options, bool count, bson_t *plan,
+                             bson_error_t *error)
 {
     const struct collection *collection = NULL;
+    struct plan_request request;
+    struct plan shown = {0};
+    truce_status status = TRUCE_OK;
 
     if (query->reader)
         collection = truce__catalog_find(query->reader->catalog, query->collection);
-    truce_assert(collection || !query->plan.count);
-    append_plan(plan, query, collection, filter, options, count);
+    if (collection) {
+        request =
+            truce__query_request(query, collection, options, count ? PLAN_COUNT : PLAN_DOCUMENTS);
+        request.shows = true;
+        status = truce__plan_make(&request, &shown, error);
+    }
+    if (!status)
+        append_plan(plan, query, &shown, collection, filter, options, count);
+    truce__plan_release(&shown);
+    return status;
 }
 
 static void append_stats(bson_t *plan, const struct query *query, int64_t returned,
@@ -250,7 +263,7 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
 
     bson_init(plan);
     if (!status)
-        describe(&query, filter, options, count, plan);
+        status = describe(&query, filter, options, count, plan, error);
     if (!status && !options->plan_only)
         status = count ? run_count(&query, filter, options, plan, error)
                        : run_find(&query, options, plan, error);

@@ -39,6 +39,7 @@ void truce__plan_release(struct plan *plan)
             truce__buffer_release(&plan->scans[i].ranges[j].to);
         }
         bson_free(plan->scans[i].ranges);
+        bson_destroy(plan->scans[i].bounds);
     }
     bson_free(plan->scans);
     *plan = (struct plan){0};
@@ -70,10 +71,13 @@ static struct plan_scan *add_scan(struct plan *plan)
 /* ---- one index ------------------------------------------------------------------------------ */
 
 /* False: not all of its bounds could be used. */
-static bool use(struct plan *plan, const struct candidate *candidate)
+static bool use(struct plan *plan, const struct candidate *candidate, bool shows)
 {
-    bool whole = truce__candidate_scan(candidate, add_scan(plan));
+    struct plan_scan *scan = add_scan(plan);
+    bool whole = truce__candidate_scan(candidate, scan);
 
+    if (shows)
+        scan->bounds = truce__candidate_bounds(candidate);
     /* One key has each row once, and in order. A wildcard has a row for each value of a name that stands twice. */
     if (!candidate->complete) {
         plan->repeats = plan->repeats || candidate->index->multikey_fields ||
@@ -87,7 +91,7 @@ static bool use(struct plan *plan, const struct candidate *candidate)
 static void use_alone(const struct plan_request *request, const struct conditions *conditions,
                       const struct candidate *candidate, struct plan *plan)
 {
-    bool whole = use(plan, candidate);
+    bool whole = use(plan, candidate, request->shows);
 
     plan->covered =
         request->goal == PLAN_COUNT && whole &&
@@ -149,7 +153,7 @@ static uint64_t weight_of(const struct candidate *candidate, const struct plan_s
 }
 
 /* One branch, together with the `conditions` outside of the $or, which stay as they are. */
-static bool add_branch(struct plan *plan, const struct collection *collection,
+static bool add_branch(struct plan *plan, const struct plan_request *request,
                        struct conditions *conditions, const struct match_node *branch,
                        uint64_t *weight)
 {
@@ -159,10 +163,10 @@ static bool add_branch(struct plan *plan, const struct collection *collection,
     bool served;
 
     truce__conditions_add(conditions, branch);
-    find_best(collection, conditions, &unsorted, best);
+    find_best(request->collection, conditions, &unsorted, best);
     served = best->fields > 0;
     if (served) {
-        use(plan, best);
+        use(plan, best, request->shows);
         *weight += weight_of(best, &plan->scans[plan->count - 1]);
     }
     truce__candidate_release(best);
@@ -182,7 +186,7 @@ static bool plan_union(const struct plan_request *request, struct plan *plan)
         return false;
     truce__conditions_add(&conditions, root);
     for (uint32_t i = 0; i < any->children_count && served; i++)
-        served = add_branch(plan, request->collection, &conditions, any->children[i], &weight);
+        served = add_branch(plan, request, &conditions, any->children[i], &weight);
     truce__conditions_release(&conditions);
     if (!served) {
         truce__plan_release(plan);
@@ -240,6 +244,19 @@ truce_status truce__plan_hinted(const struct collection *collection, const bson_
     return TRUCE_OK;
 }
 
+/* As MongoDB tells them of a part of an index. */
+static bson_t *span_bounds(const struct plan_request *request)
+{
+    bson_t *shown = bson_new();
+
+    if (request->min && !bson_empty(request->min))
+        BSON_APPEND_DOCUMENT(shown, "startKey", request->min);
+    if (request->max && !bson_empty(request->max))
+        BSON_APPEND_DOCUMENT(shown, "endKey", request->max);
+    BCON_APPEND(shown, "startKeyInclusive", BCON_BOOL(true), "endKeyInclusive", BCON_BOOL(false));
+    return shown;
+}
+
 /* Of equal documents of a sort the one that stands first in the index comes first, so it is not walked backward for one. */
 static truce_status plan_span(const struct plan_request *request, const struct sort *sort,
                               const struct index *index, struct plan *plan, bson_error_t *error)
@@ -255,6 +272,8 @@ static truce_status plan_span(const struct plan_request *request, const struct s
     *scan = (struct plan_scan){.index = index->id, .count = 1};
     scan->ranges = bson_malloc(sizeof *scan->ranges);
     scan->ranges[0] = (struct key_range){span.from, span.to};
+    if (request->shows)
+        scan->bounds = span_bounds(request);
     plan->repeats = index->multikey_fields;
     plan->sorted = !sort->count || (candidate->sorted && !candidate->backward);
     truce__candidate_release(candidate);

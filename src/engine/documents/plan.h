@@ -21,6 +21,7 @@ struct plan_scan {
     bool backward;
     uint32_t count;
     struct key_range *ranges; /* ascending, apart from each other; none where index is 0 */
+    bson_t *bounds;           /* the same, as MongoDB's explain says it; NULL: nobody asked */
 };
 
 struct plan {
@@ -49,6 +50,7 @@ struct plan_request {
     enum plan_goal goal;
     int64_t limit; /* how many documents are asked for; 0: all */
     bool backward; /* without a sort: from the far end of the index */
+    bool shows;    /* bounds of the scans */
 };
 
 /* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */
@@ -111,6 +113,9 @@ void truce__candidate_release(struct candidate *candidate);
 /* The ranges of its index that the candidate stands for; `scan` is filled. False: there would be
  * too many, so the last fields are left unbounded. */
 bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
+
+/* {field: ["[1, 5)", ...]} of the same, in the order of the scan; bson_destroy it. */
+bson_t *truce__candidate_bounds(const struct candidate *candidate);
 
 /* Do the bounds of all fields of the candidate say all that the filter says? */
 bool truce__candidate_covers(const struct candidate *candidate, const struct conditions *conditions,

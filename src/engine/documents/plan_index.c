@@ -35,8 +35,6 @@
 #include "base/assert.h"
 #include "engine/documents/plan.h"
 
-#define RANGES_MAX 1000
-
 /* The score, in this order of weight. */
 #define SCORE_ONE_DOCUMENT 1000000
 #define SCORE_SINGLE       1000 /* each leading field that is one point */
@@ -250,6 +248,8 @@ static void copy_bounds(const struct bounds *from, struct bounds *to)
 
         truce__buffer_append(&to->intervals[i].from, interval->from.bytes, interval->from.size);
         truce__buffer_append(&to->intervals[i].to, interval->to.bytes, interval->to.size);
+        to->intervals[i].low = interval->low;
+        to->intervals[i].high = interval->high;
         to->intervals[i].point = interval->point;
     }
 }
@@ -508,83 +508,4 @@ void truce__candidate_release(struct candidate *candidate)
         truce__bounds_release(&candidate->bounds[i]);
     truce__buffer_release(&candidate->path);
     *candidate = (struct candidate){0};
-}
-
-/* ---- ranges --------------------------------------------------------------------------------- */
-
-static struct key_range *add_range(struct plan_scan *scan)
-{
-    scan->ranges = bson_realloc(scan->ranges, (scan->count + 1) * sizeof *scan->ranges);
-    scan->ranges[scan->count] = (struct key_range){0};
-    return &scan->ranges[scan->count++];
-}
-
-static void release_ranges(struct plan_scan *scan)
-{
-    for (uint32_t i = 0; i < scan->count; i++) {
-        truce__buffer_release(&scan->ranges[i].from);
-        truce__buffer_release(&scan->ranges[i].to);
-    }
-    bson_free(scan->ranges);
-    scan->ranges = NULL;
-    scan->count = 0;
-}
-
-static void append(struct buffer *key, const struct buffer *more)
-{
-    truce__buffer_append(key, more->bytes, more->size);
-}
-
-/* Every range so far, which is a prefix, followed by every interval of the next field. */
-static void multiply(struct plan_scan *scan, const struct bounds *bounds)
-{
-    struct plan_scan product = *scan;
-
-    product.count = 0;
-    product.ranges = NULL;
-    for (uint32_t i = 0; i < scan->count; i++) {
-        for (uint32_t j = 0; j < bounds->count; j++) {
-            struct key_range *range = add_range(&product);
-
-            append(&range->from, &scan->ranges[i].from);
-            append(&range->from, &bounds->intervals[j].from);
-            append(&range->to, &scan->ranges[i].from);
-            append(&range->to, &bounds->intervals[j].to);
-        }
-    }
-    release_ranges(scan);
-    *scan = product;
-}
-
-static void add_field(struct plan_scan *scan, const struct bounds *bounds, bool descending)
-{
-    struct bounds turned;
-
-    if (!descending) {
-        multiply(scan, bounds);
-        return;
-    }
-    truce__bounds_turn(bounds, &turned);
-    multiply(scan, &turned);
-    truce__bounds_release(&turned);
-}
-
-bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan)
-{
-    struct key_range *first;
-
-    *scan = (struct plan_scan){.index = candidate->index->id, .backward = candidate->backward};
-    first = add_range(scan);
-    append(&first->from, &candidate->path);
-    if (candidate->path.size) {
-        append(&first->to, &candidate->path);
-        truce__key_successor(&first->to);
-    }
-    for (uint32_t i = 0; i < candidate->fields; i++) {
-        if ((uint64_t)scan->count * candidate->bounds[i].count > RANGES_MAX)
-            return false;
-        add_field(scan, &candidate->bounds[i],
-                  candidate->index->spec.fields[i].descending && !candidate->path.size);
-    }
-    return true;
 }

@@ -251,26 +251,34 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
 
 /* ---- in a snapshot -------------------------------------------------------------------------- */
 
+struct plan_request truce__query_request(const struct query *query,
+                                         const struct collection *collection,
+                                         const truce_find_options *options, enum plan_goal goal)
+{
+    return (struct plan_request){.collection = collection,
+                                 .match = query->match,
+                                 .sort = options->sort,
+                                 .hint = options->hint,
+                                 .min = options->min,
+                                 .max = options->max,
+                                 .goal = goal,
+                                 .limit = options->limit,
+                                 .backward = options->backward};
+}
+
 static truce_status make_plan(struct query *query, const struct reader *reader,
                               const truce_find_options *options, enum plan_goal goal,
                               bson_error_t *error)
 {
-    struct plan_request request = {.match = query->match,
-                                   .sort = options->sort,
-                                   .hint = options->hint,
-                                   .min = options->min,
-                                   .max = options->max,
-                                   .goal = goal,
-                                   .limit = options->limit,
-                                   .backward = options->backward};
+    const struct collection *collection = truce__catalog_find(reader->catalog, query->collection);
+    struct plan_request request = truce__query_request(query, collection, options, goal);
     truce_status status;
 
-    request.collection = truce__catalog_find(reader->catalog, query->collection);
-    if (!request.collection) {
+    if (!collection) {
         query->done = true;
         return TRUCE_OK;
     }
-    query->table = request.collection->id;
+    query->table = collection->id;
     status = truce__plan_make(&request, &query->plan, error);
     truce__scan_init(&query->scan, &query->plan, query->table, query->match, &query->context);
     return status;

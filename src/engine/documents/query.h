@@ -91,6 +91,11 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
                                enum plan_goal goal, bson_error_t *error);
 void truce__query_release(struct query *query);
 
+/* What it asked of the plan, of its collection. */
+struct plan_request truce__query_request(const struct query *query,
+                                         const struct collection *collection,
+                                         const truce_find_options *options, enum plan_goal goal);
+
 /* Gives matching documents to `take` until it has enough, all were seen (query->done), or it is time to
  * look around. Then run it again, or pause or release it at once. EXPIRED: the snapshot was ended. */
 truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
