@@ -359,6 +359,50 @@ TEST(a_walk_vouches_for_the_same_walk_of_the_same_version_alone)
     close_both();
 }
 
+static int looks;
+
+static bool is_counted(const uint8_t *body, size_t size)
+{
+    looks++;
+    return is_no_x(body, size);
+}
+
+/* By the writer's connection; `looked`: whether its body was looked at. */
+static void check_row(int64_t row, truce_status expected, bool looked)
+{
+    struct bytes body;
+    bson_error_t error;
+
+    looks = 0;
+    CHECK_STATUS(expected, truce__kv_row_get(writer, 0, row, &body, &error), error);
+    CHECK_INT(looks, ==, looked);
+}
+
+TEST(a_body_that_is_vouched_for_is_not_looked_at_in_its_row_alone)
+{
+    REQUIRE(open_both());
+    truce__kv_vouch(writer, 0, 2, text("x")); /* nobody looks yet */
+    truce__kv_sound(writer, is_counted);
+    begin();
+    insert("a");
+    insert("x");
+    insert("b");
+    commit();
+    begin();
+    change(1, "b");
+    truce__kv_vouch(writer, 0, 1, text("b"));
+    check_row(1, TRUCE_OK, false);
+    check_row(3, TRUCE_OK, true);
+    check_row(2, TRUCE_CORRUPT, true);
+    truce__kv_write_rollback(writer);
+    begin();
+    check_row(1, TRUCE_OK, true);
+    change(1, "x");
+    check_row(1, TRUCE_CORRUPT, true);
+    truce__kv_write_rollback(writer);
+    close_both();
+}
+
 TEST(a_key_leads_to_its_row_in_one_step)
 {
     struct bytes body;

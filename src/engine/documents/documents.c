@@ -207,12 +207,16 @@ static truce_status write_row(struct change *change, bson_error_t *error)
 {
     struct kv *kv = change->writer->kv;
     int64_t table = change->collection->id;
+    truce_status status;
 
     if (!change->before)
         return truce__kv_row_insert(kv, table, &change->row, bytes_of(change->after), error);
     if (!change->after)
         return truce__kv_row_delete(kv, table, change->row, error);
-    return truce__kv_row_update(kv, table, change->row, bytes_of(change->after), error);
+    status = truce__kv_row_update(kv, table, change->row, bytes_of(change->after), error);
+    if (!status) /* what is changed once is changed again, and read for it */
+        truce__kv_vouch(kv, table, change->row, bytes_of(change->after));
+    return status;
 }
 
 /* What is there already may be against a validator that came later; what is written may not. */

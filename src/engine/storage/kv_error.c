@@ -120,6 +120,12 @@ bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes b
     return true;
 }
 
+void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+{
+    if (kv->sound)
+        truce__seen_add(&kv->seen, table, row, body.data, body.size);
+}
+
 truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
 {
     char name[160] = "";
