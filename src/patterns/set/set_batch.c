@@ -189,7 +189,8 @@ void truce__set_group_settle(struct set_batch *batch, struct set_group *group)
             w + 1 < group->last ? (size_t)(batch->winners[w + 1] - batch->operations) : group->to;
         size_t fits = batch->verdicts[w] == SET_FULL ? to : from + batch->passed[w];
 
-        fail_full(batch, from, fits);
+        if (from < fits)
+            fail_full(batch, from, fits);
         settle_name(batch, fits, to, batch->verdicts[w]);
     }
     finish(batch, group);
