@@ -3,12 +3,16 @@
  * is needed, and none is touched: what others drive step by step goes on as if a plain writer had come by.
  *
  * One that is refused leaves a document, too (in "canceled"), so that the answer under this id stays what it was.
+ *
+ * Nearly every id is new. So where it costs nothing but the try, the first one does not look whether the transfer is there,
+ * but inserts it: whatever refuses that says nothing, and the next try looks.
  */
 #include "patterns/transfer/transfer_commit.h"
 
 #include <string.h>
 
 #include "commit/commit.h"
+#include "truce/sys/store.h"
 
 struct at_once {
     truce_transfers *transfers;
@@ -17,6 +21,7 @@ struct at_once {
     const char *reason;
     bool exists, other; /* other: with other content */
     enum transfer_state found;
+    bool blind; /* nobody has looked whether it is there */
     bool
         unproved; /* an undo does not undo; unless it is there, and has changed what was looked at */
     bson_error_t why;
@@ -67,26 +72,34 @@ static truce_status put(truce_commit *commit, const struct at_once *once, bson_e
     return status;
 }
 
-/* A truce_commit_function. */
-static truce_status make(truce_commit *commit, void *arg, bson_error_t *error)
+/* NOT_FOUND: it is not there, and may be made. */
+static truce_status look(truce_commit *commit, struct at_once *once, bson_error_t *error)
 {
-    struct at_once *once = arg;
     bson_value_t id = truce__document_id(&once->plan.document);
     bson_t there;
-    truce_status status;
+    truce_status status =
+        truce_commit_read(commit, once->transfers->collection, &id, &there, error);
 
-    once->exists = once->other = false;
-    status = truce_commit_read(commit, once->transfers->collection, &id, &there, error);
     if (!status)
         status = meet(once, &id, &there, error);
     else if (status == TRUCE_NOT_FOUND && once->unproved)
         status = truce__fail(TRUCE_INVALID, error, "%s", once->why.message);
-    else if (status == TRUCE_NOT_FOUND)
-        status = once->state == TRANSFER_DONE ? add_entries(commit, &once->plan, error) : TRUCE_OK;
-    if (!status && !once->exists)
-        status = put(commit, once, error);
     bson_destroy(&there);
     return status;
+}
+
+/* A truce_commit_function. */
+static truce_status make(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct at_once *once = arg;
+    truce_status status;
+
+    once->exists = once->other = false;
+    status = once->blind ? TRUCE_NOT_FOUND : look(commit, once, error);
+    if (status != TRUCE_NOT_FOUND || once->exists)
+        return status;
+    status = once->state == TRANSFER_DONE ? add_entries(commit, &once->plan, error) : TRUCE_OK;
+    return status ? status : put(commit, once, error);
 }
 
 /* ---- alone ------------------------------------------------------------------------------------ */
@@ -145,13 +158,29 @@ static void name_refusal(struct at_once *once, truce_status status, bson_error_t
         *why = named;
 }
 
+/* Where the store itself compares, a try that was for nothing is no round trip. */
+static bool may_be_blind(const struct at_once *once)
+{
+    uint32_t can = once->transfers->store->capabilities,
+             needed = TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_COMPARE;
+
+    return !once->unproved && once->transfers->mechanism != TRUCE_MECHANISM_JOURNAL &&
+           !(can & TRUCE_IS_TRANSACTION) && (can & needed) == needed;
+}
+
 static truce_status make_alone(struct at_once *once, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);
     bson_error_t why = {0};
-    truce_status status = transact(once, &why);
+    truce_status status;
     bool exists;
 
+    once->blind = may_be_blind(once);
+    status = transact(once, &why);
+    if (once->blind && is_refusal(once, status)) {
+        once->blind = false;
+        status = transact(once, &why);
+    }
     if (status == TRUCE_LOCKED && once->exists && !once->other)
         return truce__transfer_drive(once->transfers, &id, NULL, &exists, error);
     if (is_refusal(once, status)) {
