@@ -72,6 +72,8 @@ static void find_parts(bool memory)
                  "[{'_id': 1, 'a': 2}]");
     expect_found("'filter': {'_id': 3}, 'showRecordId': true, 'projection': {'a': 1}",
                  "[{'_id': 3, 'a': 1, '$recordId': {'$numberLong': '3'}}]");
+    expect_found("'filter': {'_id': 2}, 'showRecordId': true",
+                 "[{'_id': 2, 'a': 1, 'b': 1, 't': 5, '$recordId': {'$numberLong': '2'}}]");
     expect_found("'hint': 't', 'returnKey': true, 'showRecordId': true, 'sort': {'_id': -1}, "
                  "'filter': {'_id': {'$gt': 1}}",
                  "[{'t': 7}, {'t': null}, {'t': 5}]");

@@ -328,6 +328,43 @@ TEST(a_file_and_a_transaction_answer_as_memory_does)
     end();
 }
 
+/* Without arrays, so that the index could give the order, walked backward. */
+TEST(of_equal_documents_of_a_sort_the_first_of_the_index_comes_first)
+{
+    bson_t *hint = test_bson("{'a': 1}"), *min = test_bson("{'a': 0}"),
+           *sort = test_bson("{'a': -1}");
+    const truce_find_options options = {.hint = hint, .min = min, .sort = sort};
+    const bson_t *document = NULL;
+    truce_cursor *cursor;
+    bson_iter_t id;
+
+    file = open_store("file");
+    memory = open_store("");
+    for (int i = 0; i < 2; i++) {
+        int32_t order = 0;
+
+        for (int32_t number = 1; number <= 4; number++) {
+            bson_t *made = BCON_NEW("_id", BCON_INT32(number), "a", BCON_INT32(number % 2));
+
+            put(i ? file : memory, made);
+            bson_destroy(made);
+        }
+        REQUIRE_DONE(truce_find(i ? file : memory, "c", NULL, &options, &cursor, &error), error);
+        do {
+            CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+            if (document && bson_iter_init_find(&id, document, "_id"))
+                order = order * 10 + bson_iter_int32(&id);
+        } while (document);
+        CHECK_INT(order, ==, 1324);
+        truce_cursor_close(cursor);
+    }
+    truce_store_close(file);
+    truce_store_close(memory);
+    bson_destroy(hint);
+    bson_destroy(min);
+    bson_destroy(sort);
+}
+
 /* More entries than are looked at in one part. */
 TEST(a_part_of_many_keys_has_each_document_once)
 {
