@@ -103,6 +103,7 @@ static const struct {
     {CODE_FAIL_POINT_SET_FAILED, "FailPointSetFailed"},
     {322, "APIVersionError"},
     {CODE_API_STRICT, "APIStrictError"},
+    {CODE_COLLECTION_UUID_MISMATCH, "CollectionUUIDMismatch"},
     {267, "PreparedTransactionInProgress"},
     {6, "HostUnreachable"},
     {7, "HostNotFound"},

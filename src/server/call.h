@@ -32,20 +32,22 @@ struct call {
     truce_store *store; /* that it reads and writes: the server's, or its transaction */
     int64_t owner;      /* of the cursors that it opens and reads: its transaction; 0: none */
     struct call_session session;
-    struct kept *kept;              /* what its statements do is kept; NULL: it is not */
-    bool refused;                   /* a statement of it was */
-    bool unknown;                   /* nobody knows whether it was committed */
-    bool follows;                   /* it is of a change stream */
-    size_t told_bytes;              /* of errors of its statements */
-    int64_t waited_ns;              /* for what others were to do, as its client asked */
-    uint32_t deadline_ms;           /* maxTimeMS; 0: none */
-    bool snapshot;                  /* readConcern: {level: "snapshot"} ... */
-    uint64_t time;                  /* ... and its atClusterTime; 0: none */
-    struct past *past;              /* that it reads; NULL: none */
-    bool relaxed;                   /* the client asked not to wait for the disk */
-    const bson_t *labels, *concern; /* of its reply, by a fail point; NULL: none */
-    struct aliases *aliases;        /* views that its stages read; NULL: none */
-    struct arena arena;             /* released at the end */
+    struct kept *kept;                    /* what its statements do is kept; NULL: it is not */
+    bool refused;                         /* a statement of it was */
+    bool unknown;                         /* nobody knows whether it was committed */
+    bool follows;                         /* it is of a change stream */
+    size_t told_bytes;                    /* of errors of its statements */
+    int64_t waited_ns;                    /* for what others were to do, as its client asked */
+    uint32_t deadline_ms;                 /* maxTimeMS; 0: none */
+    bool snapshot;                        /* readConcern: {level: "snapshot"} ... */
+    uint64_t time;                        /* ... and its atClusterTime; 0: none */
+    struct past *past;                    /* that it reads; NULL: none */
+    bool relaxed;                         /* the client asked not to wait for the disk */
+    const bson_t *labels, *concern;       /* of its reply, by a fail point; NULL: none */
+    struct aliases *aliases;              /* views that its stages read; NULL: none */
+    bool holds_names;                     /* of collections (same_collection.h) */
+    const struct uuid_mismatch *mismatch; /* with 361: what has which uuid */
+    struct arena arena;                   /* released at the end */
 };
 
 struct command {

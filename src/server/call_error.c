@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/duplicate.h"
+#include "server/same_collection.h"
 
 uint32_t call_code(truce_status status, const bson_error_t *error)
 {
@@ -127,6 +128,8 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
+    if (code == CODE_COLLECTION_UUID_MISMATCH && call->mismatch)
+        same_collection_append(call->mismatch, reply);
     call_append_labels(call, reply, code, false);
     if (call->concern) /* as MongoDB tells both */
         BSON_APPEND_DOCUMENT(reply, "writeConcernError", call->concern);

@@ -27,6 +27,7 @@ static const struct field find_fields[] = {
     {"tailable", FIELD_PLAIN, 0, true},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct question_find, let)},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {"max", FIELD_DOCUMENT, offsetof(struct question_find, max), true},
     {"min", FIELD_DOCUMENT, offsetof(struct question_find, min), true},
     {"returnKey", FIELD_FLAG, offsetof(struct question_find, keys), true},
@@ -128,6 +129,7 @@ static const struct field aggregate_fields[] = {
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct question_aggregate, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct question_aggregate, let)},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
 struct batch_size {

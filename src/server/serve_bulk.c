@@ -20,12 +20,14 @@
  */
 #include "server/write.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
 #include "bson/value.h"
 #include "server/groups.h"
 #include "server/question.h"
+#include "server/same_collection.h"
 
 struct bulk {
     const bson_t *let, *cursor;
@@ -46,8 +48,9 @@ static const struct field bulk_fields[] = {
 
 /* The places of nsInfo, in the arena. */
 struct target {
-    const char *place;    /* NULL: it is a view */
-    bson_error_t refusal; /* of a view */
+    const char *place;    /* NULL: it is a view, or not the collection that it is taken for */
+    bson_error_t refusal; /* then */
+    const struct uuid_mismatch *mismatch;
 };
 
 struct targets {
@@ -57,14 +60,28 @@ struct targets {
 
 struct target_fields {
     const char *ns;
+    const bson_value_t *uuid;
 };
 
-static const struct field target_fields[] = {{"ns", FIELD_TEXT, offsetof(struct target_fields, ns)},
-                                             {"collectionUUID", FIELD_PLAIN, 0},
-                                             {"encryptionInformation", FIELD_PLAIN, 0},
-                                             {NULL, FIELD_IGNORED, 0}};
+static const struct field target_fields[] = {
+    {"ns", FIELD_TEXT, offsetof(struct target_fields, ns)},
+    {"collectionUUID", FIELD_VALUE, offsetof(struct target_fields, uuid)},
+    {"encryptionInformation", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
 
-/* A view refuses each statement, as in MongoDB, and not the command. */
+static truce_status check_same(struct call *call, const struct target_fields *given,
+                               bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    size_t length = strcspn(given->ns, ".");
+
+    if (!given->uuid)
+        return TRUCE_OK;
+    snprintf(database, sizeof database, "%.*s", (int)length, given->ns); /* it was looked at */
+    return same_collection(call, database, given->ns + length + 1, given->uuid, error);
+}
+
+/* A view refuses each statement, as in MongoDB, and not the command; so does a collection that is another one. */
 static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
 {
@@ -80,11 +97,18 @@ static truce_status read_target(struct call *call, const bson_t *document, struc
         status =
             serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), found, error);
     *target = (struct target){0};
+    if (!status || error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW) {
+        truce_status same = check_same(call, &given, error);
+
+        status = same ? same : status;
+    }
     if (!status)
         target->place = truce__arena_copy(&call->arena, found, strlen(found) + 1);
-    if (!status || error->code != CODE_COMMAND_NOT_SUPPORTED_ON_VIEW)
+    if (!status || (error->code != CODE_COMMAND_NOT_SUPPORTED_ON_VIEW &&
+                    error->code != CODE_COLLECTION_UUID_MISMATCH))
         return status;
     target->refusal = *error;
+    target->mismatch = error->code == CODE_COLLECTION_UUID_MISMATCH ? call->mismatch : NULL;
     return TRUCE_OK;
 }
 
@@ -237,6 +261,8 @@ static void append_item(struct call *call, const struct operations *operations, 
     }
     if (outcome->status)
         write_append_error(call, write, outcome, item);
+    if (outcome->status && operations->targets[i]->mismatch)
+        same_collection_append(operations->targets[i]->mismatch, item);
 }
 
 /* What was not reached is not told of. */

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "query/incoming.h"
 #include "query/match/match.h"
+#include "server/same_collection.h"
 #include "server/watch.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
@@ -157,6 +158,7 @@ static const struct field modify_fields[] = {
     SHAPE_FIELDS,
     VIEW_FIELDS,
     {"index", FIELD_DOCUMENT, offsetof(struct shape, index)},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
 static truce_status modify_view(struct call *call, const struct view *view,
@@ -360,12 +362,13 @@ truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
 
 struct rename {
     const char *to;
-    bool drop;
+    const bson_value_t *drop, *uuid; /* drop: true, or the uuid of what is dropped */
 };
 
 static const struct field rename_fields[] = {
     {"to", FIELD_TEXT, offsetof(struct rename, to)},
-    {"dropTarget", FIELD_FLAG, offsetof(struct rename, drop)},
+    {"dropTarget", FIELD_VALUE, offsetof(struct rename, drop)},
+    {"collectionUUID", FIELD_VALUE, offsetof(struct rename, uuid), true},
     {NULL, FIELD_IGNORED, 0}};
 
 static bool is_same_database(const char *from, const char *to)
@@ -375,27 +378,80 @@ static bool is_same_database(const char *from, const char *to)
     return length == strcspn(to, ".") && !strncmp(from, to, length);
 }
 
+static truce_status same_of_namespace(struct call *call, const char *ns, const bson_value_t *uuid,
+                                      bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    size_t length = strcspn(ns, ".");
+
+    snprintf(database, sizeof database, "%.*s", (int)length, ns); /* it was looked at */
+    return same_collection(call, database, ns + length + 1, uuid, error);
+}
+
+/* Are both the collections that they are taken for? */
+static truce_status check_same(struct call *call, const char *from, const struct rename *rename,
+                               bson_error_t *error)
+{
+    bool drops_one = rename->drop && rename->drop->value_type == BSON_TYPE_BINARY;
+    truce_status status = TRUCE_OK;
+
+    if ((rename->uuid || drops_one) && !is_same_database(from, rename->to))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "the uuid of a collection is not taken to another database");
+    if (rename->uuid)
+        status = same_of_namespace(call, from, rename->uuid, error);
+    if (!status && drops_one)
+        status = same_of_namespace(call, rename->to, rename->drop, error);
+    return status;
+}
+
+/* True, or the uuid of a collection: then it was looked at. */
+static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_t *error)
+{
+    *drop = given != NULL;
+    if (!given || given->value_type == BSON_TYPE_BINARY)
+        return TRUCE_OK;
+    if (given->value_type == BSON_TYPE_BOOL)
+        *drop = given->value.v_bool;
+    else if (given->value_type == BSON_TYPE_INT32)
+        *drop = given->value.v_int32 != 0;
+    else if (given->value_type == BSON_TYPE_INT64)
+        *drop = given->value.v_int64 != 0;
+    else if (given->value_type == BSON_TYPE_DOUBLE)
+        *drop = given->value.v_double != 0;
+    else
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "the field 'dropTarget' must be true or false, or a UUID");
+    return TRUCE_OK;
+}
+
 truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    const char *ns = BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : NULL;
+    bool drop = false;
     char from[PLACE_MAX], to[PLACE_MAX];
     uint32_t away = ACTION_SHAPE, there = ACTION_SHAPE;
     struct rename rename = {0};
     truce_status status = call_own_fields(call, rename_fields, &rename, error);
 
     (void)reply;
-    if (!status && (!rename.to || !BSON_ITER_HOLDS_UTF8(&call->value)))
+    if (!status)
+        status = read_drop(rename.drop, &drop, error);
+    if (!status && (!rename.to || !ns))
         status = truce__refuse(40414, error, "renameCollection must have two namespaces");
-    if (!status && !is_same_database(bson_iter_utf8(&call->value, NULL), rename.to)) {
+    if (!status && !is_same_database(ns, rename.to)) {
         away |= ACTION_FIND | ACTION_WRITE; /* it is taken out there, and put in here */
         there |= ACTION_WRITE;
     }
     if (!status)
-        status = serve_place_of(call, bson_iter_utf8(&call->value, NULL), away, from, error);
+        status = serve_place_of(call, ns, away, from, error);
     if (!status)
         status = place_of_namespace(call, rename.to, there, true, to, error);
+    if (!status)
+        status = check_same(call, ns, &rename, error);
     if (status)
         return status;
-    status = truce_collection_rename(call->server->store, from, to, rename.drop, error);
+    status = truce_collection_rename(call->server->store, from, to, drop, error);
     return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW /* made just now */
                ? refuse_target(rename.to, error)
                : status;

@@ -32,6 +32,7 @@
 #include "query/update/update.h"
 #include "server/groups.h"
 #include "server/question.h"
+#include "server/same_collection.h"
 #include "server/write.h"
 #include "store/store.h"
 
@@ -405,6 +406,8 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
         if (!status)
             status = view_source(call, call->database, bson_iter_utf8(inner, NULL), &source, error);
     }
+    if (!status)
+        status = same_collection_check(call, error);
     if (!status && source.is_view)
         status = question_of_view(call, &source, &aggregate, error);
     if (!status)

@@ -16,7 +16,10 @@ static int32_t count_indexes(struct call *call, const char *place)
 }
 
 static const struct field create_index_fields[] = {
-    {"indexes", FIELD_IGNORED, 0}, {"commitQuorum", FIELD_IGNORED, 0}, {NULL, FIELD_IGNORED, 0}};
+    {"indexes", FIELD_IGNORED, 0},
+    {"commitQuorum", FIELD_IGNORED, 0},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {NULL, FIELD_IGNORED, 0}};
 
 /* Without what MongoDB's drivers may say and the store has no use for. */
 static void trim_index(const bson_t *given, bson_t *index)
@@ -152,8 +155,10 @@ static truce_status list_of(struct call *call, const char *place, bson_t *indexe
     return truce_index_list(call->server->store, place, indexes, error);
 }
 
-static const struct field drop_index_fields[] = {{"index", FIELD_IGNORED, 0},
-                                                 {NULL, FIELD_IGNORED, 0}};
+static const struct field drop_index_fields[] = {
+    {"index", FIELD_IGNORED, 0},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {NULL, FIELD_IGNORED, 0}};
 
 truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {

@@ -1,6 +1,7 @@
 /* Sessions, and commands within transactions. */
 #include "server/groups.h"
 #include "server/pattern_command.h"
+#include "server/same_collection.h"
 
 #include <string.h>
 
@@ -245,9 +246,16 @@ static truce_status end_transaction(struct call *call, struct session *session, 
 
 static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    truce_status status = view_guard(call, error);
+    truce_status status;
 
-    return status ? status : call->command->run(call, reply, error);
+    same_collection_begin(call);
+    status = same_collection_check(call, error);
+    if (!status)
+        status = view_guard(call, error);
+    if (!status)
+        status = call->command->run(call, reply, error);
+    same_collection_end(call);
+    return status;
 }
 
 /* Whatever is refused in it ends the transaction, as in MongoDB. */

@@ -199,6 +199,7 @@ static const struct field write_fields[] = {
     {"deletes", FIELD_IGNORED, 0},
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_command, unvalidated)},
     {"let", FIELD_DOCUMENT, offsetof(struct write_command, let)},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
 /* Fills one write from a statement of the command. */

@@ -277,6 +277,7 @@ static void server_free(struct server *server)
         close(server->listener);
     pthread_cond_destroy(&server->gone);
     pthread_mutex_destroy(&server->mutex);
+    pthread_rwlock_destroy(&server->names);
     bson_free(server);
 }
 
@@ -412,6 +413,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->sweeper = sweeper_new(options->sweep_every_ms);
     made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);
+    pthread_rwlock_init(&made->names, NULL);
     pthread_cond_init(&made->gone, NULL);
     set_access(made, options);
     status = check_users(made, error);

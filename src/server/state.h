@@ -80,6 +80,9 @@ struct server {
     struct top *top;
     struct metrics_port *metrics_port; /* NULL: they are told nowhere */
 
+    pthread_rwlock_t
+        names; /* of collections: whoever drops or renames one has it alone (same_collection.h) */
+
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;
     bool sweeping; /* the sweeper's thread is there */
