@@ -137,22 +137,17 @@ static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
     return true;
 }
 
-static truce_status read_id(struct kv *kv, struct catalog *catalog, bson_error_t *error)
+static void read_header(struct bytes body, struct catalog *catalog)
 {
-    struct bytes body;
-    truce_status status = truce__kv_row_get(kv, CATALOG, ROW_NEXT, &body, error);
     struct value id = {0};
     bson_t header;
 
-    if (!status && bson_init_static(&header, body.data, body.size) &&
+    if (bson_init_static(&header, body.data, body.size) &&
         !truce__document_check(&header, "catalog", NULL))
         id = field(truce__value_document(&header), "id", BSON_TYPE_OID);
     catalog->has_id = id.type == BSON_TYPE_OID;
     if (catalog->has_id)
         bson_oid_init_from_data(&catalog->id, id.data);
-    else
-        catalog->id = catalog->feed.id;
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 static int by_name(const void *a, const void *b)
@@ -163,7 +158,7 @@ static int by_name(const void *a, const void *b)
 static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error_t *error)
 {
     struct kv_cursor cursor = {0};
-    truce_status status = truce__kv_rows_seek(kv, CATALOG, FIRST_NUMBER - 1, false, &cursor, error);
+    truce_status status = truce__kv_rows_seek(kv, CATALOG, ROW_NEXT - 1, false, &cursor, error);
 
     while (!status) {
         struct collection *collection;
@@ -171,6 +166,10 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
         status = truce__kv_cursor_next(&cursor, error);
         if (status)
             break;
+        if (cursor.row == ROW_NEXT) {
+            read_header(cursor.body, catalog);
+            continue;
+        }
         if (!catalog->feed.table && read_feed(cursor.row, cursor.body, &catalog->feed))
             continue;
         catalog->collections =
@@ -180,6 +179,8 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
         status = read_collection(cursor.row, cursor.body, collection, error);
     }
     truce__kv_cursor_close(&cursor);
+    if (!catalog->has_id)
+        catalog->id = catalog->feed.id;
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -206,8 +207,6 @@ truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog
     status = truce__kv_schema_check(kv, error);
     if (!status)
         status = read_rows(kv, made, error);
-    if (!status)
-        status = read_id(kv, made, error);
     if (!status)
         status = check_names(made, error);
     if (status) {
