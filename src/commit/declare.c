@@ -5,6 +5,7 @@
 #include "commit/commit.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
+#include "store/store.h"
 
 /*
  * Declaring keys: the index on `_keys`, then `_keys` in each document, each by a commit of its own,
@@ -92,7 +93,7 @@ static truce_status make_index(truce_store *store, const char *collection,
         return status;
     index = BCON_NEW("key", "{", "_keys", BCON_INT32(1), "}", "unique", BCON_BOOL(true), "sparse",
                      BCON_BOOL(true));
-    status = truce_index_create(store, collection, index, error);
+    status = truce__index_ensure(store, collection, index, error);
     bson_destroy(index);
     *made = !status;
     if (!status)

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "commit/journal.h"
 #include "commit/turn.h"
+#include "store/store.h"
 
 /*
  * One list per store, hung into the store itself (sys/store.h), under one lock for all: it is
@@ -106,7 +107,7 @@ static truce_status make_index(truce_store *store, const char *collection, const
     if (unique)
         BSON_APPEND_BOOL(index, "unique", true);
     for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++)
-        status = truce_index_create(store, collection, index, error);
+        status = truce__index_ensure(store, collection, index, error);
     bson_destroy(index);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "bson/value.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
+#include "store/store.h"
 
 /*
  * A request is a document of `truce_requests`:
@@ -247,7 +248,7 @@ truce_status truce_request_run(truce_store *store, const truce_request_handler *
     if (status)
         return status;
     index = BCON_NEW("key", "{", "state", BCON_INT32(1), "due", BCON_INT32(1), "}");
-    status = truce_index_create(store, REQUESTS, index, error);
+    status = truce__index_ensure(store, REQUESTS, index, error);
     bson_destroy(index);
     if (status)
         return status;

@@ -44,6 +44,11 @@ truce_status truce__store_explain(truce_store *store, const char *collection, co
 /* What a count shares with a find: hint, skip, limit and deadline_ms. */
 truce_find_options truce__count_as_find(const truce_count_options *options);
 
+/* As truce_index_create, of an index that truce rests on itself: what has been changed of it since it is there (truce_index_modify),
+ * that it is hidden or when it expires, is no other index. Without the hidden one truce is right, and slower. */
+truce_status truce__index_ensure(truce_store *store, const char *collection, const bson_t *index,
+                                 bson_error_t *error);
+
 /* rewrite of the backend, with checks; INVALID without TRUCE_CAN_REWRITE. */
 truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bson_error_t *error);
 

@@ -24,6 +24,26 @@ truce_status truce_index_create(truce_store *store, const char *collection, cons
     return truce__pass_error(status, &caught, error);
 }
 
+truce_status truce__index_ensure(truce_store *store, const char *collection, const bson_t *index,
+                                 bson_error_t *error)
+{
+    bson_error_t why = {0};
+    bool there = false;
+    bson_t indexes;
+    truce_status status = truce_index_create(store, collection, index, &why);
+
+    if (!status)
+        return TRUCE_OK;
+    if (why.domain == TRUCE_ERROR_SERVER && why.code == CODE_INDEX_OPTIONS_CONFLICT) {
+        if (!truce_index_list(store, collection, &indexes, NULL))
+            there = truce__index_is_kept(&indexes, index);
+        bson_destroy(&indexes);
+    }
+    if (!there && error)
+        *error = why;
+    return there ? TRUCE_OK : status;
+}
+
 truce_status truce_index_drop(truce_store *store, const char *collection, const char *name,
                               bson_error_t *error)
 {

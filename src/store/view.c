@@ -140,6 +140,24 @@ truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, b
     return status;
 }
 
+bool truce__index_is_kept(const bson_t *indexes, const bson_t *index)
+{
+    struct known *known = bson_malloc0(sizeof *known);
+    struct index_spec wanted = {0};
+    bool parsed = !truce__index_spec_parse(index, &wanted, NULL), kept = false;
+
+    if (parsed && !know(indexes, known, NULL))
+        for (uint32_t i = 0; i < known->count && !kept; i++)
+            kept = !strcmp(wanted.name, known->specs[i].name) &&
+                   truce__index_is_same(&wanted, &known->specs[i]);
+    for (uint32_t i = 0; i < known->count; i++)
+        truce__index_spec_release(&known->specs[i]);
+    if (parsed)
+        truce__index_spec_release(&wanted);
+    bson_free(known);
+    return kept;
+}
+
 truce_status truce__index_of_hint(const bson_t *indexes, const bson_t *hint,
                                   struct index_spec *spec, bson_error_t *error)
 {

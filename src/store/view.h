@@ -26,6 +26,9 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
 truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, bool *there,
                                    bson_error_t *error);
 
+/* Is it among them by its name, whatever has been changed of it since it was made (truce_index_modify)? */
+bool truce__index_is_kept(const bson_t *indexes, const bson_t *index);
+
 /* A copy of the one among them that the hint asks for; without fields: it asks for none. CODE_BAD_VALUE as of
  * truce__index_hint. `spec` is always initialised. */
 truce_status truce__index_of_hint(const bson_t *indexes, const bson_t *hint,

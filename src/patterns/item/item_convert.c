@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "commit/journal.h"
 #include "query/incoming.h"
+#include "store/store.h"
 
 /* ---- converting ------------------------------------------------------------------------------- */
 
@@ -180,7 +181,7 @@ truce_status truce_item_convert(truce_item *item, truce_item_layout layout,
 static truce_status create(truce_item *item, char *path, bson_error_t *error)
 {
     bson_t *index = BCON_NEW("key", "{", path, BCON_INT32(1), "}");
-    truce_status status = truce_index_create(item->store, item->collection, index, error);
+    truce_status status = truce__index_ensure(item->store, item->collection, index, error);
 
     bson_destroy(index);
     bson_free(path);

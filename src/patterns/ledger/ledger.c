@@ -75,6 +75,7 @@
 #include "base/limits.h"
 #include "base/room.h"
 #include "store/reserved.h"
+#include "store/store.h"
 #include "store/view.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
@@ -199,7 +200,7 @@ static truce_status make_index(truce_ledger *ledger, bson_t *index, bson_error_t
 
     truce__worker_init(&worker, ledger->store, ledger->deadline_ms);
     do
-        status = truce_index_create(ledger->store, ledger->collection, index, error);
+        status = truce__index_ensure(ledger->store, ledger->collection, index, error);
     while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
     bson_destroy(index);
     return status;

@@ -55,6 +55,7 @@
 #include "base/room.h"
 #include "bson/value.h"
 #include "store/care.h"
+#include "store/store.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 
@@ -141,7 +142,7 @@ truce_status truce__queue_index(truce_store *store, const char *collection, cons
     BSON_APPEND_UTF8(&index, "name", name);
     if (sparse)
         BSON_APPEND_BOOL(&index, "sparse", true);
-    status = truce_index_create(store, collection, &index, error);
+    status = truce__index_ensure(store, collection, &index, error);
     bson_destroy(&index);
     return status;
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "query/incoming.h"
+#include "store/store.h"
 
 static bson_value_t id_of(const bson_t *holder)
 {
@@ -79,7 +80,7 @@ truce_status truce__revision_index(truce_revision *revision, bson_error_t *error
     if (!revision->keep || !revision->keep_ms || atomic_load(&revision->indexed))
         return TRUCE_OK;
     index = BCON_NEW("key", "{", "until", BCON_INT32(1), "}", "expireAfterSeconds", BCON_INT32(0));
-    status = truce_index_create(revision->store, revision->kept, index, error);
+    status = truce__index_ensure(revision->store, revision->kept, index, error);
     atomic_store(&revision->indexed, !status);
     bson_destroy(index);
     return status;

@@ -57,6 +57,7 @@
 #include "base/assert.h"
 #include "base/room.h"
 #include "commit/memo.h"
+#include "store/store.h"
 
 static bool name_is_good(const char *name)
 {
@@ -226,8 +227,8 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
     bson_append_document_end(&index, &key);
     bson_append_bool(&index, "unique", -1, true);
     if (by_element || set->keys_count > 1 || strcmp(set->keys[0], "_id"))
-        status = truce_index_create(set->store, by_element ? set->elements : set->collection,
-                                    &index, &why);
+        status = truce__index_ensure(set->store, by_element ? set->elements : set->collection,
+                                     &index, &why);
     if (status == TRUCE_DUPLICATE)
         status =
             truce__fail(status, error,
@@ -280,7 +281,7 @@ static truce_status index_definitions(truce_set *set, bson_error_t *error)
     bson_append_document_end(&index, &key);
     bson_append_bool(&index, "unique", -1, true);
     bson_append_bool(&index, "sparse", -1, true);
-    status = truce_index_create(set->store, SET_DEFINITIONS, &index, error);
+    status = truce__index_ensure(set->store, SET_DEFINITIONS, &index, error);
     bson_destroy(&index);
     return status;
 }

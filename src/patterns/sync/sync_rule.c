@@ -6,6 +6,7 @@
 #include "base/room.h"
 #include "patterns/sync/sync.h"
 #include "store/reserved.h"
+#include "store/store.h"
 #include "store/view.h"
 
 /* ---- paths ------------------------------------------------------------------------------------ */
@@ -395,7 +396,7 @@ static truce_status make_index(truce_store *store, const char *collection, const
 
     if (sparse)
         BSON_APPEND_BOOL(index, "sparse", true);
-    status = truce_index_create(store, collection, index, error);
+    status = truce__index_ensure(store, collection, index, error);
     bson_destroy(index);
     return status;
 }

@@ -56,6 +56,7 @@
 #include "patterns/transfer/transfer_commit.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
+#include "store/store.h"
 #include "store/view.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
@@ -313,10 +314,10 @@ static truce_status make_indexes(const truce_transfers *transfers, bson_error_t 
                BCON_NEW("key", "{", "state", BCON_INT32(1), "lastModified", BCON_INT32(1), "}"),
            *ends = BCON_NEW("key", "{", "expires", BCON_INT32(1), "}", "sparse", BCON_BOOL(true));
     truce_status status =
-        truce_index_create(transfers->store, transfers->collection, states, error);
+        truce__index_ensure(transfers->store, transfers->collection, states, error);
 
     if (!status)
-        status = truce_index_create(transfers->store, transfers->collection, ends, error);
+        status = truce__index_ensure(transfers->store, transfers->collection, ends, error);
     bson_destroy(ends);
     bson_destroy(states);
     return status;

@@ -105,6 +105,11 @@ bool truce__tree_same(const bson_t *item, const bson_t *other);
 void truce__tree_filter(const truce_tree *tree, bson_t *filter);
 void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
 
+/* Documents in the order of the index that has these fields, by it if it is not hidden. */
+truce_status truce__tree_find_sorted(const truce_tree *tree, const bson_t *filter,
+                                     const bson_t *sort, truce_cursor **cursor,
+                                     bson_error_t *error);
+
 /* ---- tree_read.c ---- */
 
 struct truce_tree_snapshot {

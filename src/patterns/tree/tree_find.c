@@ -124,6 +124,21 @@ static truce_status walk_add(struct walk *walk, const bson_t *document, bson_err
     return TRUCE_OK;
 }
 
+truce_status truce__tree_find_sorted(const truce_tree *tree, const bson_t *filter,
+                                     const bson_t *sort, truce_cursor **cursor, bson_error_t *error)
+{
+    truce_find_options options = {.sort = sort, .hint = sort};
+    bson_error_t why = {0};
+    truce_status status = truce_find(tree->store, tree->collection, filter, &options, cursor, &why);
+
+    options.hint = NULL;
+    if (status == TRUCE_INVALID && why.code == CODE_BAD_VALUE)
+        return truce_find(tree->store, tree->collection, filter, &options, cursor, error);
+    if (status && error)
+        *error = why;
+    return status;
+}
+
 /* From what was handed out last. */
 static truce_status walk_once(struct walk *walk, bson_error_t *error)
 {
@@ -131,13 +146,12 @@ static truce_status walk_once(struct walk *walk, bson_error_t *error)
     const truce_tree *tree = snapshot->tree;
     bson_t filter, *sort = BCON_NEW("tree", BCON_INT32(1), "itemId", BCON_INT32(1), "version",
                                     BCON_INT32(1), "token", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .hint = sort};
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
     truce_status status;
 
     truce__tree_filter(tree, &filter); /* it costs less to look at `version` here */
-    status = truce_find(tree->store, tree->collection, &filter, &options, &cursor, error);
+    status = truce__tree_find_sorted(tree, &filter, sort, &cursor, error);
     while (!status && !walk->handing.enough &&
            !(status = truce_cursor_next(cursor, &document, error)) && document)
         status = walk_add(walk, document, error);

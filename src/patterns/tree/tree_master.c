@@ -5,6 +5,7 @@
 #include "base/id.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
+#include "store/store.h"
 
 /* ---- reading ---------------------------------------------------------------------------------- */
 
@@ -125,7 +126,7 @@ static truce_status make_indexes(truce_tree *tree, bson_error_t *error)
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!status)
-            status = truce_index_create(tree->store, all[i].collection, all[i].index, error);
+            status = truce__index_ensure(tree->store, all[i].collection, all[i].index, error);
         bson_destroy(all[i].index);
     }
     return status;

@@ -354,7 +354,6 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
                         BSON_INITIALIZER, function, arg};
     bson_t filter, *sort = BCON_NEW("tree", BCON_INT32(1), "itemId", BCON_INT32(1), "version",
                                     BCON_INT32(1), "token", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .hint = sort};
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
     truce_status status;
@@ -362,7 +361,7 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
     truce__tree_filter(tree, &filter);
     BCON_APPEND(&filter, "itemId", "{", "$in", BCON_ARRAY(ids), "}", "version", "{", "$lte",
                 BCON_INT64(low > high ? low : high), "}");
-    status = truce_find(tree->store, tree->collection, &filter, &options, &cursor, error);
+    status = truce__tree_find_sorted(tree, &filter, sort, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
         status = pair_add(&pair, document, error);
     if (!status)

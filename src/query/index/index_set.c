@@ -25,8 +25,7 @@ static bool same_document(const bson_t *a, const bson_t *b)
     return truce__value_equal(truce__value_document(a), truce__value_document(b));
 }
 
-/* What makes an index this one and no other, whatever its name and expiry, hidden or not. */
-static bool same_definition(const struct index_spec *a, const struct index_spec *b)
+bool truce__index_is_same(const struct index_spec *a, const struct index_spec *b)
 {
     return a->unique == b->unique && a->sparse == b->sparse && same_document(a->key, b->key) &&
            same_document(a->partial_filter, b->partial_filter);
@@ -35,7 +34,7 @@ static bool same_definition(const struct index_spec *a, const struct index_spec 
 static truce_status compare_index(const struct index_spec *there, const struct index_spec *spec,
                                   bool *present, bson_error_t *error)
 {
-    bool same = same_definition(there, spec), same_name = !strcmp(there->name, spec->name);
+    bool same = truce__index_is_same(there, spec), same_name = !strcmp(there->name, spec->name);
 
     if (same_name && !same)
         return truce__refuse(CODE_INDEX_KEY_SPECS_CONFLICT, error,

@@ -14,6 +14,9 @@
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error);
 
+/* What makes an index this one and no other, whatever its name and expiry, hidden or not. */
+bool truce__index_is_same(const struct index_spec *a, const struct index_spec *b);
+
 /* {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds, hidden}: what index_list
  * answers; truce__index_spec_parse reads it back. `definition` is initialised here. */
 void truce__index_describe(const struct index_spec *spec, bson_t *definition);
