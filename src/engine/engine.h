@@ -138,6 +138,8 @@ truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
 struct collection_options {
     const bson_t *validator; /* NULL: as it is; {}: none. INVALID: it is no filter. */
     const bool *images; /* does the feed keep its documents as they were (feed.h)? NULL: as it is */
+    const char *index;  /* an index of it that is changed, too; NULL: none */
+    const bson_t *changes; /* of that index (truce_index_modify) */
 };
 
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,

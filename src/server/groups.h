@@ -66,9 +66,18 @@ truce_status serve_is_there(struct call *call, const char *place, bool *there, b
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);
 
-/* The field `index` of collMod. */
-truce_status serve_modify_index(struct call *call, const char *place, const bson_t *index,
-                                bson_t *reply, bson_error_t *error);
+/* The field `index` of collMod: the index that it names, as it is, and what is to be changed of it; `changes` is always
+ * initialised, the rest lives as long as the call. */
+struct modified_index {
+    const char *name;
+    const bson_t *was;
+    bson_t changes;
+};
+
+truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
+                                  struct modified_index *found, bson_error_t *error);
+/* {hidden_old, hidden_new ...}: what differs now. */
+void serve_tell_modified(const struct modified_index *found, bson_t *reply);
 
 /* serve_collection.c */
 SERVED(serve_create);

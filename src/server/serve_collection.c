@@ -169,24 +169,47 @@ static truce_status modify_view(struct call *call, const struct view *view,
     return status ? status : view_modify(call, view, &shape->view, error);
 }
 
+/* In one step, which a file has; `index` NULL: none is changed. */
+static truce_status modify_to(struct call *call, const char *place, const struct shape *shape,
+                              const bool *images, const struct modified_index *index,
+                              bson_error_t *error)
+{
+    struct engine *engine = engine_of(call);
+    struct collection_options options = options_of(shape, images);
+
+    if (engine) {
+        options.index = index ? index->name : NULL;
+        options.changes = index ? &index->changes : NULL;
+        return truce__engine_collection_modify(engine, place, &options, error);
+    }
+    if (index && options.validator)
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "an index and a validator are changed at once in a store that is a "
+                             "file: send one collMod for each");
+    return index
+               ? truce_index_modify(call->server->store, place, index->name, &index->changes, error)
+               : validate(call, place, shape, error);
+}
+
 static truce_status modify_collection(struct call *call, const char *place,
                                       const struct shape *shape, bson_t *reply, bson_error_t *error)
 {
-    struct engine *engine = engine_of(call);
-    struct collection_options options;
+    struct modified_index index;
     bool images = false;
     truce_status status = check_shape(call, shape, &images, error);
 
     if (!status && (shape->view.on || shape->view.pipeline))
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "option only supported on a view: %s",
                                shape->view.pipeline ? "pipeline" : "viewOn");
-    if (!status && shape->index)
-        status = serve_modify_index(call, place, shape->index, reply, error);
-    options = options_of(shape, &images);
-    if (status || (shape->index && !options.validator && !options.images))
-        return status;
-    return engine ? truce__engine_collection_modify(engine, place, &options, error)
-                  : validate(call, place, shape, error);
+    if (status || !shape->index)
+        return status ? status : modify_to(call, place, shape, &images, NULL, error);
+    status = serve_modified_index(call, place, shape->index, &index, error);
+    if (!status)
+        status = modify_to(call, place, shape, &images, &index, error);
+    if (!status)
+        serve_tell_modified(&index, reply);
+    bson_destroy(&index.changes);
+    return status;
 }
 
 truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_error_t *error)

@@ -289,15 +289,17 @@ static void tell_modified(struct value old, const bson_t *changes, bson_t *reply
         BCON_APPEND(reply, "hidden_old", BCON_BOOL(hidden), "hidden_new", BCON_BOOL(!hidden));
 }
 
-truce_status serve_modify_index(struct call *call, const char *place, const bson_t *index,
-                                bson_t *reply, bson_error_t *error)
+truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
+                                  struct modified_index *found, bson_error_t *error)
 {
-    bson_t indexes = BSON_INITIALIZER, changes = BSON_INITIALIZER;
-    struct value was = truce__value_missing();
+    bson_t indexes = BSON_INITIALIZER;
     struct modified modified = {0};
     truce_status status = call_fields(call, index, modify_index_fields, false, &modified, error);
+    struct value was = truce__value_missing();
     uint32_t length;
 
+    *found = (struct modified_index){0};
+    bson_init(&found->changes);
     if (!status)
         status = check_modified(&modified, error);
     if (!status)
@@ -305,15 +307,17 @@ truce_status serve_modify_index(struct call *call, const char *place, const bson
     if (!status)
         status = find_modified(&indexes, &modified, &was, error);
     if (!status) {
-        bson_copy_to_excluding_noinit(index, &changes, "name", "keyPattern", "unique",
+        found->was = call_view(call, truce__arena_copy(&call->arena, was.data, was.size), was.size);
+        found->name = truce__value_text(
+            truce__value_field(truce__value_document(found->was), "name", 4), &length);
+        bson_copy_to_excluding_noinit(index, &found->changes, "name", "keyPattern", "unique",
                                       "prepareUnique", NULL);
-        status = truce_index_modify(call->server->store, place,
-                                    truce__value_text(truce__value_field(was, "name", 4), &length),
-                                    &changes, error);
     }
-    if (!status)
-        tell_modified(was, &changes, reply);
-    bson_destroy(&changes);
     bson_destroy(&indexes);
     return status;
+}
+
+void serve_tell_modified(const struct modified_index *found, bson_t *reply)
+{
+    tell_modified(truce__value_document(found->was), &found->changes, reply);
 }

@@ -109,6 +109,56 @@ static void expect_part(const bson_t *event, const char *name, const char *part,
     bson_destroy(wanted);
 }
 
+/* Both at once, or neither; told as one change. */
+TEST(an_index_and_a_validator_are_changed_in_one_step)
+{
+    struct stream_of stream;
+    bson_t *reply, event;
+
+    begin();
+    stream = watch_c("'showExpandedEvents': true", "");
+    expect_code(
+        "{'collMod': 'c', 'validator': {'x': {'$gt': 1}}, 'index': {'name': '_id_', 'hidden': "
+        "true}, '$db': 'test'}",
+        2);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 'low', 'x': 0}], '$db': 'test'}", 0);
+    reply =
+        ask("{'collMod': 'c', 'validator': {'x': {'$gt': 1}}, 'index': {'name': 't_1', 'hidden': "
+            "true}, '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    CHECK(bson_has_field(reply, "hidden_new"));
+    bson_destroy(reply);
+    expect_code("{'find': 'c', 'hint': 't_1', '$db': 'test'}", 2);
+    reply = ask("{'insert': 'c', 'documents': [{'_id': 'lower', 'x': 0}], '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "writeErrors.0.code"), ==, 121);
+    bson_destroy(reply);
+    event_of(&stream, 0, 60000, &event);
+    CHECK_TEXT("insert", text_of(&event, "operationType"));
+    event_of(&stream, 1, 60000, &event);
+    CHECK_TEXT("modify", text_of(&event, "operationType"));
+    expect_part(&event, "operationDescription", "index", "{'name': 't_1', 'hidden': true}");
+    expect_part(&event, "operationDescription", "validator", "{'x': {'$gt': 1}}");
+    expect_part(&event, "stateBeforeChange", "indexOptions", "{'hidden': false}");
+    close_stream(&stream);
+    end();
+}
+
+TEST(what_has_no_one_step_is_told_so)
+{
+    bson_error_t error = {0};
+
+    REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    REQUIRE(!server_start(store, NULL, &server, &error));
+    done("{'createIndexes': 'c', 'indexes': [{'key': {'n': 1}, 'name': 'n_1'}], '$db': 'test'}");
+    expect_code("{'collMod': 'c', 'validator': {'x': 1}, 'index': {'name': 'n_1', 'hidden': true}, "
+                "'$db': 'test'}",
+                115);
+    expect_code("{'find': 'c', 'hint': 'n_1', '$db': 'test'}", 0);
+    expect_code("{'collMod': 'c', 'index': {'name': 'n_1', 'hidden': true}, '$db': 'test'}", 0);
+    expect_code("{'find': 'c', 'hint': 'n_1', '$db': 'test'}", 2);
+    end();
+}
+
 TEST(a_changed_index_is_told_to_who_asks_with_what_it_was)
 {
     struct stream_of stream;

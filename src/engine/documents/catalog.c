@@ -365,30 +365,10 @@ truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *c
 }
 
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
-                                         int64_t id, enum index_state state,
-                                         uint32_t multikey_fields, bson_error_t *error)
+                                         const struct index *index, bson_error_t *error)
 {
-    const struct index *found = truce__collection_index_id(collection, id);
-    struct index changed;
-
-    truce_assert(found);
-    changed = *found;
-    changed.state = state;
-    changed.multikey_fields = multikey_fields;
-    return write_collection(kv, collection, collection->name, NULL, &changed, error);
-}
-
-truce_status truce__catalog_redefine_index(struct kv *kv, const struct collection *collection,
-                                           int64_t id, const struct index_spec *spec,
-                                           bson_error_t *error)
-{
-    const struct index *found = truce__collection_index_id(collection, id);
-    struct index changed;
-
-    truce_assert(found);
-    changed = *found;
-    changed.spec = *spec;
-    return write_collection(kv, collection, collection->name, NULL, &changed, error);
+    truce_assert(truce__collection_index_id(collection, index->id));
+    return write_collection(kv, collection, collection->name, NULL, index, error);
 }
 
 truce_status truce__catalog_move_index(struct kv *kv, const struct collection *collection,

@@ -98,15 +98,11 @@ truce_status truce__catalog_add_index(struct kv *kv, const struct collection *co
                                       int64_t *id, bson_error_t *error);
 truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *collection,
                                        int64_t id, bson_error_t *error);
+/* What it is but for its keys, which stay; `index` is as it is to be, with its id. */
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
-                                         int64_t id, enum index_state state,
-                                         uint32_t multikey_fields, bson_error_t *error);
+                                         const struct index *index, bson_error_t *error);
 /* Gives the file an id, if it has none. */
 truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_error_t *error);
-/* What it does besides its keys, which stay. */
-truce_status truce__catalog_redefine_index(struct kv *kv, const struct collection *collection,
-                                           int64_t id, const struct index_spec *spec,
-                                           bson_error_t *error);
 /* Makes its table, which is empty, and gives it its number. */
 truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson_error_t *error);
 /* What is kept; its table and id stay. */

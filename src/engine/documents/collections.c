@@ -16,7 +16,6 @@ struct catalog_op {
     bool drop_target;
     struct budget budget;
     struct collection_options options; /* that it is made with, or gets */
-    const bson_t *changes;             /* of an index */
     truce_status status;               /* its own answer */
     bson_error_t error;
 };
@@ -210,41 +209,6 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
     return status ? status : truce__feed_tell_fact(writer, &fact, error);
 }
 
-static bson_t *options_of(const struct collection_options *options)
-{
-    bson_t *made = bson_new();
-
-    if (options->validator)
-        BSON_APPEND_DOCUMENT(made, "validator", options->validator);
-    if (options->images)
-        BSON_APPEND_BOOL(made, "images", *options->images);
-    return made;
-}
-
-static truce_status modify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
-{
-    struct feed_fact fact = {FEED_MODIFY, op->name};
-    bson_t *before, *what;
-    const struct collection *collection;
-    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
-
-    if (!status && !collection)
-        status = refuse_missing(op->name, error);
-    if (status)
-        return status;
-    fact.number = collection->id;
-    before = truce__feed_options(collection);
-    status = set_options(op, writer, error);
-    what = options_of(&op->options);
-    fact.what = what;
-    fact.before = before;
-    if (!status) /* if it is nothing, too, as MongoDB tells it */
-        status = truce__feed_tell_fact(writer, &fact, error);
-    bson_destroy(before);
-    bson_destroy(what);
-    return status;
-}
-
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
                                              const struct collection_options *options,
                                              bson_error_t *error)
@@ -267,15 +231,6 @@ truce_status truce__engine_collection_rename(struct engine *engine, const char *
 {
     struct catalog_op op = {
         .change = rename_to, .name = from, .other = to, .drop_target = drop_target};
-
-    return run(engine, &op, error);
-}
-
-truce_status truce__engine_collection_modify(struct engine *engine, const char *collection,
-                                             const struct collection_options *options,
-                                             bson_error_t *error)
-{
-    struct catalog_op op = {.change = modify, .name = collection, .options = *options};
 
     return run(engine, &op, error);
 }
@@ -477,7 +432,7 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
     return status;
 }
 
-/* ---- dropping and changing indexes ---------------------------------------------------------- */
+/* ---- dropping indexes ----------------------------------------------------------------------- */
 
 static truce_status find_index(const struct catalog_op *op, struct writer *writer,
                                const struct collection **collection, const struct index **index,
@@ -521,6 +476,8 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
     return run(engine, &op, error);
 }
 
+/* ---- changing collections and indexes -------------------------------------------------------- */
+
 /* Of those that are changed, as they were; one that had no time to expire says none. */
 static void append_index_options(const bson_t *changes, const struct index_spec *spec, bson_t *to)
 {
@@ -530,33 +487,12 @@ static void append_index_options(const bson_t *changes, const struct index_spec 
         BSON_APPEND_INT64(to, "expireAfterSeconds", spec->expire_after_s);
 }
 
-static truce_status tell_changed_index(const struct catalog_op *op, struct writer *writer,
-                                       const struct index_spec *was, const struct index_spec *is,
-                                       int64_t number, bson_t *before, bson_error_t *error)
-{
-    struct feed_fact fact = {FEED_MODIFY, op->name, .number = number, .before = before};
-    bson_t what = BSON_INITIALIZER, index;
-    truce_status status;
-
-    BSON_APPEND_DOCUMENT_BEGIN(before, "index", &index);
-    append_index_options(op->changes, was, &index);
-    bson_append_document_end(before, &index);
-    BSON_APPEND_DOCUMENT_BEGIN(&what, "index", &index);
-    BSON_APPEND_UTF8(&index, "name", is->name);
-    append_index_options(op->changes, is, &index);
-    bson_append_document_end(&what, &index);
-    fact.what = &what;
-    status = truce__feed_tell_fact(writer, &fact, error);
-    bson_destroy(&what);
-    return status;
-}
-
-static truce_status modify_index(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+/* The index as it is to be; `was` borrows. What refuses the change does so here. */
+static truce_status change_index(const struct catalog_op *op, struct writer *writer,
+                                 struct index *was, struct index *is, bson_error_t *error)
 {
     const struct collection *collection;
     const struct index *index;
-    struct index_spec spec;
-    bson_t *before;
     truce_status status = find_index(op, writer, &collection, &index, error);
 
     if (!status && index->state != INDEX_READY)
@@ -564,25 +500,94 @@ static truce_status modify_index(struct catalog_op *op, struct writer *writer, b
                                op->other);
     if (status)
         return status;
-    spec = index->spec;
-    status = truce__index_change(&spec, op->changes, error);
+    *was = *is = *index;
+    return truce__index_change(&is->spec, op->options.changes, error);
+}
+
+static void append_options(const struct collection_options *options, bson_t *what)
+{
+    if (options->validator)
+        BSON_APPEND_DOCUMENT(what, "validator", options->validator);
+    if (options->images)
+        BSON_APPEND_BOOL(what, "images", *options->images);
+}
+
+/* {index: {name?, hidden?, expireAfterSeconds?}} */
+static void append_index(const bson_t *changes, const struct index *index, bool named, bson_t *to)
+{
+    bson_t inner;
+
+    BSON_APPEND_DOCUMENT_BEGIN(to, "index", &inner);
+    if (named)
+        BSON_APPEND_UTF8(&inner, "name", index->spec.name);
+    append_index_options(changes, &index->spec, &inner);
+    bson_append_document_end(to, &inner);
+}
+
+/* The index before the options: what it is made of is the catalog's, which they change. */
+static truce_status write_modified(struct catalog_op *op, struct writer *writer,
+                                   const struct collection *collection, const struct index *index,
+                                   bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (index) {
+        status = truce__catalog_change_index(writer->kv, collection, index, error);
+        changed(writer, op->name);
+    }
+    return status ? status : set_options(op, writer, error);
+}
+
+/* All of it, or nothing; who follows is told of it as of one change. */
+static truce_status modify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    struct feed_fact fact = {FEED_MODIFY, op->name};
+    const bson_t *changes = op->options.changes;
+    const struct collection *collection;
+    bson_t *before, what = BSON_INITIALIZER;
+    struct index was, is;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (!status && !collection)
+        status = refuse_missing(op->name, error);
+    if (!status && changes)
+        status = change_index(op, writer, &was, &is, error);
+    if (!status)
+        status = check_options(&op->options, error);
     if (status)
         return status;
+    fact.number = collection->id;
     before = truce__feed_options(collection);
-    status = tell_changed_index(op, writer, &index->spec, &spec, collection->id, before, error);
-    if (!status)
-        status = truce__catalog_redefine_index(writer->kv, collection, index->id, &spec, error);
-    changed(writer, op->name);
+    append_options(&op->options, &what);
+    if (changes) {
+        append_index(changes, &was, false, before);
+        append_index(changes, &is, true, &what);
+    }
+    fact.what = &what;
+    fact.before = before;
+    status = write_modified(op, writer, collection, changes ? &is : NULL, error);
+    if (!status) /* if it is nothing, too, as MongoDB tells it */
+        status = truce__feed_tell_fact(writer, &fact, error);
     bson_destroy(before);
+    bson_destroy(&what);
     return status;
+}
+
+truce_status truce__engine_collection_modify(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
+                                             bson_error_t *error)
+{
+    struct catalog_op op = {
+        .change = modify, .name = collection, .other = options->index, .options = *options};
+
+    return run(engine, &op, error);
 }
 
 truce_status truce__engine_index_modify(struct engine *engine, const char *collection,
                                         const char *name, const bson_t *changes,
                                         bson_error_t *error)
 {
-    struct catalog_op op = {
-        .change = modify_index, .name = collection, .other = name, .changes = changes};
+    const struct collection_options options = {.index = name, .changes = changes};
 
-    return run(engine, &op, error);
+    return truce__engine_collection_modify(engine, collection, &options, error);
 }

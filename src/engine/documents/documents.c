@@ -172,14 +172,14 @@ static truce_status note_multikey(struct writer *writer, const char *name, int64
                                   uint32_t fields, bson_error_t *error)
 {
     const struct collection *collection;
-    const struct index *index;
+    struct index changed;
     truce_status status = truce__writer_collection(writer, name, &collection, error);
 
     if (status)
         return status;
-    index = truce__collection_index_id(collection, id);
-    status = truce__catalog_change_index(writer->kv, collection, id, index->state,
-                                         index->multikey_fields | fields, error);
+    changed = *truce__collection_index_id(collection, id);
+    changed.multikey_fields |= fields;
+    status = truce__catalog_change_index(writer->kv, collection, &changed, error);
     truce__writer_catalog_changed(writer);
     return status;
 }

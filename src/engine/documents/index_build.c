@@ -216,13 +216,13 @@ static truce_status change_state(struct build *build, struct writer *writer, enu
 {
     const struct collection *collection;
     truce_status status = find_built(build, writer, &collection, error);
-    const struct index *index;
+    struct index changed;
 
     if (status)
         return status;
-    index = truce__collection_index_id(collection, build->at.index);
-    status = truce__catalog_change_index(writer->kv, collection, build->at.index, state,
-                                         index->multikey_fields, error);
+    changed = *truce__collection_index_id(collection, build->at.index);
+    changed.state = state;
+    status = truce__catalog_change_index(writer->kv, collection, &changed, error);
     truce__writer_catalog_changed(writer);
     return status;
 }
