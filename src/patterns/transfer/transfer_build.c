@@ -11,8 +11,17 @@ struct building {
     const truce_transfers *transfers;
     const truce_transfer_entry *entry;
     bson_t *entries; /* the array */
-    char shown[200]; /* the document of the entry, for messages */
+    char shown[200]; /* the document of the entry, for messages; empty: not made yet */
 };
+
+static const char *shown(struct building *building)
+{
+    const truce_transfer_entry *entry = building->entry;
+
+    if (!building->shown[0])
+        truce__transfer_show(entry->collection, entry->id, building->shown, sizeof building->shown);
+    return building->shown;
+}
 
 /* ---- updates ---------------------------------------------------------------------------------- */
 
@@ -61,17 +70,17 @@ static truce_status check_update(struct building *building, const bson_t *update
         if (!is_operator(fields.key) || fields.value.type != BSON_TYPE_DOCUMENT)
             return truce__fail(TRUCE_INVALID, error,
                                "%s of %s: \"%.60s\" is no update operator with its fields", what,
-                               building->shown, fields.key);
+                               shown(building), fields.key);
     }
     status = truce__update_new(update, NULL, &compiled, &why);
     truce__update_free(compiled);
     if (status || bson_empty(update))
-        return truce__fail(TRUCE_INVALID, error, "%s of %s: %s", what, building->shown,
+        return truce__fail(TRUCE_INVALID, error, "%s of %s: %s", what, shown(building),
                            status ? why.message : "it has no operator");
     if (!truce__transfer_each_field(update, is_users, (void *)building->transfers))
         return truce__fail(TRUCE_INVALID, error,
                            "%s of %s changes a field that is kept by transfers or commits", what,
-                           building->shown);
+                           shown(building));
     return TRUCE_OK;
 }
 
@@ -109,7 +118,7 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
         status = truce__fail(TRUCE_INVALID, error,
                              "the entry of %s needs an undo: one is made only of an effect that is "
                              "$inc alone, of numbers that have an opposite",
-                             building->shown);
+                             shown(building));
     if (!status)
         BSON_APPEND_DOCUMENT(one, "undo", entry->undo ? entry->undo : &made);
     bson_destroy(&made);
@@ -128,7 +137,7 @@ static truce_status check_guard(struct building *building, bson_error_t *error)
         return status;
     status = truce__match_new(building->entry->guard, &match, &why);
     truce__match_free(match);
-    return status ? truce__fail(TRUCE_INVALID, error, "the guard of %s: %s", building->shown,
+    return status ? truce__fail(TRUCE_INVALID, error, "the guard of %s: %s", shown(building),
                                 why.message)
                   : TRUCE_OK;
 }
@@ -147,11 +156,11 @@ static truce_status check_place(struct building *building, bson_error_t *error)
         status = truce__check_value(entry->id, "id of an entry", error);
     if (status)
         return status;
-    truce__transfer_show(entry->collection, entry->id, building->shown, sizeof building->shown);
+    building->shown[0] = '\0';
     reserved = truce__reserved(entry->collection);
     if (reserved || !strcmp(entry->collection, building->transfers->collection))
         return truce__fail(TRUCE_INVALID, error, "%s: that collection takes part in no transfer",
-                           building->shown);
+                           shown(building));
     return TRUCE_OK;
 }
 
@@ -168,7 +177,7 @@ static truce_status check_twice(struct building *building, const bson_t *one, bs
         if (!strcmp(truce__value_text(ns, &length), building->entry->collection) &&
             truce__value_equal(truce__value_field(fields.value, "id", 2), id))
             return truce__fail(TRUCE_INVALID, error, "%s stands twice in one transfer",
-                               building->shown);
+                               shown(building));
     }
     return TRUCE_OK;
 }
@@ -187,7 +196,7 @@ static truce_status append_parts(struct building *building, bson_t *one, bson_er
     if (!status && entry->after && (entry->guard || entry->undo))
         status = truce__fail(TRUCE_INVALID, error,
                              "the entry of %s is made after the decision: it has no %s",
-                             building->shown, entry->guard ? "guard" : "undo");
+                             shown(building), entry->guard ? "guard" : "undo");
     if (!status)
         status = check_guard(building, error);
     if (!status)
