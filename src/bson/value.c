@@ -325,6 +325,43 @@ void truce__value_append(bson_t *document, const char *key, size_t key_length, s
         truce_assert(!"the document is within BSON's maximum");
 }
 
+/* Behind the fields that are there; the end is not written yet. */
+static void append_run(bson_t *to, const uint8_t *start, const uint8_t *end)
+{
+    uint32_t before = to->len, size = (uint32_t)(end - start);
+    uint8_t *bytes = bson_reserve_buffer(to, before + size);
+
+    truce_assert(bytes);
+    memcpy(bytes + before - 1, start, size);
+}
+
+static bool is_one_of(const char *key, const char *const names[])
+{
+    while (*names && strcmp(*names, key) != 0)
+        names++;
+    return *names;
+}
+
+void truce__document_append_without(const bson_t *document, const char *const names[], bson_t *to)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+    const uint8_t *run = fields.at, *at = run;
+    uint32_t length;
+    uint8_t *bytes;
+
+    for (; truce__fields_next(&fields); at = fields.at) {
+        if (!is_one_of(fields.key, names))
+            continue;
+        append_run(to, run, at);
+        run = fields.at;
+    }
+    append_run(to, run, at);
+    bytes = bson_reserve_buffer(to, to->len);
+    length = BSON_UINT32_TO_LE(to->len);
+    memcpy(bytes, &length, sizeof length);
+    bytes[to->len - 1] = 0;
+}
+
 void truce__value_append_element(bson_t *array, uint32_t *index, struct value value)
 {
     char digits[16];

@@ -181,6 +181,9 @@ struct value truce__value_from_bson(struct arena *arena, const bson_t *document,
 /* Appends to a document under construction. Appending a missing value does nothing. A document
  * beyond BSON's own maximum aborts: callers check sizes (TRUCE_DOCUMENT_BYTES_MAX) before. */
 void truce__value_append(bson_t *document, const char *key, size_t key_length, struct value value);
+/* Appends to `to` the fields of the document but for those with one of the names, which end with NULL: as
+ * bson_copy_to_excluding_noinit, by runs of bytes and not field by field. The document was checked. */
+void truce__document_append_without(const bson_t *document, const char *const names[], bson_t *to);
 /* the next element of an array under construction; counts `index` up */
 void truce__value_append_element(bson_t *array, uint32_t *index, struct value value);
 

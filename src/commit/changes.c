@@ -272,7 +272,7 @@ static bool has_undefined(const bson_t *document)
 static void without_own_fields(const bson_t *document, bson_t *plain)
 {
     bson_init(plain);
-    bson_copy_to_excluding_noinit(document, plain, "_rev", "_intent", NULL);
+    truce__document_append_without(document, (const char *const[]){"_rev", "_intent", NULL}, plain);
 }
 
 static bool same_id(const bson_t *a, const bson_t *b)

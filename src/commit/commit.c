@@ -283,8 +283,6 @@ truce_status truce__commit_change(truce_commit *commit, const char *collection,
     struct entry *entry;
     truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
 
-    if (!status && document)
-        status = truce__document_check(document, "document", error);
     if (!status)
         status = truce__entry_guard(entry, guard, error);
     return status ? status : truce__entry_change(entry, kind, document, error);

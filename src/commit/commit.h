@@ -80,7 +80,8 @@ truce_status truce__commit_fail(truce_commit *commit, truce_status status, const
 /* The queries of a try and what they saw are over (queries.c). */
 void truce__commit_queries_forget(truce_commit *commit);
 
-/* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. */
+/* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. The document was checked
+ * (truce__check_required), the guard is here. */
 truce_status truce__commit_change(truce_commit *commit, const char *collection,
                                   const bson_value_t *id, const bson_t *guard,
                                   enum change_kind kind, const bson_t *document,

@@ -5,7 +5,7 @@
 void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document)
 {
     bson_init(document);
-    bson_copy_to_excluding_noinit(&entry->after, document, "_rev", NULL);
+    truce__document_append_without(&entry->after, (const char *const[]){"_rev", NULL}, document);
     BSON_APPEND_OID(document, "_rev", rev);
 }
 
@@ -31,7 +31,7 @@ void truce__commit_write_over(const bson_t *now, const struct entry *entry, cons
         BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
         /* a replacement has no _rev yet: it is set, not gone */
         bson_init(&unset);
-        bson_copy_to_excluding_noinit(&diff.unset, &unset, "_rev", NULL);
+        truce__document_append_without(&diff.unset, (const char *const[]){"_rev", NULL}, &unset);
         if (!bson_empty(&unset))
             BSON_APPEND_DOCUMENT(update, "$unset", &unset);
         bson_destroy(&unset);

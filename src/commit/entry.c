@@ -184,7 +184,9 @@ truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_e
 {
     struct match *match = NULL;
     truce_status status;
-    char index[16];
+    const char *index;
+    char text[16];
+    size_t size;
 
     status = truce__check_optional(guard, "guard", error);
     if (status || !guard || bson_empty(guard))
@@ -197,8 +199,8 @@ truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_e
         return status;
     if (!entry->guards)
         entry->guards = bson_new();
-    snprintf(index, sizeof index, "%u", bson_count_keys(entry->guards));
-    bson_append_document(entry->guards, index, -1, guard);
+    size = bson_uint32_to_string(bson_count_keys(entry->guards), &index, text, sizeof text);
+    bson_append_document(entry->guards, index, (int)size, guard);
     return TRUCE_OK;
 }
 

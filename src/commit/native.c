@@ -222,7 +222,7 @@ static bson_t *whole_with_rev(struct plan *plan, const bson_t *document, const b
 {
     bson_t *whole = own(plan);
 
-    bson_copy_to_excluding_noinit(document, whole, "_rev", "_intent", NULL);
+    truce__document_append_without(document, (const char *const[]){"_rev", "_intent", NULL}, whole);
     BSON_APPEND_OID(whole, "_rev", rev);
     return whole;
 }

@@ -267,6 +267,44 @@ TEST(appending_keeps_regex_options_embedded_nuls_and_empty_scopes)
     bson_destroy(&copy);
 }
 
+static void check_without(const char *document, const char *wanted)
+{
+    static const char *const names[] = {"_rev", "b", NULL};
+    bson_t *given = test_bson(document), *expected = test_bson(wanted);
+    bson_t whole = BSON_INITIALIZER, behind = BSON_INITIALIZER, both = BSON_INITIALIZER;
+
+    truce__document_append_without(given, names, &whole);
+    CHECK_BSON(expected, &whole);
+    CHECK(bson_validate(&whole, BSON_VALIDATE_UTF8, NULL));
+    BSON_APPEND_INT32(&whole, "more", 1); /* it is a document as any other */
+    BSON_APPEND_INT32(&behind, "first", 1);
+    BSON_APPEND_INT32(&both, "first", 1);
+    truce__document_append_without(given, names, &behind);
+    bson_concat(&both, expected);
+    CHECK_BSON(&both, &behind);
+    bson_destroy(&whole);
+    bson_destroy(&behind);
+    bson_destroy(&both);
+    bson_destroy(given);
+    bson_destroy(expected);
+}
+
+TEST(a_document_is_copied_without_some_of_its_fields)
+{
+    char long_one[500], longer[520];
+
+    check_without("{}", "{}");
+    check_without("{'a': 1}", "{'a': 1}");
+    check_without("{'b': 1}", "{}");
+    check_without("{'b': 1, 'a': 1}", "{'a': 1}");
+    check_without("{'a': 1, '_rev': {'b': 2}}", "{'a': 1}");
+    check_without("{'a': {'b': 1}, 'b': 1, '_rev': 2, 'c': [1, 'b'], 'bb': 1, '_re': null}",
+                  "{'a': {'b': 1}, 'c': [1, 'b'], 'bb': 1, '_re': null}");
+    snprintf(long_one, sizeof long_one, "{'a': '%0300d', 'c': {'d': 1}}", 7);
+    snprintf(longer, sizeof longer, "{'b': 1, 'a': '%0300d', '_rev': 3, 'c': {'d': 1}}", 7);
+    check_without(longer, long_one);
+}
+
 TEST(elements_are_appended_under_counted_names)
 {
     bson_t *expected = test_bson("{'0': 'x', '1': true, '2': null}");

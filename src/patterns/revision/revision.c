@@ -95,7 +95,8 @@ void truce__revision_content(const truce_revision *revision, const bson_t *docum
                              bson_t *content)
 {
     bson_init(content);
-    bson_copy_to_excluding_noinit(document, content, revision->version, "_rev", "_intent", NULL);
+    truce__document_append_without(
+        document, (const char *const[]){revision->version, "_rev", "_intent", NULL}, content);
 }
 
 static truce_status id_of(const bson_t *document, bson_value_t *id, bson_error_t *error)
@@ -454,7 +455,8 @@ static truce_status look_in(truce_commit *commit, void *arg, bson_error_t *error
 
     if (!status) {
         bson_reinit(look->document);
-        bson_copy_to_excluding_noinit(&found, look->document, "_rev", "_intent", NULL);
+        truce__document_append_without(&found, (const char *const[]){"_rev", "_intent", NULL},
+                                       look->document);
         status = truce__revision_number(look->revision, &found, &look->number, error);
     }
     bson_destroy(&found);

@@ -524,7 +524,7 @@ static truce_status plain_document(const truce_set *set, const bson_t *found, bs
         truce__set_with_lists(found, &lists, &whole);
         found = &whole;
     }
-    bson_copy_to_excluding_noinit(found, document, "_rev", "_intent", NULL);
+    truce__document_append_without(found, (const char *const[]){"_rev", "_intent", NULL}, document);
     bson_destroy(&lists);
     bson_destroy(&whole);
     return TRUCE_OK;
