@@ -75,6 +75,8 @@ TEST(bounds_are_told_field_by_field_in_the_order_of_the_scan)
     EXPECT("{'a': null, 'b': 1}", "{'a': ['[undefined, null]'], 'b': ['[MaxKey, MinKey]']}");
     EXPECT("{'a': {'$gte': 1, '$lt': 9, '$gt': 3, '$lte': 8}}",
            "{'a': ['(3, 8]'], 'b': ['[MaxKey, MinKey]']}");
+    EXPECT("{'a': {'$lt': 5, '$gt': 1, '$lte': 8, '$gte': 0}}",
+           "{'a': ['(1, 5)'], 'b': ['[MaxKey, MinKey]']}");
     EXPECT("{'a': {'$gt': 5}, 'b': 1}", "{'a': ['(5, inf.0]'], 'b': ['[MaxKey, MinKey]']}");
     EXPECT("{'a': {'$lte': 'm'}}", "{'a': ['[\\'\\', \\'m\\']'], 'b': ['[MaxKey, MinKey]']}");
     EXPECT("{'a': {'$gte': 'm'}}", "{'a': ['[\\'m\\', {})'], 'b': ['[MaxKey, MinKey]']}");
