@@ -95,6 +95,54 @@ TEST(a_filter_goes_in_front_of_sorts_joins_and_what_takes_arrays_apart)
          "0, {'c.e': 5}");
 }
 
+TEST(a_filter_by_what_is_grouped_by_goes_in_front_by_its_name_there)
+{
+    RUNS("{'$group': {'_id': '$a', 'n': {'$sum': 1}}}, {'$match': {'_id': 5, 'n': 2}}",
+         "{'a': 5}, 0, {'n': 2}");
+    RUNS("{'$group': {'_id': '$a'}}, {'$match': {'_id.x.y': {'$gte': 1, '$lt': 9}}}",
+         "{'a.x.y': {'$gte': 1, '$lt': 9}}, 0");
+    RUNS("{'$group': {'_id': {'x': '$a', 'y': '$b.c'}}}, {'$match': {'_id.x.0': null, '_id.y': 1}}",
+         "{'a.0': null}, 0, {'_id.y': 1}");
+    RUNS("{'$group': {'_id': '$a'}}, {'$match': {'$or': [{'_id': {'$in': [1, null]}}, {'$and': "
+         "[{'_id': {'$ne': 's'}}]}]}}",
+         "{'$or': [{'a': {'$in': [1, null]}}, {'$and': [{'a': {'$ne': 's'}}]}]}, 0");
+    RUNS("{'$sortByCount': '$a'}, {'$match': {'_id': 5}}", "{'a': 5}, 0, 0");
+    RUNS("{'$match': {'b': 1}}, {'$group': {'_id': '$a'}}, {'$match': {'_id': 5}}",
+         "{'$and': [{'b': 1}, {'a': 5}]}, 11");
+    RUNS("{'$set': {'a': 1}}, {'$group': {'_id': '$a'}}, {'$match': {'_id': 5}}",
+         "0, {'a': 5}, 11");
+}
+
+/* What tells a missing field from null, or 1 from 1.0. */
+TEST(a_filter_that_is_no_comparison_stays_behind_a_group)
+{
+    static const char *const filters[] = {"'_id': {'$exists': true}",
+                                          "'_id': {'$type': 'int'}",
+                                          "'_id': {'$gte': {'$minKey': 1}}",
+                                          "'_id': {'$lt': {'$maxKey': 1}}",
+                                          "'_id': {'$not': {'$gt': 1}}",
+                                          "'_id': {'$in': [1, {'$minKey': 1}]}",
+                                          "'_id': {'$gt': 1, '$exists': true}",
+                                          "'_ids': 5",
+                                          "'n': 5",
+                                          "'$or': [{'_id': 1}, {'n': 1}]",
+                                          "'$expr': {'$eq': ['$_id', 1]}"};
+    char stages[400], wanted[200];
+
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
+        snprintf(stages, sizeof stages,
+                 "{'$group': {'_id': '$a', 'n': {'$sum': 1}}}, {'$match': {%s}}", filters[i]);
+        snprintf(wanted, sizeof wanted, "0, {%s}", filters[i]);
+        RUNS(stages, wanted);
+    }
+    RUNS("{'$group': {'_id': '$a.b'}}, {'$match': {'_id': 5}}", "0, {'_id': 5}");
+    RUNS("{'$group': {'_id': {'$add': ['$a', 1]}}}, {'$match': {'_id': 5}}", "0, {'_id': 5}");
+    RUNS("{'$group': {'_id': '$$ROOT'}}, {'$match': {'_id': 5}}", "0, {'_id': 5}");
+    RUNS("{'$group': {'_id': {'x': '$a'}}}, {'$match': {'_id': {'x': 5}, '_id.xy': 1}}",
+         "0, {'_id': {'x': 5}, '_id.xy': 1}");
+    RUNS("{'$group': {'_id': null}}, {'$match': {'_id': null}}", "0, {'_id': null}");
+}
+
 TEST(of_a_filter_only_what_can_goes_in_front)
 {
     RUNS("{'$project': {'n': '$b'}}, {'$match': {'_id': 5, 'n': 2}}", "{'_id': 5}, 0, {'n': 2}");
@@ -197,9 +245,11 @@ static const char *pick(struct random *random, const char *words)
 }
 
 #define FIELDS "_id|a|b|c"
-#define PATHS  FIELDS "|a.x|a.y|b.x|a.0|c.x.y|n"
+#define PATHS  FIELDS "|a.x|a.y|b.x|a.0|c.x.y|n|_id|_id.x|_id.y"
 #define VALUES                                                                                     \
-    "0|1|2|null|'s'|[]|[0, 1]|[{'x': 1}, 2]|{'x': 1}|{'x': [1, 2], 'y': 0}|{'x': {'y': 1}}|[[1]]"
+    "0|1|2|null|'s'|[]|[0, 1]|[{'x': 1}, 2]|{'x': 1}|{'x': [1, 2], 'y': 0}|{'x': {'y': 1}}|[[1]]|" \
+    "{'$numberDouble': '1.0'}|{'x': {'$numberDouble': '1.0'}}"
+#define FOUND VALUES "|{'$minKey': 1}"
 
 static void add_document(struct random *random, int id, bson_string_t *out)
 {
@@ -208,7 +258,7 @@ static void add_document(struct random *random, int id, bson_string_t *out)
     bson_string_append_printf(out, "%s{'_id': %d", id ? ", " : "", id);
     for (int i = 0; i < 3; i++)
         if (truce__random_below(random, 4))
-            bson_string_append_printf(out, ", '%s': %s", names[i], pick(random, VALUES));
+            bson_string_append_printf(out, ", '%s': %s", names[i], pick(random, FOUND));
     bson_string_append(out, "}");
 }
 
@@ -224,9 +274,11 @@ static void add_condition(struct random *random, int depth, bson_string_t *out)
     } else if (kind == 5) {
         bson_string_append_printf(
             out, "'%s': %s", pick(random, PATHS),
-            pick(random,
-                 "{'$exists': true}|{'$exists': false}|{'$in': [1, null]}|{'$size': 2}|"
-                 "{'$elemMatch': {'x': 1}}|{'$elemMatch': {'$gt': 0}}|{'$type': 'object'}"));
+            pick(
+                random,
+                "{'$exists': true}|{'$exists': false}|{'$in': [1, null]}|{'$size': 2}|"
+                "{'$elemMatch': {'x': 1}}|{'$elemMatch': {'$gt': 0}}|{'$type': 'object'}|"
+                "{'$type': 'int'}|{'$nin': [1, 's']}|{'$gte': {'$minKey': 1}}|{'$not': {'$gt': 1}}"));
     } else if (kind == 6) {
         bson_string_append_printf(out, "'$expr': {'$eq': ['$%s', %s]}", pick(random, PATHS),
                                   pick(random, "0|1|null"));
@@ -254,7 +306,7 @@ static void add_other(struct random *random, bson_string_t *out)
 {
     const char *path = pick(random, PATHS), *other = pick(random, "a|b|c|n|a.x|b.x");
 
-    switch (truce__random_below(random, 10)) {
+    switch (truce__random_below(random, 12)) {
     case 0:
         bson_string_append_printf(out, "{'$project': {'%s': 1}}", path);
         break;
@@ -288,6 +340,15 @@ static void add_other(struct random *random, bson_string_t *out)
             "{'$lookup': {'from': 'others', 'localField': '%s', 'foreignField': 'a', 'as': "
             "'%s'}}",
             pick(random, FIELDS), other);
+        break;
+    case 9:
+        bson_string_append_printf(
+            out, "{'$group': {'_id': %s, 'n': {'$sum': 1}, 'c': {'$first': '$c'}}}",
+            pick(random,
+                 "'$a'|'$b'|'$_id'|'$a.x'|{'x': '$a'}|{'x': '$a', 'y': '$b'}|{'y': '$c.x'}|1"));
+        break;
+    case 10:
+        bson_string_append_printf(out, "{'$sortByCount': '$%s'}", pick(random, FIELDS));
         break;
     default:
         bson_string_append(out, pick(random, "{'$limit': 7}|{'$skip': 1}|{'$replaceWith': "
@@ -344,6 +405,51 @@ static truce_status run(struct random *random, const char *text, const bson_t *d
     pipeline_world_release(&world);
     bson_destroy(stages);
     return status;
+}
+
+/* Each comparison of what is grouped by, by each kind of value. */
+TEST(groups_are_the_same_whether_a_filter_stands_before_or_behind)
+{
+    static const char *const comparisons[] = {"$eq", "$ne",  "$lt", "$lte",
+                                              "$gt", "$gte", "$in", "$nin"};
+    static const char *const operands[] = {
+        "1",        "null",   "'s'",
+        "[1]",      "[null]", "[]",
+        "{'x': 1}", "true",   "{'$date': '2001-01-01T00:00:00Z'}"};
+    bson_t *documents = test_array(
+        "{'v': [{'_id': 0}, {'_id': 1, 'a': null}, {'_id': 2, 'a': {'$undefined': true}}, {'_id': 3, "
+        "'a': 1}, {'_id': 4, 'a': {'$numberDouble': '1.0'}}, {'_id': 5, 'a': [1, null]}, {'_id': 6, "
+        "'a': []}, {'_id': 7, 'a': {'$minKey': 1}}, {'_id': 8, 'a': 's'}, {'_id': 9, 'a': {'x': 1}}, "
+        "{'_id': 10, 'a': [[1]]}, {'_id': 11, 'a': {'x': null}}, {'_id': 12, 'a': {'$maxKey': 1}}, "
+        "{'_id': 13, 'a': {'$numberDouble': 'NaN'}}, {'_id': 14, 'a': false}, {'_id': 15, 'a': {}}, "
+        "{'_id': 16, 'a': [{'x': 1}]}]}");
+    static const char *const keys[] = {"'$a'", "{'x': '$a'}"};
+    static const char *const paths[] = {"_id", "_id.x", "_id.x.x"};
+    struct random random = {{1}};
+    int seen = 0;
+
+    for (size_t i = 0; i < 2 * 3 * 8 * 9; i++) {
+        const char *comparison = comparisons[i % 8], *operand = operands[i / 8 % 9];
+        bool lists = strstr(comparison, "in") != NULL;
+        bson_t result, expected;
+        char text[2][400];
+
+        for (int j = 0; j < 2; j++)
+            snprintf(text[j], sizeof text[j],
+                     "{'v': [{'$group': {'_id': %s, 'n': {'$sum': 1}}}%s, {'$match': {'%s': {'%s': "
+                     "%s%s%s}}}]}",
+                     keys[i / 72 % 2], j ? ", {'$skip': 0}" : "", paths[i / 144], comparison,
+                     lists ? "[2, " : "", operand, lists ? "]" : "");
+        CHECK_INT(run(&random, text[0], documents, &result), ==, TRUCE_OK);
+        CHECK_INT(run(&random, text[1], documents, &expected), ==, TRUCE_OK);
+        if (!CHECK_BSON(&expected, &result))
+            test_fail(__FILE__, __LINE__, "of %s", text[0]);
+        seen += !bson_empty(&expected);
+        bson_destroy(&result);
+        bson_destroy(&expected);
+    }
+    CHECK_INT(seen, >, 200);
+    bson_destroy(documents);
 }
 
 TEST(a_pipeline_gives_the_same_wherever_its_filters_run)

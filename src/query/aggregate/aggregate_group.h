@@ -11,6 +11,7 @@ struct id_part {
     struct expression *expression;
     struct value constant;
     bool is_constant;
+    char *field; /* that it is the value of; NULL: it is made of more, or less */
 };
 
 struct group_stage {

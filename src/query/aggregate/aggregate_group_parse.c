@@ -8,6 +8,7 @@ static void group_free(void *data)
 
     for (uint32_t i = 0; i < stage->count; i++) {
         bson_free(stage->parts[i].name);
+        bson_free(stage->parts[i].field);
         truce__expression_free(stage->parts[i].expression);
     }
     bson_free(stage->parts);
@@ -15,7 +16,43 @@ static void group_free(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind group_kind = {.open = truce__group_open, .free = group_free};
+/* Of "_id", or "_id.x" if it has parts: the field that it is of. */
+static const char *group_takes(const void *data, const char *path, size_t *length)
+{
+    const struct group_stage *stage = data;
+
+    if (strncmp(path, "_id", 3) != 0 || (path[3] && path[3] != '.'))
+        return NULL;
+    *length = 3;
+    if (stage->count == 1 && !stage->parts[0].name)
+        return stage->parts[0].field;
+    for (uint32_t i = 0; path[3] && i < stage->count; i++) {
+        size_t of_name = strlen(stage->parts[i].name);
+
+        if (strcspn(path + 4, ".") == of_name && !memcmp(path + 4, stage->parts[i].name, of_name)) {
+            *length = 4 + of_name;
+            return stage->parts[i].field;
+        }
+    }
+    return NULL;
+}
+
+static const struct stage_kind group_kind = {
+    .open = truce__group_open, .free = group_free, .takes = group_takes};
+
+/* The name in "$name"; NULL: the expression is another one. */
+static char *field_of(struct value expression)
+{
+    uint32_t length;
+    const char *text;
+
+    if (expression.type != BSON_TYPE_UTF8)
+        return NULL;
+    text = truce__value_text(expression, &length);
+    return length > 1 && text[0] == '$' && text[1] != '$' && !memchr(text, '.', length)
+               ? bson_strndup(text + 1, length - 1)
+               : NULL;
+}
 
 static truce_status add_part(struct group_stage *stage, const char *name, struct value value,
                              const char *const *variables, bson_error_t *error)
@@ -30,6 +67,7 @@ static truce_status add_part(struct group_stage *stage, const char *name, struct
         return status;
     part.name = name ? bson_strdup(name) : NULL;
     part.is_constant = truce__expression_constant_value(part.expression, &part.constant);
+    part.field = field_of(value);
     stage->parts = bson_realloc(stage->parts, (stage->count + 1) * sizeof *stage->parts);
     stage->parts[stage->count++] = part;
     return TRUCE_OK;

@@ -7,6 +7,8 @@
  * Invariants:
  *  1. What goes in front of a stage looks at fields alone that the stage gives as it gets them (stage.h, keeps): those of
  *     documents as a whole, not what is within one, for a stage may change a part of it.
+ *     What a stage gives under another name, as $group does in _id, is asked for by its name in front. It may be missing there
+ *     where it is null behind, and one of several values that are equal (1, 1.0): only comparisons go, which tell neither apart.
  *  2. $and is taken apart, no other operator is. What is not about fields ($expr, $jsonSchema) stays where it is.
  *  3. Filters that meet are one, in the order in which they stand; but one with an $expr that may name variables of a $lookup
  *     stays alone, for the others are given to whoever reads the collection (truce__pipeline_first_filter).
@@ -71,12 +73,57 @@ static bool takes_filters(const char *name)
 
 static bool all_pass(const struct stage *stage, struct value filter);
 
+/* It is less or greater than a value of its own type, or equal to it: null and a missing field are the same to that. */
+static bool is_comparable(struct value operand)
+{
+    return operand.type != BSON_TYPE_MINKEY && operand.type != BSON_TYPE_MAXKEY &&
+           operand.type != BSON_TYPE_UNDEFINED && operand.type != BSON_TYPE_REGEX;
+}
+
+static bool all_comparable(struct value list)
+{
+    struct fields fields = truce__fields(list);
+    bool comparable = list.type == BSON_TYPE_ARRAY;
+
+    while (comparable && truce__fields_next(&fields))
+        comparable = is_comparable(fields.value);
+    return comparable;
+}
+
+static bool compares(struct value condition)
+{
+    static const char *const operators[] = {"$eq", "$ne", "$lt", "$lte", "$gt", "$gte", NULL};
+    struct fields fields;
+    bool all = true;
+
+    if (condition.type != BSON_TYPE_DOCUMENT)
+        return is_comparable(condition);
+    fields = truce__fields(condition);
+    if (!truce__fields_next(&fields) || fields.key[0] != '$')
+        return true;
+    fields = truce__fields(condition);
+    while (all && truce__fields_next(&fields)) {
+        size_t i = 0;
+
+        while (operators[i] && strcmp(operators[i], fields.key) != 0)
+            i++;
+        if (!strcmp(fields.key, "$in") || !strcmp(fields.key, "$nin"))
+            all = all_comparable(fields.value);
+        else
+            all = operators[i] && is_comparable(fields.value);
+    }
+    return all;
+}
+
 /* May this condition of a filter stand before the stage? */
 static bool passes(const struct stage *stage, const char *key, struct value condition)
 {
     struct fields filters = truce__fields(condition);
     bool pass = takes_filters(key);
+    size_t length;
 
+    if (key[0] != '$' && stage->kind->takes)
+        return stage->kind->takes(stage->data, key, &length) && compares(condition);
     if (key[0] != '$')
         return stage->kind->keeps(stage->data, key, (uint32_t)strcspn(key, "."));
     while (pass && truce__fields_next(&filters))
@@ -130,6 +177,50 @@ static void split(const struct stage *stage, const bson_t *filter, bson_t *front
                                 fields.key, fields.key_length, fields.value);
 }
 
+static void rename_fields(const struct stage *stage, bson_t *filter);
+
+/* Of $and, $or or $nor. */
+static void rename_all(const struct stage *stage, const char *key, struct value filters, bson_t *to)
+{
+    struct fields fields = truce__fields(filters);
+    uint32_t count = 0;
+    bson_t list;
+
+    BSON_APPEND_ARRAY_BEGIN(to, key, &list);
+    while (truce__fields_next(&fields)) {
+        bson_t given, filter;
+
+        truce__value_bson(fields.value, &given);
+        bson_copy_to(&given, &filter);
+        rename_fields(stage, &filter);
+        truce__value_append_element(&list, &count, truce__value_document(&filter));
+        bson_destroy(&filter);
+    }
+    bson_append_array_end(to, &list);
+}
+
+/* The filter with the names that its fields have in front of the stage. */
+static void rename_fields(const struct stage *stage, bson_t *filter)
+{
+    struct fields fields = truce__fields(truce__value_document(filter));
+    bson_t renamed = BSON_INITIALIZER;
+
+    while (truce__fields_next(&fields)) {
+        size_t length = 0;
+        const char *field =
+            takes_filters(fields.key) ? NULL : stage->kind->takes(stage->data, fields.key, &length);
+        char *name = bson_strdup_printf("%s%s", field ? field : "", fields.key + length);
+
+        if (field)
+            truce__value_append(&renamed, name, strlen(name), fields.value);
+        else
+            rename_all(stage, fields.key, fields.value, &renamed);
+        bson_free(name);
+    }
+    bson_destroy(filter);
+    bson_steal(filter, &renamed);
+}
+
 /* ---- on its way ----------------------------------------------------------------------------- */
 
 const bson_t *truce__stage_filter(const struct stage *stage)
@@ -170,7 +261,7 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
 
     if (stage->kind == &truce__match_kind)
         return true;
-    if (!stage->kind->keeps)
+    if (!stage->kind->keeps && !stage->kind->takes)
         return false;
     if (all_pass(stage, truce__value_document(filter)))
         return true;
@@ -185,7 +276,7 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
     return goes;
 }
 
-/* The filter stands in front of stage number *at. `whole`: nothing of it was left behind. */
+/* The filter stands in front of stage number *at. `whole`: it is as it was given, and nothing of it was left behind. */
 static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *filter, bool *whole,
                           bson_error_t *error)
 {
@@ -194,8 +285,14 @@ static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *fil
 
     for (uint32_t passed = 0; !status && goes && *at && passed < STAGES_PASSED_MAX; passed++) {
         bson_t behind = BSON_INITIALIZER;
+        const struct stage *stage;
 
-        goes = go_ahead(&parser->pipeline->stages[*at - 1], filter, &behind);
+        stage = &parser->pipeline->stages[*at - 1];
+        goes = go_ahead(stage, filter, &behind);
+        if (goes && stage->kind->takes) {
+            rename_fields(stage, filter);
+            *whole = false;
+        }
         if (goes && !bson_empty(&behind)) {
             status = insert_filter(parser, *at, &behind, error);
             *whole = false;

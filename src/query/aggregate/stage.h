@@ -91,6 +91,10 @@ struct stage_kind {
     /* Does each document that comes out have this field as it came in? And does the same come out, if a filter that looks at such
      * fields alone stands before the stage and not behind it? NULL: no (aggregate_match.c). */
     bool (*keeps)(const void *data, const char *field, uint32_t length);
+    /* Is the value at this path of each document that comes out that of one field as it came in, which may be missing there where
+     * it is null? And does the same come out, if a filter by that value alone stands before the stage? `*length` is of the
+     * beginning of the path that stands for the field. NULL: no. */
+    const char *(*takes)(const void *data, const char *path, size_t *length);
     bool drops; /* `apply` may leave a document out, by a missing result: $redact */
 };
 
