@@ -29,6 +29,8 @@ static truce_status list_next(struct source *base, const bson_t **document, bson
             continue;
         if (source->counts)
             source->world->pulled++;
+        else
+            source->world->given++;
         truce__value_bson(source->fields.value, &source->current);
         *document = &source->current;
         break;

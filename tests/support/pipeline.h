@@ -19,6 +19,7 @@ struct pipeline_world {
     int filtered;  /* ... of these with a filter */
     int merges;    /* calls for $merge */
     int pulled;    /* documents pulled from the input */
+    int given;     /* ... and from the collections, by their filters */
     int fail_open; /* the n-th opening fails; 0: none */
     size_t memory_max;
     bool spills;  /* allowed */

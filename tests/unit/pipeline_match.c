@@ -143,6 +143,53 @@ TEST(a_filter_that_is_no_comparison_stays_behind_a_group)
     RUNS("{'$group': {'_id': null}}, {'$match': {'_id': null}}", "0, {'_id': null}");
 }
 
+/* What comes of both collections; and how many documents of the other were read. */
+static void check_union(const char *stages, const char *wanted, int reads, int line)
+{
+    bson_t *input = test_array("{'v': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 2}]}"),
+           *given = test_array(stages), *expected = test_array(wanted), result;
+    struct pipeline_world world;
+    bson_error_t error;
+
+    pipeline_world_init(&world);
+    pipeline_world_add(&world, "o",
+                       test_array("{'v': [{'_id': 3, 'a': 1}, {'_id': 4, 'a': 2}, {'_id': 5}]}"));
+    CHECK_OK(pipeline_run(&world, given, input, &result, &error), error);
+    if (!CHECK_BSON(expected, &result) || world.given != reads)
+        test_fail(__FILE__, line, "%d were read: %s", world.given, stages);
+    pipeline_world_release(&world);
+    bson_destroy(&result);
+    bson_destroy(expected);
+    bson_destroy(given);
+    bson_destroy(input);
+}
+
+#define UNITES(stages, wanted, reads) check_union(stages, wanted, reads, __LINE__)
+
+TEST(a_filter_goes_in_front_of_a_union_and_into_it)
+{
+    RUNS("{'$unionWith': 'o'}, {'$match': {'a': 5, '$expr': {'$eq': ['$b', 1]}}}",
+         "{'a': 5, '$expr': {'$eq': ['$b', 1]}}, 0");
+    UNITES("{'v': [{'$unionWith': 'o'}, {'$match': {'a': 1}}]}",
+           "{'v': [{'_id': 1, 'a': 1}, {'_id': 3, 'a': 1}]}", 1);
+    UNITES("{'v': [{'$unionWith': 'o'}, {'$match': {'a': 1}}, {'$match': {'_id': {'$lt': 3}}}]}",
+           "{'v': [{'_id': 1, 'a': 1}]}", 0);
+    UNITES(
+        "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$set': {'a': 1}}]}}, {'$match': {'a': "
+        "1, '_id': {'$lt': 4}}}]}",
+        "{'v': [{'_id': 1, 'a': 1}, {'_id': 3, 'a': 1}]}", 1);
+    UNITES("{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$match': {'_id': {'$lt': 5}}}, "
+           "{'$limit': 1}]}}, {'$match': {'a': 2}}]}",
+           "{'v': [{'_id': 2, 'a': 2}]}", 1);
+    UNITES("{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$unionWith': 'o'}]}}, {'$match': "
+           "{'a': null}}]}",
+           "{'v': [{'_id': 5}, {'_id': 5}]}", 2);
+    UNITES(
+        "{'v': [{'$unionWith': {'pipeline': [{'$documents': [{'_id': 9, 'a': 1}, {'_id': 8}]}]}}, "
+        "{'$match': {'a': 1}}]}",
+        "{'v': [{'_id': 1, 'a': 1}, {'_id': 9, 'a': 1}]}", 0);
+}
+
 TEST(of_a_filter_only_what_can_goes_in_front)
 {
     RUNS("{'$project': {'n': '$b'}}, {'$match': {'_id': 5, 'n': 2}}", "{'_id': 5}, 0, {'n': 2}");
@@ -306,7 +353,7 @@ static void add_other(struct random *random, bson_string_t *out)
 {
     const char *path = pick(random, PATHS), *other = pick(random, "a|b|c|n|a.x|b.x");
 
-    switch (truce__random_below(random, 12)) {
+    switch (truce__random_below(random, 13)) {
     case 0:
         bson_string_append_printf(out, "{'$project': {'%s': 1}}", path);
         break;
@@ -349,6 +396,15 @@ static void add_other(struct random *random, bson_string_t *out)
         break;
     case 10:
         bson_string_append_printf(out, "{'$sortByCount': '$%s'}", pick(random, FIELDS));
+        break;
+    case 11:
+        bson_string_append(out, "{'$unionWith': {'coll': 'others', 'pipeline': [");
+        if (truce__random_below(random, 2))
+            add_match(random, out);
+        if (out->str[out->len - 1] != '[')
+            bson_string_append(out, ", ");
+        bson_string_append_printf(out, "{'$set': {'%s': %s}}]}}", pick(random, "a|b|c|n|a.x|b.x"),
+                                  pick(random, "1|'$_id'|'$c'"));
         break;
     default:
         bson_string_append(out, pick(random, "{'$limit': 7}|{'$skip': 1}|{'$replaceWith': "

@@ -9,6 +9,7 @@
  *     documents as a whole, not what is within one, for a stage may change a part of it.
  *     What a stage gives under another name, as $group does in _id, is asked for by its name in front. It may be missing there
  *     where it is null behind, and one of several values that are equal (1, 1.0): only comparisons go, which tell neither apart.
+ *     A filter goes in front of a $unionWith as a whole, and to the end of the other pipeline, where it goes on.
  *  2. $and is taken apart, no other operator is. What is not about fields ($expr, $jsonSchema) stays where it is.
  *  3. Filters that meet are one, in the order in which they stand; but one with an $expr that may name variables of a $lookup
  *     stays alone, for the others are given to whoever reads the collection (truce__pipeline_first_filter).
@@ -259,7 +260,7 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
     bson_t front = BSON_INITIALIZER;
     bool goes;
 
-    if (stage->kind == &truce__match_kind)
+    if (stage->kind == &truce__match_kind || stage->kind->inner)
         return true;
     if (!stage->kind->keeps && !stage->kind->takes)
         return false;
@@ -274,6 +275,37 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
         bson_destroy(&front);
     }
     return goes;
+}
+
+static truce_status settle(struct stage_parser *parser, bson_error_t *error);
+
+static struct stage_parser within(const struct stage_parser *parser, struct pipeline *inner)
+{
+    return (struct stage_parser){.pipeline = inner,
+                                 .variables = parser->variables,
+                                 .place = PLACE_UNION,
+                                 .depth = parser->depth + 1};
+}
+
+/* At the end of the other pipeline. */
+static truce_status filter_inner(const struct stage_parser *parser, const struct stage *stage,
+                                 const bson_t *filter, bson_error_t *error)
+{
+    struct pipeline **inner = stage->kind->inner(stage->data);
+    bson_t none = BSON_INITIALIZER;
+    struct stage_parser of_inner;
+    truce_status status = TRUCE_OK;
+
+    if (!*inner)
+        status = truce__pipeline_compile(
+            (struct value){bson_get_data(&none), none.len, BSON_TYPE_ARRAY}, parser->variables,
+            PLACE_UNION, parser->depth + 1, inner, error);
+    bson_destroy(&none);
+    if (status)
+        return status;
+    of_inner = within(parser, *inner);
+    status = insert_filter(&of_inner, of_inner.pipeline->count, filter, error);
+    return status ? status : settle(&of_inner, error);
 }
 
 /* The filter stands in front of stage number *at. `whole`: it is as it was given, and nothing of it was left behind. */
@@ -293,6 +325,8 @@ static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *fil
             rename_fields(stage, filter);
             *whole = false;
         }
+        if (goes && stage->kind->inner)
+            status = filter_inner(parser, stage, filter, error);
         if (goes && !bson_empty(&behind)) {
             status = insert_filter(parser, *at, &behind, error);
             *whole = false;
@@ -377,12 +411,28 @@ static truce_status join(struct stage_parser *parser, uint32_t at, uint32_t join
     return status;
 }
 
+static truce_status join_inner(const struct stage_parser *parser, const struct stage *stage,
+                               bson_error_t *error)
+{
+    struct pipeline **inner = stage->kind->inner ? stage->kind->inner(stage->data) : NULL;
+    struct stage_parser of_inner;
+
+    if (!inner || !*inner)
+        return TRUCE_OK;
+    of_inner = within(parser, *inner);
+    return truce__stages_join_filters(&of_inner, error);
+}
+
 truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t at = 0; !status && at < parser->pipeline->count; at++) {
         uint32_t joined = count_joined(parser, at);
+
+        status = join_inner(parser, &parser->pipeline->stages[at], error);
+        if (status)
+            break;
 
         if (joined > 1)
             status = join(parser, at, joined, error);

@@ -76,7 +76,13 @@ static void union_free(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind union_kind = {.open = union_open, .free = union_free};
+static struct pipeline **union_inner(void *data)
+{
+    return &((struct union_stage *)data)->pipeline;
+}
+
+static const struct stage_kind union_kind = {
+    .open = union_open, .free = union_free, .inner = union_inner};
 
 static truce_status read_union(struct value argument, struct value *collection,
                                struct value *pipeline, bson_error_t *error)

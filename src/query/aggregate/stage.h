@@ -95,6 +95,9 @@ struct stage_kind {
      * it is null? And does the same come out, if a filter by that value alone stands before the stage? `*length` is of the
      * beginning of the path that stands for the field. NULL: no. */
     const char *(*takes)(const void *data, const char *path, size_t *length);
+    /* Of a stage that lets its input through and adds documents of its own behind: where their pipeline stands (*: NULL, they come as
+     * they are). A filter may stand before the stage, if it stands at the end of that pipeline, too. NULL: it is another stage. */
+    struct pipeline **(*inner)(void *data);
     bool drops; /* `apply` may leave a document out, by a missing result: $redact */
 };
 
