@@ -204,7 +204,8 @@ static void make_question(struct question *question)
     static const char *const sorts[] = {"{'_id': 1}", "{'a': 1, '_id': -1}", "{'b.c': -1}",
                                         "{'b.c': 1}"};
     size_t index = BELOW(sizeof indexes / sizeof indexes[0]);
-    bson_t *filter = test_bson(PICK(filters)), *sort = test_bson(PICK(sorts)), *definition;
+    bson_t *filter = test_bson(PICK(filters)), *sort = test_bson(PICK(sorts)), *definition,
+           *key_pattern;
     bson_iter_t key;
 
     *question = (struct question){0};
@@ -214,9 +215,10 @@ static void make_question(struct question *question)
     bson_copy_to(sort, &question->sort);
     bson_init_static(&question->hint, bson_iter_value(&key)->value.v_doc.data,
                      bson_iter_value(&key)->value.v_doc.data_len);
-    definition = bson_copy(&question->hint);
+    key_pattern = bson_copy(&question->hint);
     question->hint = (bson_t)BSON_INITIALIZER;
-    bson_concat(&question->hint, definition);
+    bson_concat(&question->hint, key_pattern);
+    bson_destroy(key_pattern);
     make_bound(index, &question->min);
     make_bound(index, &question->max);
     question->options.hint = &question->hint;
