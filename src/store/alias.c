@@ -1,8 +1,10 @@
 #include "store/alias.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "bson/value.h"
+#include "query/aggregate/aggregate.h"
 
 struct aliases {
     atomic_int references;
@@ -42,18 +44,6 @@ void truce__aliases_release(struct aliases *aliases)
     bson_free(aliases);
 }
 
-static bool only_filters(const bson_t *stages)
-{
-    bson_iter_t at, stage;
-
-    if (bson_iter_init(&at, stages))
-        while (bson_iter_next(&at))
-            if (!BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &stage) ||
-                !bson_iter_next(&stage) || strcmp(bson_iter_key(&stage), "$match") != 0)
-                return false;
-    return true;
-}
-
 void truce__aliases_add(struct aliases *aliases, const char *name, const char *on,
                         const bson_t *stages)
 {
@@ -62,8 +52,7 @@ void truce__aliases_add(struct aliases *aliases, const char *name, const char *o
     *alias = (struct alias){.next = aliases->first,
                             .name = bson_strdup(name),
                             .on = bson_strdup(on),
-                            .stages = bson_copy(stages),
-                            .filters = only_filters(stages)};
+                            .stages = bson_copy(stages)};
     aliases->first = alias;
 }
 
@@ -103,4 +92,61 @@ void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson
     last = BCON_NEW("$match", BCON_DOCUMENT(filter));
     truce__value_append_element(stages, &count, truce__value_document(last));
     bson_destroy(last);
+}
+
+/* Where in the filter is something equal to that id? */
+static char *find_marked(struct value filter, const bson_oid_t *mark)
+{
+    struct fields fields = truce__fields(filter);
+    char *found = NULL;
+
+    while (!found && truce__fields_next(&fields)) {
+        struct fields filters = truce__fields(fields.value);
+
+        if (fields.value.type == BSON_TYPE_OID &&
+            !memcmp(fields.value.data, mark->bytes, sizeof mark->bytes))
+            found = bson_strdup(fields.key);
+        while (!found && !strcmp(fields.key, "$and") && truce__fields_next(&filters))
+            found = find_marked(filters.value, mark);
+    }
+    return found;
+}
+
+/* Then each asking may read all of another collection, which is read once where nobody asks. */
+static bool joins(const bson_t *stages)
+{
+    struct fields fields = truce__fields(truce__value_document(stages));
+
+    while (truce__fields_next(&fields)) {
+        struct fields stage = truce__fields(fields.value);
+
+        if (truce__fields_next(&stage) &&
+            (!strcmp(stage.key, "$lookup") || !strcmp(stage.key, "$unionWith")))
+            return true;
+    }
+    return false;
+}
+
+char *truce__alias_path(const struct alias *alias, const char *path)
+{
+    struct pipeline *pipeline = NULL;
+    bson_t filter = BSON_INITIALIZER, stages;
+    struct pipeline_head head;
+    char *found = NULL;
+    bson_oid_t mark;
+
+    if (joins(alias->stages))
+        return NULL;
+    bson_oid_init(&mark, NULL);
+    BSON_APPEND_OID(&filter, path, &mark);
+    truce__alias_pipeline(alias, &filter, &stages);
+    if (!truce__pipeline_new(&stages, &pipeline, NULL)) {
+        truce__pipeline_head(pipeline, &head);
+        if (head.filter)
+            found = find_marked(truce__value_document(head.filter), &mark);
+    }
+    truce__pipeline_free(pipeline);
+    bson_destroy(&stages);
+    bson_destroy(&filter);
+    return found;
 }

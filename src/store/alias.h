@@ -16,8 +16,6 @@ struct alias {
     struct alias *next;
     char *name, *on;
     bson_t *stages;
-    bool
-        filters; /* the stages are $match, and nothing else: what is equal is found by the collection's indexes */
 };
 
 struct aliases;
@@ -34,6 +32,11 @@ const struct alias *truce__aliases_find(const struct aliases *aliases, const cha
 /* For the pipelines that this thread opens from here on; NULL: none. They stay the caller's. Gives what was in use before. */
 struct aliases *truce__aliases_use(struct aliases *aliases);
 struct aliases *truce__aliases_used(void);
+
+/* The path in the collection by which it is asked, if what the stages give is asked for what is equal at `path`: where the filter
+ * goes in front of all of them (query/aggregate/aggregate_match.c), and they read no other collection. NULL: it does not. bson_free
+ * it. */
+char *truce__alias_path(const struct alias *alias, const char *path);
 
 /* The stages, and behind them `filter` (NULL: none). Initialises the array. */
 void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson_t *stages);

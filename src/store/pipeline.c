@@ -131,13 +131,14 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     return status;
 }
 
-/* Does the definition serve every equality at the path? Sparse and partial ones do not. */
+/* Does the definition serve every equality at the path? Sparse, partial and hidden ones do not. */
 static bool serves(struct value definition, const char *path)
 {
     struct fields key = truce__fields(truce__value_field(definition, "key", 3));
 
     return truce__fields_next(&key) && !strcmp(key.key, path) &&
            !truce__value_truth(truce__value_field(definition, "sparse", 6)) &&
+           !truce__value_truth(truce__value_field(definition, "hidden", 6)) &&
            truce__value_field(definition, "partialFilterExpression", 23).type == VALUE_MISSING;
 }
 
@@ -147,16 +148,20 @@ static bool world_indexed(void *arg, const char *collection, const char *path)
     const struct alias *alias = truce__aliases_find(cursor->aliases, collection);
     struct fields fields;
     bool found = false;
+    char *asked = NULL;
     bson_t indexes;
 
-    if (alias && !alias->filters)
-        return false;
-    if (alias)
+    if (alias) {
         collection = alias->on;
+        path = asked = truce__alias_path(alias, path);
+    }
+    if (!path)
+        return false;
     if (truce_index_list(cursor->reads, collection, &indexes, NULL) == TRUCE_OK)
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
             found = found || serves(fields.value, path);
     bson_destroy(&indexes);
+    bson_free(asked);
     return found;
 }
 
