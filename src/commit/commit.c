@@ -275,17 +275,24 @@ truce_status truce_commit_hold(truce_commit *commit, const char *collection, con
     return status;
 }
 
-truce_status truce__commit_change(truce_commit *commit, const char *collection,
-                                  const bson_value_t *id, const bson_t *guard,
-                                  enum change_kind kind, const bson_t *document,
-                                  bson_error_t *error)
+static truce_status change(truce_commit *commit, const char *collection, const bson_value_t *id,
+                           const bson_t *guard, enum change_kind kind, const bson_t *document,
+                           const struct update *compiled, bson_error_t *error)
 {
     struct entry *entry;
     truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
 
     if (!status)
         status = truce__entry_guard(entry, guard, error);
-    return status ? status : truce__entry_change(entry, kind, document, error);
+    return status ? status : truce__entry_change(entry, kind, document, compiled, error);
+}
+
+truce_status truce__commit_change(truce_commit *commit, const char *collection,
+                                  const bson_value_t *id, const bson_t *guard,
+                                  enum change_kind kind, const bson_t *document,
+                                  bson_error_t *error)
+{
+    return change(commit, collection, id, guard, kind, document, NULL, error);
 }
 
 truce_status truce_commit_insert(truce_commit *commit, const char *collection,
@@ -327,10 +334,10 @@ static truce_status check_field(const char *operator, const bson_iter_t * field,
 
 /* Compiles the operators, so that a mistake is told at once, and looks for truce's own fields among
  * them. */
-static truce_status check_operators(const bson_t *update, bson_error_t *error)
+static truce_status compile_operators(const bson_t *update, struct update **compiled,
+                                      bson_error_t *error)
 {
     struct update_options options = {.borrows = true};
-    struct update *compiled = NULL;
     bson_iter_t iter, field;
     truce_status status = truce__check_required(update, "update", error);
 
@@ -351,20 +358,20 @@ static truce_status check_operators(const bson_t *update, bson_error_t *error)
         if (status)
             return status;
     }
-    status = truce__update_new(update, &options, &compiled, error);
-    truce__update_free(compiled);
-    return status;
+    return truce__update_new(update, &options, compiled, error);
 }
 
 truce_status truce_commit_update(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, const bson_t *guard, const bson_t *update,
                                  bson_error_t *error)
 {
-    truce_status status = check_operators(update, error);
+    struct update *compiled = NULL;
+    truce_status status = compile_operators(update, &compiled, error);
 
-    return status
-               ? status
-               : truce__commit_change(commit, collection, id, guard, CHANGE_UPDATE, update, error);
+    if (!status)
+        status = change(commit, collection, id, guard, CHANGE_UPDATE, update, compiled, error);
+    truce__update_free(compiled);
+    return status;
 }
 
 truce_status truce_commit_replace(truce_commit *commit, const char *collection,

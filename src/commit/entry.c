@@ -229,18 +229,16 @@ static void set_after(struct entry *entry, bson_t *after, bool found)
     entry->after_found = found;
 }
 
-static truce_status apply_operators(struct entry *entry, const bson_t *operators,
-                                    bson_error_t *error)
+static truce_status apply_compiled(struct entry *entry, const struct update *update,
+                                   bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct update_options options = {.borrows = true};
     struct update_result result;
-    struct update *update = NULL;
     bson_t after = BSON_INITIALIZER;
-    truce_status status = truce__update_new(operators, &options, &update, error);
+    truce_status status = TRUCE_OK;
 
-    if (!status && truce__update_is_replacement(update))
+    if (truce__update_is_replacement(update))
         status = truce__fail(TRUCE_INVALID, error,
                              "an update in a commit is made of operators ($set, $inc ...); use "
                              "truce_commit_replace for a whole document");
@@ -257,8 +255,20 @@ static truce_status apply_operators(struct entry *entry, const bson_t *operators
         set_after(entry, &after, true);
     else
         bson_destroy(&after);
-    truce__update_free(update);
     truce__arena_release(&arena);
+    return status;
+}
+
+static truce_status apply_operators(struct entry *entry, const bson_t *operators,
+                                    bson_error_t *error)
+{
+    struct update_options options = {.borrows = true};
+    struct update *update = NULL;
+    truce_status status = truce__update_new(operators, &options, &update, error);
+
+    if (!status)
+        status = apply_compiled(entry, update, error);
+    truce__update_free(update);
     return status;
 }
 
@@ -311,7 +321,7 @@ static truce_status apply_diff(struct entry *entry, const bson_t *diff, bson_err
 }
 
 static truce_status apply_change(struct entry *entry, const struct change *change,
-                                 bson_error_t *error)
+                                 const struct update *compiled, bson_error_t *error)
 {
     bson_t nothing = BSON_INITIALIZER;
 
@@ -325,6 +335,8 @@ static truce_status apply_change(struct entry *entry, const struct change *chang
     }
     if (!entry->after_found)
         return refuse_entry(entry, TRUCE_NOT_FOUND, "does not exist", error);
+    if (change->kind == CHANGE_UPDATE && compiled)
+        return apply_compiled(entry, compiled, error);
     if (change->kind == CHANGE_UPDATE)
         return apply_operators(entry, change->document, error);
     if (change->kind == CHANGE_REPLACE)
@@ -347,7 +359,7 @@ static void keep_change(struct entry *entry, enum change_kind kind, const bson_t
 }
 
 truce_status truce__entry_change(struct entry *entry, enum change_kind kind, const bson_t *document,
-                                 bson_error_t *error)
+                                 const struct update *compiled, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -362,7 +374,7 @@ truce_status truce__entry_change(struct entry *entry, enum change_kind kind, con
         return refuse_entry(entry, TRUCE_DUPLICATE, "exists already", error);
     keep_change(entry, kind, document);
     if (entry->known)
-        status = apply_change(entry, &entry->changes[entry->changes_count - 1], error);
+        status = apply_change(entry, &entry->changes[entry->changes_count - 1], compiled, error);
     if (status) {
         entry->changes_count--;
         bson_destroy(entry->changes[entry->changes_count].document);
@@ -384,7 +396,7 @@ static truce_status set_base(struct entry *entry, const bson_t *base, bson_error
     set_after(entry, &copy, base != NULL);
     status = test_guards(entry, error);
     for (uint32_t i = 0; !status && i < entry->changes_count; i++)
-        status = apply_change(entry, &entry->changes[i], error);
+        status = apply_change(entry, &entry->changes[i], NULL, error);
     return status;
 }
 

@@ -12,6 +12,7 @@
  * (changes are kept, and applied to whatever stands there when the commit takes it).
  */
 #include "bson/value.h"
+#include "query/update/update.h"
 #include "truce/commit.h"
 
 enum change_kind { CHANGE_INSERT = 1, CHANGE_UPDATE, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_DIFF };
@@ -79,9 +80,10 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
 /* Adds a guard. Tested at once if the base is known: NOT_FOUND if it does not hold. */
 truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_error_t *error);
 
-/* Adds a change (`document` is copied); applied at once if the base is known. */
+/* Adds a change (`document` is copied); applied at once if the base is known. `compiled`: of an update whose caller
+ * has it so, else NULL. */
 truce_status truce__entry_change(struct entry *entry, enum change_kind kind, const bson_t *document,
-                                 bson_error_t *error);
+                                 const struct update *compiled, bson_error_t *error);
 
 /* Base, `after` and token as the store's document says, for a blind entry that was just taken:
  * tests the guards, applies the changes, without making it known. */
