@@ -37,6 +37,8 @@
  *       pending. After a step without an answer the commit is undone, which tells: that fails if it was done.
  *
  *   N8  What the commit's queries saw is looked at again by the store in the same step (queries.c).
+ *   N9  Where the store compares the bytes of a known document, its one update is sent as it was given, if its operators
+ *       make the same of the same document: they make there what they made here. Else what is different is sent.
  *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
@@ -149,42 +151,6 @@ static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit
     write->document = own_copy(plan, &made);
 }
 
-static void plan_known(struct plan *plan, uint32_t owner, const struct entry *entry,
-                       const bson_oid_t *rev)
-{
-    truce_write *write;
-    bool replacement;
-    bson_t made;
-
-    switch (truce__entry_net(entry)) {
-    case NET_INSERT:
-        truce__commit_document(entry, rev, &made);
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_INSERT);
-        write->document = own_copy(plan, &made);
-        return;
-    case NET_REMOVE:
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
-        compare_base(plan, entry, write);
-        return;
-    case NET_UPDATE:
-        truce__commit_write(entry, rev, &made, &replacement);
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
-        write->document = own_copy(plan, &made);
-        compare_base(plan, entry, write);
-        return;
-    case NET_NOTHING:
-        break;
-    }
-    if (entry->token.found) {
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
-        compare_base(plan, entry, write);
-    } else {
-        truce__filter_id(&entry->id, &made);
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
-        write->filter = own_copy(plan, &made);
-    }
-}
-
 /* operators with `_rev: rev` added to their $set */
 static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, const bson_oid_t *rev)
 {
@@ -216,6 +182,76 @@ static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, co
         bson_append_document_end(update, &set);
     }
     return update;
+}
+
+/* Those that make the same of the same document whenever they are applied. */
+static bool is_repeatable(const bson_t *operators)
+{
+    static const char *const all[] = {"$inc", "$set", "$unset", "$mul", "$min", "$max", "$push"};
+    struct fields fields = truce__fields(truce__value_document(operators));
+
+    while (truce__fields_next(&fields)) {
+        size_t i = 0;
+
+        while (i < sizeof all / sizeof *all && strcmp(all[i], fields.key) != 0)
+            i++;
+        if (i == sizeof all / sizeof *all)
+            return false;
+    }
+    return true;
+}
+
+/* N9 */
+static bool goes_as_given(const struct plan *plan, const struct entry *entry)
+{
+    return plan->store->capabilities & TRUCE_CAN_COMPARE && entry->changes_count == 1 &&
+           entry->changes[0].kind == CHANGE_UPDATE && !entry->keyed &&
+           is_repeatable(entry->changes[0].document);
+}
+
+static bson_t *known_update(struct plan *plan, const struct entry *entry, const bson_oid_t *rev)
+{
+    bool replacement;
+    bson_t made;
+
+    if (goes_as_given(plan, entry))
+        return operators_with_rev(plan, entry->changes[0].document, rev);
+    truce__commit_write(entry, rev, &made, &replacement);
+    return own_copy(plan, &made);
+}
+
+static void plan_known(struct plan *plan, uint32_t owner, const struct entry *entry,
+                       const bson_oid_t *rev)
+{
+    truce_write *write;
+    bson_t made;
+
+    switch (truce__entry_net(entry)) {
+    case NET_INSERT:
+        truce__commit_document(entry, rev, &made);
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_INSERT);
+        write->document = own_copy(plan, &made);
+        return;
+    case NET_REMOVE:
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
+        compare_base(plan, entry, write);
+        return;
+    case NET_UPDATE:
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
+        write->document = known_update(plan, entry, rev);
+        compare_base(plan, entry, write);
+        return;
+    case NET_NOTHING:
+        break;
+    }
+    if (entry->token.found) {
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
+        compare_base(plan, entry, write);
+    } else {
+        truce__filter_id(&entry->id, &made);
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
+        write->filter = own_copy(plan, &made);
+    }
 }
 
 static bson_t *whole_with_rev(struct plan *plan, const bson_t *document, const bson_oid_t *rev)

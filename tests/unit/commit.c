@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "bson/value.h"
 
 #include "tests/support/bank.h"
 #include "truce/sys/decorate.h"
@@ -141,6 +142,70 @@ static void own_writes(truce_store *store, const struct setting *setting)
 TEST(a_commit_reads_its_own_writes)
 {
     on_every_setting(own_writes);
+}
+
+static bson_t without_rev(const bson_t *document)
+{
+    bson_t plain = BSON_INITIALIZER;
+
+    truce__document_append_without(document, (const char *const[]){"_rev", NULL}, &plain);
+    return plain;
+}
+
+static void check_shown(truce_store *store, const bson_value_t *id, const bson_t *shown)
+{
+    bson_t filter = BSON_INITIALIZER, found, stands = BSON_INITIALIZER;
+    bson_error_t error;
+
+    BSON_APPEND_VALUE(&filter, "_id", id);
+    if (CHECK_OK(truce_find_one(store, "accounts", &filter, NULL, &found, &error), error)) {
+        stands = without_rev(&found);
+        CHECK_BSON(shown, &stands);
+    }
+    bson_destroy(&found);
+    bson_destroy(&stands);
+    bson_destroy(&filter);
+}
+
+/* One update, or two, of a document that was read. */
+static void show(truce_store *store, const struct setting *setting, const char *first,
+                 const char *second)
+{
+    bson_value_t a = text_id("a");
+    bson_t found = BSON_INITIALIZER, shown;
+    bson_error_t error = {0};
+    truce_commit *commit = begin(store, setting);
+
+    CHECK_OK(truce_commit_read(commit, "accounts", &a, &found, &error), error);
+    bson_destroy(&found);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, first, &error), error);
+    if (second)
+        CHECK_OK(add_update(commit, "accounts", "a", NULL, second, &error), error);
+    CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_read(commit, "accounts", &a, &found, &error), error);
+    shown = without_rev(&found);
+    truce__clock_sleep_ms(3);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    check_shown(store, &a, &shown);
+    truce_commit_free(commit);
+    bson_destroy(&found);
+    bson_destroy(&shown);
+}
+
+static void shown_and_written(truce_store *store, const struct setting *setting)
+{
+    two_accounts(store);
+    show(store, setting, "{'$set': {'list': [3, 1]}, '$inc': {'n': 1}}", NULL);
+    show(store, setting, "{'$push': {'list': {'$each': [2], '$sort': 1, '$slice': -2}}}", NULL);
+    show(store, setting, "{'$currentDate': {'d': true}}", NULL);
+    show(store, setting, "{'$rename': {'n': 'm'}}", NULL);
+    show(store, setting, "{'$unset': {'m': true}, '$max': {'list.0': 7}}", NULL);
+    show(store, setting, "{'$set': {'n': 5}}", "{'$mul': {'n': 3}}");
+}
+
+TEST(what_a_commit_shows_of_an_update_is_what_it_writes)
+{
+    on_every_setting(shown_and_written);
 }
 
 static void conflict(truce_store *store, const struct setting *setting)
