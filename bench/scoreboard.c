@@ -285,6 +285,8 @@ static const char usage[] =
     "  --processes  callers are processes, each with a connection or store of its own\n"
     "  --spoil      data is lost before the checks: every one of them must notice\n"
     "  --rounds     at most; fewer where three were quiet enough\n"
+    "  --seconds    how long a round is; --callers: 1,8,32 if it is not said\n"
+    "  --workload   only this one; --list names them\n"
     "  --target     truce, postgresql, sqlite, redis, truce-serve, secantusdb, mongo-java-server, mongodb (what\n"
     "               TRUCE_BENCH_MONGODB names), truce+secantusdb (truce over that server) ..., or a\n"
     "               store URI (memory:)\n"
@@ -397,7 +399,10 @@ static void parse(struct board *board, int argc, char **argv)
     set_lengths(board, 7, 0.5, 0.2, 2.0);
     parse_callers(board, "1,8,32");
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick")) {
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+            fputs(usage, stdout);
+            exit(0);
+        } else if (!strcmp(argv[i], "--quick")) {
             board->conditions.quick = true;
             set_lengths(board, 2, 0.1, 0.03, 0.15);
             parse_callers(board, "1,32");
