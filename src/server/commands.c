@@ -110,6 +110,7 @@ const struct command server_commands[] = {
     {"dataSize", serve_data_size, COUNTED_COMMAND, FOR_USERS,
      "the size of a collection's documents"},
     {"datasize", serve_data_size, COUNTED_COMMAND, FOR_USERS, NULL},
+    {"filemd5", serve_filemd5, COUNTED_COMMAND, FOR_USERS, "the MD5 of a file of GridFS"},
     {"shutdown", serve_shutdown, COUNTED_COMMAND, OF_SERVER(ACTION_KILL), "ends the server"},
     {"getCmdLineOpts", serve_options, COUNTED_COMMAND, OF_SERVER(ACTION_SERVER),
      "how the server was started"},

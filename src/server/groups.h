@@ -127,6 +127,9 @@ SERVED(serve_pools);
 SERVED(serve_compact);
 SERVED(serve_data_size);
 
+/* serve_filemd5.c */
+SERVED(serve_filemd5);
+
 /* fail_point.c */
 SERVED(serve_fail_point);
 

@@ -32,6 +32,9 @@ truce_status place_of(const char *own, const char *database, const char *collect
                              TRUCE_COLLECTION_NAME_MAX);
     if (!collection[0])
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name is empty");
+    if (collection[0] == '.')
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "the collection name \"%.80s\" begins with a dot", collection);
     snprintf(place, PLACE_MAX, "%s%s%s%s", is_own ? "" : "@", is_own ? "" : database,
              is_own ? "" : ".", collection);
     return TRUCE_OK;

@@ -352,6 +352,7 @@ static const struct {
     {"{'compact': 'x', '$db': 'school'}", KEEPERS},
     {"{'dataSize': 'school.x', '$db': 'school'}", READERS},
     {"{'dataSize': 'other.x', '$db': 'school'}", ANYREAD | ANYWRITE | ROOT},
+    {"{'filemd5': 1, 'root': 'none', '$db': 'school'}", READERS},
     {"{'fsync': 1, '$db': 'admin'}", ROOT},
     {"{'shutdown': 1, '$db': 'admin'}", ROOT},
     {"{'killAllSessions': [], '$db': 'admin'}", ROOT},

@@ -339,6 +339,47 @@ TEST(the_size_of_documents_is_told)
     end();
 }
 
+/* The sums are md5sum's. */
+static void check_sum(const char *id, int64_t chunks, const char *wanted)
+{
+    char *json = bson_strdup_printf("{'filemd5': %s, '$db': 'school'}", id);
+    bson_t *reply = ask(json);
+    bson_iter_t at;
+
+    CHECK_INT(reply_number(reply, "numChunks"), ==, chunks);
+    if (CHECK(bson_iter_init_find(&at, reply, "md5")))
+        CHECK_TEXT(wanted, bson_iter_utf8(&at, NULL));
+    bson_destroy(reply);
+    bson_free(json);
+}
+
+TEST(the_sum_of_a_file_is_told_to_drivers_that_ask_for_it)
+{
+    begin("memory:", 0);
+    expect_code(
+        "{'insert': 'fs.chunks', '$db': 'school', 'documents': ["
+        "{'files_id': 1, 'n': 1, 'data': {'$binary': {'base64': 'bG8=', 'subType': '00'}}},"
+        "{'files_id': 1, 'n': 0, 'data': {'$binary': {'base64': 'aGVs', 'subType': '00'}}},"
+        "{'files_id': 'gap', 'n': 1, 'data': {'$binary': {'base64': 'aA==', 'subType': '00'}}},"
+        "{'files_id': 'twice', 'n': 0, 'data': {'$binary': {'base64': 'aA==', 'subType': '00'}}},"
+        "{'files_id': 'twice', 'n': 0, 'data': {'$binary': {'base64': 'aA==', 'subType': '00'}}},"
+        "{'files_id': 'text', 'n': 0, 'data': 'hello'}]}",
+        0);
+    expect_code("{'filemd5': 1, '$db': 'school'}", 2); /* no index leads to the chunks */
+    expect_code("{'createIndexes': 'fs.chunks', '$db': 'school', 'indexes':"
+                " [{'key': {'files_id': 1, 'n': 1}, 'name': 'chunks'}]}",
+                0);
+    check_sum("1", 2, "5d41402abc4b2a76b9719d911017c592"); /* hello */
+    check_sum("2", 0, "d41d8cd98f00b204e9800998ecf8427e"); /* nothing */
+    expect_code("{'filemd5': 'gap', '$db': 'school'}", 10040);
+    expect_code("{'filemd5': 'twice', '$db': 'school'}", 10040);
+    expect_code("{'filemd5': 'text', '$db': 'school'}", 50847);
+    expect_code("{'filemd5': 1, 'root': '', '$db': 'school'}", 73);
+    expect_code("{'filemd5': 1, 'root': 7, '$db': 'school'}", 14);
+    expect_code("{'filemd5': 1, 'partialOk': true, '$db': 'school'}", 115);
+    end();
+}
+
 TEST(the_end_is_asked_for_by_the_database_admin)
 {
     asked = 0;
