@@ -60,11 +60,11 @@ void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 /* Every body that is read is given to `sound` first; where it says false, the call answers CORRUPT. So it does of
  * one that is larger than a document may be, but for those of the table that is `wide` (TRUCE_ROW_BYTES_MAX). */
 void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size));
+void truce__kv_wide(struct kv *kv, int64_t table);
 
 /* This body, which was just written into the row, is sound as its writer knows: whoever reads those bytes there, by this
  * connection, need not look at them. */
 void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body);
-void truce__kv_wide(struct kv *kv, int64_t table);
 
 /* ---- transactions -------------------------------------------------------------------------- */
 
