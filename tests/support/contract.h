@@ -67,8 +67,7 @@ void contract_run(void (*run)(struct contract *c));
 extern const int contract_read_cases, contract_write_cases, contract_bulk_cases,
     contract_index_cases, contract_collection_cases, contract_modify_cases, contract_hostile_cases,
     contract_thread_cases, contract_aggregate_cases, contract_rewrite_cases,
-    contract_snapshot_cases, contract_validated_cases, contract_receipt_cases,
-    contract_span_cases;
+    contract_snapshot_cases, contract_validated_cases, contract_receipt_cases, contract_span_cases;
 
 #define CONTRACT_SUITE(open)                                                                       \
     truce_store *(*const contract_open)(void) = open;                                              \
