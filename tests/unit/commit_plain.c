@@ -9,8 +9,7 @@
 
 static truce_commit *begin(truce_store *store, const struct setting *setting)
 {
-    truce_commit_options options = {
-        .mechanism = setting->mechanism, .deadline_ms = 60000, .lease_ms = 50};
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 60000};
     truce_commit *commit = NULL;
     bson_error_t error = {0};
 
