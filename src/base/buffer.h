@@ -35,4 +35,14 @@ static inline void truce__buffer_append_byte(struct buffer *buffer, uint8_t byte
     buffer->bytes[buffer->size++] = byte;
 }
 
+/* The order of memcmp, and of what begins alike the shorter one first. What is empty may be NULL. */
+static inline int truce__bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b,
+                                       size_t b_size)
+{
+    size_t common = a_size < b_size ? a_size : b_size;
+    int order = common ? memcmp(a, b, common) : 0;
+
+    return order ? order : (a_size > b_size) - (a_size < b_size);
+}
+
 #endif

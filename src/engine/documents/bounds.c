@@ -68,10 +68,7 @@ void truce__bounds_release(struct bounds *bounds)
 
 static int compare(const struct buffer *a, const struct buffer *b)
 {
-    size_t common = a->size < b->size ? a->size : b->size;
-    int order = memcmp(a->bytes, b->bytes, common);
-
-    return order ? order : (a->size > b->size) - (a->size < b->size);
+    return truce__bytes_compare(a->bytes, a->size, b->bytes, b->size);
 }
 
 static int by_from(const void *a, const void *b)

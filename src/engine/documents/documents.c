@@ -48,10 +48,7 @@ static struct bytes key_at(const struct index_keys *keys, uint32_t number)
 
 static int compare(struct bytes a, struct bytes b)
 {
-    size_t common = a.size < b.size ? a.size : b.size;
-    int order = common ? memcmp(a.data, b.data, common) : 0;
-
-    return order ? order : (a.size > b.size) - (a.size < b.size);
+    return truce__bytes_compare(a.data, a.size, b.data, b.size);
 }
 
 /* The next key that is in `list` but not in `other`; false at the end. Both positions move. */

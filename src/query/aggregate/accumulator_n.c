@@ -97,9 +97,8 @@ static int by_value_descending(const struct kept *kept, const struct accumulator
 static int by_key(const struct kept *kept, const struct accumulator_input *input)
 {
     struct value a = kept->key.value, b = input->key;
-    int order = memcmp(a.data, b.data, a.size < b.size ? a.size : b.size);
 
-    return order ? order : (a.size > b.size) - (a.size < b.size);
+    return truce__bytes_compare(a.data, a.size, b.data, b.size);
 }
 
 /* The first slot that is greater than the input. */

@@ -34,17 +34,10 @@ size_t truce__join_table_bytes(const struct join_table *table)
            table->entries_room * sizeof *table->entries;
 }
 
-static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
-{
-    int order = memcmp(a, b, a_size < b_size ? a_size : b_size);
-
-    return order ? order : (a_size > b_size) - (a_size < b_size);
-}
-
 static int compare_entries(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
-    int order = compare_bytes(a->key, a->size, b->key, b->size);
+    int order = truce__bytes_compare(a->key, a->size, b->key, b->size);
 
     return order ? order : (a->document > b->document) - (a->document < b->document);
 }
@@ -167,13 +160,14 @@ static void find_key(struct join_stream *stream, struct value value)
         size_t middle = low + (high - low) / 2;
         const struct entry *entry = &table->entries[middle];
 
-        if (compare_bytes(entry->key, entry->size, key.bytes, key.size) < 0)
+        if (truce__bytes_compare(entry->key, entry->size, key.bytes, key.size) < 0)
             low = middle + 1;
         else
             high = middle;
     }
     while (low < table->entries_count &&
-           !compare_bytes(table->entries[low].key, table->entries[low].size, key.bytes, key.size))
+           !truce__bytes_compare(table->entries[low].key, table->entries[low].size, key.bytes,
+                                 key.size))
         add_found(stream, table->entries[low++].document);
     truce__buffer_release(&key);
 }

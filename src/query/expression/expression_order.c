@@ -82,9 +82,8 @@ static int order_down(struct value a, struct value b, const void *arg)
 static int order_keys(struct value a, struct value b, const void *arg)
 {
     const struct keyed *left = (const void *)a.data, *right = (const void *)b.data;
-    int order = memcmp(left->key, right->key, BSON_MIN(left->size, right->size));
 
-    return order ? order : (left->size > right->size) - (left->size < right->size);
+    return truce__bytes_compare(left->key, left->size, right->key, right->size);
 }
 
 static truce_status make_keys(const struct sort *sort, struct evaluation *run, struct keyed *keyed,

@@ -340,9 +340,8 @@ struct slice {
 static int compare_slices(const void *left, const void *right)
 {
     const struct slice *a = left, *b = right;
-    int order = memcmp(a->bytes, b->bytes, a->size < b->size ? a->size : b->size);
 
-    return order ? order : (a->size > b->size) - (a->size < b->size);
+    return truce__bytes_compare(a->bytes, a->size, b->bytes, b->size);
 }
 
 static void sort_keys(struct index_keys *keys)

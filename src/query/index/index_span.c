@@ -89,13 +89,6 @@ static void make_key(const struct index_spec *spec, const bson_t *bound, bool up
     }
 }
 
-static int compare(const uint8_t *a, size_t a_size, const struct buffer *b)
-{
-    int order = memcmp(a, b->bytes, a_size < b->size ? a_size : b->size);
-
-    return order ? order : (a_size > b->size) - (a_size < b->size);
-}
-
 truce_status truce__index_span_make(const struct index_spec *spec, const bson_t *min,
                                     const bson_t *max, struct index_span *span, bson_error_t *error)
 {
@@ -108,7 +101,7 @@ truce_status truce__index_span_make(const struct index_spec *spec, const bson_t 
         return status;
     make_key(spec, min, false, &span->from);
     make_key(spec, max, true, &span->to);
-    if (compare(span->from.bytes, span->from.size, &span->to) >= 0)
+    if (truce__bytes_compare(span->from.bytes, span->from.size, span->to.bytes, span->to.size) >= 0)
         return truce__refuse(51175, error,
                              "min does not stand before max in the order of the index \"%s\"",
                              spec->name);
@@ -131,8 +124,8 @@ bool truce__index_span_first(const struct index_span *span, const struct index_k
         *size = keys->ends[i] - start;
         if (!span->from.size)
             return true;
-        if (compare(*key, *size, &span->from) >= 0)
-            return compare(*key, *size, &span->to) < 0;
+        if (truce__bytes_compare(*key, *size, span->from.bytes, span->from.size) >= 0)
+            return truce__bytes_compare(*key, *size, span->to.bytes, span->to.size) < 0;
     }
     return false;
 }

@@ -75,10 +75,7 @@ struct sorter {
 
 static int compare_rows(const struct row *a, const struct row *b)
 {
-    uint32_t common = a->key_size < b->key_size ? a->key_size : b->key_size;
-    int order = memcmp(a->bytes, b->bytes, common);
-
-    return order ? order : (a->key_size > b->key_size) - (a->key_size < b->key_size);
+    return truce__bytes_compare(a->bytes, a->key_size, b->bytes, b->key_size);
 }
 
 static int compare_row_pointers(const void *a, const void *b)

@@ -64,13 +64,6 @@ static const uint8_t *key_at(const struct index_keys *keys, uint32_t number, siz
     return keys->bytes.bytes + start;
 }
 
-static int compare_keys(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
-{
-    int order = memcmp(a, b, a_size < b_size ? a_size : b_size);
-
-    return order ? order : (a_size > b_size) - (a_size < b_size);
-}
-
 /* Both are sorted: walks them side by side. Returns the number of a key of `a` that `b` has too, or
  * -1. */
 static int64_t common_key(const struct index_keys *a, const struct index_keys *b)
@@ -78,7 +71,7 @@ static int64_t common_key(const struct index_keys *a, const struct index_keys *b
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         size_t a_size, b_size;
         const uint8_t *a_key = key_at(a, i, &a_size), *b_key = key_at(b, j, &b_size);
-        int order = compare_keys(a_key, a_size, b_key, b_size);
+        int order = truce__bytes_compare(a_key, a_size, b_key, b_size);
 
         if (order == 0)
             return i;
@@ -237,7 +230,7 @@ struct placed_key {
 static int compare_placed(const void *a, const void *b)
 {
     const struct placed_key *x = a, *y = b;
-    int order = compare_keys(x->bytes, x->size, y->bytes, y->size);
+    int order = truce__bytes_compare(x->bytes, x->size, y->bytes, y->size);
 
     return order ? order : (x->position > y->position) - (x->position < y->position);
 }
@@ -274,7 +267,8 @@ static truce_status check_all(const struct memory_collection *collection, uint32
 
     qsort(keys, count, sizeof *keys, compare_placed);
     for (size_t i = 1; i < count; i++) {
-        bool same = !compare_keys(keys[i].bytes, keys[i].size, keys[i - 1].bytes, keys[i - 1].size);
+        bool same =
+            !truce__bytes_compare(keys[i].bytes, keys[i].size, keys[i - 1].bytes, keys[i - 1].size);
 
         if (same && (!found || keys[i].position < found->position))
             found = &keys[i];

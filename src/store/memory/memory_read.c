@@ -84,11 +84,8 @@ struct sort_item {
 static int compare_items(const void *a, const void *b)
 {
     const struct sort_item *x = a, *y = b;
-    size_t common = x->key.size < y->key.size ? x->key.size : y->key.size;
-    int order = common ? memcmp(x->key.bytes, y->key.bytes, common) : 0;
+    int order = truce__bytes_compare(x->key.bytes, x->key.size, y->key.bytes, y->key.size);
 
-    if (!order)
-        order = (x->key.size > y->key.size) - (x->key.size < y->key.size);
     return order ? order : (x->order > y->order) - (x->order < y->order);
 }
 
