@@ -37,13 +37,7 @@ const struct cli_command cli_explain = {
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce explain students '{_id: 1}' --pretty",
-    .options = (const struct cli_option[]){CLI_SORT_OPTION,
-                                           CLI_PROJECTION_OPTION,
-                                           CLI_SKIP_OPTION,
-                                           CLI_LIMIT_OPTION,
-                                           CLI_HINT_OPTION,
-                                           CLI_MIN_OPTION,
-                                           CLI_MAX_OPTION,
+    .options = (const struct cli_option[]){CLI_FIND_OPTIONS,
                                            {"count", 0, NULL, "explain a count, not a find", false},
                                            {0}},
     .store = CLI_STORE_READ,

@@ -35,13 +35,7 @@ const struct cli_command cli_find = {
         "truce find students '{year: {$gte: 2}}' --sort '{name: 1}' -n 10",
     .options =
         (const struct cli_option[]){
-            CLI_SORT_OPTION,
-            CLI_PROJECTION_OPTION,
-            CLI_SKIP_OPTION,
-            CLI_LIMIT_OPTION,
-            CLI_HINT_OPTION,
-            CLI_MIN_OPTION,
-            CLI_MAX_OPTION,
+            CLI_FIND_OPTIONS,
             {"keys", 0, NULL, "print the keys of the index instead", false},
             {"records", 0, NULL, "number each by its record: $recordId", false},
             CLI_PLAIN_OPTION,

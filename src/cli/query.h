@@ -33,6 +33,10 @@
     {                                                                                              \
         "max", 0, "DOCUMENT", "up to, but without, this key of it", false                          \
     }
+/* what cli_query_read reads */
+#define CLI_FIND_OPTIONS                                                                           \
+    CLI_SORT_OPTION, CLI_PROJECTION_OPTION, CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION,    \
+        CLI_MIN_OPTION, CLI_MAX_OPTION
 #define CLI_CANONICAL_OPTION                                                                       \
     {                                                                                              \
         "canonical", 0, NULL, "every number with its type", false                                  \
