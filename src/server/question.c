@@ -307,13 +307,14 @@ truce_status question_find_of(struct call *call, const struct question_find *fin
                               struct question_aggregate *aggregate, bson_error_t *error)
 {
     bool natural = find->sort && bson_has_field(find->sort, "$natural");
+    const char *untaken = no_view_takes(find);
     struct asked asked;
 
     *aggregate =
         (struct question_aggregate){.hint = find->hint, .options.allow_disk_use = find->disk};
-    if (no_view_takes(find))
+    if (untaken)
         return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
-                             "Option %s not supported in aggregation.", no_view_takes(find));
+                             "Option %s not supported in aggregation.", untaken);
     if (natural) /* it is of the collection behind the view */
         aggregate->hint = find->sort;
     ask_filter(&asked, find->filter);

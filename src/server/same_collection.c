@@ -1,5 +1,6 @@
 #include "server/same_collection.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/field.h"
@@ -117,14 +118,24 @@ static truce_status compare(struct call *call, const char *database, const char 
     return status;
 }
 
-truce_status same_collection(struct call *call, const char *database, const char *collection,
-                             const bson_value_t *uuid, bson_error_t *error)
+static truce_status same_collection(struct call *call, const char *database, const char *collection,
+                                    const bson_value_t *uuid, bson_error_t *error)
 {
     if (uuid->value_type != BSON_TYPE_BINARY || uuid->value.v_binary.subtype != BSON_SUBTYPE_UUID ||
         uuid->value.v_binary.data_len != 16)
         return truce__refuse(CODE_TYPE_MISMATCH, error, "a collectionUUID must be a UUID");
     keep_names(call);
     return compare(call, database, collection, uuid->value.v_binary.data, error);
+}
+
+truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,
+                                bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    size_t length = strcspn(ns, ".");
+
+    snprintf(database, sizeof database, "%.*s", (int)length, ns);
+    return same_collection(call, database, ns + length + 1, uuid, error);
 }
 
 /* ---- of the command ------------------------------------------------------------------------- */

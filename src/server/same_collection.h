@@ -21,9 +21,9 @@ struct uuid_mismatch {
 /* What collectionUUID says of the call's command, if it is one that has it. 361, and call->mismatch says more; TypeMismatch (14): it
  * is none; 115: the store keeps none. */
 truce_status same_collection_check(struct call *call, bson_error_t *error);
-/* The same of a collection that stands elsewhere in the command. */
-truce_status same_collection(struct call *call, const char *database, const char *collection,
-                             const bson_value_t *uuid, bson_error_t *error);
+/* The same of a collection that stands elsewhere in the command, by a whole name (DATABASE.NAME) that was looked at. */
+truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,
+                                bson_error_t *error);
 
 /* Around the command: before it is looked at, for those that drop or rename, and at its end, for all. */
 void same_collection_begin(struct call *call);

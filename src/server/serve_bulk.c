@@ -20,7 +20,6 @@
  */
 #include "server/write.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -69,18 +68,6 @@ static const struct field target_fields[] = {
     {"encryptionInformation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-static truce_status check_same(struct call *call, const struct target_fields *given,
-                               bson_error_t *error)
-{
-    char database[DATABASE_NAME_MAX + 1];
-    size_t length = strcspn(given->ns, ".");
-
-    if (!given->uuid)
-        return TRUCE_OK;
-    snprintf(database, sizeof database, "%.*s", (int)length, given->ns); /* it was looked at */
-    return same_collection(call, database, given->ns + length + 1, given->uuid, error);
-}
-
 /* A view refuses each statement, as in MongoDB, and not the command; so does a collection that is another one. */
 static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
@@ -98,7 +85,8 @@ static truce_status read_target(struct call *call, const bson_t *document, struc
             serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), found, error);
     *target = (struct target){0};
     if (!status || error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW) {
-        truce_status same = check_same(call, &given, error);
+        truce_status same =
+            given.uuid ? same_collection_of(call, given.ns, given.uuid, error) : TRUCE_OK;
 
         status = same ? same : status;
     }

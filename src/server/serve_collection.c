@@ -401,16 +401,6 @@ static bool is_same_database(const char *from, const char *to)
     return length == strcspn(to, ".") && !strncmp(from, to, length);
 }
 
-static truce_status same_of_namespace(struct call *call, const char *ns, const bson_value_t *uuid,
-                                      bson_error_t *error)
-{
-    char database[DATABASE_NAME_MAX + 1];
-    size_t length = strcspn(ns, ".");
-
-    snprintf(database, sizeof database, "%.*s", (int)length, ns); /* it was looked at */
-    return same_collection(call, database, ns + length + 1, uuid, error);
-}
-
 /* Are both the collections that they are taken for? */
 static truce_status check_same(struct call *call, const char *from, const struct rename *rename,
                                bson_error_t *error)
@@ -422,9 +412,9 @@ static truce_status check_same(struct call *call, const char *from, const struct
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "the uuid of a collection is not taken to another database");
     if (rename->uuid)
-        status = same_of_namespace(call, from, rename->uuid, error);
+        status = same_collection_of(call, from, rename->uuid, error);
     if (!status && drops_one)
-        status = same_of_namespace(call, rename->to, rename->drop, error);
+        status = same_collection_of(call, rename->to, rename->drop, error);
     return status;
 }
 
