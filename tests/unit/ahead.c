@@ -105,11 +105,10 @@ static bool make(struct random *random)
 
 struct seen {
     struct engine *engine;
-    bool wait;    /* for the helpers, before the first document is taken; ... */
-    bool in_vain; /* ... there will be none */
+    bool wait;    /* for the helpers, before the first document is taken */
     bool put_off; /* it is put aside then */
     int64_t count, last, sum;
-    bool ordered, old;
+    bool ordered, old, helped;
 };
 
 static atomic_bool put_aside;
@@ -132,10 +131,11 @@ static void put_all_aside(void)
         truce__clock_sleep_ms(10);
 }
 
-/* All of them were asked before the first document is taken; they have time to read as far ahead as they may. */
-static void wait_for_help(const struct seen *seen)
+/* All of them were asked before the first document is taken; they have time to read as far ahead as they may. On a
+ * busy machine they may have come to their end already: then they cannot be seen. */
+static void wait_for_help(struct seen *seen)
 {
-    CHECK(truce__helpers_any(seen->engine->helpers) == seen->in_vain);
+    seen->helped = !truce__helpers_any(seen->engine->helpers);
     if (seen->put_off)
         put_all_aside();
     else
@@ -177,7 +177,6 @@ static truce_status walk(struct engine *engine, const bson_t *filter, struct see
         truce__clock_sleep_ms(10);
     *seen = (struct seen){.engine = engine,
                           .wait = seen->wait,
-                          .in_vain = seen->in_vain,
                           .put_off = seen->put_off,
                           .last = -1,
                           .ordered = true,
@@ -190,6 +189,19 @@ static truce_status walk(struct engine *engine, const bson_t *filter, struct see
     if (!status)
         status = truce__query_run_all(&query, see, seen, error);
     truce__query_release(&query);
+    return status;
+}
+
+/* Again until help was seen. */
+static truce_status walk_with_help(struct engine *engine, const bson_t *filter, struct seen *seen,
+                                   bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    seen->helped = false;
+    for (int i = 0; i < 100 && !seen->helped; i++)
+        status = walk(engine, filter, seen, NULL, error);
+    CHECK(seen->helped);
     return status;
 }
 
@@ -215,7 +227,7 @@ static void check_same(const char *filter, const char *helpers)
     REQUIRE(alone && helped);
     CHECK_OK(walk(alone, which, &expected, NULL, &error), error);
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(walk(helped, which, &got, NULL, &error), error);
+        CHECK_OK(walk_with_help(helped, which, &got, &error), error);
         CHECK_INT(got.count, ==, expected.count);
         CHECK_INT(got.sum, ==, expected.sum);
         CHECK(got.ordered && expected.ordered);
@@ -262,7 +274,7 @@ TEST(a_helper_whose_moment_is_another_is_of_no_use)
 {
     static const bson_t everything = BSON_INITIALIZER;
     bson_t *update = test_bson("{'$set': {'new': true}}");
-    struct seen seen = {.wait = true, .in_vain = true};
+    struct seen seen = {.wait = true};
     struct random random;
     struct engine *engine;
     bson_error_t error;
@@ -271,7 +283,7 @@ TEST(a_helper_whose_moment_is_another_is_of_no_use)
     engine = open_engine("2");
     REQUIRE(engine != NULL);
     CHECK_OK(walk(engine, &everything, &seen, update, &error), error);
-    CHECK(seen.old && seen.ordered);
+    CHECK(seen.old && seen.ordered && !seen.helped);
     truce__engine_close(engine);
     bson_destroy(update);
 }
@@ -293,13 +305,16 @@ TEST(an_error_is_told_where_the_walk_comes_to_it)
                      "$multiply", "[", "{", "$subtract", "[", "$_id",
                      BCON_INT32(wrong[i] / 37 * 37 + 6), "]", "}", "{", "$subtract", "[", "$_id",
                      BCON_INT32(11993), "]", "}", "]", "}", "]", "}", BCON_INT32(-1), "]", "}");
-        struct seen expected = {0}, got = {.wait = true};
+        struct seen expected = {0}, got = {.wait = wrong[i] >= 50};
         bson_error_t first = {0}, second = {0};
+        truce_status status;
 
-        if (wrong[i] < 50)
-            got.wait = false; /* it ends before anything is taken */
         CHECK_STATUS(TRUCE_INVALID, walk(alone, filter, &expected, NULL, &first), first);
-        CHECK_STATUS(TRUCE_INVALID, walk(helped, filter, &got, NULL, &second), second);
+        if (got.wait)
+            status = walk_with_help(helped, filter, &got, &second);
+        else /* it ends before anything is taken */
+            status = walk(helped, filter, &got, NULL, &second);
+        CHECK_STATUS(TRUCE_INVALID, status, second);
         CHECK_INT(got.count, ==, expected.count);
         CHECK_INT(got.sum, ==, expected.sum);
         CHECK_INT(first.code, ==, second.code);
@@ -361,7 +376,7 @@ TEST(a_helper_that_is_put_aside_keeps_nobody_waiting)
     aside_ns = 1500000000 + 4 * (truce__clock_monotonic_ns() - began_ns);
     got.wait = got.put_off = true;
     began_ns = truce__clock_monotonic_ns();
-    CHECK_OK(walk(engine, slow, &got, NULL, &error), error);
+    CHECK_OK(walk_with_help(engine, slow, &got, &error), error);
     took_ns = truce__clock_monotonic_ns() - began_ns;
     CHECK(atomic_load(&put_aside));
     CHECK_INT(took_ns, <, aside_ns);
