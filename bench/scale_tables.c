@@ -16,7 +16,7 @@ const struct scale_operation scale_operations[] = {
     {"revision: save", "revision save", "g", SCALE_PASSES, 1104, 19, "`_id`",
      "the document: who loses looks again"},
     {"sequence: next", "sequence next", "h", SCALE_PASSES, 1545, 15, "`_id`", "each number"},
-    {"commit of 2 documents, journal", "commit of 2 documents, journal", "WtwWfwW", SCALE_WAITS,
+    {"commit of 2 documents, journal", "commit of 2 documents, journal", "WtwWfW", SCALE_WAITS,
      5079, 130, "any; `truce_commits` none", "`truce_commits`; what two commits change"},
     {"commit of 2 documents, transaction", "commit of 2 documents, transaction", "tf", SCALE_AGAIN,
      1237, 27, "any", "what two commits change"},

@@ -282,7 +282,11 @@ typedef struct truce_bulk_options {
                                           with `atomic` and TRUCE_CAN_CHECK. NULL: nothing */
     struct truce_receipt *receipt; /* what is written along with it (truce/sys/store.h); only with
                                       TRUCE_CAN_RECEIPT, and not `atomic`. NULL: nothing */
-    uint64_t reserved[2];          /* zeros */
+    bool
+        joined; /* updates (no `multi`, no `upsert`) that stand side by side and go to one collection may be
+                    one message to a server, and removes, too. A server tells how many of them changed a
+                    document, not which: if one did not, `matched` is 0 for each */
+    uint64_t reserved[1]; /* zeros */
 } truce_bulk_options;
 
 /* Does writes[0..count) in order, of any collections. `outcomes` has room for `count`; each is

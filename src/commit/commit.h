@@ -27,6 +27,7 @@ struct truce_commit {
     bool untakeable; /* the journal cannot do what the function does */
     bool earlier;    /* its key says that it took effect before */
     bson_t *result;  /* what it leaves under its key; NULL: nothing */
+    bool apart;      /* the journal takes its documents one by one (journal_joined.c, K3) */
     bool fixed;      /* nobody can make its diffs again: a stale one is the end */
 
     /* its queries (queries.c) */

@@ -25,12 +25,12 @@
  *   1. inserts the commit document, before it touches any document;
  *   2. prepares every document that it writes or holds, in the order of (collection, _id): one
  *      find-and-modify that compares guard and revision and sets the intent; an insert puts a stub
- *      there. It applies its changes in memory to what came back, so nothing can fail later;
+ *      there; documents that were read may be taken together, by one bulk (journal_joined.c). It applies its changes in memory to what came back, so nothing can fail later;
  *   3. looks at everything that it only requires, after all prepares, a missing one first;
  *   4. decides: pending -> committed with the changes resolved to values, one write: the commit
  * point;
  *   5. releases each document: values in, `_rev: C`, intent out; a remove happens here, not before
- *      (journal_release.c);
+ *      (journal_release.c), and all may be one bulk;
  *   6. marks the commit done when every release was answered.
  * Anything wrong before 4: it aborts the commit, THEN strips what it held.
  *
@@ -230,6 +230,9 @@ static truce_status release_entries(struct owner *owner)
 /* Never fails: what is not answered is left to whoever comes (J4, J5). */
 static void release_all(struct owner *owner)
 {
+    if (truce__owner_release_joined(owner) &&
+        !truce__journal_done(owner->worker, &owner->commit->id, NULL))
+        return;
     for (int i = 0; i < RELEASE_TRIES; i++) {
         if (!truce__unanswered(release_entries(owner)))
             break;
@@ -257,6 +260,8 @@ void truce__owner_give_up(struct owner *owner, const char *why)
         if (!aborted)
             return;
     }
+    if (truce__owner_strip_joined(owner))
+        return;
     for (uint32_t i = 0; i < commit->count; i++) {
         struct entry *entry = commit->entries[i];
 
@@ -298,8 +303,7 @@ static truce_status take(struct owner *owner, struct entry *entry, bson_error_t 
     return status ? status : truce__owner_still(owner, entry, error);
 }
 
-/* Steps 2 to 4, up to the decision. */
-static truce_status take_all(struct owner *owner, bson_error_t *error)
+static truce_status take_each(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
     truce_status status = TRUCE_OK;
@@ -311,6 +315,17 @@ static truce_status take_all(struct owner *owner, bson_error_t *error)
         if (!status)
             status = take(owner, commit->entries[i], error);
     }
+    return status;
+}
+
+/* Steps 2 to 4, up to the decision. */
+static truce_status take_all(struct owner *owner, bson_error_t *error)
+{
+    truce_status status = renew(owner, error);
+
+    if (!status)
+        status = truce__owner_joins(owner) ? truce__owner_prepare_joined(owner, error)
+                                           : take_each(owner, error);
     if (!status)
         status = renew(owner, error);
     if (!status)
@@ -399,6 +414,7 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
     if (status)
         return status;
     truce__owner_hold_missing(commit);
+    commit->apart = false;
     if (commit->owner)
         return finish_taken(commit, error);
     for (;;) {

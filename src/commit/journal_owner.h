@@ -37,6 +37,15 @@ void truce__owner_target(bson_t *array, uint32_t index, const struct entry *entr
 /* Step 2: takes the entry's document, or puts a stub there. */
 truce_status truce__owner_prepare(struct owner *owner, struct entry *entry, bson_error_t *error);
 
+/* Steps 2, 5 and 7 of all documents as one bulk each (journal_joined.c). Whether step 2 can be. */
+bool truce__owner_joins(const struct owner *owner);
+/* CONFLICT with `again`: not all of them were taken, and the commit goes one by one from now on. */
+truce_status truce__owner_prepare_joined(struct owner *owner, bson_error_t *error);
+/* False: not all of them are known to be released. */
+bool truce__owner_release_joined(struct owner *owner);
+/* Of step 7. False: not all of them are known to be stripped, if they were held. */
+bool truce__owner_strip_joined(struct owner *owner);
+
 /* J7: what the release will leave there is a document, with its revision, and every index takes it. */
 truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
                                  bson_error_t *error);

@@ -99,6 +99,36 @@ static bson_t *strip_update(int32_t keys)
     return update;
 }
 
+/* a document, and no stub */
+static void filter_held(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
+{
+    truce__filter_intent(id, commit, filter);
+    BCON_APPEND(filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
+}
+
+static void filter_stub(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
+{
+    truce__filter_intent(id, commit, filter);
+    BSON_APPEND_BOOL(filter, "_intent.new", true);
+}
+
+void truce__journal_strip_write(const char *collection, const bson_value_t *id,
+                                const bson_oid_t *commit, bool stub, struct step_write *made)
+{
+    bson_t *update;
+
+    truce__step_write_init(made, stub ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE, collection);
+    bson_destroy(&made->filter);
+    if (stub) {
+        filter_stub(id, commit, &made->filter);
+        return;
+    }
+    filter_held(id, commit, &made->filter);
+    update = strip_update(-1);
+    bson_concat(&made->document, update);
+    bson_destroy(update);
+}
+
 static truce_status strip_intent(struct worker *worker, const char *collection,
                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                  bool *matched, bson_error_t *error)
@@ -109,8 +139,7 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
     truce_status status;
     bson_t filter, *update;
 
-    truce__filter_intent(id, commit, &filter);
-    BCON_APPEND(&filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
+    filter_held(id, commit, &filter);
     update = strip_update(keys);
     write.filter = &filter;
     write.document = update;
@@ -132,8 +161,7 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
     truce_status status;
     bson_t filter;
 
-    truce__filter_intent(id, commit, &filter);
-    BSON_APPEND_BOOL(&filter, "_intent.new", true);
+    filter_stub(id, commit, &filter);
     status = truce_remove(worker->store, collection, &filter, &options, &result, error);
     worker->did += !status && result.removed > 0;
     truce_write_result_release(&result);

@@ -40,6 +40,25 @@ truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commi
                                   const bson_t *post, const bson_error_t *reason,
                                   bson_error_t *error);
 
+/* One write, and what it is made of. */
+struct step_write {
+    truce_write write;
+    bson_t filter, document, exact;
+};
+
+/* Initialises what is there of it. */
+void truce__step_write_init(struct step_write *made, truce_write_kind kind, const char *collection);
+void truce__step_write_free(struct step_write *made);
+
+/* The write that releases an entry whose document is as it was `seen`, with the intent, and as the prepare left it; NULL: a
+ * stub. */
+void truce__journal_release_write(const struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *post, const bson_t *seen, struct step_write *made);
+
+/* The write that takes this commit's intent off a document in which nothing was reserved, or its stub away. */
+void truce__journal_strip_write(const char *collection, const bson_value_t *id,
+                                const bson_oid_t *commit, bool stub, struct step_write *made);
+
 /* A plain writer changed the document under the intent. */
 bool truce__journal_was_changed(const bson_t *post, const bson_t *document);
 

@@ -243,11 +243,10 @@ static truce_status no_outcomes(truce_write_outcome *outcomes, size_t count, tru
     return status;
 }
 
-static truce_status sim_bulk(truce_store *store, const truce_write *writes, size_t count,
+static truce_status one_bulk(struct client *client, const truce_write *writes, size_t count,
                              const truce_bulk_options *options, truce_write_outcome *outcomes,
                              bson_error_t *error)
 {
-    struct client *client = client_of(store);
     truce_status status;
 
     memset(outcomes, 0, count * sizeof *outcomes);
@@ -264,6 +263,40 @@ static truce_status sim_bulk(truce_store *store, const truce_write *writes, size
     if (client->dead || client->verdict == SIM_LOSE)
         no_outcomes(outcomes, count, status, error);
     return status;
+}
+
+/* A message of several statements: the server does one behind the other, beside everybody else's calls. Who hears nothing of
+ * one hears nothing of any; where one lands late, those behind it do, too. What matched is told as of a server. */
+static truce_status joined_bulk(struct client *client, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    size_t done = 0, changed = 0;
+
+    memset(outcomes, 0, count * sizeof *outcomes);
+    for (; !status && done < count; done++) {
+        status = one_bulk(client, &writes[done], 1, options, &outcomes[done], error);
+        changed += outcomes[done].result.matched + outcomes[done].result.inserted;
+    }
+    for (size_t i = done; client->verdict == SIM_LATE && i < count && free_late(client->run); i++)
+        (void)keep_late(client, &writes[i], NULL);
+    for (size_t i = 0; changed < count && i < done; i++) {
+        if (writes[i].kind != TRUCE_WRITE_INSERT)
+            truce_write_result_release(&outcomes[i].result);
+    }
+    for (size_t i = done; i < count; i++)
+        outcomes[i].status = TRUCE_NOT_FOUND;
+    return status;
+}
+
+static truce_status sim_bulk(truce_store *store, const truce_write *writes, size_t count,
+                             const truce_bulk_options *options, truce_write_outcome *outcomes,
+                             bson_error_t *error)
+{
+    return options->joined && count > 1
+               ? joined_bulk(client_of(store), writes, count, options, outcomes, error)
+               : one_bulk(client_of(store), writes, count, options, outcomes, error);
 }
 
 static truce_status sim_find_and_modify(truce_store *store, const char *collection,

@@ -68,7 +68,7 @@ TEST(a_save_of_a_revision_is_one_round_trip)
     hold_promises("revision");
 }
 
-TEST(a_journal_commit_of_n_documents_is_2n_and_3_round_trips_a_transaction_n_and_2)
+TEST(a_journal_commit_of_n_documents_is_n_and_4_round_trips_a_transaction_n_and_2)
 {
     hold_promises("commit");
 }

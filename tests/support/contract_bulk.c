@@ -61,6 +61,65 @@ CONTRACT(a_bulk_does_its_writes_in_order)
     release(outcomes, COUNT(writes));
 }
 
+/* A server tells of such a message how many of its writes changed a document; other stores tell it of each. */
+CONTRACT(a_joined_bulk_says_of_all_or_of_none_that_they_matched)
+{
+    truce_write all[] = {
+        UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),
+        UPDATE("{'_id': 2, 'a': 5}", "{'$inc': {'a': 1}}"),
+        REMOVE("{'_id': 3}"),
+        REMOVE("{'_id': 4}"),
+        INSERT("{'_id': 5}"),
+        INSERT("{'_id': 6}"),
+    };
+    truce_write some[] = {
+        UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),
+        UPDATE("{'_id': 2}", "{'$inc': {'a': 1}}"),
+        UPDATE("{'_id': 9}", "{'$inc': {'a': 1}}"),
+        REMOVE("{'_id': 5}"),
+        REMOVE("{'_id': 9}"),
+    };
+    truce_bulk_options joined = {.joined = true};
+    truce_write_outcome outcomes[COUNT(all)];
+    int64_t changed = 0;
+
+    contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 2, 'a': 5}, {'_id': 3}, {'_id': 4}]");
+    CHECK_DONE(truce_bulk(c->store, all, COUNT(all), &joined, outcomes, &c->error));
+    for (size_t i = 0; i < COUNT(all); i++) {
+        CHECK_INT(outcomes[i].status, ==, TRUCE_OK);
+        changed += outcomes[i].result.matched + outcomes[i].result.inserted;
+    }
+    CHECK_INT(changed, ==, COUNT(all));
+    CHECK_INT(outcomes[3].result.removed, ==, 1);
+    CHECK_DONE(truce_bulk(c->store, some, COUNT(some), &joined, outcomes, &c->error));
+    changed = 0;
+    for (size_t i = 0; i < COUNT(some); i++)
+        changed += outcomes[i].result.matched;
+    CHECK_INT(changed, <, COUNT(some));
+    CHECK_INT(outcomes[2].result.matched + outcomes[4].result.matched, ==, 0);
+    CHECK_HOLDS("things", "[{'_id': 1, 'a': 3}, {'_id': 2, 'a': 7}, {'_id': 6}]");
+}
+
+CONTRACT(a_joined_bulk_ends_at_the_first_failure)
+{
+    truce_write writes[] = {
+        UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),
+        UPDATE("{'_id': 2}", "{'$inc': {'t': 1}}"),
+        UPDATE("{'_id': 1}", "{'$inc': {'a': 10}}"),
+        INSERT("{'_id': 3}"),
+    };
+    truce_bulk_options joined = {.joined = true};
+    truce_write_outcome outcomes[COUNT(writes)];
+
+    contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 2, 't': 'text'}]");
+    CHECK_INT(truce_bulk(c->store, writes, COUNT(writes), &joined, outcomes, &c->error), ==,
+              TRUCE_INVALID);
+    CHECK_INT(outcomes[1].status, ==, TRUCE_INVALID);
+    CHECK_INT(outcomes[3].status, ==, TRUCE_NOT_FOUND);
+    release(outcomes, COUNT(writes));
+    CHECK_HOLDS("things", "[{'_id': 1, 'a': 2}, {'_id': 2, 't': 'text'}]");
+}
+
 CONTRACT(a_bulk_goes_over_several_collections)
 {
     truce_write writes[] = {

@@ -158,6 +158,7 @@ static void add_bulk(bson_t *parent, const struct decorated_call *call)
     add_truth(parent, "unordered", call->how.bulk->unordered);
     add_truth(parent, "atomic", call->how.bulk->atomic);
     add_truth(parent, "relaxed", call->how.bulk->relaxed);
+    add_truth(parent, "joined", call->how.bulk->joined);
 }
 
 static void add_modification(bson_t *parent, const struct decorated_call *call)

@@ -190,8 +190,7 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
 
 /* ---- mongo_together.c ---- */
 
-/* How many of the writes, from the first on, can be one message of a transaction; 0: the first is none
- * that could. */
+/* How many of the writes, from the first on, can be one message; 0: the first is none that could. */
 size_t truce__mongo_together(const truce_write *writes, size_t count);
 /* Sends them so. OK with *all false: not every one changed a document. */
 truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client_t *client,

@@ -1,6 +1,6 @@
 /*
- * Several updates, or several removes, of one collection as one message of a transaction: one round trip
- * instead of one for each.
+ * Several updates, or several removes, of one collection as one message, of a transaction or of a bulk that is `joined`: one
+ * round trip instead of one for each.
  *
  *     update documents: [set _rev of 1], [set _rev of 2], [touch 3], [untouch 3]     n: 4, nModified: 4
  *
@@ -37,6 +37,7 @@ size_t truce__mongo_together(const truce_write *writes, size_t count)
     size_t size = 0;
 
     while (size < count && fits(&writes[size]) &&
+           writes[size].options.unvalidated == writes[0].options.unvalidated &&
            !strcmp(writes[size].collection, writes[0].collection))
         size++;
     return size;

@@ -1,7 +1,8 @@
 /*
  * Writing without a transaction. A bulk is cut into batches: inserts that stand side by side and go
  * to one collection are one message, every update and remove is a message of its own, because the
- * server tells how many documents a message changed, not which of its statements did.
+ * server tells how many documents a message changed, not which of its statements did; unless the bulk is
+ * `joined`: then updates are one message, too, and removes, for a caller to whom the sum is enough.
  *
  * An ordered bulk ends at the first failure. Also an unordered one ends when the server does not
  * answer: what comes after would not fare better.
@@ -297,6 +298,19 @@ static void take_each(const truce_write *write, truce_write_result *result)
         result->modified = 1;
 }
 
+/* Some found nothing: UNKNOWN, if that may be because the message was sent twice. */
+static truce_status not_all(const struct mongo_batch *batch)
+{
+    truce_write_outcome *first = &batch->outcomes[0];
+    char text[200];
+
+    first->status = truce__mongo_found_none(
+        kind_of(batch), name_write(&batch->writes[0], text, sizeof text), &first->error);
+    for (size_t i = 1; i < batch->count; i++)
+        batch->outcomes[i].status = first->status;
+    return first->status;
+}
+
 /* Every write that was not refused, and was reached, is done. */
 static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t *reply)
 {
@@ -322,9 +336,9 @@ static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t 
         if (outcome->status && !first)
             first = outcome->status;
     }
-    if (batch->all && !first)
-        *batch->all = all_changed(batch, reply);
-    return first;
+    if (batch->all)
+        *batch->all = !first && all_changed(batch, reply);
+    return batch->all && !first && !*batch->all ? not_all(batch) : first;
 }
 
 static bool has_elements(const bson_t *reply, const char *array)
@@ -446,6 +460,13 @@ size_t truce__mongo_batch_size(const truce_write *writes, size_t count)
     return size;
 }
 
+/* Not all of the statements of a message found their document: of none is known that it did. */
+static void forget_counts(const struct mongo_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        truce_write_result_release(&batch->outcomes[i].result);
+}
+
 static bool may_repeat(const struct mongo_batch *batch)
 {
     const truce_write_outcome *outcome = &batch->outcomes[0];
@@ -471,6 +492,24 @@ static truce_status send_batch(struct mongo_store *store, mongoc_client_t *clien
     return status;
 }
 
+static struct mongo_batch next_batch(const struct mongo_store *store, const truce_write *writes,
+                                     size_t count, const truce_bulk_options *options,
+                                     truce_write_outcome *outcomes)
+{
+    size_t size = truce__mongo_batch_size(writes, count);
+
+    if (options->joined && writes[0].kind != TRUCE_WRITE_INSERT) {
+        size = truce__mongo_together(writes, count);
+        size = size ? size : 1;
+    }
+    return (struct mongo_batch){.writes = writes,
+                                .count = size,
+                                .outcomes = outcomes,
+                                .unordered = options->unordered,
+                                .wait_ms = options->deadline_ms,
+                                .relaxed = options->relaxed || store->relaxed};
+}
+
 static bool no_answer(truce_status status)
 {
     return status == TRUCE_UNKNOWN || status == TRUCE_IO;
@@ -486,14 +525,15 @@ static truce_status send_all(struct mongo_store *store, mongoc_client_t *client,
     truce_status first = TRUCE_OK;
 
     for (size_t from = 0; from < count;) {
-        struct mongo_batch batch = {.writes = writes + from,
-                                    .count = truce__mongo_batch_size(writes + from, count - from),
-                                    .outcomes = outcomes + from,
-                                    .unordered = options->unordered,
-                                    .wait_ms = options->deadline_ms,
-                                    .relaxed = options->relaxed || store->relaxed};
-        truce_status status = send_batch(store, client, &batch, until_ns, first ? NULL : error);
+        struct mongo_batch batch =
+            next_batch(store, writes + from, count - from, options, outcomes + from);
+        bool all = true;
+        truce_status status;
 
+        batch.all = batch.count > 1 && writes[from].kind != TRUCE_WRITE_INSERT ? &all : NULL;
+        status = send_batch(store, client, &batch, until_ns, first ? NULL : error);
+        if (!all)
+            forget_counts(&batch);
         if (status && !first)
             first = status;
         if (status && (!options->unordered || no_answer(status)))
