@@ -24,6 +24,7 @@
  *       says which one was not as it was read.
  *   K4  A commit whose joined releases were not all answered as done releases one by one, as whoever meets it would, and
  *       is marked done behind that (J5).
+ *   K5  A stub passes by the validator that is known (validated.c, V2): it would be refused, and all with it.
  */
 
 /* ---- a bulk of steps ------------------------------------------------------------------------- */
@@ -112,6 +113,22 @@ bool truce__owner_joins(const struct owner *owner)
     return taken > 1;
 }
 
+/* K5 */
+static truce_status make_stub(const struct owner *owner, const struct entry *entry,
+                              struct step_write *made, bson_error_t *error)
+{
+    truce_store *store = owner->commit->store;
+    bson_t validator;
+    truce_status status = truce__memo_validator(store, entry->collection, &validator, error);
+
+    made->write.options.unvalidated = !bson_empty(&validator);
+    bson_destroy(&validator);
+    if (status)
+        return status;
+    bson_destroy(&made->document);
+    return truce__unique_stub(store, entry, &owner->commit->id, &made->document, error);
+}
+
 static truce_status add_prepare(struct owner *owner, struct entry *entry, struct steps *steps,
                                 bson_error_t *error)
 {
@@ -127,10 +144,8 @@ static truce_status add_prepare(struct owner *owner, struct entry *entry, struct
     entry->stub = !entry->token.found;
     truce__step_write_init(made, entry->stub ? TRUCE_WRITE_INSERT : TRUCE_WRITE_UPDATE,
                            entry->collection);
-    if (entry->stub) {
-        bson_destroy(&made->document);
-        return truce__unique_stub(store, entry, &owner->commit->id, &made->document, error);
-    }
+    if (entry->stub)
+        return make_stub(owner, entry, made, error);
     bson_destroy(&made->filter);
     made->write.exact = truce__filter_base(store, entry, &made->filter);
     BCON_APPEND(&made->document, "$set", "{", "_intent", "{", "c", BCON_OID(&owner->commit->id),

@@ -99,7 +99,7 @@ static void check_nothing_is_held(truce_store *store)
 
 /* ---- how many calls ------------------------------------------------------------------------------ */
 
-static uint64_t calls_of(int documents, bool more)
+static uint64_t calls_of(int documents, bool more, const char *validator)
 {
     truce_fault_options counted = {.kind = TRUCE_FAULT_NONE, .writes_only = true};
     truce_store *store = truce_fault_wrap(open_memory(), &counted);
@@ -107,6 +107,12 @@ static uint64_t calls_of(int documents, bool more)
     uint64_t calls = 0;
 
     fill(store);
+    if (validator) {
+        bson_t *rules = test_bson(validator);
+
+        CHECK_OK(truce_collection_validate(store, "things", rules, &error), error);
+        bson_destroy(rules);
+    }
     for (int i = 0; i < 2; i++) { /* the first makes the indexes */
         truce_commit *commit = prepared_commit(store, documents, more && i);
 
@@ -122,9 +128,14 @@ static uint64_t calls_of(int documents, bool more)
 
 TEST(a_commit_of_any_number_of_documents_that_were_read_is_five_writes)
 {
-    CHECK_INT(calls_of(2, false), ==, 5);
-    CHECK_INT(calls_of(THINGS, false), ==, 5);
-    CHECK_INT(calls_of(3, true), ==, 5);
+    CHECK_INT(calls_of(2, false, NULL), ==, 5);
+    CHECK_INT(calls_of(THINGS, false, NULL), ==, 5);
+    CHECK_INT(calls_of(3, true, NULL), ==, 5);
+}
+
+TEST(a_validator_does_not_refuse_the_stubs_of_such_a_commit)
+{
+    CHECK_INT(calls_of(3, true, "{'n': {'$type': 'number'}}"), ==, 5);
 }
 
 /* ---- a part of a call ----------------------------------------------------------------------------- */
