@@ -339,3 +339,64 @@ TEST(who_meets_a_held_document_waits_for_it_one_by_one)
     CHECK_INT(count_json(store, "things", "{'n': 5}"), ==, 0);
     truce_store_close(store);
 }
+
+/* ---- unique values --------------------------------------------------------------------------------- */
+
+static bool looking, reserved_seen;
+
+static void look_for_reserved(truce_store *store)
+{
+    if (looking)
+        return;
+    looking = true;
+    reserved_seen =
+        reserved_seen ||
+        count_json(store, "things", "{'_id': 'a', '_keys': {'$size': 2}, '_intent.keys': 1}") > 0;
+    looking = false;
+}
+
+static void unique_index(truce_store *store, const char *path)
+{
+    char *text = bson_strdup_printf("{'key': {'%s': 1}, 'unique': true, 'sparse': true}", path);
+    bson_t *index = test_bson(text);
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_index_create(store, "things", index, &error), error);
+    bson_destroy(index);
+    bson_free(text);
+}
+
+TEST(what_reserves_a_unique_value_is_taken_alone)
+{
+    truce_store *store = open_memory();
+    truce_commit *commit;
+    bson_error_t error = {0};
+
+    unique_index(store, "mail");
+    unique_index(store, "_keys");
+    for (int i = 0; i < 2; i++) { /* the first gives both their `_keys` */
+        commit = begin(store, 60000);
+        for (int j = 0; j < 2; j++) {
+            char *update = bson_strdup_printf("{'$set': {'mail': '%s%d'}}", names[j], i);
+            char *document = bson_strdup_printf("{'_id': '%s', 'n': 0}", names[j]);
+
+            if (!i)
+                insert_json(store, "things", document);
+            know(commit, names[j]);
+            CHECK_OK(add_update(commit, "things", names[j], NULL, update, &error), error);
+            bson_free(document);
+            bson_free(update);
+        }
+        hooked_make(store, look_for_reserved);
+        reserved_seen = false;
+        store->ops = &hooked_ops;
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        store->ops = plain_ops;
+        truce_commit_free(commit);
+    }
+    CHECK(reserved_seen);
+    check_nothing_is_held(store);
+    CHECK_INT(count_json(store, "things", "{'_keys': {'$size': 1}, 'mail': {'$in': ['a1', 'b1']}}"),
+              ==, 2);
+    truce_store_close(store);
+}
