@@ -6,6 +6,7 @@
 #include "base/field.h"
 #include "commit/commit_care.h"
 #include "commit/memo.h"
+#include "commit/place.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 
@@ -39,15 +40,14 @@ struct inspector {
     bool blocked;         /* the commit that is looked at, and it was told */
 };
 
-static truce_status find_commit(struct inspector *by, const bson_oid_t *id, bson_t *commit,
-                                bson_error_t *error)
+static truce_status find_commit(struct inspector *by, const char *collection, const bson_oid_t *id,
+                                bson_t *commit, bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER;
-    truce_status status;
+    struct commit_place place;
+    truce_status status =
+        truce__commit_place(by->check->store, collection, id, &place, commit, error);
 
-    BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(by->check->store, COMMITS, &filter, NULL, commit, error);
-    bson_destroy(&filter);
+    truce__commit_place_leave(&place);
     return status;
 }
 
@@ -72,7 +72,7 @@ static truce_status held_document(struct check *check, const char *collection,
         truce__check_tell(by->check, &finding, false);
         return TRUCE_OK;
     }
-    status = find_commit(by, &id, &commit, error);
+    status = find_commit(by, collection, &id, &commit, error);
     state = status ? "missing" : truce__commit_state(&commit);
     finding.commit = &id;
     finding.rule = NULL;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "commit/commit_care.h"
 #include "commit/journal.h"
+#include "store/decorators/database.h"
 
 /*
  * The sweep of the journal, in an order in which every step may be cut off:
@@ -21,6 +22,9 @@
  *
  *   S3  The horizon never passes a key that was not used and ended: it is raised to times that stand
  *       in commits, not to what our clock says.
+ *
+ *   S4  A store that a server shares out among databases has commits in each of them (place.h): all are swept, in their own
+ *       database, and a document's commit is looked for in both places before anybody takes it for gone.
  */
 
 #define ABORTED_MS INT64_C(3600000)
@@ -205,6 +209,46 @@ static truce_status purge_all(struct sweep *sweep, bson_error_t *error)
     return status;
 }
 
+static truce_status sweep_commits(struct sweep *sweep, struct worker *worker, bson_error_t *error)
+{
+    truce_status first, status;
+
+    first = each_commit(sweep, worker, "pending", false, undo, error);
+    status = each_commit(sweep, worker, "committed", false, finish, first ? NULL : error);
+    first = first ? first : status;
+    status = each_commit(sweep, worker, "aborted", true, clean, first ? NULL : error);
+    return first ? first : status;
+}
+
+static truce_status purge_commits(struct sweep *sweep, bson_error_t *error)
+{
+    truce_status first, status;
+
+    if (sweep->cutoff_ms == INT64_MIN)
+        return TRUCE_OK;
+    first = purge_all(sweep, error);
+    status = purge_aborted(sweep, first ? NULL : error);
+    return first ? first : status;
+}
+
+/* S4 */
+static truce_status sweep_database(void *arg, const char *collection, bson_error_t *error)
+{
+    struct sweep own = *(const struct sweep *)arg;
+    const char *within = truce__database_within(collection);
+    struct worker worker;
+    truce_status first, status;
+
+    if (!within || strcmp(within, COMMITS) != 0)
+        return TRUCE_OK;
+    own.store = truce__database_open(own.store, collection);
+    truce__worker_init(&worker, own.store, 1);
+    first = sweep_commits(&own, &worker, error);
+    status = purge_commits(&own, first ? NULL : error);
+    truce_store_close(own.store);
+    return first ? first : status;
+}
+
 truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 {
     struct worker worker;
@@ -212,20 +256,13 @@ truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
     truce_status first, status;
 
     truce__worker_init(&worker, sweep->store, 1);
-    first = each_commit(sweep, &worker, "pending", false, undo, error);
-    status = each_commit(sweep, &worker, "committed", false, finish, first ? NULL : error);
-    first = first ? first : status;
-    status = each_commit(sweep, &worker, "aborted", true, clean, first ? NULL : error);
+    first = sweep_commits(sweep, &worker, error);
+    status = truce__each_collection(sweep->store, sweep_database, sweep, first ? NULL : error);
     first = first ? first : status;
     status = truce__each_collection(sweep->store, strip_collection, &all, first ? NULL : error);
     first = first ? first : status;
-    if (sweep->cutoff_ms > INT64_MIN) {
-        status = purge_all(sweep, first ? NULL : error);
-        first = first ? first : status;
-        status = purge_aborted(sweep, first ? NULL : error);
-        first = first ? first : status;
-    }
-    return first;
+    status = purge_commits(sweep, first ? NULL : error);
+    return first ? first : status;
 }
 
 /* ---- one commit ----------------------------------------------------------------------------- */

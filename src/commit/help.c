@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
+#include "commit/place.h"
 #include "commit/shadow.h"
 #include "query/update/update.h"
 #include "store/view.h"
@@ -211,18 +212,21 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
 static truce_status meet(struct worker *worker, const char *collection, const bson_t *document,
                          const bson_oid_t *id, bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, commit;
+    truce_store *own = worker->store;
+    struct commit_place place;
+    bson_t commit;
     truce_status status;
     const char *state;
     bson_iter_t iter;
 
-    BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(worker->store, COMMITS, &filter, NULL, &commit, error);
-    bson_destroy(&filter);
+    status = truce__commit_place(own, collection, id, &place, &commit, error);
     if (status && status != TRUCE_NOT_FOUND) {
+        truce__commit_place_leave(&place);
         bson_destroy(&commit);
         return status;
     }
+    worker->store = place.store;
+    collection = place.collection;
     state = status ? "missing" : truce__commit_state(&commit);
     if (state && !strcmp(state, "pending")) {
         status = truce__commit_suspect(worker, id, &commit, error);
@@ -238,6 +242,8 @@ static truce_status meet(struct worker *worker, const char *collection, const bs
                 : truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                        truce__shadow_reserved(document), error);
     }
+    worker->store = own;
+    truce__commit_place_leave(&place);
     bson_destroy(&commit);
     return status;
 }

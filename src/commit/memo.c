@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "commit/journal.h"
 #include "commit/turn.h"
+#include "store/decorators/database.h"
 #include "store/store.h"
 
 /*
@@ -355,7 +356,7 @@ int64_t truce__memo_watch(truce_store *store, const bson_oid_t *commit, int64_t 
     struct watch *watch;
 
     pthread_mutex_lock(&lock);
-    watch = watch_of(memo_of(store), commit);
+    watch = watch_of(memo_of(truce__database_holder(store)), commit);
     if (watch->since_ns < 0 || watch->until_ms != until_ms)
         watch->since_ns = now_ns;
     watch->until_ms = until_ms;
