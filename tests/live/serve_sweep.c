@@ -109,6 +109,44 @@ TEST(what_is_too_old_goes_by_itself_and_is_told)
     end();
 }
 
+static int64_t count_in_school(const char *collection, const char *query)
+{
+    char text[300];
+    bson_t *reply;
+    int64_t count;
+
+    snprintf(text, sizeof text, "{'count': '%s', 'query': %s, '$db': 'school'}", collection, query);
+    reply = ask(text);
+    count = reply_number(reply, "n");
+    bson_destroy(reply);
+    return count;
+}
+
+/* Of clients that use the library: one at work, one that decided and died, one that died before. */
+TEST(the_commits_of_clients_of_other_databases_are_theirs)
+{
+    begin(20);
+    bson_destroy(
+        ask("{'insert': 'truce_commits', '$db': 'school', 'documents': ["
+            " {'_id': {'$oid': '00000000000000000000000a'}, 'state': 'pending', 'lease':"
+            "  {'ms': 600000, 'until': {'$numberLong': '4102444800000'}}},"
+            " {'_id': {'$oid': '00000000000000000000000b'}, 'state': 'committed', 'post': ["
+            "  {'ns': 'c', 'id': 2, 'op': 'set', 'changes': [{'p': 'n', 'v': 7}]}]},"
+            " {'_id': {'$oid': '00000000000000000000000c'}, 'state': 'aborted', 'writes': ["
+            "  {'ns': 'c', 'id': 3}]}]}"));
+    bson_destroy(ask("{'insert': 'c', '$db': 'school', 'documents': ["
+                     " {'_id': 1, 'n': 0, '_intent': {'c': {'$oid': '00000000000000000000000a'}}},"
+                     " {'_id': 2, 'n': 0, '_intent': {'c': {'$oid': '00000000000000000000000b'}}},"
+                     " {'_id': 3, 'n': 0, '_intent': {'c': {'$oid': '00000000000000000000000c'}}}"
+                     "]}"));
+    wait_for("sweep.turns", status_number("sweep.turns") + 3);
+    CHECK_INT(count_in_school("c", "{'_id': 1, '_intent': {'$exists': true}}"), ==, 1);
+    CHECK_INT(count_in_school("c", "{'_id': 2, 'n': 7, '_intent': {'$exists': false}}"), ==, 1);
+    CHECK_INT(count_in_school("c", "{'_id': 3, 'n': 0, '_intent': {'$exists': false}}"), ==, 1);
+    CHECK_INT(count_in_school("truce_commits", "{'state': 'done'}"), ==, 1);
+    end();
+}
+
 TEST(without_a_time_it_does_not)
 {
     begin(0);
