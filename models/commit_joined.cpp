@@ -14,9 +14,8 @@ enum Mut : u32 {
   M_NO_INTENT = 64,   // the prepares do not look for another's intent
   M_GO_ON = 128,      // no answer to the prepares is taken for all
   M_MISSING = 256,    // who meets the intent of a commit that is gone takes it for decided
-  M_JOINS_AGAIN = 512,// the second try joins its prepares, too, and so for ever
-  M_ANY_RELEASE = 1024, // the releases compare nothing
-  M_FREE_RELEASE = 2048, // ... not even whose intent it is
+  M_ANY_RELEASE = 512,  // the releases compare nothing
+  M_FREE_RELEASE = 1024, // ... not even whose intent it is
   V_REACH = 1u << 30,
 };
 struct Script { int ord[ND]; int w; };  // w: what it changes; the others it holds
@@ -24,7 +23,7 @@ struct Cfg { std::string name; Script sc[NP]; int plain, crashes, lates, leases;
 struct Doc { u8 it, rev, val; };
 struct Com { u8 st, p, ap, gone; u8 rev[ND], val[ND]; };  // st: 1 pending, 2 committed, 3 aborted, 4 done
 struct Msg { u8 on, c, rel, i, n, heard, lost; };  // heard: somebody waits for the answer
-struct Prc { u8 pc, dead, tries, c, m, i, n, seen; u8 rev[ND], val[ND]; };
+struct Prc { u8 pc, dead, tries, c, m, i; u8 rev[ND], val[ND]; };
 struct St { Doc d[ND]; Com c[NC]; Msg m[NM]; Prc p[NP]; u8 nc, crashes, lates, leases, plain, bad; };
 enum { READ, INSC, PREP, PREPW, DEC, REL, RELW, ONEREL, DON, ABT, STR, END };
 static const char *bm[] = {"", "decided on something that was not held, or not as read", "applied without a decision", "applied twice", "done while a document is held", "a document is held for ever", "nobody can go on", "a decided commit is missing in a document", "an undecided commit was applied", "a plain write was overwritten, and nobody will tell", "REACHED"};
@@ -33,7 +32,6 @@ struct M {
   bool m(u32 x) const { return cfg.mut & x; }
   void init(S &s) { s.crashes = cfg.crashes; s.lates = cfg.lates; s.leases = cfg.leases; s.plain = cfg.plain; }
   static int slot(const S &s) { for (int i = 0; i < NM; i++) if (!s.m[i].on) return i; return -1; }
-  bool joins(const Prc &q) const { return !q.tries || m(M_JOINS_AGAIN); }
   void begin(Prc &q) const { u8 t = q.tries; q = Prc(); q.tries = t; }
   void end(Prc &q) const { u8 t = q.tries; q = Prc(); q.tries = t; q.pc = END; }
   // a document of a decided commit; told: what a plain writer has done there is noted first
@@ -57,7 +55,7 @@ struct M {
       switch (q.pc) {
       case READ: { int d = q.i; if (d == ND) { x.pc = INSC; x.i = 0; lab("P%d has read all", p); emit(n); break; } if (s.d[d].it) break; x.rev[d] = s.d[d].rev; x.val[d] = s.d[d].val; x.i++; lab("P%d reads doc%d (rev %d val %d)", p, d, s.d[d].rev, s.d[d].val); emit(n); break; }
       case INSC: { if (s.nc == NC) { end(x); lab("P%d gives up (bound)", p); emit(n); break; } Com &k = n.c[s.nc]; k.st = 1; k.p = p; memcpy(k.rev, q.rev, ND); memcpy(k.val, q.val, ND); x.c = ++n.nc; x.pc = PREP; x.i = 0; lab("P%d inserts C%d", p, s.nc); emit(n); break; }
-      case PREP: if (joins(q) && !q.i) { int i = slot(s); if (i < 0) break; n.m[i] = Msg(); n.m[i].on = n.m[i].heard = 1; n.m[i].c = c; x.m = i + 1; x.pc = PREPW; lab("P%d sends its prepares of C%d", p, c); emit(n); break; }
+      case PREP: if (!q.tries && !q.i) { int i = slot(s); if (i < 0) break; n.m[i] = Msg(); n.m[i].on = n.m[i].heard = 1; n.m[i].c = c; x.m = i + 1; x.pc = PREPW; lab("P%d sends its prepares of C%d", p, c); emit(n); break; }
         { int d = q.i == ND ? -1 : q.i; if (d < 0) { x.pc = DEC; lab("P%d has prepared all", p); emit(n); break; }  // one by one, in order
           const Doc &y = s.d[d]; if (y.it == c + 1) { x.i++; lab("P%d has doc%d", p, d); emit(n); break; } if (y.it) break;  // waits, or helps
           if (y.rev != q.rev[d] || y.val != q.val[d]) { x.pc = ABT; x.i = 0; lab("P%d: doc%d is not as it was", p, d); emit(n); break; }

@@ -470,7 +470,7 @@ static bool leave_dead(truce_store *store)
         prepare_pair(store);
         (void)!change_pair(store, at++);
     }
-    return count_json(store, "data", "{'_intent': {'$exists': true}}") > 0;
+    return at < 40 && count_json(store, "data", "{'_intent': {'$exists': true}}") > 0;
 }
 
 #define SWEPT_MAX 3 /* a server may sweep by itself, each minute */
