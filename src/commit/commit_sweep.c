@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "commit/commit_care.h"
 #include "commit/journal.h"
+#include "commit/place.h"
 #include "store/decorators/database.h"
 
 /*
@@ -126,25 +127,6 @@ static truce_status strip(struct sweep *sweep, const char *collection, const bso
     return status; /* LOCKED: its owner is at work */
 }
 
-struct strip_all {
-    struct sweep *sweep;
-    struct worker *worker;
-};
-
-static truce_status strip_collection(void *arg, const char *collection, bson_error_t *error)
-{
-    struct strip_all *all = arg;
-    bson_t *filter;
-    truce_status status;
-
-    if (!strcmp(collection, COMMITS))
-        return TRUCE_OK;
-    filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
-    status = truce__sweep_each(all->sweep, collection, filter, strip, all->worker, error);
-    bson_destroy(filter);
-    return status;
-}
-
 /* ---- 3. purge ------------------------------------------------------------------------------- */
 
 static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_error_t *error)
@@ -232,16 +214,14 @@ static truce_status purge_commits(struct sweep *sweep, bson_error_t *error)
 }
 
 /* S4 */
-static truce_status sweep_database(void *arg, const char *collection, bson_error_t *error)
+static truce_status sweep_database(const struct sweep *sweep, const char *commits,
+                                   bson_error_t *error)
 {
-    struct sweep own = *(const struct sweep *)arg;
-    const char *within = truce__database_within(collection);
+    struct sweep own = *sweep;
     struct worker worker;
     truce_status first, status;
 
-    if (!within || strcmp(within, COMMITS) != 0)
-        return TRUCE_OK;
-    own.store = truce__database_open(own.store, collection);
+    own.store = truce__database_open(sweep->store, commits);
     truce__worker_init(&worker, own.store, 1);
     first = sweep_commits(&own, &worker, error);
     status = purge_commits(&own, first ? NULL : error);
@@ -249,17 +229,37 @@ static truce_status sweep_database(void *arg, const char *collection, bson_error
     return first ? first : status;
 }
 
+struct sweep_all {
+    struct sweep *sweep;
+    struct worker *worker;
+};
+
+static truce_status sweep_collection(void *arg, const char *collection, bson_error_t *error)
+{
+    struct sweep_all *all = arg;
+    const char *within = truce__place_within(collection);
+    bson_t *filter;
+    truce_status status;
+
+    if (!strcmp(collection, COMMITS))
+        return TRUCE_OK;
+    if (within && !strcmp(within, COMMITS))
+        return sweep_database(all->sweep, collection, error);
+    filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
+    status = truce__sweep_each(all->sweep, collection, filter, strip, all->worker, error);
+    bson_destroy(filter);
+    return status;
+}
+
 truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 {
     struct worker worker;
-    struct strip_all all = {sweep, &worker};
+    struct sweep_all all = {sweep, &worker};
     truce_status first, status;
 
     truce__worker_init(&worker, sweep->store, 1);
     first = sweep_commits(sweep, &worker, error);
-    status = truce__each_collection(sweep->store, sweep_database, sweep, first ? NULL : error);
-    first = first ? first : status;
-    status = truce__each_collection(sweep->store, strip_collection, &all, first ? NULL : error);
+    status = truce__each_collection(sweep->store, sweep_collection, &all, first ? NULL : error);
     first = first ? first : status;
     status = purge_commits(sweep, first ? NULL : error);
     return first ? first : status;
@@ -270,13 +270,9 @@ truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 static truce_status find_by_id(truce_store *store, const bson_oid_t *id, bson_t *commit,
                                bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER;
-    truce_status status;
+    truce_status status = truce__commit_find(store, id, commit, error);
     char hex[25];
 
-    BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(store, COMMITS, &filter, NULL, commit, error);
-    bson_destroy(&filter);
     bson_oid_to_string(id, hex);
     return status == TRUCE_NOT_FOUND
                ? truce__fail(status, error,

@@ -495,15 +495,24 @@ static void append_value_guard(const bson_t *base, bson_t *filter)
     bson_append_document_end(filter, &expr);
 }
 
-const bson_t *truce__filter_whole(const truce_store *store, const struct entry *entry,
+const bson_t *truce__filter_whole(const truce_store *store, const bson_value_t *id,
                                   const bson_t *document, bson_t *filter)
 {
-    truce__filter_id(&entry->id, filter);
+    truce__filter_id(id, filter);
     if (store->capabilities & TRUCE_CAN_COMPARE)
         return document;
     if (document->len <= VALUE_GUARD_BYTES_MAX)
         append_value_guard(document, filter);
     return NULL;
+}
+
+const bson_t *truce__filter_held(const truce_store *store, const bson_value_t *id,
+                                 const bson_t *document, const bson_oid_t *commit, bson_t *filter)
+{
+    const bson_t *exact = truce__filter_whole(store, id, document, filter);
+
+    BSON_APPEND_OID(filter, "_intent.c", commit);
+    return exact;
 }
 
 const bson_t *truce__filter_base(const truce_store *store, const struct entry *entry,

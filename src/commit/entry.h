@@ -117,8 +117,11 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
                                  bson_t *filter);
 /* The same for a document as a whole, with whatever it has of truce's fields, as far as it fits into a
  * filter. */
-const bson_t *truce__filter_whole(const truce_store *store, const struct entry *entry,
+const bson_t *truce__filter_whole(const truce_store *store, const bson_value_t *id,
                                   const bson_t *document, bson_t *filter);
+/* The same, held by this commit. */
+const bson_t *truce__filter_held(const truce_store *store, const bson_value_t *id,
+                                 const bson_t *document, const bson_oid_t *commit, bson_t *filter);
 /* False: its base is too large for a filter, and the store compares no bytes. */
 bool truce__entry_comparable(const truce_store *store, const struct entry *entry);
 

@@ -67,13 +67,9 @@ static void as_it_stands(const truce_commit *commit, const struct entry *entry, 
 static const bson_t *compare_with(const truce_commit *commit, const struct entry *entry,
                                   const bson_t *now, bson_t *filter)
 {
-    const bson_t *exact;
-
     if (!commit->owner)
         return truce__filter_base(commit->store, entry, filter);
-    exact = truce__filter_whole(commit->store, entry, now, filter);
-    BSON_APPEND_OID(filter, "_intent.c", &commit->id);
-    return exact;
+    return truce__filter_held(commit->store, &entry->id, now, &commit->id, filter);
 }
 
 /* Sends it once. *took: it changed the document. */

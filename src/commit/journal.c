@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
+#include "commit/place.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 
@@ -25,7 +26,8 @@
  *   1. inserts the commit document, before it touches any document;
  *   2. prepares every document that it writes or holds, in the order of (collection, _id): one
  *      find-and-modify that compares guard and revision and sets the intent; an insert puts a stub
- *      there; documents that were read may be taken together, by one bulk (journal_joined.c). It applies its changes in memory to what came back, so nothing can fail later;
+ *      there; documents that were read may be taken together, by one bulk (journal_joined.c). It
+ *      applies its changes in memory to what came back, so nothing can fail later;
  *   3. looks at everything that it only requires, after all prepares, a missing one first;
  *   4. decides: pending -> committed with the changes resolved to values, one write: the commit
  * point;
@@ -102,18 +104,14 @@ static void append_targets(const truce_commit *commit, const char *name, bool ta
 
 truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error_t *error)
 {
-    truce_status status;
-    bson_t filter = BSON_INITIALIZER;
-
-    BSON_APPEND_OID(&filter, "_id", &owner->commit->id);
     for (;;) {
-        status = truce_find_one(owner->commit->store, COMMITS, &filter, NULL, document, error);
+        truce_status status =
+            truce__commit_find(owner->commit->store, &owner->commit->id, document, error);
+
         if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
-            break;
+            return status;
         bson_destroy(document);
     }
-    bson_destroy(&filter);
-    return status;
 }
 
 /* J1: an insert without an answer. There: go on. Not there: a fresh id. */

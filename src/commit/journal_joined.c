@@ -8,9 +8,10 @@
 
 /*
  * Steps of the journal that go together: the prepares of all documents, their releases, or what takes the intents off again,
- * as one bulk each. A server
- * gets one message for each collection (one more where stubs are inserted), and a store of one file makes one step of all;
- * so a commit over any number of documents of one collection takes five messages, not three and two for each document.
+ * as one bulk each. A server gets one message for each collection (one more where stubs are inserted), and a store of one
+ * file makes one step of all; so a commit over any number of documents of one collection takes five messages, not three and
+ * two for each document.
+ *
  * models/commit_joined.cpp is its model: a message is done statement by statement beside everybody else, may be lost
  * after any of them, and may land when nobody waits for it any more.
  *
@@ -247,10 +248,8 @@ static void add_release(const struct owner *owner, const struct entry *entry,
     truce_assert(bson_init_static(&post, bytes, length));
     if (!entry->stub)
         truce__owner_held(owner->commit, entry, &held);
-    truce__journal_release_write(owner->worker, &owner->commit->id, &post,
+    truce__journal_release_write(owner->commit->store, &owner->commit->id, &post,
                                  entry->stub ? NULL : &held, &steps->made[steps->count++]);
-    if (!entry->stub)
-        bson_destroy(&held);
 }
 
 /* What it reserved goes with the release of one document alone (unique.c); what cannot be compared is looked at. */
@@ -290,6 +289,16 @@ bool truce__owner_release_joined(struct owner *owner)
 
 /* ---- step 7 ---------------------------------------------------------------------------------- */
 
+static void add_strip(const truce_commit *commit, const struct entry *entry, struct steps *steps)
+{
+    struct step_write *made = &steps->made[steps->count++];
+
+    if (entry->stub)
+        truce__journal_strip_stub_write(entry->collection, &entry->id, &commit->id, made);
+    else
+        truce__journal_strip_write(entry->collection, &entry->id, &commit->id, -1, made);
+}
+
 bool truce__owner_strip_joined(struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -302,8 +311,7 @@ bool truce__owner_strip_joined(struct owner *owner)
 
         can = !entry->reserved;
         if (can && entry->sent)
-            truce__journal_strip_write(entry->collection, &entry->id, &commit->id, entry->stub,
-                                       &steps.made[steps.count++]);
+            add_strip(commit, entry, &steps);
     }
     can = can && steps.count > 1;
     if (can) {

@@ -173,33 +173,21 @@ truce_status truce__journal_note(struct worker *worker, const bson_oid_t *commit
 
 /* ---- the write ------------------------------------------------------------------------------ */
 
-/* By the whole of what was seen, and the intent. `seen` has to outlive the write. */
-static void compare_whole(const struct worker *worker, const bson_oid_t *commit,
-                          const char *collection, const bson_t *seen, bson_t *filter,
-                          truce_write *write)
-{
-    bson_value_t id = truce__document_id(seen);
-    struct entry *entry = truce__entry_new(collection, &id);
-
-    write->exact = truce__filter_whole(worker->store, entry, seen, filter);
-    BSON_APPEND_OID(filter, "_intent.c", commit);
-    write->filter = filter;
-    truce__entry_free(entry);
-}
-
 truce_status truce__journal_write_same(struct worker *worker, const bson_oid_t *commit,
                                        const char *collection, const bson_t *seen,
                                        const bson_t *update, bool *done, bson_error_t *error)
 {
+    bson_value_t id = truce__document_id(seen);
     truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
+    bson_t filter;
     truce_write write = {.kind = update ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_REMOVE,
                          .collection = collection,
+                         .filter = &filter,
                          .document = update};
     truce_write_outcome outcome;
     truce_status status;
-    bson_t filter;
 
-    compare_whole(worker, commit, collection, seen, &filter, &write);
+    write.exact = truce__filter_held(worker->store, &id, seen, commit, &filter);
     status = truce__validator_pass(worker->store, &write, &options, &outcome, error);
     *done = !status && outcome.result.matched + outcome.result.removed > 0;
     truce_write_result_release(&outcome.result);
@@ -291,26 +279,18 @@ static truce_status write_over(struct release *release, bson_error_t *error)
     return status;
 }
 
-void truce__step_write_init(struct step_write *made, truce_write_kind kind, const char *collection)
+/* What `to` was is gone. */
+static void move(bson_t *to, bson_t *from)
 {
-    bson_init(&made->filter);
-    bson_init(&made->document);
-    bson_init(&made->exact);
-    made->write = (truce_write){.kind = kind,
-                                .collection = collection,
-                                .filter = &made->filter,
-                                .document = &made->document};
+    bool moved;
+
+    bson_destroy(to);
+    moved = bson_steal(to, from);
+    truce_assert(moved);
 }
 
-void truce__step_write_free(struct step_write *made)
-{
-    bson_destroy(&made->filter);
-    bson_destroy(&made->document);
-    bson_destroy(&made->exact);
-}
-
-void truce__journal_release_write(const struct worker *worker, const bson_oid_t *commit,
-                                  const bson_t *post, const bson_t *seen, struct step_write *made)
+void truce__journal_release_write(const truce_store *store, const bson_oid_t *commit,
+                                  const bson_t *post, bson_t *seen, struct step_write *made)
 {
     struct release release;
     bool known = begin(&release, NULL, commit, post);
@@ -318,18 +298,16 @@ void truce__journal_release_write(const struct worker *worker, const bson_oid_t 
     truce_assert(known);
     truce__step_write_init(made, release.remove ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE,
                            release.collection);
-    bson_destroy(&made->document);
-    bson_copy_to(&release.write, &made->document);
-    bson_destroy(&made->filter);
+    move(&made->document, &release.write);
+    if (seen)
+        move(&made->exact, seen);
     if (!seen || is(&release, "hold")) {
-        bson_copy_to(&release.filter, &made->filter);
-    } else {
-        bson_destroy(&made->exact);
-        bson_copy_to(seen, &made->exact);
-        compare_whole(worker, commit, release.collection, &made->exact, &made->filter,
-                      &made->write);
+        move(&made->filter, &release.filter);
+        return;
     }
-    end(&release);
+    bson_destroy(&release.filter);
+    bson_destroy(&made->filter);
+    made->write.exact = truce__filter_held(store, &release.id, &made->exact, commit, &made->filter);
 }
 
 static bool comparable(const struct release *release, const bson_t *seen)

@@ -39,6 +39,26 @@ static truce_write_options step_options(const struct worker *worker)
     return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
 }
 
+/* ---- one write ------------------------------------------------------------------------------ */
+
+void truce__step_write_init(struct step_write *made, truce_write_kind kind, const char *collection)
+{
+    bson_init(&made->filter);
+    bson_init(&made->document);
+    bson_init(&made->exact);
+    made->write = (truce_write){.kind = kind,
+                                .collection = collection,
+                                .filter = &made->filter,
+                                .document = &made->document};
+}
+
+void truce__step_write_free(struct step_write *made)
+{
+    bson_destroy(&made->filter);
+    bson_destroy(&made->document);
+    bson_destroy(&made->exact);
+}
+
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 /* of a pending commit. *changed: it was pending. */
@@ -82,11 +102,11 @@ truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commi
     return status;
 }
 
-/* Takes the intent away, and what it reserved: all but the first `keys` elements of `_keys` (U3). An
- * intent does not change while it stands, so the number is right whenever it was read. */
-static bson_t *strip_update(int32_t keys)
+/* All but the first `keys` elements of `_keys` (U3). An intent does not change while it stands, so the number is
+ * right whenever it was read. */
+static void append_strip(int32_t keys, bson_t *update)
 {
-    bson_t *update = bson_new(), unset;
+    bson_t unset;
 
     bson_append_document_begin(update, "$unset", 6, &unset);
     BSON_APPEND_UTF8(&unset, "_intent", "");
@@ -96,37 +116,25 @@ static bson_t *strip_update(int32_t keys)
     if (keys > 0)
         BCON_APPEND(update, "$push", "{", "_keys", "{", "$each", "[", "]", "$slice",
                     BCON_INT32(keys), "}", "}");
-    return update;
-}
-
-/* a document, and no stub */
-static void filter_held(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
-{
-    truce__filter_intent(id, commit, filter);
-    BCON_APPEND(filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
-}
-
-static void filter_stub(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
-{
-    truce__filter_intent(id, commit, filter);
-    BSON_APPEND_BOOL(filter, "_intent.new", true);
 }
 
 void truce__journal_strip_write(const char *collection, const bson_value_t *id,
-                                const bson_oid_t *commit, bool stub, struct step_write *made)
+                                const bson_oid_t *commit, int32_t keys, struct step_write *made)
 {
-    bson_t *update;
-
-    truce__step_write_init(made, stub ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE, collection);
+    truce__step_write_init(made, TRUCE_WRITE_UPDATE, collection);
     bson_destroy(&made->filter);
-    if (stub) {
-        filter_stub(id, commit, &made->filter);
-        return;
-    }
-    filter_held(id, commit, &made->filter);
-    update = strip_update(-1);
-    bson_concat(&made->document, update);
-    bson_destroy(update);
+    truce__filter_intent(id, commit, &made->filter);
+    BCON_APPEND(&made->filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
+    append_strip(keys, &made->document);
+}
+
+void truce__journal_strip_stub_write(const char *collection, const bson_value_t *id,
+                                     const bson_oid_t *commit, struct step_write *made)
+{
+    truce__step_write_init(made, TRUCE_WRITE_REMOVE, collection);
+    bson_destroy(&made->filter);
+    truce__filter_intent(id, commit, &made->filter);
+    BSON_APPEND_BOOL(&made->filter, "_intent.new", true);
 }
 
 static truce_status strip_intent(struct worker *worker, const char *collection,
@@ -134,21 +142,16 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
                                  bool *matched, bson_error_t *error)
 {
     truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
-    truce_write write = {.kind = TRUCE_WRITE_UPDATE, .collection = collection};
+    struct step_write made;
     truce_write_outcome outcome;
     truce_status status;
-    bson_t filter, *update;
 
-    filter_held(id, commit, &filter);
-    update = strip_update(keys);
-    write.filter = &filter;
-    write.document = update;
-    status = truce__validator_pass(worker->store, &write, &options, &outcome, error);
+    truce__journal_strip_write(collection, id, commit, keys, &made);
+    status = truce__validator_pass(worker->store, &made.write, &options, &outcome, error);
     *matched = !status && outcome.result.matched > 0;
     worker->did += *matched;
     truce_write_result_release(&outcome.result);
-    bson_destroy(update);
-    bson_destroy(&filter);
+    truce__step_write_free(&made);
     return status;
 }
 
@@ -158,14 +161,14 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
 {
     truce_write_options options = step_options(worker);
     truce_write_result result = {0};
+    struct step_write made;
     truce_status status;
-    bson_t filter;
 
-    filter_stub(id, commit, &filter);
-    status = truce_remove(worker->store, collection, &filter, &options, &result, error);
+    truce__journal_strip_stub_write(collection, id, commit, &made);
+    status = truce_remove(worker->store, collection, &made.filter, &options, &result, error);
     worker->did += !status && result.removed > 0;
     truce_write_result_release(&result);
-    bson_destroy(&filter);
+    truce__step_write_free(&made);
     return status;
 }
 

@@ -51,13 +51,16 @@ void truce__step_write_init(struct step_write *made, truce_write_kind kind, cons
 void truce__step_write_free(struct step_write *made);
 
 /* The write that releases an entry whose document is as it was `seen`, with the intent, and as the prepare left it; NULL: a
- * stub. */
-void truce__journal_release_write(const struct worker *worker, const bson_oid_t *commit,
-                                  const bson_t *post, const bson_t *seen, struct step_write *made);
+ * stub. `seen` is taken over. */
+void truce__journal_release_write(const truce_store *store, const bson_oid_t *commit,
+                                  const bson_t *post, bson_t *seen, struct step_write *made);
 
-/* The write that takes this commit's intent off a document in which nothing was reserved, or its stub away. */
+/* The write that takes this commit's intent off a document, and what it reserved (`keys` as of truce__journal_strip). */
 void truce__journal_strip_write(const char *collection, const bson_value_t *id,
-                                const bson_oid_t *commit, bool stub, struct step_write *made);
+                                const bson_oid_t *commit, int32_t keys, struct step_write *made);
+/* The one that takes its stub away. */
+void truce__journal_strip_stub_write(const char *collection, const bson_value_t *id,
+                                     const bson_oid_t *commit, struct step_write *made);
 
 /* A plain writer changed the document under the intent. */
 bool truce__journal_was_changed(const bson_t *post, const bson_t *document);

@@ -134,7 +134,7 @@ static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit
 
     truce__owner_held(commit, entry, &made);
     held = own_copy(plan, &made);
-    write->exact = truce__filter_whole(plan->store, entry, held, &made);
+    write->exact = truce__filter_whole(plan->store, &entry->id, held, &made);
     write->filter = own_copy(plan, &made);
     if (truce__entry_net(entry) == NET_REMOVE) {
         write->kind = TRUCE_WRITE_REMOVE;

@@ -2,7 +2,7 @@
 
 #include "store/decorators/database.h"
 
-static truce_status find_commit(truce_store *store, const bson_oid_t *id, bson_t *commit,
+truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
                                 bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
@@ -17,15 +17,15 @@ static truce_status find_commit(truce_store *store, const bson_oid_t *id, bson_t
 truce_status truce__commit_place(truce_store *store, const char *collection, const bson_oid_t *id,
                                  struct commit_place *place, bson_t *commit, bson_error_t *error)
 {
-    const char *within = truce__database_within(collection);
-    truce_status status = find_commit(store, id, commit, error);
+    const char *within = truce__place_within(collection);
+    truce_status status = truce__commit_find(store, id, commit, error);
 
     *place = (struct commit_place){.store = store, .collection = collection};
     if (status != TRUCE_NOT_FOUND || !within)
         return status;
     bson_destroy(commit);
     place->database = truce__database_open(store, collection);
-    status = find_commit(place->database, id, commit, error);
+    status = truce__commit_find(place->database, id, commit, error);
     if (!status) {
         place->store = place->database;
         place->collection = within;

@@ -14,6 +14,10 @@ struct commit_place {
     truce_store *database;  /* of its own; NULL: it is the store itself */
 };
 
+/* The commit of the store itself; initialised in any case. */
+truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
+                                bson_error_t *error);
+
 /* Finds the commit (initialised in any case). NOT_FOUND: it is nowhere; the place is the store itself. */
 truce_status truce__commit_place(truce_store *store, const char *collection, const bson_oid_t *id,
                                  struct commit_place *place, bson_t *commit, bson_error_t *error);

@@ -39,12 +39,19 @@ const struct reserved *truce__reserved(const char *collection)
     return NULL;
 }
 
-bool truce__reserved_place(const char *place)
+const char *truce__place_within(const char *place)
 {
     const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;
 
+    return dot && dot[1] ? dot + 1 : NULL;
+}
+
+bool truce__reserved_place(const char *place)
+{
+    const char *within = truce__place_within(place);
+
     return !strcmp(place, SESSION_RECORDS) || !strcmp(place, USER_RECORDS) ||
-           truce__reserved(dot ? dot + 1 : place);
+           truce__reserved(within ? within : place);
 }
 
 static bool ends_in(const char *collection, const char *suffix)

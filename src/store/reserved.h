@@ -65,6 +65,10 @@ struct reserved {
 /* NULL: the name is the user's. */
 const struct reserved *truce__reserved(const char *collection);
 
+/* Of a place of another database of a server ("@school.students"): the collection's name there, borrowed. NULL: it is a
+ * collection of the store itself. */
+const char *truce__place_within(const char *place);
+
 /* Is it kept by truce for itself, in whatever database of a server (a place, "@school.truce_queue")? Then those who
  * watch a server are not told of it. */
 bool truce__reserved_place(const char *place);

@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "store/decorators/decorator.h"
+#include "store/reserved.h"
 
 struct database {
     struct decorator base;                 /* first */
@@ -15,13 +17,6 @@ struct database {
 static struct database *database_of(truce_store *store)
 {
     return (struct database *)store;
-}
-
-const char *truce__database_within(const char *collection)
-{
-    const char *dot = collection[0] == '@' ? strchr(collection, '.') : NULL;
-
-    return dot && dot[1] ? dot + 1 : NULL;
 }
 
 static char *place(const struct database *database, const char *collection)
@@ -117,8 +112,9 @@ truce_store *truce__database_open(truce_store *store, const char *collection)
 {
     static const struct decorator_kind kind = {.call = on_call};
     struct database *made = bson_malloc0(sizeof *made);
-    const char *within = truce__database_within(collection);
+    const char *within = truce__place_within(collection);
 
+    truce_assert(within);
     truce__decorator_init(&made->base, &kind, store);
     made->base.ops.close = close_database;
     if (made->base.ops.validator)

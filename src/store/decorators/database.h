@@ -8,10 +8,7 @@
  */
 #include "truce/sys/store.h"
 
-/* The collection's name in its database; NULL: it is the store's own. */
-const char *truce__database_within(const char *collection);
-
-/* The database in which a collection of `store` is. The store stays the caller's, and has to outlive it. */
+/* The database of a place of `store` (truce__place_within). The store stays the caller's, and has to outlive it. */
 truce_store *truce__database_open(truce_store *store, const char *collection);
 
 /* The store whose database this is; itself, if it is none. */

@@ -298,12 +298,17 @@ static void take_each(const truce_write *write, truce_write_result *result)
         result->modified = 1;
 }
 
-/* Some found nothing: UNKNOWN, if that may be because the message was sent twice. */
-static truce_status not_all(const struct mongo_batch *batch)
+/* Not every statement of a message found its document: of none is known that it did. UNKNOWN, if that may be because the
+ * message was sent twice. */
+static truce_status not_all(const struct mongo_batch *batch, truce_status refused)
 {
     truce_write_outcome *first = &batch->outcomes[0];
     char text[200];
 
+    for (size_t i = 0; i < batch->count; i++)
+        truce_write_result_release(&batch->outcomes[i].result);
+    if (refused)
+        return refused;
     first->status = truce__mongo_found_none(
         kind_of(batch), name_write(&batch->writes[0], text, sizeof text), &first->error);
     for (size_t i = 1; i < batch->count; i++)
@@ -336,9 +341,10 @@ static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t 
         if (outcome->status && !first)
             first = outcome->status;
     }
-    if (batch->all)
-        *batch->all = !first && all_changed(batch, reply);
-    return batch->all && !first && !*batch->all ? not_all(batch) : first;
+    if (!batch->all)
+        return first;
+    *batch->all = !first && all_changed(batch, reply);
+    return *batch->all ? TRUCE_OK : not_all(batch, first);
 }
 
 static bool has_elements(const bson_t *reply, const char *array)
@@ -460,13 +466,6 @@ size_t truce__mongo_batch_size(const truce_write *writes, size_t count)
     return size;
 }
 
-/* Not all of the statements of a message found their document: of none is known that it did. */
-static void forget_counts(const struct mongo_batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        truce_write_result_release(&batch->outcomes[i].result);
-}
-
 static bool may_repeat(const struct mongo_batch *batch)
 {
     const truce_write_outcome *outcome = &batch->outcomes[0];
@@ -527,13 +526,11 @@ static truce_status send_all(struct mongo_store *store, mongoc_client_t *client,
     for (size_t from = 0; from < count;) {
         struct mongo_batch batch =
             next_batch(store, writes + from, count - from, options, outcomes + from);
-        bool all = true;
+        bool all; /* what is told of each says so, too */
         truce_status status;
 
         batch.all = batch.count > 1 && writes[from].kind != TRUCE_WRITE_INSERT ? &all : NULL;
         status = send_batch(store, client, &batch, until_ns, first ? NULL : error);
-        if (!all)
-            forget_counts(&batch);
         if (status && !first)
             first = status;
         if (status && (!options->unordered || no_answer(status)))
