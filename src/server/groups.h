@@ -42,8 +42,8 @@ SERVED(serve_kill_op);
 SERVED(serve_validate);
 /* Does the pipeline begin with a stage that the server answers itself ($collStats, $currentOp)? */
 bool serve_is_stage(const bson_t *pipeline);
-/* Answers such an aggregate, whole; the stages behind it read no other collection. */
-truce_status serve_stage(struct call *call, const bson_t *pipeline, bson_t *reply,
+/* Answers such an aggregate, `most` documents at first; the stages behind it read no other collection. */
+truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
                          bson_error_t *error);
 
 /* serve_write.c */
@@ -159,11 +159,11 @@ SERVED(serve_revoke_roles);
 SERVED(serve_users);
 SERVED(serve_roles);
 
-/* {cursor: {firstBatch: the array, ns, id: 0}} */
-truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply);
-/* The same of an array that may be long, which it takes over: `most` of it (negative: no maximum), and a cursor for the
- * rest. */
+/* {cursor: {firstBatch, ns, id}} of an array, which it takes over: `most` of it, and a cursor for the
+ * rest, which is kept in memory until the client has read it. */
 truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
                          bson_t *reply, bson_error_t *error);
+/* ExceededMemoryLimit (146): too much of such arrays was not read yet; before anything is done. */
+truce_status serve_array_room(const struct call *call, bson_error_t *error);
 
 #endif

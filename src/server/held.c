@@ -60,6 +60,14 @@ static truce_status next(struct held_cursor *held, bson_t *view, const bson_t **
     return TRUCE_OK;
 }
 
+/* Is it known that nothing is left? Of a cursor of its own that is known only behind its last document. */
+static bool is_read(const struct held_cursor *held)
+{
+    bson_iter_t ahead = held->at;
+
+    return held->array && !held->waiting && !bson_iter_next(&ahead);
+}
+
 truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bool *end,
                        bson_error_t *error)
 {
@@ -89,6 +97,7 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
             bson_destroy(held->waiting);
         held->waiting = NULL;
     }
+    *end = is_read(held);
     return TRUCE_OK;
 }
 

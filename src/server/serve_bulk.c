@@ -30,7 +30,7 @@
 
 struct bulk {
     const bson_t *let, *cursor;
-    bool ordered, errors_only, unvalidated;
+    bool ordered, errors_only, unvalidated, empty_stay;
 };
 
 static const struct field bulk_fields[] = {
@@ -39,6 +39,7 @@ static const struct field bulk_fields[] = {
     {"ordered", FIELD_FLAG, offsetof(struct bulk, ordered)},
     {"errorsOnly", FIELD_FLAG, offsetof(struct bulk, errors_only)},
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct bulk, unvalidated)},
+    {"bypassEmptyTsReplacement", FIELD_FLAG, offsetof(struct bulk, empty_stay), true},
     {"let", FIELD_DOCUMENT, offsetof(struct bulk, let)},
     {"cursor", FIELD_DOCUMENT, offsetof(struct bulk, cursor)},
     {NULL, FIELD_IGNORED, 0}};
@@ -285,7 +286,6 @@ static truce_status answer(struct call *call, const struct operations *operation
 {
     struct sums sums = {0};
     bson_t *items = list_items(call, operations, bulk->errors_only, &sums);
-    bool whole = bson_count_keys(items) <= most;
 
     BCON_APPEND(reply, "nErrors", BCON_INT32((int32_t)sums.errors), "nInserted",
                 BCON_INT32((int32_t)sums.inserted), "nMatched", BCON_INT32((int32_t)sums.matched),
@@ -293,7 +293,7 @@ static truce_status answer(struct call *call, const struct operations *operation
                 BCON_INT32((int32_t)sums.upserted), "nDeleted", BCON_INT32((int32_t)sums.deleted));
     if (call->kept)
         kept_append_again(call->kept, reply);
-    return serve_array(call, items, "$cmd.bulkWrite", whole ? -1 : most, reply, error);
+    return serve_array(call, items, "$cmd.bulkWrite", most, reply, error);
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -320,6 +320,8 @@ static truce_status run(struct call *call, const struct bulk *bulk, int64_t most
     for (uint32_t i = 0; i < statements->count && !status; i++) {
         status = read_operation(call, statements->all[i], targets, &of_each[i], &writes[i], error);
         writes[i].options.unvalidated = bulk->unvalidated;
+        if (!status && bulk->empty_stay)
+            status = write_check_timestamps(&writes[i], error);
     }
     if (!status) {
         operations.outcomes = bson_malloc0(statements->count * sizeof *operations.outcomes);
@@ -332,19 +334,6 @@ static truce_status run(struct call *call, const struct bulk *bulk, int64_t most
     }
     bson_free(writes);
     return status;
-}
-
-/* The answer is kept in memory until the client has read it: where too many are there, nothing is begun. */
-static truce_status check_room(const struct call *call, bson_error_t *error)
-{
-    int64_t bytes = held_bytes(call->server->cursors);
-
-    return bytes > TRUCE_SERVER_ANSWERS_BYTES
-               ? truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
-                               "answers to bulkWrite that were not read yet have %lld bytes, and "
-                               "the maximum is %d: read them, or end their cursors",
-                               (long long)bytes, TRUCE_SERVER_ANSWERS_BYTES)
-               : TRUCE_OK;
 }
 
 truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *error)
@@ -361,7 +350,7 @@ truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *er
     if (!status)
         status = question_batch(call, bulk.cursor, &most, error);
     if (!status)
-        status = check_room(call, error);
+        status = serve_array_room(call, error);
     if (!status)
         status = call_let(call, bulk.let, error);
     if (!status)

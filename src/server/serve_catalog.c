@@ -1,5 +1,6 @@
 /* What databases and collections there are, and how large; dropDatabase. */
 #include "server/groups.h"
+#include "server/question.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
 struct list {
     const bson_t *filter;
     bool names_only;
+    const bson_t *cursor; /* of collections only */
 };
 
 static const struct field list_fields[] = {
@@ -108,7 +110,7 @@ static const struct field list_fields[] = {
     {"nameOnly", FIELD_FLAG, offsetof(struct list, names_only)},
     {"authorizedCollections", FIELD_IGNORED, 0},
     {"authorizedDatabases", FIELD_IGNORED, 0},
-    {"cursor", FIELD_IGNORED, 0},
+    {"cursor", FIELD_DOCUMENT, offsetof(struct list, cursor)},
     {NULL, FIELD_IGNORED, 0}};
 
 /* A list that grows by what matches the client's filter. */
@@ -199,8 +201,13 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     struct list list = {0};
     const char *place;
     bson_t facts, document;
+    int64_t most = INT64_MAX;
     truce_status status = sifted_begin(call, &sifted, &list, error);
 
+    if (!status)
+        status = question_batch(call, list.cursor, &most, error);
+    if (!status)
+        status = serve_array_room(call, error);
     if (!status) {
         bson_destroy(&places.list);
         status = places_begin(call, NULL, false, &places, error);
@@ -217,7 +224,8 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     if (!status)
         status = list_views(call, list.names_only, &sifted, error);
     if (!status)
-        status = serve_documents(call, &sifted.array, "$cmd.listCollections", reply);
+        status =
+            serve_array(call, bson_copy(&sifted.array), "$cmd.listCollections", most, reply, error);
     bson_destroy(&places.list);
     sifted_end(&sifted);
     return status;

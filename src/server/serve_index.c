@@ -1,5 +1,6 @@
 /* Indexes. */
 #include "server/groups.h"
+#include "server/question.h"
 
 #include <string.h>
 
@@ -181,13 +182,28 @@ truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *
     return status;
 }
 
+struct list {
+    const bson_t *cursor;
+};
+
+static const struct field list_fields[] = {
+    {"cursor", FIELD_DOCUMENT, offsetof(struct list, cursor)}, {NULL, FIELD_IGNORED, 0}};
+
 truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_t indexes = BSON_INITIALIZER, versioned = BSON_INITIALIZER, element, view;
+    struct list list = {0};
     char place[PLACE_MAX];
+    int64_t most = INT64_MAX;
     bson_iter_t at;
     truce_status status = call_place(call, place, error);
 
+    if (!status)
+        status = call_own_fields(call, list_fields, &list, error);
+    if (!status)
+        status = question_batch(call, list.cursor, &most, error);
+    if (!status)
+        status = serve_array_room(call, error);
     if (!status)
         status = list_of(call, place, &indexes, error);
     (void)bson_iter_init(&at, &indexes);
@@ -204,7 +220,8 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
         bson_append_document_end(&versioned, &element);
     }
     if (!status)
-        status = serve_documents(call, &versioned, bson_iter_utf8(&call->value, NULL), reply);
+        status = serve_array(call, bson_copy(&versioned), bson_iter_utf8(&call->value, NULL), most,
+                             reply, error);
     bson_destroy(&versioned);
     bson_destroy(&indexes);
     return status;

@@ -311,7 +311,7 @@ static truce_status refuse_other(void *arg, const char *database, const char *co
                          database, collection);
 }
 
-truce_status serve_stage(struct call *call, const bson_t *pipeline, bson_t *reply,
+truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
                          bson_error_t *error)
 {
     const struct place_guard guard = {refuse_other, NULL};
@@ -338,9 +338,9 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, bson_t *repl
     if (!status)
         status = run_over(&documents, pipeline, 1, &array, error);
     if (!status)
-        status = serve_documents(
-            call, &array, of_collection ? bson_iter_utf8(&call->value, NULL) : "$cmd.aggregate",
-            reply);
+        status = serve_array(call, bson_copy(&array),
+                             of_collection ? bson_iter_utf8(&call->value, NULL) : "$cmd.aggregate",
+                             most, reply, error);
     bson_destroy(&documents);
     bson_destroy(&array);
     return status;

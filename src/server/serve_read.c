@@ -66,6 +66,18 @@ static truce_status answer_first(struct call *call, truce_cursor *cursor, const 
     return answer_batch(call, held, "firstBatch", most, one_batch, reply, error);
 }
 
+truce_status serve_array_room(const struct call *call, bson_error_t *error)
+{
+    int64_t bytes = held_bytes(call->server->cursors);
+
+    return bytes > TRUCE_SERVER_ANSWERS_BYTES
+               ? truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                               "answers that were not read to their end yet have %lld bytes, and "
+                               "the maximum is %d: read them, or end their cursors",
+                               (long long)bytes, TRUCE_SERVER_ANSWERS_BYTES)
+               : TRUCE_OK;
+}
+
 truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
                          bson_t *reply, bson_error_t *error)
 {
@@ -74,18 +86,6 @@ truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64
     held->array = array;
     (void)bson_iter_init(&held->at, array);
     return answer_batch(call, held, "firstBatch", most, false, reply, error);
-}
-
-truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply)
-{
-    bson_t cursor;
-
-    BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
-    BSON_APPEND_ARRAY(&cursor, "firstBatch", array);
-    BSON_APPEND_UTF8(&cursor, "ns", call_namespace(call, ns));
-    BSON_APPEND_INT64(&cursor, "id", 0);
-    bson_append_document_end(reply, &cursor);
-    return TRUCE_OK;
 }
 
 /* ---- find ----------------------------------------------------------------------------------- */
@@ -262,7 +262,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         return serve_watch(call, aggregate.pipeline, aggregate.place, aggregate.name,
                            aggregate.batch, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
-        return serve_stage(call, aggregate.pipeline, reply, error);
+        return serve_stage(call, aggregate.pipeline, aggregate.batch, reply, error);
     if (!status)
         status = question_pipeline(call, &aggregate, &pipeline, error);
     if (!status)

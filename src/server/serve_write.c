@@ -187,9 +187,33 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
 
 /* ---- the three commands --------------------------------------------------------------------- */
 
+truce_status write_check_timestamps(const truce_write *write, bson_error_t *error)
+{
+    uint32_t seconds, ordinal;
+    bson_iter_t at;
+
+    if (write->kind == TRUCE_WRITE_REMOVE || write->options.pipeline ||
+        !bson_iter_init(&at, write->document))
+        return TRUCE_OK;
+    while (bson_iter_next(&at)) {
+        if (write->kind == TRUCE_WRITE_UPDATE && bson_iter_key(&at)[0] == '$')
+            return TRUCE_OK;
+        if (!BSON_ITER_HOLDS_TIMESTAMP(&at) || !strcmp(bson_iter_key(&at), "_id"))
+            continue;
+        bson_iter_timestamp(&at, &seconds, &ordinal);
+        if (!seconds && !ordinal)
+            return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                                 "truce does not support bypassEmptyTsReplacement: the empty "
+                                 "timestamp '%.120s' would be replaced; an update with $set stores "
+                                 "one",
+                                 bson_iter_key(&at));
+    }
+    return TRUCE_OK;
+}
+
 struct write_command {
     const bson_t *let;
-    bool ordered, unvalidated;
+    bool ordered, unvalidated, empty_stay;
 };
 
 static const struct field write_fields[] = {
@@ -198,6 +222,7 @@ static const struct field write_fields[] = {
     {"updates", FIELD_IGNORED, 0},
     {"deletes", FIELD_IGNORED, 0},
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_command, unvalidated)},
+    {"bypassEmptyTsReplacement", FIELD_FLAG, offsetof(struct write_command, empty_stay), true},
     {"let", FIELD_DOCUMENT, offsetof(struct write_command, let)},
     {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
@@ -310,6 +335,8 @@ static truce_status read_all(struct call *call, const char *name, read_statement
         statements->writes[i].collection = statements->place;
         status = read(call, documents.all[i], &statements->writes[i], error);
         statements->writes[i].options.unvalidated = command.unvalidated;
+        if (!status && command.empty_stay)
+            status = write_check_timestamps(&statements->writes[i], error);
     }
     return status;
 }
@@ -364,6 +391,7 @@ static const struct field modify_fields[] = {
     {"new", FIELD_FLAG, offsetof(struct write_modify, new)},
     {"upsert", FIELD_FLAG, offsetof(struct write_modify, upsert)},
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_modify, unvalidated)},
+    {"bypassEmptyTsReplacement", FIELD_FLAG, offsetof(struct write_modify, empty_stay), true},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct write_modify, let)},
     {NULL, FIELD_IGNORED, 0}};
@@ -408,6 +436,11 @@ truce_status write_read_modify(struct call *call, struct write_modify *modify, b
     status = call_own_fields(call, modify_fields, modify, error);
     if (!status)
         status = check_modify(modify, error);
+    if (!status && modify->empty_stay && !modify->remove)
+        status = write_check_timestamps(&(truce_write){.kind = TRUCE_WRITE_UPDATE,
+                                                       .document = modify->update.document,
+                                                       .options.pipeline = modify->update.is_array},
+                                        error);
     return status ? status : call_let(call, modify->let, error);
 }
 

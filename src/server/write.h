@@ -16,6 +16,10 @@ struct write_update {
 truce_status write_of_update(const struct write_update *update, const char *names,
                              truce_write *write, bson_error_t *error);
 
+/* Under bypassEmptyTsReplacement, which the store cannot do. CommandNotSupported (115): an empty timestamp, at the top of what
+ * is inserted or replaced, which would not stay as it is. */
+truce_status write_check_timestamps(const truce_write *write, bson_error_t *error);
+
 /* Those of insert, update or delete, whichever the call is of. `writes` is freed by the caller, in any case. */
 struct write_statements {
     char place[PLACE_MAX];
@@ -31,7 +35,7 @@ truce_status write_read(struct call *call, struct write_statements *statements,
 struct write_modify {
     const bson_t *query, *sort, *fields, *array_filters, *hint, *let;
     struct either update;
-    bool remove, new, upsert, unvalidated;
+    bool remove, new, upsert, unvalidated, empty_stay;
 };
 
 truce_status write_read_modify(struct call *call, struct write_modify *modify, bson_error_t *error);

@@ -182,6 +182,60 @@ TEST(a_cursor_goes_on_from_another_connection_and_ends_once)
     end();
 }
 
+/* A list by a cursor: two of three, and the rest. */
+static void expect_in_batches(const char *command, const char *collection)
+{
+    char text[300];
+    bson_t *reply;
+    int64_t id;
+
+    snprintf(text, sizeof text, "{%s, 'cursor': {'batchSize': 2}, '$db': 'test'}", command);
+    reply = ask(text);
+    CHECK(bson_has_field(reply, "cursor.firstBatch.1"));
+    CHECK(!bson_has_field(reply, "cursor.firstBatch.2"));
+    id = reply_number(reply, "cursor.id");
+    CHECK_INT(id, >, 0);
+    bson_destroy(reply);
+    snprintf(text, sizeof text,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', '$db': 'test'}",
+             (long long)id, collection);
+    reply = ask(text);
+    CHECK(bson_has_field(reply, "cursor.nextBatch.0.name"));
+    CHECK(!bson_has_field(reply, "cursor.nextBatch.1"));
+    CHECK_INT(reply_number(reply, "cursor.id"), ==, 0);
+    bson_destroy(reply);
+    expect_code(text, 43);
+    for (int size = 0; size < 5; size++) { /* what has all of them has no cursor behind it */
+        snprintf(text, sizeof text, "{%s, 'cursor': {'batchSize': %d}, '$db': 'test'}", command,
+                 size);
+        reply = ask(text);
+        CHECK_INT(reply_number(reply, "cursor.id") > 0, ==, size < 3);
+        bson_destroy(reply);
+    }
+    snprintf(text, sizeof text, "{%s, 'cursor': {'batchSize': -1}, '$db': 'test'}", command);
+    expect_code(text, 51024);
+    snprintf(text, sizeof text, "{%s, 'cursor': {'size': 2}, '$db': 'test'}", command);
+    expect_code(text, 40415);
+}
+
+TEST(lists_come_in_batches_of_the_size_that_is_asked_for)
+{
+    begin(0);
+    for (char name = 'a'; name < 'd'; name++) {
+        char text[100];
+
+        snprintf(text, sizeof text, "{'create': '%c', '$db': 'test'}", name);
+        expect_code(text, 0);
+    }
+    expect_code("{'createIndexes': 'a', 'indexes': [{'key': {'x': 1}, 'name': 'x'}, {'key': {'y': "
+                "1}, 'name': 'y'}], '$db': 'test'}",
+                0);
+    expect_in_batches("'listCollections': 1", "$cmd.listCollections");
+    expect_in_batches("'listIndexes': 'a'", "a");
+    expect_code("{'listIndexes': 'a', 'no': 1, '$db': 'test'}", 40415);
+    end();
+}
+
 TEST(old_handshakes_and_checksums_are_answered_and_a_wrong_sum_ends_the_connection)
 {
     bson_t *hello = test_bson("{'isMaster': 1}"), *ping = test_bson("{'ping': 1, '$db': 'admin'}");

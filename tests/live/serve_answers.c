@@ -294,6 +294,63 @@ static uint64_t time_of(const bson_t *reply, const char *path)
     return (uint64_t)seconds << 32 | rest;
 }
 
+#define EMPTY "{'$timestamp': {'t': 0, 'i': 0}}"
+
+/* Is the document's z empty? */
+static void expect_empty(int64_t id, bool empty)
+{
+    char text[100];
+    bson_t *reply;
+
+    snprintf(text, sizeof text, "{'find': 'c', 'filter': {'_id': %lld}, '$db': 'test'}",
+             (long long)id);
+    reply = ask(text);
+    CHECK(bson_has_field(reply, "cursor.firstBatch.0.z"));
+    CHECK_INT(time_of(reply, "cursor.firstBatch.0.z") == 0, ==, empty);
+    bson_destroy(reply);
+}
+
+TEST(an_empty_timestamp_that_is_to_stay_is_refused_where_it_would_not)
+{
+    static const char *const refused[] = {
+        "'insert': 'c', 'documents': [{'_id': 2}, {'_id': 3, 'z': " EMPTY "}], '$db': 'test'",
+        "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'z': " EMPTY "}}], '$db': 'test'",
+        "'findAndModify': 'c', 'query': {'_id': 1}, 'update': {'z': " EMPTY "}, '$db': 'test'",
+        "'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {'z': " EMPTY
+        "}}], 'nsInfo': [{'ns': 'test.c'}], '$db': 'admin'",
+        "'bulkWrite': 1, 'ops': [{'update': 0, 'filter': {'_id': 1}, 'updateMods': {'z': " EMPTY
+        "}}], 'nsInfo': [{'ns': 'test.c'}], '$db': 'admin'"};
+    static const char *const done[] = {
+        "'insert': 'c', 'documents': [{'_id': " EMPTY ", 'd': {'z': " EMPTY "}}], '$db': 'test'",
+        "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'z': " EMPTY
+        "}}}, {'q': {'_id': 1}, 'u': [{'$set': {'y': 1}}]}], '$db': 'test'",
+        "'findAndModify': 'c', 'query': {'_id': 9}, 'remove': true, '$db': 'test'",
+        "'bulkWrite': 1, 'ops': [{'delete': 0, 'filter': {'_id': 9}}], 'nsInfo': [{'ns': "
+        "'test.c'}], '$db': 'admin'"};
+    char text[400];
+    bson_t *reply;
+
+    begin();
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1, 'z': " EMPTY
+                "}], 'bypassEmptyTsReplacement': false, '$db': 'test'}",
+                0);
+    expect_empty(1, false);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(text, sizeof text, "{%s, 'bypassEmptyTsReplacement': true}", refused[i]);
+        expect_code(text, 115);
+    }
+    expect_empty(1, false);
+    reply = ask("{'count': 'c', '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "n"), ==, 1); /* nothing of it was done */
+    bson_destroy(reply);
+    for (size_t i = 0; i < sizeof done / sizeof *done; i++) {
+        snprintf(text, sizeof text, "{%s, 'bypassEmptyTsReplacement': true}", done[i]);
+        expect_code(text, 0);
+    }
+    expect_empty(1, true);
+    end();
+}
+
 TEST(a_replica_set_tells_its_time_which_does_not_go_back)
 {
     const struct server_options options = {.replica_set = "rs"};

@@ -228,10 +228,7 @@ TEST(a_long_answer_goes_on_by_a_cursor)
     bson_destroy(reply);
     reply = ask(more);
     expect(reply, "cursor.nextBatch.1.idx", 6);
-    bson_destroy(reply);
-    reply = ask(more);
-    expect(reply, "cursor.id", 0);
-    CHECK(!bson_has_field(reply, "cursor.nextBatch.0"));
+    expect(reply, "cursor.id", 0); /* nobody comes back for nothing */
     bson_destroy(reply);
     expect_code(more, 43);
     reply = ask(bulk(ALL, ", 'ordered': false, 'cursor': {'batchSize': 7}"));
