@@ -196,8 +196,6 @@ truce_status write_check_timestamps(const truce_write *write, bson_error_t *erro
         !bson_iter_init(&at, write->document))
         return TRUCE_OK;
     while (bson_iter_next(&at)) {
-        if (write->kind == TRUCE_WRITE_UPDATE && bson_iter_key(&at)[0] == '$')
-            return TRUCE_OK;
         if (!BSON_ITER_HOLDS_TIMESTAMP(&at) || !strcmp(bson_iter_key(&at), "_id"))
             continue;
         bson_iter_timestamp(&at, &seconds, &ordinal);

@@ -143,7 +143,8 @@ static bool take(void *arg, const struct feed_entry *entry)
     if (watch->first && watch->queued > QUEUE_BYTES)
         return false;
     event = watch_event(&watch->scope, &watch->at.feed, entry);
-    push(watch, event, entry->position, WATCH_EVENT, entry);
+    push(watch, event, entry->position, WATCH_EVENT,
+         watch_is_of_view(&watch->scope, entry) ? NULL : entry);
     if (watch_ends(&watch->scope, entry))
         push_invalidate(watch, entry);
     return true;

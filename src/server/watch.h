@@ -113,6 +113,9 @@ struct watch_scope {
     bson_oid_t file; /* its id */
 };
 
+/* Is it a definition of a view that was made, changed or taken away? */
+bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *entry);
+
 /* Is the entry told to who watches that, and does it end the stream? */
 bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry);
 bool watch_ends(const struct watch_scope *scope, const struct feed_entry *entry);

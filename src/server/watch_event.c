@@ -104,10 +104,44 @@ static bool is_expanded(enum feed_kind kind)
            kind == FEED_INDEX_DROP;
 }
 
+bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *name;
+
+    if (entry->kind != FEED_INSERT && entry->kind != FEED_REPLACE && entry->kind != FEED_DELETE)
+        return false;
+    place_database(scope->own, entry->collection, database);
+    name = place_within(scope->own, database, entry->collection);
+    return name && !strcmp(name, VIEWS_COLLECTION);
+}
+
+/* The namespace that the document of a view has as its _id; NULL: it has none, since somebody else wrote it. */
+static const char *namespace_of_view(const struct feed_entry *entry)
+{
+    struct value id = truce__value_field(truce__value_document(&entry->id), "_id", 3);
+    uint32_t length;
+    const char *text = id.type == BSON_TYPE_UTF8 ? truce__value_text(id, &length) : NULL;
+
+    return text && strchr(text, '.') ? text : NULL;
+}
+
+static bool sees_view(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    char database[DATABASE_NAME_MAX + 1];
+
+    place_database(scope->own, entry->collection, database);
+    return scope->expanded && namespace_of_view(entry) &&
+           (scope->reach == WATCH_ALL ||
+            (scope->reach == WATCH_DATABASE && !strcmp(database, scope->database)));
+}
+
 bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry)
 {
     if (is_expanded(entry->kind) && !scope->expanded)
         return false;
+    if (watch_is_of_view(scope, entry))
+        return sees_view(scope, entry);
     if (entry->kind == FEED_DROP_DATABASE)
         return scope->reach == WATCH_ALL ||
                (scope->reach == WATCH_DATABASE && !strcmp(entry->collection, scope->database));
@@ -292,15 +326,39 @@ static void append_difference(const struct watch_scope *scope, const bson_t *dif
     bson_append_document_end(event, &description);
 }
 
+/* A view was made, changed or dropped: {operationType, ns, operationDescription: {viewOn, pipeline}}. */
+static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry)
+{
+    const char *name = entry->kind == FEED_INSERT    ? "create"
+                       : entry->kind == FEED_REPLACE ? "modify"
+                                                     : "drop";
+    bson_t *event = begin_event(feed, entry->position, WATCH_EVENT, name, entry->wall_ms);
+    const char *ns = namespace_of_view(entry), *dot = strchr(ns, '.');
+    bson_t names, description;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "ns", &names);
+    bson_append_utf8(&names, "db", 2, ns, (int)(dot - ns));
+    BSON_APPEND_UTF8(&names, "coll", dot + 1);
+    bson_append_document_end(event, &names);
+    if (entry->kind == FEED_DELETE)
+        return event;
+    bson_init(&description);
+    bson_copy_to_excluding_noinit(&entry->document, &description, "_id", NULL);
+    BSON_APPEND_DOCUMENT(event, "operationDescription", &description);
+    bson_destroy(&description);
+    return event;
+}
+
 /* ---- all of an event -------------------------------------------------------------------------------- */
 
 bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
                     const struct feed_entry *entry)
 {
-    bson_t *event =
-        begin_event(feed, entry->position, WATCH_EVENT, name_of(entry->kind), entry->wall_ms);
-    bson_t ns;
+    bson_t *event, ns;
 
+    if (watch_is_of_view(scope, entry))
+        return view_event(feed, entry);
+    event = begin_event(feed, entry->position, WATCH_EVENT, name_of(entry->kind), entry->wall_ms);
     if (entry->kind == FEED_INSERT || entry->kind == FEED_REPLACE)
         BSON_APPEND_DOCUMENT(event, "fullDocument", &entry->document);
     if (entry->kind == FEED_DROP_DATABASE) {

@@ -120,6 +120,59 @@ TEST(what_is_made_of_collections_and_indexes_is_told_to_who_asks)
     end();
 }
 
+TEST(what_is_made_of_views_is_told_to_who_asks)
+{
+    static const char view[] = "'ns': {'db': 'test', 'coll': 'v'}";
+    const char *options = EXPANDED ", 'fullDocument': 'required', 'fullDocumentBeforeChange': "
+                                   "'required'";
+    struct stream_of stream, plain, all, other, collection;
+    char uuid[33];
+
+    begin();
+    done("{'create': 'c', '$db': 'test'}");
+    stream = watch_database(options);
+    plain = watch_database("");
+    all = open_stream(
+        "{'aggregate': 1, 'pipeline': [{'$changeStream': {'allChangesForCluster': true, " EXPANDED
+        "}}], 'cursor': {}, '$db': 'admin'}");
+    other = open_stream("{'aggregate': 1, 'pipeline': [{'$changeStream': {" EXPANDED
+                        "}}], 'cursor': {}, '$db': 'school'}");
+    collection = open_stream("{'aggregate': 'v', 'pipeline': [{'$changeStream': {" EXPANDED
+                             "}}], 'cursor': {}, '$db': 'test'}");
+    done("{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$match': {'n': 1}}], '$db': 'test'}");
+    done("{'collMod': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'test'}");
+    done("{'drop': 'v', '$db': 'test'}");
+    done("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'test'}");
+    for (int i = 0; i < 2; i++) {
+        struct stream_of *told = i ? &all : &stream;
+        char text[300];
+
+        snprintf(text, sizeof text,
+                 "{'operationType': 'create', %s, 'operationDescription': {'viewOn': 'c', "
+                 "'pipeline': [{'$match': {'n': 1}}]}}",
+                 view);
+        expect_expanded(told, text, uuid);
+        CHECK_TEXT("", uuid);
+        snprintf(text, sizeof text,
+                 "{'operationType': 'modify', %s, 'operationDescription': {'viewOn': 'c', "
+                 "'pipeline': []}}",
+                 view);
+        expect_expanded(told, text, uuid);
+        snprintf(text, sizeof text, "{'operationType': 'drop', %s}", view);
+        expect_expanded(told, text, uuid);
+        CHECK_TEXT("", uuid);
+        close_stream(told);
+    }
+    expect_event(&plain, "{'operationType': 'insert', 'fullDocument': {'_id': 1}, " NS
+                         ", 'documentKey': {'_id': 1}}");
+    expect_nothing(&other);
+    expect_nothing(&collection);
+    close_stream(&plain);
+    close_stream(&other);
+    close_stream(&collection);
+    end();
+}
+
 TEST(a_modification_tells_what_there_was_before)
 {
     struct stream_of stream;
