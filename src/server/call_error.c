@@ -47,6 +47,20 @@ void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *
         BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
 }
 
+void call_append_refused(const bson_t *document, bson_t *element)
+{
+    bson_t info, details;
+    bson_iter_t id;
+
+    BSON_APPEND_DOCUMENT_BEGIN(element, "errInfo", &info);
+    if (document && bson_iter_init_find(&id, document, "_id"))
+        bson_append_iter(&info, "failingDocumentId", -1, &id);
+    BSON_APPEND_DOCUMENT_BEGIN(&info, "details", &details);
+    BSON_APPEND_UTF8(&details, "reason", "the document does not match the validator");
+    bson_append_document_end(&info, &details);
+    bson_append_document_end(element, &info);
+}
+
 /* Another server, or the same a little later, could do it: what MongoDB takes for that. */
 static bool is_retryable(uint32_t code)
 {
@@ -128,6 +142,8 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
+    if (code == CODE_DOCUMENT_VALIDATION_FAILURE)
+        call_append_refused(NULL, reply);
     if (code == CODE_COLLECTION_UUID_MISMATCH && call->mismatch)
         same_collection_append(call->mismatch, reply);
     call_append_labels(call, reply, code, false);

@@ -27,21 +27,6 @@ static void begin_element(bson_t *array, uint32_t *count, bson_t *element)
     bson_append_document_begin(array, key, -1, element);
 }
 
-/* {errInfo: {failingDocumentId, details}} of a document that its collection's validator refused. */
-static void append_refused(const truce_write *write, bson_t *element)
-{
-    bson_t info, details;
-    bson_iter_t id;
-
-    BSON_APPEND_DOCUMENT_BEGIN(element, "errInfo", &info);
-    if (write->kind == TRUCE_WRITE_INSERT && bson_iter_init_find(&id, write->document, "_id"))
-        bson_append_iter(&info, "failingDocumentId", -1, &id);
-    BSON_APPEND_DOCUMENT_BEGIN(&info, "details", &details);
-    BSON_APPEND_UTF8(&details, "reason", "the document does not match the validator");
-    bson_append_document_end(&info, &details);
-    bson_append_document_end(element, &info);
-}
-
 void write_append_error(struct call *call, const truce_write *write,
                         const truce_write_outcome *outcome, bson_t *element)
 {
@@ -55,7 +40,7 @@ void write_append_error(struct call *call, const truce_write *write,
     }
     call_append_sentence(call, element, &outcome->error);
     if (outcome->error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
-        append_refused(write, element);
+        call_append_refused(write->kind == TRUCE_WRITE_INSERT ? write->document : NULL, element);
     call->told_bytes += element->len;
 }
 
