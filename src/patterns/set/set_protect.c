@@ -14,7 +14,7 @@
  *      been told, or an older consumer, in between. Until this last step such a document refuses writes.
  *
  *   4. A commit whose document has an entry at or below `_wm` that nobody has marked (it was prepared in
- *      the midst of 3) can neither be released nor undone while the validator stands. It is taken out for that, and put in again.
+ *      the midst of 3) is released, or undone, past the validator, as every commit is (commit/validated.h).
  *
  * A collector of a version that does not mark is refused by the validator, and collects nothing. models/set_older.cpp
  * has the steps.
@@ -220,17 +220,14 @@ static truce_status read_validator(truce_set *set, bson_t *validator, bson_error
     return status || there ? status : TRUCE_NOT_FOUND;
 }
 
-/* `*changed`: it was not so. */
-static truce_status put_rule(truce_set *set, bool in, bool *changed, bson_error_t *error)
+static truce_status put_rule(truce_set *set, bool in, bson_error_t *error)
 {
     bson_t before = BSON_INITIALIZER, after = BSON_INITIALIZER, *rule = make_rule(set);
     truce_status status = read_validator(set, &before, error);
 
-    *changed = false;
     if (!status) {
         with_rule(&before, rule, in, &after);
-        *changed = !bson_equal(&before, &after);
-        if (*changed)
+        if (!bson_equal(&before, &after))
             status = truce_collection_validate(set->store, set->collection, &after, error);
     }
     bson_destroy(rule);
@@ -253,45 +250,28 @@ static truce_status tell(truce_set *set, bool on, bson_error_t *error)
     return status;
 }
 
-/* 4: where something is held on, the rule may be what holds it. */
-static truce_status mark_released(truce_set *set, bson_error_t *error)
-{
-    truce_status status = mark_all(set, error), put;
-    bool changed, ignored;
-
-    if (status != TRUCE_LOCKED && status != TRUCE_INVALID) /* decided, or given up */
-        return status;
-    put = put_rule(set, false, &changed, error);
-    if (put || !changed)
-        return put ? put : status;
-    status = mark_all(set, error);
-    put = put_rule(set, true, &ignored, status ? NULL : error);
-    return status ? status : put;
-}
-
 static truce_status protect(truce_set *set, bson_error_t *error)
 {
-    bool ignored;
     truce_status status = truce_collection_create(set->store, set->collection, error);
 
     status = status == TRUCE_DUPLICATE ? TRUCE_OK : status;
     if (!status)
         status = tell(set, true, error);
     if (!status)
-        status = mark_released(set, error);
+        status = mark_all(set, error);
     if (!status)
-        status = put_rule(set, true, &ignored, error);
-    return status ? status : mark_released(set, error);
+        status = put_rule(set, true, error);
+    return status ? status : mark_all(set, error);
 }
 
 truce_status truce__set_unprotect(truce_set *set, bson_error_t *error)
 {
-    bool is = false, ignored;
+    bool is = false;
     truce_status status = truce__set_is_protected(set, &is, error);
 
     if (status || !is)
         return status;
-    status = put_rule(set, false, &ignored, error);
+    status = put_rule(set, false, error);
     return status && status != TRUCE_NOT_FOUND ? status : tell(set, false, error);
 }
 
