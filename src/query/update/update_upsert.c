@@ -202,6 +202,7 @@ static truce_status finish(struct value made, const struct query_context *contex
 {
     struct value id = truce__value_field(made, "_id", 3);
     struct fields fields = truce__fields(made);
+    uint64_t more = 0;
     bson_oid_t fresh;
     truce_status status = truce__update_check_id(id, error);
 
@@ -210,8 +211,9 @@ static truce_status finish(struct value made, const struct query_context *contex
     if (id.type == VALUE_MISSING) {
         new_id(context, &fresh);
         id = (struct value){fresh.bytes, sizeof fresh.bytes, BSON_TYPE_OID};
+        more = (uint64_t)id.size + 5;
     }
-    if ((uint64_t)made.size + id.size + 5 > TRUCE_DOCUMENT_BYTES_MAX)
+    if (made.size + more > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
                              "the document to insert is larger than %d bytes",
                              TRUCE_DOCUMENT_BYTES_MAX);
