@@ -11,8 +11,9 @@
 #define TRUCE_ROW_BYTES_MAX         (3 * TRUCE_DOCUMENT_BYTES_MAX + 4 * 1024 * 1024)
 #define TRUCE_DOCUMENT_DEPTH_MAX    100 /* nested documents and arrays, MongoDB's own maximum */
 #define TRUCE_INTERNAL_BYTES_EXTRA  (16 * 1024) /* room that MongoDB leaves for internal fields */
-#define TRUCE_COLLECTION_NAME_MAX   120         /* bytes */
-#define TRUCE_PLACE_NAME_MAX        185         /* the same with "@DATABASE." in front of it */
+#define TRUCE_NAMESPACE_MAX         255         /* "DATABASE.COLLECTION", as MongoDB */
+#define TRUCE_COLLECTION_NAME_MAX   253         /* bytes: what a database of one letter leaves */
+#define TRUCE_PLACE_NAME_MAX        256         /* a namespace with @ in front of it */
 #define TRUCE_INDEX_NAME_MAX        127         /* bytes */
 #define TRUCE_INDEXES_MAX           64          /* per collection, the _id index included */
 #define TRUCE_INDEX_FIELDS_MAX      32          /* fields of a compound index */

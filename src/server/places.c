@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 truce_status database_check(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
@@ -20,23 +22,25 @@ truce_status place_of(const char *own, const char *database, const char *collect
                       char place[PLACE_MAX], bson_error_t *error)
 {
     bool is_own = !strcmp(own, database) && strcmp(collection, VIEWS_COLLECTION) != 0;
+    int length;
 
     if (is_own && collection[0] == '@')
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "the collection name \"%.80s\" begins with @, which stands for other "
                              "databases in the store",
                              collection);
-    if (strlen(collection) > TRUCE_COLLECTION_NAME_MAX)
+    if (strlen(database) + 1 + strlen(collection) > TRUCE_NAMESPACE_MAX)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
-                             "the collection name \"%.40s...\" has more than %d bytes", collection,
-                             TRUCE_COLLECTION_NAME_MAX);
+                             "the namespace \"%.63s.%.40s...\" has more than %d bytes", database,
+                             collection, TRUCE_NAMESPACE_MAX);
     if (!collection[0])
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name is empty");
     if (collection[0] == '.')
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "the collection name \"%.80s\" begins with a dot", collection);
-    snprintf(place, PLACE_MAX, "%s%s%s%s", is_own ? "" : "@", is_own ? "" : database,
-             is_own ? "" : ".", collection);
+    length = snprintf(place, PLACE_MAX, "%s%s%s%s", is_own ? "" : "@", is_own ? "" : database,
+                      is_own ? "" : ".", collection);
+    truce_assert(length < PLACE_MAX);
     return TRUCE_OK;
 }
 

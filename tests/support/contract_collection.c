@@ -194,7 +194,7 @@ CONTRACT(names_that_no_collection_may_have_are_refused_everywhere)
     longest[TRUCE_COLLECTION_NAME_MAX + 1] = '\0';
     CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
                   truce_collection_create(c->store, longest, &c->error));
-    longest[TRUCE_COLLECTION_NAME_MAX] = '\0';
+    longest[200] = '\0'; /* a server's namespaces have 255 bytes, with the database */
     CHECK_DONE(truce_insert(c->store, longest, J("{'_id': 1}"), NULL, &c->error));
     CHECK_DONE(truce_insert(c->store, "a.b-c \xc3\xa4'\"", J("{'_id': 1}"), NULL, &c->error));
     CHECK_HOLDS("a.b-c \xc3\xa4'\"", "[{'_id': 1}]");
