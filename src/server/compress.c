@@ -18,7 +18,6 @@
 
 #define OP_COMPRESSED 2012
 #define HEAD          (WIRE_HEAD + 9)
-#define WORTH_IT      512 /* smaller answers are sent as they are */
 #define ZSTD_QUICK    1
 #define COMPRESSED_MAX                                                                             \
     0x7e000000u /* what zlib and snappy take at once, and more than any message has */
@@ -157,13 +156,12 @@ void compress_close(struct buffer *message, int compressor)
     size_t plain = message->size - WIRE_HEAD, room, size;
     struct buffer made = {0};
 
-    if (compressor < SNAPPY || compressor > ZSTD || message->size < WORTH_IT ||
-        message->size > COMPRESSED_MAX)
+    if (compressor < SNAPPY || compressor > ZSTD || message->size > COMPRESSED_MAX)
         return;
     room = room_for(compressor, plain);
     truce__buffer_reserve(&made, HEAD + room);
     size = shrink(compressor, message->bytes + WIRE_HEAD, plain, made.bytes + HEAD, room);
-    if (!size || HEAD + size >= message->size) {
+    if (!size) {
         truce__buffer_release(&made);
         return;
     }

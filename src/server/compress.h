@@ -29,7 +29,7 @@ bool compress_is(const uint8_t *message, size_t size);
 bool compress_open(const uint8_t *message, size_t size, size_t most, struct buffer *plain,
                    int *compressor, bson_error_t *error);
 
-/* Compresses a whole message in its place, if that makes it smaller. */
+/* Compresses a whole message in its place, however short it is, as MongoDB does: drivers look for it. */
 void compress_close(struct buffer *message, int compressor);
 
 #endif
