@@ -115,16 +115,36 @@ static truce_status read_session(struct call *call, const bson_iter_t *at, bson_
     return TRUCE_OK;
 }
 
+/* All but snapshot are the same: one node, whose reads are of the newest. */
+static truce_status check_level(const bson_iter_t *level, bson_error_t *error)
+{
+    static const char *const levels[] = {"local", "available", "majority", "linearizable",
+                                         "snapshot"};
+
+    if (!BSON_ITER_HOLDS_UTF8(level))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "the level of readConcern must be a text");
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+        if (!strcmp(bson_iter_utf8(level, NULL), levels[i]))
+            return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         "Enumeration value '%.40s' for field 'readConcern.level' is not a valid "
+                         "value.",
+                         bson_iter_utf8(level, NULL));
+}
+
 static truce_status read_moment(struct call *call, const bson_iter_t *value, bson_error_t *error)
 {
     bson_iter_t field;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
-        return TRUCE_OK;
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "readConcern must be a document");
     while (bson_iter_next(&field))
         if (!strcmp(bson_iter_key(&field), "level")) {
-            call->snapshot =
-                BSON_ITER_HOLDS_UTF8(&field) && !strcmp(bson_iter_utf8(&field, NULL), "snapshot");
+            truce_status status = check_level(&field, error);
+
+            if (status)
+                return status;
+            call->snapshot = !strcmp(bson_iter_utf8(&field, NULL), "snapshot");
         } else if (!strcmp(bson_iter_key(&field), "atClusterTime")) {
             uint32_t seconds, number;
 

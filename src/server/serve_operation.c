@@ -152,6 +152,7 @@ truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error
 /* ---- validate ------------------------------------------------------------------------------- */
 
 struct validation {
+    bool full, background; /* here it is the same, and beside all others */
     const char *place;
     bson_t errors;
     uint32_t count;
@@ -175,14 +176,15 @@ static void take_finding(const bson_t *finding, void *arg)
     BSON_APPEND_UTF8(&validation->errors, name, bson_iter_utf8(&text, NULL));
 }
 
-static const struct field validate_fields[] = {{"full", FIELD_IGNORED, 0},
-                                               {"background", FIELD_IGNORED, 0},
-                                               {"checkBSONConformance", FIELD_IGNORED, 0},
-                                               {"metadata", FIELD_IGNORED, 0},
-                                               {"scandata", FIELD_IGNORED, 0},
-                                               {"repair", FIELD_PLAIN, 0},
-                                               {"enforceFastCount", FIELD_IGNORED, 0},
-                                               {NULL, FIELD_IGNORED, 0}};
+static const struct field validate_fields[] = {
+    {"full", FIELD_FLAG, offsetof(struct validation, full)},
+    {"background", FIELD_FLAG, offsetof(struct validation, background)},
+    {"checkBSONConformance", FIELD_IGNORED, 0},
+    {"metadata", FIELD_IGNORED, 0},
+    {"scandata", FIELD_IGNORED, 0},
+    {"repair", FIELD_PLAIN, 0},
+    {"enforceFastCount", FIELD_IGNORED, 0},
+    {NULL, FIELD_IGNORED, 0}};
 
 static void append_validation(struct call *call, const struct validation *validation,
                               const bson_t *facts, bson_t *reply)
@@ -205,6 +207,10 @@ truce_status serve_validate(struct call *call, bson_t *reply, bson_error_t *erro
 
     if (!status)
         status = call_own_fields(call, validate_fields, &validation, error);
+    if (!status && validation.full && validation.background)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "Running the validate command with both { background: true } and { "
+                               "full: true } is not supported.");
     if (!status) {
         bson_destroy(&facts);
         status = serve_is_there(call, place, &there, &facts, error);

@@ -231,6 +231,28 @@ TEST(what_is_asked_of_the_frame_and_is_not_here_is_refused)
 }
 
 /* Whatever their values are. */
+TEST(options_that_mongodb_refuses_are_refused)
+{
+    static const char *const levels[] = {"local", "available", "majority", "linearizable"};
+    char text[200];
+
+    begin();
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'test'}", 0);
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        snprintf(text, sizeof text, "{'find': 'c', 'readConcern': {'level': '%s'}, '$db': 'test'}",
+                 levels[i]);
+        expect_code(text, 0);
+    }
+    expect_code("{'find': 'c', 'readConcern': {}, '$db': 'test'}", 0);
+    expect_code("{'find': 'c', 'readConcern': {'level': 'unknown'}, '$db': 'test'}", 2);
+    expect_code("{'find': 'c', 'readConcern': {'level': 1}, '$db': 'test'}", 14);
+    expect_code("{'find': 'c', 'readConcern': 'local', '$db': 'test'}", 14);
+    expect_code("{'validate': 'c', 'full': true, '$db': 'test'}", 0);
+    expect_code("{'validate': 'c', 'background': true, '$db': 'test'}", 0);
+    expect_code("{'validate': 'c', 'full': true, 'background': true, '$db': 'test'}", 72);
+    end();
+}
+
 TEST(who_is_strict_about_the_api_is_refused_fields_that_it_has_not)
 {
     static const char *const fields[] = {"'tailable': false",    "'awaitData': false",
