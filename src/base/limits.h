@@ -35,7 +35,7 @@
 #define TRUCE_STAGE_MEMORY_MAX      (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
 #define TRUCE_PIPELINE_MEMORY_MAX   (256 * 1024 * 1024) /* all stages of one together */
 #define TRUCE_BULK_MAX              100000              /* writes in one bulk call */
-#define TRUCE_BULK_BYTES_MAX        (48 * 1024 * 1024)
+#define TRUCE_BULK_BYTES_MAX        (80 * 1024 * 1024)  /* a transaction, and what goes with it */
 
 #define TRUCE_MESSAGE_BYTES_MAX     (48 * 1024 * 1024 + 16 * 1024) /* of the wire, as MongoDB */
 #define TRUCE_MESSAGE_DEPTH_EXTRA   10     /* levels of a command around the documents in it */
@@ -46,29 +46,32 @@
 #define TRUCE_CHECK_ENTRIES_MAX                                                                    \
     10000 /* looked at, for a read of a transaction that is made again */
 #define TRUCE_TRANSACTION_BYTES_MAX                                                                \
-    (16 * 1024 * 1024)                        /* of documents that one writes, before and after */
-#define TRUCE_TRANSACTION_DOCUMENTS_MAX 10000 /* that it writes */
-#define TRUCE_TRANSACTION_READS_MAX     1000 /* that are checked one by one; of a read, its documents */
+    (64 * 1024 * 1024) /* of documents that one writes, before and after */
+#define TRUCE_TRANSACTION_DOCUMENTS_MAX                                                            \
+    50000                                  /* that it writes: each is one write of a bulk, or two */
+#define TRUCE_TRANSACTION_READS_MAX   1000 /* that are checked one by one; of a read, its documents */
 
-#define TRUCE_SERVER_SESSIONS_MAX       10000 /* that a server remembers, of those with numbers */
-#define TRUCE_SERVER_SESSION_MS         1800000 /* idle for so long they are forgotten, as clients know */
-#define TRUCE_SERVER_RECORD_BYTES       1024  /* of a session's record that stay in memory */
-#define TRUCE_SERVER_SWEEP_BATCH        1000  /* records that are looked at in one step */
-#define TRUCE_SERVER_HANDLES_MAX        256   /* sets and queues that a server keeps ready, ... */
-#define TRUCE_SERVER_HANDLE_BYTES       2000  /* ... by their names, of at most so many bytes */
-#define TRUCE_SERVER_TRANSACTIONS_MAX   100   /* that are open in it */
-#define TRUCE_SERVER_TRANSACTION_MS     60000 /* default: so long one may be */
+#define TRUCE_SERVER_SESSIONS_MAX     10000 /* that a server remembers, of those with numbers */
+#define TRUCE_SERVER_SESSION_MS       1800000 /* idle for so long they are forgotten, as clients know */
+#define TRUCE_SERVER_RECORD_BYTES     1024 /* of a session's record that stay in memory */
+#define TRUCE_SERVER_SWEEP_BATCH      1000 /* records that are looked at in one step */
+#define TRUCE_SERVER_HANDLES_MAX      256  /* sets and queues that a server keeps ready, ... */
+#define TRUCE_SERVER_HANDLE_BYTES     2000 /* ... by their names, of at most so many bytes */
+#define TRUCE_SERVER_TRANSACTIONS_MAX 100  /* that are open in it */
+#define TRUCE_SERVER_TRANSACTIONS_BYTES                                                            \
+    (256 * 1024 * 1024)                   /* of documents that all of these write together */
+#define TRUCE_SERVER_TRANSACTION_MS 60000 /* default: so long one may be */
 
-#define TRUCE_SERVER_PASTS_MAX          32 /* moments that clients may read again by their time ... */
-#define TRUCE_SERVER_PAST_MS            300000 /* ... and default: for so long */
+#define TRUCE_SERVER_PASTS_MAX      32 /* moments that clients may read again by their time ... */
+#define TRUCE_SERVER_PAST_MS        300000 /* ... and default: for so long */
 
-#define TRUCE_VIEW_DEPTH_MAX            20   /* views on views on views ..., as MongoDB */
-#define TRUCE_VIEWS_MAX                 1000 /* of one database, ... */
-#define TRUCE_VIEWS_BYTES_MAX           (4 * 1024 * 1024) /* ... with definitions of so many bytes */
-#define TRUCE_SERVER_VIEW_LISTS         64 /* databases whose views a server keeps in memory */
+#define TRUCE_VIEW_DEPTH_MAX        20                /* views on views on views ..., as MongoDB */
+#define TRUCE_VIEWS_MAX             1000              /* of one database, ... */
+#define TRUCE_VIEWS_BYTES_MAX       (4 * 1024 * 1024) /* ... with definitions of so many bytes */
+#define TRUCE_SERVER_VIEW_LISTS     64 /* databases whose views a server keeps in memory */
 
-#define TRUCE_SERVER_SLOW_MS            100 /* default: commands that take as long are told in the log */
-#define TRUCE_SERVER_BLOCK_MS_MAX       600000 /* that a command waits by a fail point */
+#define TRUCE_SERVER_SLOW_MS        100 /* default: commands that take as long are told in the log */
+#define TRUCE_SERVER_BLOCK_MS_MAX   600000 /* that a command waits by a fail point */
 #define TRUCE_SERVER_SENTENCES_BYTES                                                               \
     (1024 * 1024) /* of the errors of one command; further ones have a code alone */
 #define TRUCE_SERVER_ANSWERS_BYTES                                                                 \

@@ -17,7 +17,8 @@ struct sessions {
     struct held_cursors *cursors;
     int64_t lifetime_ms;
     bool snapshot;
-    pthread_mutex_t mutex; /* over what follows */
+    struct overlay_total written; /* by the transactions */
+    pthread_mutex_t mutex;        /* over what follows */
     pthread_cond_t given;
     struct session *buckets[BUCKETS];
     int count, running;
@@ -37,6 +38,7 @@ struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
     sessions->lifetime_ms =
         options->lifetime_ms ? options->lifetime_ms : TRUCE_SERVER_TRANSACTION_MS;
     sessions->snapshot = options->snapshot;
+    sessions->written.bytes_max = TRUCE_SERVER_TRANSACTIONS_BYTES;
     sessions->swept_ns = truce__clock_monotonic_ns();
     pthread_mutex_init(&sessions->mutex, NULL);
     pthread_cond_init(&sessions->given, NULL);
@@ -324,7 +326,8 @@ static bool enter(struct sessions *sessions, struct session *session, int64_t nu
 truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error)
 {
-    const struct overlay_options options = {.snapshot = sessions->snapshot};
+    const struct overlay_options options = {.snapshot = sessions->snapshot,
+                                            .total = &sessions->written};
     truce_status status;
 
     if (number < session->number)

@@ -353,21 +353,21 @@ TEST(what_is_too_old_ends_and_holds_up_nobody)
 
 TEST(a_transaction_is_as_large_as_it_may_be_and_no_larger)
 {
-    char *text = bson_malloc(3000000), *at;
+    char *text = bson_malloc(11000100), *at;
 
     begin();
     expect_code(FIRST(A, 1, READ), 0);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         bson_t *reply;
 
         at = text + sprintf(text, "{'insert': 'c', 'documents': [{'_id': %d, 't': '", 100 + i);
-        memset(at, 'x', 2900000);
-        sprintf(at + 2900000,
+        memset(at, 'x', 11000000);
+        sprintf(at + 11000000,
                 "'}], 'lsid': %s, 'txnNumber': {'$numberLong': '1'}, 'autocommit': false, "
                 "'$db': 'test'}",
                 A);
         reply = ask(text);
-        CHECK_INT(i < 5 ? -1 : 257, ==, reply_number(reply, "code"));
+        CHECK_INT(i < 6 ? -1 : 257, ==, reply_number(reply, "code"));
         bson_destroy(reply);
     }
     expect_code(COMMIT(A, 1), 251);

@@ -1,6 +1,8 @@
 /* Transactions (store/overlay): what the isolation tests and the random ones do not come by. */
 #include "store/overlay/overlay.h"
 
+#include <string.h>
+
 #include "base/limits.h"
 #include "tests/support/test.h"
 
@@ -321,6 +323,48 @@ TEST(what_is_not_written_past_a_validator_is_held_against_a_new_one_by_the_commi
     CHECK_INT(121, ==, error.code);
     end();
     bson_destroy(validator);
+}
+
+/* {_id, t: so many letters} */
+static truce_status insert_letters(truce_store *where, int id, uint32_t size)
+{
+    bson_t *document = BCON_NEW("_id", BCON_INT32(id));
+    char *text = bson_malloc(size + 1);
+    truce_status status;
+
+    memset(text, 't', size);
+    text[size] = '\0';
+    BSON_APPEND_UTF8(document, "t", text);
+    status = truce_insert(where, "c", document, NULL, &error);
+    bson_free(text);
+    bson_destroy(document);
+    return status;
+}
+
+TEST(what_several_write_has_a_maximum_and_who_ends_makes_room)
+{
+    struct overlay_total total = {.bytes_max = 10000};
+    const struct overlay_options options = {.total = &total};
+    truce_store *beside = NULL;
+
+    if (!begin(1))
+        return;
+    CHECK_OK(truce__overlay_open(store, &options, &overlay, &error), error);
+    CHECK_OK(truce__overlay_open(store, &options, &beside, &error), error);
+    CHECK_OK(insert_letters(overlay, 10, 6000), error);
+    CHECK_OK(insert_letters(beside, 11, 3000), error);
+    CHECK_STATUS(TRUCE_INVALID, insert_letters(beside, 12, 3000), error);
+    CHECK_INT(257, ==, error.code);
+    truce_store_close(beside);
+    CHECK_INT(total.bytes, <, 6100);
+    CHECK_OK(insert_letters(overlay, 13, 3000), error);
+    CHECK_OK(truce__overlay_commit(overlay, NULL, 0, NULL, &error), error);
+    truce_store_close(overlay);
+    CHECK_INT(total.bytes, ==, 0);
+    CHECK_OK(truce__overlay_open(store, &options, &overlay, &error), error);
+    CHECK_OK(insert_letters(overlay, 14, 9000), error);
+    end();
+    CHECK_INT(total.bytes, ==, 0);
 }
 
 TEST(only_a_store_that_can_has_transactions)

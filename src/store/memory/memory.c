@@ -107,6 +107,7 @@ static void free_collection(struct memory_collection *collection)
         bson_free(collection->indexes[i]);
     }
     bson_free(collection->documents);
+    bson_free(collection->ids.slots);
     bson_free(collection->indexes);
     truce__match_free(collection->validator);
     bson_free(collection->name);

@@ -23,10 +23,16 @@ struct memory_document {
     struct index_keys *keys;
 };
 
+struct memory_ids { /* memory_ids.c */
+    struct memory_document **slots;
+    size_t room; /* a power of two; 0: it has none */
+};
+
 struct memory_collection {
     char *name;
     struct memory_document **documents; /* in the order of insertion */
     size_t count, room;
+    struct memory_ids ids;
     int64_t records;             /* that were given a number */
     struct index_spec **indexes; /* _id's first */
     uint32_t indexes_count;
@@ -76,6 +82,18 @@ void truce__memory_insert(struct memory_collection *collection, size_t position,
 struct memory_document *truce__memory_replace(struct memory_collection *collection, size_t position,
                                               struct memory_document *document);
 struct memory_document *truce__memory_remove(struct memory_collection *collection, size_t position);
+
+/* ---- memory_ids.c: documents by their _id ---- */
+
+/* Of a document that stands in the collection's list already, or still (remove). */
+void truce__memory_ids_add(struct memory_collection *collection, struct memory_document *document);
+void truce__memory_ids_remove(struct memory_collection *collection,
+                              const struct memory_document *document);
+const struct memory_document *truce__memory_ids_find(const struct memory_collection *collection,
+                                                     struct value id);
+/* Where the documents stand that the filter can match, ascending, to be freed; false: it may be any. */
+bool truce__memory_ids_of(const struct memory_collection *collection, const struct match *match,
+                          size_t **positions, size_t *count);
 
 /* Computes the keys of every document anew, with `spec` as one more index: all or nothing. */
 truce_status truce__memory_index_add(struct memory_collection *collection, struct index_spec *spec,

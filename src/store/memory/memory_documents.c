@@ -106,23 +106,38 @@ static truce_status check_index(const struct memory_collection *collection,
     return TRUCE_OK;
 }
 
+static truce_status check_id(const struct memory_collection *collection,
+                             const struct memory_document *document, size_t except,
+                             bson_error_t *error)
+{
+    struct value whole = truce__value_document(document->bson);
+    const struct memory_document *found =
+        truce__memory_ids_find(collection, truce__value_field(whole, "_id", 3));
+    const uint8_t *key;
+    size_t size;
+
+    if (!found || (except != SIZE_MAX && found == collection->documents[except]))
+        return TRUCE_OK;
+    key = key_at(&document->keys[0], 0, &size);
+    return truce__index_refuse_duplicate(collection->name, collection->indexes[0], whole, key, size,
+                                         error);
+}
+
 truce_status truce__memory_check_unique(const struct memory_collection *collection,
                                         const struct memory_document *document, size_t except,
                                         struct budget *budget, bson_error_t *error)
 {
-    for (uint32_t i = 0; i < collection->indexes_count; i++) {
-        truce_status status = TRUCE_OK;
+    truce_status status = check_id(collection, document, except, error);
 
+    for (uint32_t i = 1; i < collection->indexes_count && !status; i++) {
         if (!collection->indexes[i]->unique)
             continue;
         status =
             truce__budget_spend(budget, (uint32_t)(collection->count / DOCUMENTS_OF_STEP), error);
         if (!status)
             status = check_index(collection, collection->indexes[i], i, document, except, error);
-        if (status)
-            return status;
     }
-    return TRUCE_OK;
+    return status;
 }
 
 /* ---- the list ------------------------------------------------------------------------------- */
@@ -150,6 +165,7 @@ void truce__memory_insert(struct memory_collection *collection, size_t position,
     collection->count++;
     if (!document->record)
         document->record = ++collection->records;
+    truce__memory_ids_add(collection, document);
 }
 
 struct memory_document *truce__memory_replace(struct memory_collection *collection, size_t position,
@@ -162,7 +178,9 @@ struct memory_document *truce__memory_replace(struct memory_collection *collecti
     old = collection->documents[position];
     if (!document->record)
         document->record = old->record;
+    truce__memory_ids_remove(collection, old);
     collection->documents[position] = document;
+    truce__memory_ids_add(collection, document);
     return old;
 }
 
@@ -172,6 +190,7 @@ struct memory_document *truce__memory_remove(struct memory_collection *collectio
 
     truce_assert(position < collection->count);
     old = collection->documents[position];
+    truce__memory_ids_remove(collection, old);
     collection->count--;
     memmove(collection->documents + position, collection->documents + position + 1,
             (collection->count - position) * sizeof(struct memory_document *));
@@ -189,6 +208,7 @@ static truce_status rebuild(const struct memory_collection *collection, struct b
 
     *rebuilt = *collection;
     rebuilt->documents = NULL;
+    rebuilt->ids = (struct memory_ids){0};
     rebuilt->count = rebuilt->room = 0;
     for (size_t i = 0; i < collection->count && !status; i++) {
         const bson_t *bson = collection->documents[i]->bson;
@@ -210,6 +230,7 @@ static void release_documents(struct memory_collection *collection)
     for (size_t i = 0; i < collection->count; i++)
         truce__memory_document_release(collection->documents[i]);
     bson_free(collection->documents);
+    bson_free(collection->ids.slots);
 }
 
 /* The documents of `rebuilt` take the place of the collection's. */

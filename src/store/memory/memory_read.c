@@ -1,4 +1,4 @@
-/* The memory store's reading: every query looks at every document. */
+/* The memory store's reading: every query looks at every document, or at those whose _id it names (memory_ids.c). */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -56,10 +56,12 @@ static truce_status scan(const struct memory_collection *collection,
                          const struct index_span *span, bool backward,
                          struct memory_matches *matches, bson_error_t *error)
 {
+    size_t *positions = NULL, count = collection->count;
     truce_status status = TRUCE_OK;
 
-    for (size_t i = 0; i < collection->count && !status; i++) {
-        size_t position = backward ? collection->count - 1 - i : i;
+    (void)truce__memory_ids_of(collection, query->match, &positions, &count);
+    for (size_t i = 0; i < count && !status; i++) {
+        size_t at = backward ? count - 1 - i : i, position = positions ? positions[at] : at;
         struct memory_document *document = collection->documents[position];
         struct match_result found = {.array_index = -1};
 
@@ -72,6 +74,7 @@ static truce_status scan(const struct memory_collection *collection,
         if (!status && found.matched)
             push(matches, position, document, found);
     }
+    bson_free(positions);
     return status;
 }
 

@@ -188,6 +188,8 @@ static void close_overlay(truce_store *base)
 {
     struct overlay *overlay = overlay_of(base);
 
+    if (overlay->told)
+        atomic_fetch_sub(&overlay->options.total->bytes, overlay->told);
     while (overlay->parts) {
         struct collection_part *part = overlay->parts;
 

@@ -36,14 +36,23 @@
  *
  * Optimistic commits: Kung and Robinson, On Optimistic Methods for Concurrency Control, 1981.
  */
+#include <stdatomic.h>
+
 #include "store/store.h"
 #include "truce/sys/store.h"
+
+/* What several may write together. */
+struct overlay_total {
+    atomic_size_t bytes; /* that they write now */
+    size_t bytes_max;
+};
 
 struct overlay_options {
     bool snapshot; /* isolation: what was read is not checked; only what is written conflicts */
     /* What it may write: bytes of documents, before and after, and their number. 0: TRUCE_TRANSACTION_BYTES_MAX,
      * TRUCE_TRANSACTION_DOCUMENTS_MAX */
     size_t bytes_max, documents_max;
+    struct overlay_total *total; /* borrowed; NULL: nobody writes beside it */
 };
 
 /* The store is borrowed until the overlay is closed, as a store is (truce_store_close). INVALID: it has no

@@ -50,6 +50,7 @@ struct overlay {
     struct collection_part *parts;
     uint64_t writes;         /* that were begun */
     size_t bytes, documents; /* of all entries */
+    size_t told;             /* of these bytes, in options.total */
     bool spoiled;            /* it has what it must not have, and cannot be committed */
 };
 

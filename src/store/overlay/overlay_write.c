@@ -38,7 +38,24 @@ static void targets_release(struct targets *targets)
     bson_free(targets->documents);
 }
 
-static truce_status check_room(const struct overlay *overlay, bson_error_t *error)
+/* What all of them write together. */
+static truce_status check_total(struct overlay *overlay, bson_error_t *error)
+{
+    struct overlay_total *total = overlay->options.total;
+
+    if (!total)
+        return TRUCE_OK;
+    atomic_fetch_add(&total->bytes, overlay->bytes - overlay->told);
+    overlay->told = overlay->bytes;
+    return atomic_load(&total->bytes) <= total->bytes_max
+               ? TRUCE_OK
+               : truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
+                               "the documents that all transactions write just now have more than "
+                               "%zu bytes: begin again when others have ended",
+                               total->bytes_max);
+}
+
+static truce_status check_room(struct overlay *overlay, bson_error_t *error)
 {
     if (overlay->documents > overlay->options.documents_max)
         return truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
@@ -48,7 +65,7 @@ static truce_status check_room(const struct overlay *overlay, bson_error_t *erro
         return truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
                              "the documents that the transaction writes have more than %zu bytes",
                              overlay->options.bytes_max);
-    return TRUCE_OK;
+    return check_total(overlay, error);
 }
 
 /* ---- bringing documents into the scratch ---------------------------------------------------- */
