@@ -84,10 +84,8 @@ void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYT
 /* The sentence of an error with the names that the client knows: "school.students" for the place
  * "@school.students". Lives as long as the call. */
 const char *call_sentence(struct call *call, const char *message);
-/* Appends that as errmsg; where a key is taken, MongoDB's words and its fields. */
+/* Appends that as errmsg; where a key is taken, or a validator refused a document, MongoDB's words and its fields. */
 void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *error);
-/* {errInfo: {failingDocumentId, details}} of a document that its collection's validator refused (NULL: it is not known). */
-void call_append_refused(const bson_t *document, bson_t *element);
 /* {ok: 0, errmsg, code, codeName}, and errorLabels, of a command that failed. */
 void call_append_error(struct call *call, bson_t *reply, truce_status status,
                        const bson_error_t *error);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/duplicate.h"
+#include "server/refused.h"
 #include "server/same_collection.h"
 
 uint32_t call_code(truce_status status, const bson_error_t *error)
@@ -42,23 +43,11 @@ const char *call_sentence(struct call *call, const char *message)
 
 void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *error)
 {
-    if (error->code != CODE_DUPLICATE_KEY ||
-        !duplicate_append(error->message, call->server->database, reply))
+    if (error->code == CODE_DOCUMENT_VALIDATION_FAILURE)
+        refused_append(call_sentence(call, error->message), reply);
+    else if (error->code != CODE_DUPLICATE_KEY ||
+             !duplicate_append(error->message, call->server->database, reply))
         BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
-}
-
-void call_append_refused(const bson_t *document, bson_t *element)
-{
-    bson_t info, details;
-    bson_iter_t id;
-
-    BSON_APPEND_DOCUMENT_BEGIN(element, "errInfo", &info);
-    if (document && bson_iter_init_find(&id, document, "_id"))
-        bson_append_iter(&info, "failingDocumentId", -1, &id);
-    BSON_APPEND_DOCUMENT_BEGIN(&info, "details", &details);
-    BSON_APPEND_UTF8(&details, "reason", "the document does not match the validator");
-    bson_append_document_end(&info, &details);
-    bson_append_document_end(element, &info);
 }
 
 /* Another server, or the same a little later, could do it: what MongoDB takes for that. */
@@ -142,8 +131,6 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
-    if (code == CODE_DOCUMENT_VALIDATION_FAILURE)
-        call_append_refused(NULL, reply);
     if (code == CODE_COLLECTION_UUID_MISMATCH && call->mismatch)
         same_collection_append(call->mismatch, reply);
     call_append_labels(call, reply, code, false);

@@ -249,7 +249,7 @@ static void append_item(struct call *call, const struct operations *operations, 
         bson_append_document_end(item, &upserted);
     }
     if (outcome->status)
-        write_append_error(call, write, outcome, item);
+        write_append_error(call, outcome, item);
     if (outcome->status && operations->targets[i]->mismatch)
         same_collection_append(operations->targets[i]->mismatch, item);
 }

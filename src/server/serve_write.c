@@ -27,8 +27,7 @@ static void begin_element(bson_t *array, uint32_t *count, bson_t *element)
     bson_append_document_begin(array, key, -1, element);
 }
 
-void write_append_error(struct call *call, const truce_write *write,
-                        const truce_write_outcome *outcome, bson_t *element)
+void write_append_error(struct call *call, const truce_write_outcome *outcome, bson_t *element)
 {
     uint32_t code = call_code(outcome->status, &outcome->error);
 
@@ -39,8 +38,6 @@ void write_append_error(struct call *call, const truce_write *write,
         return;
     }
     call_append_sentence(call, element, &outcome->error);
-    if (outcome->error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
-        call_append_refused(write->kind == TRUCE_WRITE_INSERT ? write->document : NULL, element);
     call->told_bytes += element->len;
 }
 
@@ -56,7 +53,7 @@ static void append_write_errors(struct call *call, const truce_write *writes,
             continue;
         begin_element(&array, &wrong, &element);
         BSON_APPEND_INT32(&element, "index", (int32_t)i);
-        write_append_error(call, &writes[i], &outcomes[i], &element);
+        write_append_error(call, &outcomes[i], &element);
         bson_append_document_end(&array, &element);
     }
     bson_append_array_end(reply, &array);

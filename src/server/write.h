@@ -52,8 +52,7 @@ void write_release(truce_write_outcome *outcomes, uint32_t count);
 /* Was this one statement refused? Anything else is said of the command as a whole. */
 bool write_is_refused(const truce_write_outcome *outcome);
 /* {code, errmsg, keyPattern, keyValue, errInfo} of one that was; behind a megabyte of them only the code, and no words. */
-void write_append_error(struct call *call, const truce_write *write,
-                        const truce_write_outcome *outcome, bson_t *element);
+void write_append_error(struct call *call, const truce_write_outcome *outcome, bson_t *element);
 /* Documents that were inserted, upserted, removed or matched. */
 int64_t write_count(const truce_write *write, const truce_write_result *result);
 

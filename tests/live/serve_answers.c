@@ -300,12 +300,16 @@ TEST(a_document_that_a_validator_refuses_is_named)
                 "'$db': 'test'}");
     CHECK_INT(reply_number(reply, "writeErrors.0.code"), ==, 121);
     CHECK(reply && bson_has_field(reply, "writeErrors.0.errInfo.details.reason"));
-    CHECK_INT(reply_number(reply, "writeErrors.0.errInfo.failingDocumentId"), ==, -1);
+    CHECK_INT(reply_number(reply, "writeErrors.0.errInfo.failingDocumentId"), ==, 1);
     bson_destroy(reply);
     reply = ask("{'findAndModify': 'c', 'query': {'_id': 1}, 'update': {'$set': {'a': 0}}, "
                 "'$db': 'test'}");
     CHECK_INT(reply_number(reply, "code"), ==, 121);
     CHECK(reply && bson_has_field(reply, "errInfo.details.reason"));
+    CHECK_INT(reply_number(reply, "errInfo.failingDocumentId"), ==, 1);
+    check_text(reply, "errmsg",
+               "Document failed validation: the document {\"_id\": 1} does not match the validator "
+               "of c");
     bson_destroy(reply);
     end();
 }
