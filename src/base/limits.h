@@ -75,7 +75,7 @@
 #define TRUCE_SERVER_SENTENCES_BYTES                                                               \
     (1024 * 1024) /* of the errors of one command; further ones have a code alone */
 #define TRUCE_SERVER_ANSWERS_BYTES                                                                 \
-    (64 * 1024 * 1024) /* of answers to bulkWrite that clients have not read yet */
+    (64 * 1024 * 1024) /* of answers to bulkWrite, and of lists, that clients have not read yet */
 #define TRUCE_SERVER_FINDINGS_MAX     1000        /* that one validate tells */
 #define TRUCE_HANDSHAKE_MS            10000       /* default: so long one of TLS may take */
 #define TRUCE_LOGIN_MESSAGE_BYTES_MAX (64 * 1024) /* of one who has to log in first */

@@ -206,7 +206,7 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
 
     if (!status)
         status = question_batch(call, list.cursor, &most, error);
-    if (!status)
+    if (!status && most < INT64_MAX)
         status = serve_array_room(call, error);
     if (!status) {
         bson_destroy(&places.list);

@@ -202,7 +202,7 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
         status = call_own_fields(call, list_fields, &list, error);
     if (!status)
         status = question_batch(call, list.cursor, &most, error);
-    if (!status)
+    if (!status && most < INT64_MAX)
         status = serve_array_room(call, error);
     if (!status)
         status = list_of(call, place, &indexes, error);
