@@ -353,7 +353,7 @@ TEST(what_is_too_old_ends_and_holds_up_nobody)
 
 TEST(a_transaction_is_as_large_as_it_may_be_and_no_larger)
 {
-    char *text = bson_malloc(11000100), *at;
+    char *text = bson_malloc(11001000), *at;
 
     begin();
     expect_code(FIRST(A, 1, READ), 0);

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
+#include "server/compress.h"
 #include "server/wire.h"
 #include "tests/support/test.h"
 
@@ -64,26 +66,44 @@ bool send_all(int end_, const uint8_t *bytes, size_t size)
     return true;
 }
 
+/* Puts what a compressed answer holds in its place. */
+static void open_up(struct buffer *answer)
+{
+    struct buffer plain = {0};
+    bson_error_t error;
+    int compressor;
+
+    if (!compress_is(answer->bytes, answer->size))
+        return;
+    CHECK(compress_open(answer->bytes, answer->size, TRUCE_MESSAGE_BYTES_MAX, &plain, &compressor,
+                        &error));
+    truce__buffer_release(answer);
+    *answer = plain;
+}
+
 bson_t *receive_reply(int end_)
 {
-    uint8_t head[WIRE_HEAD], *rest;
-    uint32_t length, skip;
-    bson_t *reply;
+    struct buffer answer = {0};
+    bson_t *reply = NULL;
+    size_t skip;
 
-    if (recv(end_, head, sizeof head, MSG_WAITALL) != sizeof head)
-        return NULL;
-    length = wire_length(head);
-    if (!CHECK(length > WIRE_HEAD))
-        return NULL;
-    rest = bson_malloc(length);
-    if (recv(end_, rest, length - WIRE_HEAD, MSG_WAITALL) != (ssize_t)(length - WIRE_HEAD)) {
-        bson_free(rest);
-        return NULL;
+    truce__buffer_reserve(&answer, WIRE_HEAD);
+    if (recv(end_, answer.bytes, WIRE_HEAD, MSG_WAITALL) == WIRE_HEAD &&
+        CHECK(wire_length(answer.bytes) > WIRE_HEAD)) {
+        uint32_t length = wire_length(answer.bytes);
+
+        truce__buffer_reserve(&answer, length);
+        answer.size = length;
+        if (recv(end_, answer.bytes + WIRE_HEAD, length - WIRE_HEAD, MSG_WAITALL) !=
+            (ssize_t)(length - WIRE_HEAD))
+            answer.size = 0;
     }
-    skip = head[12] == 1 ? 20 : 5;
-    memcpy(&length, rest + skip, 4);
-    reply = bson_new_from_data(rest + skip, length);
-    bson_free(rest);
+    if (answer.size) {
+        open_up(&answer);
+        skip = WIRE_HEAD + (answer.bytes[12] == 1 ? 20 : 5);
+        reply = bson_new_from_data(answer.bytes + skip, wire_length(answer.bytes + skip));
+    }
+    truce__buffer_release(&answer);
     return reply;
 }
 
