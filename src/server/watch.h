@@ -113,7 +113,7 @@ struct watch_scope {
     bson_oid_t file; /* its id */
 };
 
-/* Is it a definition of a view that was made, changed or taken away? */
+/* Is it a definition of a view that was made, changed or taken away, for who asks for such events? */
 bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *entry);
 
 /* Is the entry told to who watches that, and does it end the stream? */

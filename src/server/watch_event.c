@@ -82,6 +82,14 @@ truce_status watch_token_read(const bson_t *document, struct watch_token *token,
 
 /* ---- who sees what ------------------------------------------------------------------------------ */
 
+/* Of several collections: those of this database? */
+static bool reaches(const struct watch_scope *scope, const char *database)
+{
+    if (scope->reach == WATCH_DATABASE)
+        return !strcmp(database, scope->database);
+    return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
+}
+
 static bool is_within(const struct watch_scope *scope, const char *place)
 {
     char database[DATABASE_NAME_MAX + 1];
@@ -91,11 +99,7 @@ static bool is_within(const struct watch_scope *scope, const char *place)
         return !strcmp(place, scope->place);
     place_database(scope->own, place, database);
     name = place_within(scope->own, database, place);
-    if (!name || !strncmp(name, "system.", 7))
-        return false;
-    if (scope->reach == WATCH_DATABASE)
-        return !strcmp(database, scope->database);
-    return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
+    return name && strncmp(name, "system.", 7) != 0 && reaches(scope, database);
 }
 
 static bool is_expanded(enum feed_kind kind)
@@ -109,7 +113,8 @@ bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *
     char database[DATABASE_NAME_MAX + 1];
     const char *name;
 
-    if (entry->kind != FEED_INSERT && entry->kind != FEED_REPLACE && entry->kind != FEED_DELETE)
+    if (!scope->expanded ||
+        (entry->kind != FEED_INSERT && entry->kind != FEED_REPLACE && entry->kind != FEED_DELETE))
         return false;
     place_database(scope->own, entry->collection, database);
     name = place_within(scope->own, database, entry->collection);
@@ -131,9 +136,7 @@ static bool sees_view(const struct watch_scope *scope, const struct feed_entry *
     char database[DATABASE_NAME_MAX + 1];
 
     place_database(scope->own, entry->collection, database);
-    return scope->expanded && namespace_of_view(entry) &&
-           (scope->reach == WATCH_ALL ||
-            (scope->reach == WATCH_DATABASE && !strcmp(database, scope->database)));
+    return scope->reach != WATCH_COLLECTION && namespace_of_view(entry) && reaches(scope, database);
 }
 
 bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry)

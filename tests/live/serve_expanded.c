@@ -139,6 +139,7 @@ TEST(what_is_made_of_views_is_told_to_who_asks)
                         "}}], 'cursor': {}, '$db': 'school'}");
     collection = open_stream("{'aggregate': 'v', 'pipeline': [{'$changeStream': {" EXPANDED
                              "}}], 'cursor': {}, '$db': 'test'}");
+    done("{'create': 'v', 'viewOn': 'c', '$db': 'config'}"); /* is told to nobody */
     done("{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$match': {'n': 1}}], '$db': 'test'}");
     done("{'collMod': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'test'}");
     done("{'drop': 'v', '$db': 'test'}");
