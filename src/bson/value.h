@@ -156,6 +156,12 @@ static inline int64_t truce__value_integer(struct value value) /* of an int32 or
 }
 int32_t truce__value_int32(struct value value);
 int64_t truce__value_int64(struct value value); /* also of DATE_TIME and TIMESTAMP (raw) */
+
+/* Timestamp(0, 0): at the top of a document, but not as `_id`, it stands for the current time. */
+static inline bool truce__value_is_empty_timestamp(struct value value)
+{
+    return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
+}
 double truce__value_double(struct value value);
 bool truce__value_bool(struct value value);
 bson_decimal128_t truce__value_decimal(struct value value);

@@ -250,11 +250,6 @@ static size_t make_writes(struct pass *pass)
     return count;
 }
 
-static bool is_empty_timestamp(struct value value)
-{
-    return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
-}
-
 /* Puts timestamps of zero back into a document that was just written. */
 static truce_status restore_timestamps(struct pass *pass, const struct item *item,
                                        bson_error_t *error)
@@ -265,7 +260,7 @@ static truce_status restore_timestamps(struct pass *pass, const struct item *ite
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     while (truce__fields_next(&fields)) {
-        if (is_empty_timestamp(fields.value) && strcmp(fields.key, "_id") != 0)
+        if (truce__value_is_empty_timestamp(fields.value) && strcmp(fields.key, "_id") != 0)
             truce__value_append(&set, fields.key, fields.key_length, fields.value);
     }
     if (!bson_empty(&set)) {

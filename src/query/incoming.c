@@ -163,11 +163,6 @@ static truce_status check_id(struct value id, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static bool is_empty_timestamp(struct value value)
-{
-    return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
-}
-
 bool truce__document_is_prepared(const bson_t *document)
 {
     struct fields fields = truce__fields(truce__value_document(document));
@@ -176,7 +171,7 @@ bool truce__document_is_prepared(const bson_t *document)
         strcmp(fields.key, "_id") != 0 || check_id(fields.value, NULL))
         return false;
     while (truce__fields_next(&fields))
-        if (is_empty_timestamp(fields.value) || !strcmp(fields.key, "_id"))
+        if (truce__value_is_empty_timestamp(fields.value) || !strcmp(fields.key, "_id"))
             return false;
     return true;
 }
@@ -184,7 +179,7 @@ bool truce__document_is_prepared(const bson_t *document)
 static void append_field(bson_t *prepared, const struct fields *field,
                          const struct query_context *context)
 {
-    if (is_empty_timestamp(field->value))
+    if (truce__value_is_empty_timestamp(field->value))
         bson_append_timestamp(prepared, field->key, (int)field->key_length,
                               (uint32_t)(context->now_ms / 1000), context->now_ordinal + 1);
     else

@@ -171,17 +171,14 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
 
 truce_status write_check_timestamps(const truce_write *write, bson_error_t *error)
 {
-    uint32_t seconds, ordinal;
     bson_iter_t at;
 
     if (write->kind == TRUCE_WRITE_REMOVE || write->options.pipeline ||
         !bson_iter_init(&at, write->document))
         return TRUCE_OK;
     while (bson_iter_next(&at)) {
-        if (!BSON_ITER_HOLDS_TIMESTAMP(&at) || !strcmp(bson_iter_key(&at), "_id"))
-            continue;
-        bson_iter_timestamp(&at, &seconds, &ordinal);
-        if (!seconds && !ordinal)
+        if (truce__value_is_empty_timestamp(truce__value_of_iter(&at)) &&
+            strcmp(bson_iter_key(&at), "_id") != 0)
             return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                                  "truce does not support bypassEmptyTsReplacement: the empty "
                                  "timestamp '%.120s' would be replaced; an update with $set stores "

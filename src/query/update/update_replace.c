@@ -117,8 +117,7 @@ static struct value stamp(struct value document, const struct query_context *con
     while (truce__fields_next(&fields)) {
         uint64_t now = truce__update_timestamp(context);
 
-        if (fields.value.type != BSON_TYPE_TIMESTAMP || is_id(&fields) ||
-            truce__value_int64(fields.value) != 0)
+        if (!truce__value_is_empty_timestamp(fields.value) || is_id(&fields))
             continue;
         if (stamped.data == document.data)
             stamped = truce__value_copy(context->arena, document);
