@@ -100,14 +100,11 @@ struct memory_collection *truce__memory_find_or_create(struct memory_store *stor
 
 static void free_collection(struct memory_collection *collection)
 {
-    for (size_t i = 0; i < collection->count; i++)
-        truce__memory_document_release(collection->documents[i]);
+    truce__memory_release_documents(collection);
     for (uint32_t i = 0; i < collection->indexes_count; i++) {
         truce__index_spec_release(collection->indexes[i]);
         bson_free(collection->indexes[i]);
     }
-    bson_free(collection->documents);
-    bson_free(collection->ids.slots);
     bson_free(collection->indexes);
     truce__match_free(collection->validator);
     bson_free(collection->name);

@@ -64,6 +64,9 @@ void truce__memory_written(struct memory_store *store, struct memory_collection 
 struct memory_document *truce__memory_document_hold(struct memory_document *document);
 void truce__memory_document_release(struct memory_document *document);
 
+/* All documents of the collection, and their lists. */
+void truce__memory_release_documents(struct memory_collection *collection);
+
 /* A document with the keys of all the collection's indexes. */
 truce_status truce__memory_document_new(const struct memory_collection *collection,
                                         const bson_t *bson, struct memory_document **document,

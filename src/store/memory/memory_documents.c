@@ -225,7 +225,7 @@ static truce_status rebuild(const struct memory_collection *collection, struct b
     return status;
 }
 
-static void release_documents(struct memory_collection *collection)
+void truce__memory_release_documents(struct memory_collection *collection)
 {
     for (size_t i = 0; i < collection->count; i++)
         truce__memory_document_release(collection->documents[i]);
@@ -240,7 +240,7 @@ static void replace_documents(struct memory_collection *collection,
     struct memory_collection before = *collection;
 
     *collection = *rebuilt;
-    release_documents(&before);
+    truce__memory_release_documents(&before);
 }
 
 struct placed_key {
@@ -320,7 +320,7 @@ truce_status truce__memory_index_add(struct memory_collection *collection, struc
         replace_documents(collection, &rebuilt);
         return TRUCE_OK;
     }
-    release_documents(&rebuilt);
+    truce__memory_release_documents(&rebuilt);
     collection->indexes_count--;
     return status;
 }
