@@ -98,25 +98,6 @@ TEST(a_key_that_was_too_long_to_show_has_no_value)
 
 /* ---- compressed ----------------------------------------------------------------------------- */
 
-/* One answer, as it comes; false: the connection was ended. */
-static bool receive_raw(int end_, struct buffer *raw)
-{
-    uint32_t length;
-
-    raw->size = 0;
-    truce__buffer_reserve(raw, WIRE_HEAD);
-    if (recv(end_, raw->bytes, WIRE_HEAD, MSG_WAITALL) != WIRE_HEAD)
-        return false;
-    length = wire_length(raw->bytes);
-    raw->size = WIRE_HEAD;
-    truce__buffer_reserve(raw, length);
-    if (recv(end_, raw->bytes + WIRE_HEAD, length - WIRE_HEAD, MSG_WAITALL) !=
-        (ssize_t)(length - WIRE_HEAD))
-        return false;
-    raw->size = length;
-    return true;
-}
-
 /* Sends the command compressed; what comes back, opened. */
 static bool ask_compressed(int end_, const char *json, int compressor, struct buffer *opened)
 {
@@ -129,7 +110,7 @@ static bool ask_compressed(int end_, const char *json, int compressor, struct bu
     message = message_of(command, 0);
     compress_close(&message, compressor);
     CHECK(compress_is(message.bytes, message.size));
-    came = send_all(end_, message.bytes, message.size) && receive_raw(end_, &raw);
+    came = send_all(end_, message.bytes, message.size) && receive_message(end_, &raw);
     if (came && CHECK(compress_is(raw.bytes, raw.size)))
         CHECK(compress_open(raw.bytes, raw.size, TRUCE_MESSAGE_BYTES_MAX, opened, &by, &error) &&
               by == compressor);
@@ -194,7 +175,7 @@ TEST(a_compressed_message_that_lies_ends_its_own_connection)
 
             compress_close(&message, compressor);
             memcpy(message.bytes + 20, &lie, 4);
-            CHECK(!send_all(end_, message.bytes, message.size) || !receive_raw(end_, &raw));
+            CHECK(!send_all(end_, message.bytes, message.size) || !receive_message(end_, &raw));
             truce__buffer_release(&message);
             truce__buffer_release(&raw);
             close(end_);

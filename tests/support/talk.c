@@ -81,24 +81,34 @@ static void open_up(struct buffer *answer)
     *answer = plain;
 }
 
+bool receive_message(int end_, struct buffer *message)
+{
+    uint32_t length;
+
+    message->size = 0;
+    truce__buffer_reserve(message, WIRE_HEAD);
+    if (recv(end_, message->bytes, WIRE_HEAD, MSG_WAITALL) != WIRE_HEAD)
+        return false;
+    length = wire_length(message->bytes);
+    if (!CHECK(length > WIRE_HEAD))
+        return false;
+    message->size = WIRE_HEAD;
+    truce__buffer_reserve(message, length);
+    if (recv(end_, message->bytes + WIRE_HEAD, length - WIRE_HEAD, MSG_WAITALL) !=
+        (ssize_t)(length - WIRE_HEAD))
+        return false;
+    message->size = length;
+    return true;
+}
+
 bson_t *receive_reply(int end_)
 {
     struct buffer answer = {0};
     bson_t *reply = NULL;
-    size_t skip;
 
-    truce__buffer_reserve(&answer, WIRE_HEAD);
-    if (recv(end_, answer.bytes, WIRE_HEAD, MSG_WAITALL) == WIRE_HEAD &&
-        CHECK(wire_length(answer.bytes) > WIRE_HEAD)) {
-        uint32_t length = wire_length(answer.bytes);
+    if (receive_message(end_, &answer)) {
+        size_t skip;
 
-        truce__buffer_reserve(&answer, length);
-        answer.size = length;
-        if (recv(end_, answer.bytes + WIRE_HEAD, length - WIRE_HEAD, MSG_WAITALL) !=
-            (ssize_t)(length - WIRE_HEAD))
-            answer.size = 0;
-    }
-    if (answer.size) {
         open_up(&answer);
         skip = WIRE_HEAD + (answer.bytes[12] == 1 ? 20 : 5);
         reply = bson_new_from_data(answer.bytes + skip, wire_length(answer.bytes + skip));

@@ -21,7 +21,9 @@ void put_uint32(struct buffer *out, uint32_t number);
 /* A message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
 struct buffer message_of(const bson_t *command, uint32_t flags);
 bool send_all(int end, const uint8_t *bytes, size_t size);
-/* The reply of an OP_MSG or OP_QUERY; NULL: the connection was ended. */
+/* One message, as it comes; false: the connection was ended. */
+bool receive_message(int end, struct buffer *message);
+/* The reply of an OP_MSG or OP_QUERY, which may be compressed; NULL: the connection was ended. */
 bson_t *receive_reply(int end);
 
 /* One command on a connection of its own, or on `end`. */
