@@ -259,12 +259,12 @@ static truce_status check_api(const struct call *call, bson_error_t *error)
 
     if (!bson_iter_init_find(&version, body, "apiVersion"))
         return bson_has_field(body, "apiStrict") || bson_has_field(body, "apiDeprecationErrors")
-                   ? truce__refuse(322, error,
+                   ? truce__refuse(CODE_API_VERSION_ERROR, error,
                                    "Provided apiStrict and/or apiDeprecationErrors without passing "
                                    "apiVersion")
                    : TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&version) || strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
-        return truce__refuse(322, error, "API version must be \"1\"");
+        return truce__refuse(CODE_API_VERSION_ERROR, error, "API version must be \"1\"");
     if (!call_is_strict(call) || call_is_stable(call->command))
         return TRUCE_OK;
     return truce__refuse(CODE_API_STRICT, error,

@@ -35,7 +35,7 @@ truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
         return TRUCE_OK;
     }
     if (strcmp(name, "global") != 0 && strcmp(name, "startupWarnings") != 0)
-        return truce__refuse(96, error, "No log named '%.80s'", name);
+        return truce__refuse(CODE_OPERATION_FAILED, error, "No log named '%.80s'", name);
     bson_init(&array);
     if (!strcmp(name, "global"))
         log_append(call->server->log, &array, &all);

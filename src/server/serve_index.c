@@ -269,7 +269,7 @@ static truce_status find_modified(const bson_t *indexes, const struct modified *
             found++;
         }
     if (found > 1)
-        return truce__refuse(181, error,
+        return truce__refuse(CODE_AMBIGUOUS_INDEX_KEY_PATTERN, error,
                              "several indexes have the key pattern that was given: name one");
     return found
                ? TRUCE_OK

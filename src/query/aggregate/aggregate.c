@@ -205,7 +205,8 @@ truce_status truce__pipeline_compile(struct value stages, const char *const *var
 
     *pipeline = NULL;
     if (depth > PIPELINE_DEPTH_MAX)
-        return truce__refuse(232, error, "pipelines stand within each other at most %d deep",
+        return truce__refuse(CODE_MAX_SUB_PIPELINE_DEPTH_EXCEEDED, error,
+                             "pipelines stand within each other at most %d deep",
                              PIPELINE_DEPTH_MAX);
     made = bson_malloc0(sizeof *made);
     made->source = truce__stage_copy(stages);

@@ -365,7 +365,8 @@ static truce_status compile_operator(struct expression_compiler *compiler, const
     truce_status status;
 
     if (!operator)
-        return truce__refuse(168, compiler->error, "there is no expression operator \"%s\"", name);
+        return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, compiler->error,
+                             "there is no expression operator \"%s\"", name);
     if (operator->compile)
         return operator->compile(compiler, operator, argument, node);
     if (operator->arguments &&(operator->arguments->not_document ||

@@ -400,7 +400,8 @@ static truce_status compile_partial(struct index_spec *spec, bson_error_t *error
     if (status)
         return status;
     if (has_expression(truce__match_root(spec->partial)))
-        return truce__refuse(224, error, "partialFilterExpression must not use $expr");
+        return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
+                             "partialFilterExpression must not use $expr");
     wrong = kind_not_allowed(truce__match_root(spec->partial));
     if (wrong)
         return truce__refuse(CODE_CANNOT_CREATE_INDEX, error,
