@@ -9,6 +9,7 @@
  */
 #include "server/duplicate.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,40 +32,130 @@ static bool take(const char **text, const char *end, struct part *part)
     return true;
 }
 
-static bool append_document(bson_t *reply, const char *name, struct part json)
+/* NULL, if it is none, or not all of one. It borrows from the reader. */
+static const bson_t *read_document(struct json_reader *reader, struct part json, bson_t *document)
 {
-    struct json_reader reader = {0};
     bson_error_t error;
-    bson_t document;
-    bool read = !truce__json_read(&reader, json.at, json.size, &document, NULL, &error);
 
-    if (read)
-        bson_append_document(reply, name, -1, &document);
-    truce__json_reader_release(&reader);
-    return read;
+    return truce__json_read(reader, json.at, json.size, document, NULL, &error) ? NULL : document;
+}
+
+/* ---- as MongoDB shows values ----------------------------------------------------------------- */
+
+static void write_text(struct buffer *out, const char *text)
+{
+    truce__buffer_append(out, text, strlen(text));
+}
+
+static void write_fields(struct buffer *out, bson_iter_t *fields, bool named);
+
+static void write_value(struct buffer *out, const bson_iter_t *value)
+{
+    char text[48], hex[25];
+    bson_iter_t inner;
+
+    if (BSON_ITER_HOLDS_OID(value)) {
+        bson_oid_to_string(bson_iter_oid(value), hex);
+        snprintf(text, sizeof text, "ObjectId('%s')", hex);
+        write_text(out, text);
+    } else if (BSON_ITER_HOLDS_DATE_TIME(value)) {
+        snprintf(text, sizeof text, "new Date(%" PRId64 ")", bson_iter_date_time(value));
+        write_text(out, text);
+    } else if ((BSON_ITER_HOLDS_DOCUMENT(value) || BSON_ITER_HOLDS_ARRAY(value)) &&
+               bson_iter_recurse(value, &inner)) {
+        write_fields(out, &inner, BSON_ITER_HOLDS_DOCUMENT(value));
+    } else {
+        truce__json_write_value(out, value, JSON_RELAXED);
+    }
+}
+
+/* { email: "a@b", of: ObjectId('65f0...'), list: [ 1, 2.0 ] } */
+static void write_fields(struct buffer *out, bson_iter_t *fields, bool named)
+{
+    const char *before = named ? "{ " : "[ ";
+
+    while (bson_iter_next(fields)) {
+        write_text(out, before);
+        before = ", ";
+        if (named) {
+            write_text(out, bson_iter_key(fields));
+            write_text(out, ": ");
+        }
+        write_value(out, fields);
+    }
+    write_text(out, *before != ',' ? (named ? "{}" : "[]") : named ? " }" : " ]");
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+struct taken {
+    struct part values, name, pattern;
+    const char *collection;
+};
+
+static bool read_sentence(const char *at, struct taken *taken)
+{
+    if (strncmp(at, "the key ", 8) != 0)
+        return false;
+    at += 8;
+    if (!take(&at, " is taken in the unique index \"", &taken->values) ||
+        !take(&at, "\" {", &taken->name))
+        return false;
+    at--; /* its brace */
+    if (!take(&at, "} of ", &taken->pattern))
+        return false;
+    taken->pattern.size++;
+    taken->collection = at;
+    return true;
+}
+
+static void append_errmsg(const struct taken *taken, const char *database, const bson_t *values,
+                          bson_t *reply)
+{
+    struct buffer text = {0};
+    const char *collection = taken->collection;
+    bson_iter_t fields;
+
+    write_text(&text, "E11000 duplicate key error collection: ");
+    if (*collection == '@') {
+        collection++;
+    } else {
+        write_text(&text, database);
+        write_text(&text, ".");
+    }
+    write_text(&text, collection);
+    write_text(&text, " index: ");
+    truce__buffer_append(&text, taken->name.at, taken->name.size);
+    write_text(&text, " dup key: ");
+    if (values && bson_iter_init(&fields, values))
+        write_fields(&text, &fields, true);
+    else
+        truce__buffer_append(&text, taken->values.at, taken->values.size);
+    bson_append_utf8(reply, "errmsg", -1, (const char *)text.bytes, (int)text.size);
+    truce__buffer_release(&text);
+}
+
+static void append_document(bson_t *reply, const char *name, const bson_t *document)
+{
+    if (document)
+        bson_append_document(reply, name, -1, document);
 }
 
 bool duplicate_append(const char *sentence, const char *database, bson_t *reply)
 {
-    struct part values, name, pattern;
-    const char *at = sentence;
-    char text[1024];
+    struct json_reader readers[2] = {{.typed = false}, {.typed = false}};
+    bson_t documents[2];
+    const bson_t *pattern, *values;
+    struct taken taken;
 
-    if (strncmp(at, "the key ", 8) != 0)
+    if (!read_sentence(sentence, &taken))
         return false;
-    at += 8;
-    if (!take(&at, " is taken in the unique index \"", &values) || !take(&at, "\" {", &name))
-        return false;
-    at--; /* its brace */
-    if (!take(&at, "} of ", &pattern))
-        return false;
-    pattern.size++;
-    snprintf(text, sizeof text,
-             "E11000 duplicate key error collection: %s%s%s index: %.*s dup key: %.*s",
-             *at == '@' ? "" : database, *at == '@' ? "" : ".", *at == '@' ? at + 1 : at,
-             (int)name.size, name.at, (int)values.size, values.at);
-    BSON_APPEND_UTF8(reply, "errmsg", text);
+    pattern = read_document(&readers[0], taken.pattern, &documents[0]);
+    values = read_document(&readers[1], taken.values, &documents[1]);
+    append_errmsg(&taken, database, values, reply);
     append_document(reply, "keyPattern", pattern);
     append_document(reply, "keyValue", values);
+    truce__json_reader_release(&readers[0]);
+    truce__json_reader_release(&readers[1]);
     return true;
 }

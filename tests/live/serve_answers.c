@@ -51,7 +51,7 @@ TEST(a_key_that_is_taken_is_told_as_clients_look_for_it)
     check_text(reply, "writeErrors.0.keyValue.a", "x");
     check_text(reply, "writeErrors.0.errmsg",
                "E11000 duplicate key error collection: school.c index: i dup key: "
-               "{\"a\": \"x\", \"b.c\": 2.5}");
+               "{ a: \"x\", b.c: 2.5 }");
     bson_destroy(reply);
     reply = ask("{'findAndModify': 'c', 'query': {'_id': 2}, 'update': {'$set': {'a': 'x', 'b.c': "
                 "2.5}}, '$db': 'school'}");
@@ -61,7 +61,7 @@ TEST(a_key_that_is_taken_is_told_as_clients_look_for_it)
     bson_destroy(ask("{'insert': 'c', 'documents': [{'_id': 7}], '$db': 'test'}"));
     reply = ask("{'insert': 'c', 'documents': [{'_id': 7}], '$db': 'test'}");
     check_text(reply, "writeErrors.0.errmsg",
-               "E11000 duplicate key error collection: test.c index: _id_ dup key: {\"_id\": 7}");
+               "E11000 duplicate key error collection: test.c index: _id_ dup key: { _id: 7 }");
     CHECK_INT(reply_number(reply, "writeErrors.0.keyValue._id"), ==, 7);
     bson_destroy(reply);
     end();
@@ -84,6 +84,23 @@ TEST(sentences_of_another_form_are_left_as_they_are)
     bson_destroy(&reply);
 }
 
+TEST(values_stand_in_the_sentence_as_in_mongodbs)
+{
+    bson_t reply = BSON_INITIALIZER;
+
+    CHECK(duplicate_append(
+        "the key {\"_id\": {\"$oid\": \"65f0c0ffee65f0c0ffee65f0\"}, \"at\": "
+        "{\"$date\": \"1970-01-01T00:00:01Z\"}, \"of\": {\"x\": [1, 2.0, null], "
+        "\"y\": {}, \"z\": []}} is taken in the unique index \"i\" {\"_id\": 1} of @b.c",
+        "a", &reply));
+    check_text(
+        &reply, "errmsg",
+        "E11000 duplicate key error collection: b.c index: i dup key: { _id: "
+        "ObjectId('65f0c0ffee65f0c0ffee65f0'), at: new Date(1000), of: { x: [ 1, 2.0, null ], "
+        "y: {}, z: [] } }");
+    bson_destroy(&reply);
+}
+
 TEST(a_key_that_was_too_long_to_show_has_no_value)
 {
     bson_t reply = BSON_INITIALIZER;
@@ -93,6 +110,8 @@ TEST(a_key_that_was_too_long_to_show_has_no_value)
         &reply));
     CHECK_INT(reply_number(&reply, "keyPattern.a"), ==, 1);
     CHECK(!bson_has_field(&reply, "keyValue"));
+    check_text(&reply, "errmsg",
+               "E11000 duplicate key error collection: test.c index: i dup key: {\"a\": \"xxx...");
     bson_destroy(&reply);
 }
 
