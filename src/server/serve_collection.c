@@ -220,7 +220,7 @@ truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_erro
     truce_status status = read_shape(call, modify_fields, &shape, place, error);
 
     if (!status)
-        status = view_refuse_definitions(call->database, bson_iter_utf8(&call->value, NULL), error);
+        status = view_refuse_system(call->database, bson_iter_utf8(&call->value, NULL), error);
     if (!status)
         status = views_find(call->server->views, call->database, bson_iter_utf8(&call->value, NULL),
                             &call->arena, &view, error);
@@ -280,7 +280,7 @@ static truce_status create_collection(struct call *call, const char *place,
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "'pipeline' requires 'viewOn' to also be specified");
     if (!status)
-        status = view_refuse_definitions(call->database, name, error);
+        status = view_refuse_system(call->database, name, error);
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status)

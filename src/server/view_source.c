@@ -21,19 +21,19 @@
 
 /* ---- what a view is no collection for ------------------------------------------------------- */
 
-truce_status view_refuse_definitions(const char *database, const char *name, bson_error_t *error)
+truce_status view_refuse_system(const char *database, const char *name, bson_error_t *error)
 {
-    return strcmp(name, VIEWS_COLLECTION)
+    return strncmp(name, "system.", 7) != 0 || !strcmp(name, "system.js")
                ? TRUCE_OK
-               : truce__refuse(CODE_INVALID_NAMESPACE, error, "cannot write to '%s.%s'", database,
-                               name);
+               : truce__refuse(CODE_INVALID_NAMESPACE, error, "cannot write to '%s.%.120s'",
+                               database, name);
 }
 
 truce_status view_refuse(struct call *call, const char *database, const char *name, bool changes,
                          bson_error_t *error)
 {
     const struct view *view;
-    truce_status status = changes ? view_refuse_definitions(database, name, error) : TRUCE_OK;
+    truce_status status = changes ? view_refuse_system(database, name, error) : TRUCE_OK;
 
     if (status)
         return status;

@@ -42,11 +42,12 @@ truce_status views_all(struct views *views, const char *database, struct arena *
 
 /* ---- what a view is no collection for (view_source.c) --------------------------------------- */
 
-/* 166, if the name is that of a view; 73, if `changes`, and it is that of the views themselves. */
+/* 166, if the name is that of a view; 73, if `changes`, and it is one of the server's own: "system.*", but for the functions
+ * that clients keep in "system.js". */
 truce_status view_refuse(struct call *call, const char *database, const char *name, bool changes,
                          bson_error_t *error);
 /* The latter alone. */
-truce_status view_refuse_definitions(const char *database, const char *name, bson_error_t *error);
+truce_status view_refuse_system(const char *database, const char *name, bson_error_t *error);
 /* What is refused of the name that the call's command has first, if it is no command that knows of views. */
 truce_status view_guard(struct call *call, bson_error_t *error);
 

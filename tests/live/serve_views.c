@@ -46,6 +46,27 @@ TEST(the_servers_own_database_has_views_as_any_other)
     end();
 }
 
+TEST(names_of_the_servers_own_are_refused_to_who_writes)
+{
+    begin();
+    REFUSED("{'insert': 'system.mine', 'documents': [{'_id': 1}], " SCHOOL, 73);
+    REFUSED("{'update': 'system.profile', 'updates': [{'q': {}, 'u': {'$set': {'a': 1}}}], " SCHOOL,
+            73);
+    REFUSED("{'delete': 'system.mine', 'deletes': [{'q': {}, 'limit': 0}], " SCHOOL, 73);
+    REFUSED("{'findAndModify': 'system.mine', 'query': {}, 'remove': true, " SCHOOL, 73);
+    REFUSED("{'create': 'system.mine', " SCHOOL, 73);
+    REFUSED("{'createIndexes': 'system.mine', 'indexes': [{'key': {'a': 1}, 'name': 'a'}], " SCHOOL,
+            73);
+    REFUSED("{'renameCollection': 'school.people', 'to': 'school.system.mine', '$db': 'admin'}",
+            73);
+    REFUSED("{'aggregate': 'people', 'pipeline': [{'$out': 'system.mine'}], 'cursor': {}, " SCHOOL,
+            73);
+    BATCH("{'find': 'system.mine', " SCHOOL, "[]");
+    OK("{'insert': 'system.js', 'documents': [{'_id': 'add'}], " SCHOOL);
+    OK("{'insert': 'systems', 'documents': [{'_id': 1}], " SCHOOL);
+    end();
+}
+
 TEST(a_name_is_a_views_or_a_collections_and_a_view_that_is_made_again_must_be_the_same)
 {
     begin();
