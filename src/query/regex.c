@@ -84,26 +84,6 @@ static pcre2_code *compile(const char *pattern, size_t length, uint32_t flags, i
     return pcre2_compile((PCRE2_SPTR)pattern, length, flags, number, offset, NULL);
 }
 
-/* MongoDB's servers put the pattern into a group, so a comment at its end, which would swallow the
- * group's closing parenthesis, is an error there. */
-static bool stands_in_group(const char *pattern, size_t length, uint32_t flags, int *number)
-{
-    size_t size = length + 2, offset;
-    char *group;
-    pcre2_code *code;
-
-    if (!(flags & PCRE2_EXTENDED))
-        return true;
-    group = bson_malloc(size);
-    group[0] = '(';
-    memcpy(group + 1, pattern, length);
-    group[size - 1] = ')';
-    code = compile(group, size, flags, number, &offset);
-    pcre2_code_free(code);
-    bson_free(group);
-    return code != NULL;
-}
-
 static truce_status refuse_pattern(int number, const char *pattern, bson_error_t *error)
 {
     char reason[160];
@@ -120,7 +100,7 @@ static truce_status compile_regex(struct regex *regex, size_t length, uint32_t f
     size_t offset;
 
     regex->code = compile(regex->pattern, length, flags, &number, &offset);
-    if (!regex->code || !stands_in_group(regex->pattern, length, flags, &number))
+    if (!regex->code)
         return refuse_pattern(number, regex->pattern, error);
     /* without the just-in-time compiler the interpreter does it */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
@@ -160,6 +140,24 @@ truce_status truce__regex_new(const char *pattern, size_t length, const char *op
         *regex = NULL;
     }
     return status;
+}
+
+truce_status truce__regex_check_group(const struct regex *regex, bson_error_t *error)
+{
+    size_t length = strlen(regex->pattern), offset;
+    int number;
+    char *group;
+    pcre2_code *code;
+
+    if (!(regex->flags & PCRE2_EXTENDED))
+        return TRUCE_OK;
+    group = bson_strdup_printf("(%s)", regex->pattern);
+    code = compile(group, length + 2, regex->flags, &number, &offset);
+    bson_free(group);
+    if (!code)
+        return refuse_pattern(number, regex->pattern, error);
+    pcre2_code_free(code);
+    return TRUCE_OK;
 }
 
 void truce__regex_free(struct regex *regex)

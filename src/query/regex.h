@@ -22,6 +22,9 @@ struct regex;
 truce_status truce__regex_new(const char *pattern, size_t length, const char *options,
                               struct regex **regex, bson_error_t *error);
 void truce__regex_free(struct regex *regex);
+/* 51091, if it does not compile within a group, into which the filters of MongoDB's servers put it: a comment at its end swallows the
+ * closing parenthesis. $regexMatch and its like take it as it is. */
+truce_status truce__regex_check_group(const struct regex *regex, bson_error_t *error);
 
 /* as given */
 const char *truce__regex_pattern(const struct regex *regex);

@@ -169,6 +169,9 @@ TEST(arithmetic_does_not_overflow_silently)
 
 TEST(groups_that_take_no_part_in_a_match_are_null)
 {
+    EXPRESSION_GIVES(
+        "{'$regexMatch': {'input': 'a link', 'regex': 'lin(e|k) # either', 'options': 'x'}}", "{}",
+        "true");
     EXPRESSION_GIVES("{'$regexFind': {'input': '$s', 'regex': '(C(ar)*)ol'}}", "{'s': 'Colleen'}",
                      "{'match': 'Col', 'idx': 0, 'captures': ['C', null]}");
     EXPRESSION_GIVES("{'$regexFindAll': {'input': '$s', 'regex': '$p'}}",

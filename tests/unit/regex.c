@@ -63,12 +63,28 @@ TEST(bad_patterns_are_refused_with_the_codes_of_mongodb)
 
     memset(large, 'a', 40000);
     check_refused("(", 1, "", 51091);
-    check_refused("a#b", 3, "x", 51091);
     check_refused("a", 1, "g", 51108);
     check_refused("a\0b", 3, "", CODE_BAD_VALUE);
     check_refused(large, 40000, "", CODE_BAD_VALUE);
     check_refused("(((a{999}){999}){999})", 22, "", 51091);
     bson_free(large);
+}
+
+TEST(a_comment_at_the_end_is_refused_in_a_group_only)
+{
+    struct regex *regex = compile("lin(e|k) # either", "x");
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_INVALID, truce__regex_check_group(regex, &error), error);
+    CHECK_INT(error.code, ==, 51091);
+    truce__regex_free(regex);
+    CHECK(finds("lin(e|k) # either", "x", "a link"));
+    regex = compile("lin(e|k) # either\n", "x");
+    CHECK_OK(truce__regex_check_group(regex, &error), error);
+    truce__regex_free(regex);
+    regex = compile("a#b", "");
+    CHECK_OK(truce__regex_check_group(regex, &error), error);
+    truce__regex_free(regex);
 }
 
 TEST(spans_tell_where_the_groups_are)

@@ -12,7 +12,9 @@ static truce_status regex_node(struct match_parser *parser, const struct match_c
 
     if (status != TRUCE_OK)
         return status;
-    status = truce__match_leaf_new(parser, MATCH_REGEX, condition, node);
+    status = truce__regex_check_group(regex, parser->error);
+    if (status == TRUCE_OK)
+        status = truce__match_leaf_new(parser, MATCH_REGEX, condition, node);
     if (status == TRUCE_OK)
         (*node)->extra = regex;
     else
