@@ -113,6 +113,29 @@ TEST(stages_that_read_other_collections_read_views_too)
     end();
 }
 
+TEST(a_graph_is_searched_in_a_view_and_of_one_moment)
+{
+    begin_at(file("graph"));
+    OK("{'insert': 'parts', 'documents': [{'_id': 'car', 'of': ['wheel', 'door']}, {'_id': 'wheel', "
+       "'of': ['tyre']}, {'_id': 'door', 'of': []}, {'_id': 'tyre', 'gone': true}], " SCHOOL);
+    OK("{'create': 'kept', 'viewOn': 'parts', 'pipeline': [{'$match': {'gone': {'$ne': true}}}], " SCHOOL);
+    BATCH(
+        "{'aggregate': 'parts', 'pipeline': [{'$match': {'_id': 'car'}}, {'$graphLookup': {'from': "
+        "'parts', 'startWith': '$of', 'connectFromField': 'of', 'connectToField': '_id', 'as': 'all'}}, "
+        "{'$project': {'all': '$all._id'}}], 'cursor': {}, " SCHOOL,
+        "[{'_id': 'car', 'all': ['wheel', 'door', 'tyre']}]");
+    BATCH(
+        "{'aggregate': 'parts', 'pipeline': [{'$match': {'_id': 'car'}}, {'$graphLookup': {'from': "
+        "'kept', 'startWith': '$of', 'connectFromField': 'of', 'connectToField': '_id', 'as': 'all'}}, "
+        "{'$project': {'all': '$all._id'}}], 'cursor': {}, " SCHOOL,
+        "[{'_id': 'car', 'all': ['wheel', 'door']}]");
+    OK("{'create': 'whole', 'viewOn': 'parts', 'pipeline': [{'$graphLookup': {'from': 'kept', "
+       "'startWith': '$of', 'connectFromField': 'of', 'connectToField': '_id', 'as': 'all'}}, "
+       "{'$project': {'n': {'$size': '$all'}}}], " SCHOOL);
+    BATCH("{'find': 'whole', 'filter': {'n': {'$gt': 0}}, " SCHOOL, "[{'_id': 'car', 'n': 2}]");
+    end();
+}
+
 TEST(a_view_whose_stages_read_views_is_read_in_batches_and_from_other_stages)
 {
     bson_t *reply;

@@ -76,7 +76,7 @@ CONTRACT(what_a_pipeline_cannot_be_is_refused)
     CHECK_FAILS("sales", "[{'$nope': 1}]", 40324);
     CHECK_FAILS("sales", "[{'$match': {'a': {'$nope': 1}}}]", CODE_BAD_VALUE);
     CHECK_FAILS("sales", "[{'$project': {'x': {'$divide': [1, 0]}}}]", 0);
-    CHECK_FAILS("sales", "[{'$graphLookup': {}}]", 0);
+    CHECK_FAILS("sales", "[{'$geoNear': {}}]", 0);
 }
 
 CONTRACT(lookup_and_union_reach_other_collections)

@@ -205,3 +205,35 @@ bson_t *test_array(const char *json)
     bson_destroy(whole);
     return copy;
 }
+
+void pipeline_check(struct pipeline_world *world, const char *stages, const char *documents,
+                    const char *expected)
+{
+    bson_t *list = test_array(stages), *input = test_array(documents);
+    bson_t *wanted = test_array(expected), result;
+    bson_error_t error;
+
+    CHECK_OK(pipeline_run(world, list, input, &result, &error), error);
+    if (!CHECK_BSON(wanted, &result))
+        test_fail(__FILE__, __LINE__, "of %s", stages);
+    bson_destroy(list);
+    bson_destroy(input);
+    bson_destroy(wanted);
+    bson_destroy(&result);
+}
+
+void pipeline_check_refused(struct pipeline_world *world, const char *stages, uint32_t code)
+{
+    bson_t *list = test_array(stages), *input = test_array("{'v': [{'_id': 1, 'a': [1, 2]}]}");
+    bson_t result;
+    bson_error_t error = {0};
+    truce_status status = pipeline_run(world, list, input, &result, &error);
+
+    if (status == TRUCE_OK || error.code != code)
+        test_fail(__FILE__, __LINE__, "%s: %d, code %u instead of %u: %s", stages, status,
+                  error.code, code, error.message);
+    CHECK(status == TRUCE_OK || error.message[0] != '\0');
+    bson_destroy(list);
+    bson_destroy(input);
+    bson_destroy(&result);
+}

@@ -5,38 +5,6 @@
 #include "tests/support/test.h"
 
 /* All in JSON, as {"v": [...]} */
-static void check_run(struct pipeline_world *world, const char *stages, const char *documents,
-                      const char *expected)
-{
-    bson_t *list = test_array(stages), *input = test_array(documents);
-    bson_t *wanted = test_array(expected), result;
-    bson_error_t error;
-
-    CHECK_OK(pipeline_run(world, list, input, &result, &error), error);
-    if (!CHECK_BSON(wanted, &result))
-        test_fail(__FILE__, __LINE__, "of %s", stages);
-    bson_destroy(list);
-    bson_destroy(input);
-    bson_destroy(wanted);
-    bson_destroy(&result);
-}
-
-static void check_refused(struct pipeline_world *world, const char *stages, uint32_t code)
-{
-    bson_t *list = test_array(stages), *input = test_array("{'v': [{'_id': 1, 'a': [1, 2]}]}");
-    bson_t result;
-    bson_error_t error = {0};
-    truce_status status = pipeline_run(world, list, input, &result, &error);
-
-    if (status == TRUCE_OK || error.code != code)
-        test_fail(__FILE__, __LINE__, "%s: %d, code %u instead of %u: %s", stages, status,
-                  error.code, code, error.message);
-    CHECK(status == TRUCE_OK || error.message[0] != '\0');
-    bson_destroy(list);
-    bson_destroy(input);
-    bson_destroy(&result);
-}
-
 #define THREE                                                                                      \
     "{'v': [{'_id': 1, 'k': 'a', 'n': 5}, {'_id': 2, 'k': 'b', 'n': 7}, {'_id': 3, 'k': 'a', 'n': 1}]}"
 
@@ -47,12 +15,11 @@ TEST(stages_that_this_store_has_not_are_refused_by_name)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_refused(&world, "{'v': [{'$graphLookup': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$geoNear': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$setWindowFields': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$collStats': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$search': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$group ': {}}]}", 40324);
+    pipeline_check_refused(&world, "{'v': [{'$geoNear': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
+    pipeline_check_refused(&world, "{'v': [{'$setWindowFields': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
+    pipeline_check_refused(&world, "{'v': [{'$collStats': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
+    pipeline_check_refused(&world, "{'v': [{'$search': {}}]}", CODE_COMMAND_NOT_SUPPORTED);
+    pipeline_check_refused(&world, "{'v': [{'$group ': {}}]}", 40324);
     pipeline_world_release(&world);
 }
 
@@ -61,17 +28,17 @@ TEST(writing_stages_stand_at_the_end_of_the_outermost_pipeline_only)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_refused(&world, "{'v': [{'$out': 'x'}, {'$limit': 1}]}", 40601);
-    check_refused(&world, "{'v': [{'$merge': 'x'}, {'$limit': 1}]}", 40601);
-    check_refused(&world, "{'v': [{'$facet': {'a': [{'$merge': 'x'}]}}]}", 40600);
-    check_refused(&world,
-                  "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'pipeline': [{'$out': 'x'}]}}]}",
-                  51047);
-    check_refused(&world, "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$merge': 'x'}]}}]}",
-                  31441);
+    pipeline_check_refused(&world, "{'v': [{'$out': 'x'}, {'$limit': 1}]}", 40601);
+    pipeline_check_refused(&world, "{'v': [{'$merge': 'x'}, {'$limit': 1}]}", 40601);
+    pipeline_check_refused(&world, "{'v': [{'$facet': {'a': [{'$merge': 'x'}]}}]}", 40600);
+    pipeline_check_refused(
+        &world, "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'pipeline': [{'$out': 'x'}]}}]}",
+        51047);
+    pipeline_check_refused(
+        &world, "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$merge': 'x'}]}}]}", 31441);
     world.read_only = true;
-    check_refused(&world, "{'v': [{'$out': 'x'}]}", CODE_ILLEGAL_OPERATION);
-    check_refused(&world, "{'v': [{'$merge': 'x'}]}", CODE_ILLEGAL_OPERATION);
+    pipeline_check_refused(&world, "{'v': [{'$out': 'x'}]}", CODE_ILLEGAL_OPERATION);
+    pipeline_check_refused(&world, "{'v': [{'$merge': 'x'}]}", CODE_ILLEGAL_OPERATION);
     pipeline_world_release(&world);
 }
 
@@ -80,21 +47,21 @@ TEST(options_of_out_and_merge_are_checked_before_anything_runs)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_refused(&world, "{'v': [{'$out': 5}]}", 16990);
-    check_refused(&world, "{'v': [{'$out': ''}]}", CODE_INVALID_NAMESPACE);
-    check_refused(&world, "{'v': [{'$out': {'db': 'd', 'coll': 'c'}}]}",
-                  CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$merge': 5}]}", 51182);
-    check_refused(&world, "{'v': [{'$merge': {}}]}", 40414);
-    check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'nope': 1}}]}", 40415);
-    check_refused(&world, "{'v': [{'$merge': {'into': 5}}]}", 51178);
-    check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'on': 5}}]}", 51186);
-    check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'whenMatched': 'nope'}}]}",
-                  CODE_BAD_VALUE);
-    check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'whenMatched': 5}}]}", 51191);
-    check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'whenNotMatched': 'replace'}}]}",
-                  CODE_BAD_VALUE);
-    check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'let': {'a': 1}}}]}", 51199);
+    pipeline_check_refused(&world, "{'v': [{'$out': 5}]}", 16990);
+    pipeline_check_refused(&world, "{'v': [{'$out': ''}]}", CODE_INVALID_NAMESPACE);
+    pipeline_check_refused(&world, "{'v': [{'$out': {'db': 'd', 'coll': 'c'}}]}",
+                           CODE_COMMAND_NOT_SUPPORTED);
+    pipeline_check_refused(&world, "{'v': [{'$merge': 5}]}", 51182);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {}}]}", 40414);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'nope': 1}}]}", 40415);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 5}}]}", 51178);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'on': 5}}]}", 51186);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'whenMatched': 'nope'}}]}",
+                           CODE_BAD_VALUE);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'whenMatched': 5}}]}", 51191);
+    pipeline_check_refused(
+        &world, "{'v': [{'$merge': {'into': 'x', 'whenNotMatched': 'replace'}}]}", CODE_BAD_VALUE);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'let': {'a': 1}}}]}", 51199);
     CHECK_INT(world.pulled, ==, 0);
     pipeline_world_release(&world);
 }
@@ -146,17 +113,17 @@ TEST(out_writes_every_document_and_then_its_end_also_if_there_is_none)
     bson_t *expected = test_array("{'v': [{'_id': 1}, {'_id': 3}, 'target']}");
 
     pipeline_world_init(&world);
-    check_run(&world,
-              "{'v': [{'$match': {'k': 'a'}}, {'$project': {'_id': 1}}, {'$out': 'target'}]}",
-              THREE, "{'v': []}");
+    pipeline_check(&world,
+                   "{'v': [{'$match': {'k': 'a'}}, {'$project': {'_id': 1}}, {'$out': 'target'}]}",
+                   THREE, "{'v': []}");
     CHECK_BSON(expected, &world.out);
     bson_destroy(expected);
     pipeline_world_release(&world);
 
     pipeline_world_init(&world);
     expected = test_array("{'v': ['empty']}");
-    check_run(&world, "{'v': [{'$match': {'k': 'nope'}}, {'$out': {'coll': 'empty'}}]}", THREE,
-              "{'v': []}");
+    pipeline_check(&world, "{'v': [{'$match': {'k': 'nope'}}, {'$out': {'coll': 'empty'}}]}", THREE,
+                   "{'v': []}");
     CHECK_BSON(expected, &world.out);
     bson_destroy(expected);
     pipeline_world_release(&world);
@@ -168,8 +135,9 @@ TEST(merge_hands_over_each_document_with_the_options_as_a_document)
     bson_t *expected = test_array("{'v': [{'stage': {'into': 'm'}, 'document': {'n': 5}}]}");
 
     pipeline_world_init(&world);
-    check_run(&world, "{'v': [{'$limit': 1}, {'$project': {'n': 1, '_id': 0}}, {'$merge': 'm'}]}",
-              THREE, "{'v': []}");
+    pipeline_check(&world,
+                   "{'v': [{'$limit': 1}, {'$project': {'n': 1, '_id': 0}}, {'$merge': 'm'}]}",
+                   THREE, "{'v': []}");
     CHECK_BSON(expected, &world.merged);
     bson_destroy(expected);
     pipeline_world_release(&world);
@@ -178,7 +146,7 @@ TEST(merge_hands_over_each_document_with_the_options_as_a_document)
     expected = test_array(
         "{'v': [{'stage': {'into': {'coll': 'm'}, 'on': 'k', 'let': {'x': '$n'}, 'whenMatched': [], "
         "'whenNotMatched': 'discard'}, 'document': {'_id': 1, 'k': 'a', 'n': 5}}]}");
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$limit': 1}, {'$merge': {'into': {'coll': 'm'}, 'on': 'k', 'let': {'x': '$n'}, "
         "'whenMatched': [], 'whenNotMatched': 'discard'}}]}",
@@ -195,19 +163,20 @@ TEST(union_with_gives_the_other_collection_behind_the_input)
     pipeline_world_init(&world);
     pipeline_world_add(&world, "other",
                        test_array("{'v': [{'_id': 7, 'k': 'a'}, {'_id': 8, 'k': 'c'}]}"));
-    check_run(&world, "{'v': [{'$project': {'k': 1}}, {'$unionWith': 'other'}, {'$skip': 2}]}",
-              THREE, "{'v': [{'_id': 3, 'k': 'a'}, {'_id': 7, 'k': 'a'}, {'_id': 8, 'k': 'c'}]}");
-    check_run(
+    pipeline_check(&world, "{'v': [{'$project': {'k': 1}}, {'$unionWith': 'other'}, {'$skip': 2}]}",
+                   THREE,
+                   "{'v': [{'_id': 3, 'k': 'a'}, {'_id': 7, 'k': 'a'}, {'_id': 8, 'k': 'c'}]}");
+    pipeline_check(
         &world,
         "{'v': [{'$limit': 1}, {'$unionWith': {'coll': 'other', 'pipeline': [{'$match': {'k': 'c'}}, "
         "{'$set': {'z': 1}}]}}]}",
         THREE, "{'v': [{'_id': 1, 'k': 'a', 'n': 5}, {'_id': 8, 'k': 'c', 'z': 1}]}");
-    check_run(&world, "{'v': [{'$unionWith': 'nosuch'}, {'$count': 'n'}]}", THREE,
-              "{'v': [{'n': 3}]}");
-    check_refused(&world, "{'v': [{'$unionWith': 5}]}", CODE_FAILED_TO_PARSE);
-    check_refused(&world, "{'v': [{'$unionWith': {'coll': 'o', 'x': 1}}]}", 40415);
-    check_refused(&world, "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': 5}}]}",
-                  CODE_TYPE_MISMATCH);
+    pipeline_check(&world, "{'v': [{'$unionWith': 'nosuch'}, {'$count': 'n'}]}", THREE,
+                   "{'v': [{'n': 3}]}");
+    pipeline_check_refused(&world, "{'v': [{'$unionWith': 5}]}", CODE_FAILED_TO_PARSE);
+    pipeline_check_refused(&world, "{'v': [{'$unionWith': {'coll': 'o', 'x': 1}}]}", 40415);
+    pipeline_check_refused(&world, "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': 5}}]}",
+                           CODE_TYPE_MISMATCH);
     pipeline_world_release(&world);
 }
 
@@ -217,20 +186,20 @@ TEST(a_lookup_pipeline_that_does_not_depend_on_the_document_runs_once)
 
     pipeline_world_init(&world);
     pipeline_world_add(&world, "other", test_array("{'v': [{'_id': 7}]}"));
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$lookup': {'from': 'other', 'as': 'r', 'pipeline': []}}, {'$project': {'r': 1}}]}",
         THREE,
         "{'v': [{'_id': 1, 'r': [{'_id': 7}]}, {'_id': 2, 'r': [{'_id': 7}]}, {'_id': 3, 'r': [{'_id': 7}]}]}");
     CHECK_INT(world.opened, ==, 1);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$lookup': {'from': 'other', 'as': 'r', 'let': {'n': '$n'}, 'pipeline': [{'$set': {'n': '$$n'}}]}}, "
         "{'$project': {'r.n': 1}}]}",
         THREE,
         "{'v': [{'_id': 1, 'r': [{'n': 5}]}, {'_id': 2, 'r': [{'n': 7}]}, {'_id': 3, 'r': [{'n': 1}]}]}");
     CHECK_INT(world.opened, ==, 4);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$lookup': {'from': 'other', 'as': 'r', 'pipeline': [{'$sample': {'size': 1}}]}}, {'$count': 'n'}]}",
         THREE, "{'v': [{'n': 3}]}");
@@ -243,36 +212,36 @@ TEST(a_pipeline_within_a_stage_may_have_its_own_documents)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$lookup': {'as': 'r', 'let': {'n': '$n'}, 'pipeline': [{'$documents': [{'x': '$$n'}, {'x': 7}]}, "
         "{'$match': {'$expr': {'$gt': ['$x', 5]}}}]}}, {'$project': {'r': 1}}]}",
         THREE,
         "{'v': [{'_id': 1, 'r': [{'x': 7}]}, {'_id': 2, 'r': [{'x': 7}, {'x': 7}]}, {'_id': 3, 'r': [{'x': 7}]}]}");
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$limit': 1}, {'$unionWith': {'pipeline': [{'$documents': [{'x': 1}, {'x': 2}]}, {'$skip': 1}]}}]}",
         "{'v': [{'_id': 1}]}", "{'v': [{'_id': 1}, {'x': 2}]}");
-    check_refused(
+    pipeline_check_refused(
         &world, "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'pipeline': [{'$documents': []}]}}]}",
         73);
-    check_refused(
+    pipeline_check_refused(
         &world,
         "{'v': [{'$lookup': {'as': 'r', 'pipeline': [{'$match': {}}, {'$documents': []}]}}]}", 9);
-    check_refused(
+    pipeline_check_refused(
         &world,
         "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'pipeline': [{'$match': {}}, {'$documents': []}]}}]}",
         40602);
-    check_refused(&world, "{'v': [{'$lookup': {'as': 'r', 'pipeline': []}}]}", 9);
-    check_refused(
+    pipeline_check_refused(&world, "{'v': [{'$lookup': {'as': 'r', 'pipeline': []}}]}", 9);
+    pipeline_check_refused(
         &world,
         "{'v': [{'$lookup': {'as': 'r', 'localField': 'a', 'foreignField': 'b', 'pipeline': [{'$documents': []}]}}]}",
         CODE_COMMAND_NOT_SUPPORTED);
-    check_refused(&world, "{'v': [{'$lookup': {'as': 'r', 'pipeline': [{'$documents': 1}]}}]}",
-                  5858203);
-    check_refused(&world,
-                  "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$documents': []}]}}]}", 73);
-    check_refused(&world, "{'v': [{'$unionWith': {'pipeline': []}}]}", 9);
+    pipeline_check_refused(
+        &world, "{'v': [{'$lookup': {'as': 'r', 'pipeline': [{'$documents': 1}]}}]}", 5858203);
+    pipeline_check_refused(
+        &world, "{'v': [{'$unionWith': {'coll': 'o', 'pipeline': [{'$documents': []}]}}]}", 73);
+    pipeline_check_refused(&world, "{'v': [{'$unionWith': {'pipeline': []}}]}", 9);
     pipeline_world_release(&world);
 }
 
@@ -283,7 +252,7 @@ TEST(lookups_within_lookups_see_the_variables_of_all_around_them)
     pipeline_world_init(&world);
     pipeline_world_add(&world, "other",
                        test_array("{'v': [{'_id': 7, 'x': 2}, {'_id': 8, 'x': 3}]}"));
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$match': {'_id': 2}}, {'$lookup': {'from': 'other', 'as': 'r', 'let': {'n': '$n'}, 'pipeline': [{'$lookup': {'from': "
         "'other', 'as': 's', 'let': {'x': '$x'}, 'pipeline': [{'$match': {'$expr': {'$eq': [{'$add': ['$x', '$$x', '$$n']}, 12]}}}, "
@@ -338,11 +307,11 @@ TEST(a_path_below_a_variable_is_not_one_of_the_document)
 
     pipeline_world_init(&world);
     pipeline_world_add(&world, "o", test_array("{'v': [{'_id': 1, 'a': 6}]}"));
-    check_run(&world,
-              "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'let': {'v': '$p'},"
-              " 'pipeline': [{'$group': {'_id': '$$v.a', 'own': {'$sum': '$a'}}}]}}]}",
-              "{'v': [{'_id': 1, 'p': {'a': 5}}]}",
-              "{'v': [{'_id': 1, 'p': {'a': 5}, 'r': [{'_id': 5, 'own': 6}]}]}");
+    pipeline_check(&world,
+                   "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'let': {'v': '$p'},"
+                   " 'pipeline': [{'$group': {'_id': '$$v.a', 'own': {'$sum': '$a'}}}]}}]}",
+                   "{'v': [{'_id': 1, 'p': {'a': 5}}]}",
+                   "{'v': [{'_id': 1, 'p': {'a': 5}, 'r': [{'_id': 5, 'own': 6}]}]}");
     pipeline_world_release(&world);
 }
 
@@ -373,7 +342,7 @@ TEST(lookup_joins_by_fields_and_a_pipeline_together)
     pipeline_world_add(
         &world, "other",
         test_array("{'v': [{'_id': 7, 'k': 'a'}, {'_id': 8, 'k': 'a'}, {'_id': 9, 'k': 'b'}]}"));
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$match': {'k': 'a'}}, {'$lookup': {'from': 'other', 'localField': 'k', 'foreignField': 'k', 'as': 'r', "
         "'pipeline': [{'$sort': {'_id': -1}}, {'$limit': 1}, {'$project': {'_id': 1}}]}}]}",
@@ -406,8 +375,8 @@ TEST(a_limit_pulls_no_more_than_it_needs)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(&world, "{'v': [{'$set': {'z': 1}}, {'$limit': 1}, {'$project': {'z': 1}}]}", THREE,
-              "{'v': [{'_id': 1, 'z': 1}]}");
+    pipeline_check(&world, "{'v': [{'$set': {'z': 1}}, {'$limit': 1}, {'$project': {'z': 1}}]}",
+                   THREE, "{'v': [{'_id': 1, 'z': 1}]}");
     CHECK_INT(world.pulled, ==, 1);
     pipeline_world_release(&world);
 }
@@ -417,14 +386,14 @@ TEST(a_field_that_is_unset_and_set_again_keeps_its_place)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$unset': ['a', 'c']}, {'$set': {'z': 1, 'a': {'$ifNull': ['$a', 'none']}}}]}",
         "{'v': [{'_id': 1, 'a': 5, 'b': 6, 'c': 7}]}",
         "{'v': [{'_id': 1, 'a': 'none', 'b': 6, 'z': 1}]}");
-    check_run(&world, "{'v': [{'$unset': 'a'}, {'$set': {'a.x': '$b'}}]}",
-              "{'v': [{'_id': 1, 'a': {'y': 1}, 'b': 6}]}",
-              "{'v': [{'_id': 1, 'a': {'x': 6}, 'b': 6}]}");
+    pipeline_check(&world, "{'v': [{'$unset': 'a'}, {'$set': {'a.x': '$b'}}]}",
+                   "{'v': [{'_id': 1, 'a': {'y': 1}, 'b': 6}]}",
+                   "{'v': [{'_id': 1, 'a': {'x': 6}, 'b': 6}]}");
     pipeline_world_release(&world);
 }
 
@@ -433,18 +402,20 @@ TEST(a_sort_keeps_no_less_than_what_is_left_behind_it)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(&world,
-              "{'v': [{'$sort': {'n': 1}}, {'$skip': 1}, {'$set': {'z': 1}}, {'$limit': 1}, "
-              "{'$project': {'n': 1}}]}",
-              THREE, "{'v': [{'_id': 1, 'n': 5}]}");
-    check_run(&world,
-              "{'v': [{'$sort': {'n': 1}}, {'$redact': {'$cond': [{'$eq': ['$k', 'b']}, '$$KEEP', "
-              "'$$PRUNE']}}, {'$limit': 1}, {'$project': {'n': 1}}]}",
-              THREE, "{'v': [{'_id': 2, 'n': 7}]}");
-    check_run(&world,
-              "{'v': [{'$sort': {'n': 1}}, {'$match': {'k': 'b'}}, {'$limit': 1}, {'$project': "
-              "{'n': 1}}]}",
-              THREE, "{'v': [{'_id': 2, 'n': 7}]}");
+    pipeline_check(&world,
+                   "{'v': [{'$sort': {'n': 1}}, {'$skip': 1}, {'$set': {'z': 1}}, {'$limit': 1}, "
+                   "{'$project': {'n': 1}}]}",
+                   THREE, "{'v': [{'_id': 1, 'n': 5}]}");
+    pipeline_check(
+        &world,
+        "{'v': [{'$sort': {'n': 1}}, {'$redact': {'$cond': [{'$eq': ['$k', 'b']}, '$$KEEP', "
+        "'$$PRUNE']}}, {'$limit': 1}, {'$project': {'n': 1}}]}",
+        THREE, "{'v': [{'_id': 2, 'n': 7}]}");
+    pipeline_check(
+        &world,
+        "{'v': [{'$sort': {'n': 1}}, {'$match': {'k': 'b'}}, {'$limit': 1}, {'$project': "
+        "{'n': 1}}]}",
+        THREE, "{'v': [{'_id': 2, 'n': 7}]}");
     pipeline_world_release(&world);
 }
 
@@ -453,7 +424,7 @@ TEST(a_facet_ends_when_all_its_pipelines_have_and_each_sees_all_of_the_input)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$facet': {'first': [{'$limit': 1}], 'sum': [{'$group': {'_id': null, 'n': {'$sum': '$n'}}}], "
         "'sorted': [{'$sort': {'n': 1}}, {'$skip': 1}, {'$project': {'n': 1}}], 'none': [{'$match': {'k': 'c'}}], 'all': []}}]}",
@@ -505,20 +476,20 @@ TEST(n_accumulators_keep_the_n_first_last_least_greatest_and_best)
         "{'v': [{'n': 5, 'k': 'a'}, {'n': 1, 'k': 'b'}, {'n': 9, 'k': 'c'}, {'n': null, 'k': 'd'}, {'n': 7, 'k': 'e'}, {'n': 3, 'k': 'f'}, {'k': 'g'}]}";
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$group': {'_id': null, 'f': {'$firstN': {'input': '$n', 'n': 2}}, 'l': {'$lastN': {'input': '$n', 'n': 3}}, "
         "'min': {'$minN': {'input': '$n', 'n': 3}}, 'max': {'$maxN': {'n': 2, 'input': '$n'}}, 'c': {'$count': {}}}}]}",
         documents,
         "{'v': [{'_id': null, 'f': [5, 1], 'l': [7, 3, null], 'min': [1, 3, 5], 'max': [9, 7], 'c': 7}]}");
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$match': {'n': {'$gt': 0}}}, {'$group': {'_id': null, 't': {'$top': {'sortBy': {'n': -1}, 'output': '$k'}}, 'b': "
         "{'$bottom': {'sortBy': {'n': -1}, 'output': '$k'}}, 'tn': {'$topN': {'n': 2, 'sortBy': {'n': 1}, 'output': ['$n', '$k']}}, "
         "'bn': {'$bottomN': {'n': 2, 'sortBy': {'n': 1}, 'output': '$nope'}}}}]}",
         documents,
         "{'v': [{'_id': null, 't': 'c', 'b': 'b', 'tn': [[1, 'b'], [3, 'f']], 'bn': [null, null]}]}");
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$group': {'_id': {'k': '$k'}, 'f': {'$firstN': {'input': '$n', 'n': {'$cond': [{'$eq': ['$k', 'a']}, 1, 2]}}}}}, "
         "{'$sort': {'_id': 1}}, {'$limit': 2}]}",
@@ -532,7 +503,7 @@ TEST(equal_sort_keys_of_top_and_bottom_keep_the_order_of_arrival)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$group': {'_id': null, 't': {'$topN': {'n': 2, 'sortBy': {'s': 1}, 'output': '$k'}}, 'b': {'$bottomN': {'n': 3, "
         "'sortBy': {'s': 1}, 'output': '$k'}}}}]}",
@@ -546,35 +517,37 @@ TEST(wrong_arguments_of_n_accumulators_are_refused)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': 5}}}]}", 5787900);
-    check_refused(&world,
-                  "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': {'input': 1, 'n': 1, 'x': 1}}}}]}",
-                  5787901);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': {'input': 1}}}}]}",
-                  5787906);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': {'n': 1}}}}]}", 5787907);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$maxN': {'input': 1, 'n': 'x'}}}}]}",
-                  5787902);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$maxN': {'input': 1, 'n': 1.5}}}}]}",
-                  5787903);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$maxN': {'input': 1, 'n': 0}}}}]}",
-                  5787908);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$top': 5}}}]}", 5788001);
-    check_refused(
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': 5}}}]}", 5787900);
+    pipeline_check_refused(
+        &world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': {'input': 1, 'n': 1, 'x': 1}}}}]}",
+        5787901);
+    pipeline_check_refused(
+        &world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': {'input': 1}}}}]}", 5787906);
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$firstN': {'n': 1}}}}]}",
+                           5787907);
+    pipeline_check_refused(
+        &world, "{'v': [{'$group': {'_id': 1, 'r': {'$maxN': {'input': 1, 'n': 'x'}}}}]}", 5787902);
+    pipeline_check_refused(
+        &world, "{'v': [{'$group': {'_id': 1, 'r': {'$maxN': {'input': 1, 'n': 1.5}}}}]}", 5787903);
+    pipeline_check_refused(
+        &world, "{'v': [{'$group': {'_id': 1, 'r': {'$maxN': {'input': 1, 'n': 0}}}}]}", 5787908);
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$top': 5}}}]}", 5788001);
+    pipeline_check_refused(
         &world,
         "{'v': [{'$group': {'_id': 1, 'r': {'$top': {'output': 1, 'n': 1, 'sortBy': {'a': 1}}}}}]}",
         5788002);
-    check_refused(
+    pipeline_check_refused(
         &world,
         "{'v': [{'$group': {'_id': 1, 'r': {'$topN': {'output': 1, 'sortBy': {'a': 1}}}}}]}",
         5788003);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$top': {'sortBy': {'a': 1}}}}}]}",
-                  5788004);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$top': {'output': 1}}}}]}", 5788005);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$nope': 1}}}]}", 15952);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$count': 1}}}]}",
-                  CODE_TYPE_MISMATCH);
-    check_refused(&world, "{'v': [{'$group': {'_id': 1, '_id': 2}}]}", 15948);
+    pipeline_check_refused(
+        &world, "{'v': [{'$group': {'_id': 1, 'r': {'$top': {'sortBy': {'a': 1}}}}}]}", 5788004);
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$top': {'output': 1}}}}]}",
+                           5788005);
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$nope': 1}}}]}", 15952);
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, 'r': {'$count': 1}}}]}",
+                           CODE_TYPE_MISMATCH);
+    pipeline_check_refused(&world, "{'v': [{'$group': {'_id': 1, '_id': 2}}]}", 15948);
     pipeline_world_release(&world);
 }
 
@@ -585,26 +558,26 @@ TEST(bucket_auto_rounds_its_bounds_to_a_series)
         "{'v': [{'n': 0.7}, {'n': 2}, {'n': 9}, {'n': 30}, {'n': 99}, {'n': 101}]}";
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world, "{'v': [{'$bucketAuto': {'groupBy': '$n', 'buckets': 3, 'granularity': '1-2-5'}}]}",
         documents,
         "{'v': [{'_id': {'min': 0.5, 'max': 5.0}, 'count': 2}, {'_id': {'min': 5.0, 'max': 50.0}, 'count': 2}, "
         "{'_id': {'min': 50.0, 'max': 200.0}, 'count': 2}]}");
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$bucketAuto': {'groupBy': '$n', 'buckets': 2, 'granularity': 'POWERSOF2', 'output': {'l': {'$push': '$n'}}}}]}",
         documents,
         "{'v': [{'_id': {'min': 0.5, 'max': 16.0}, 'l': [0.7, 2, 9]}, {'_id': {'min': 16.0, 'max': 128.0}, 'l': [30, 99, 101]}]}");
-    check_refused(&world,
-                  "{'v': [{'$bucketAuto': {'groupBy': '$a', 'buckets': 2, 'granularity': 'R5'}}]}",
-                  40258);
-    check_refused(
+    pipeline_check_refused(
+        &world, "{'v': [{'$bucketAuto': {'groupBy': '$a', 'buckets': 2, 'granularity': 'R5'}}]}",
+        40258);
+    pipeline_check_refused(
         &world,
         "{'v': [{'$bucketAuto': {'groupBy': {'$literal': -1}, 'buckets': 2, 'granularity': 'R5'}}]}",
         40260);
-    check_refused(&world,
-                  "{'v': [{'$bucketAuto': {'groupBy': '$a', 'buckets': 2, 'granularity': 5}}]}",
-                  40261);
+    pipeline_check_refused(
+        &world, "{'v': [{'$bucketAuto': {'groupBy': '$a', 'buckets': 2, 'granularity': 5}}]}",
+        40261);
     pipeline_world_release(&world);
 }
 
@@ -613,15 +586,16 @@ TEST(a_sample_has_its_size_and_no_document_twice)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(&world,
-              "{'v': [{'$sample': {'size': 2}}, {'$group': {'_id': '$_id'}}, {'$count': 'n'}]}",
-              THREE, "{'v': [{'n': 2}]}");
-    check_run(&world,
-              "{'v': [{'$sample': {'size': 9}}, {'$sort': {'_id': 1}}, {'$project': {'_id': 1}}]}",
-              THREE, "{'v': [{'_id': 1}, {'_id': 2}, {'_id': 3}]}");
-    check_refused(&world, "{'v': [{'$sample': {'size': 0}}]}", 28747);
-    check_refused(&world, "{'v': [{'$sample': {'size': 'x'}}]}", 28746);
-    check_refused(&world, "{'v': [{'$sample': {'x': 1}}]}", 28748);
+    pipeline_check(
+        &world, "{'v': [{'$sample': {'size': 2}}, {'$group': {'_id': '$_id'}}, {'$count': 'n'}]}",
+        THREE, "{'v': [{'n': 2}]}");
+    pipeline_check(
+        &world,
+        "{'v': [{'$sample': {'size': 9}}, {'$sort': {'_id': 1}}, {'$project': {'_id': 1}}]}", THREE,
+        "{'v': [{'_id': 1}, {'_id': 2}, {'_id': 3}]}");
+    pipeline_check_refused(&world, "{'v': [{'$sample': {'size': 0}}]}", 28747);
+    pipeline_check_refused(&world, "{'v': [{'$sample': {'size': 'x'}}]}", 28746);
+    pipeline_check_refused(&world, "{'v': [{'$sample': {'x': 1}}]}", 28748);
     pipeline_world_release(&world);
 }
 
@@ -630,7 +604,7 @@ TEST(redact_sees_the_whole_document_as_root_at_every_level)
     struct pipeline_world world;
 
     pipeline_world_init(&world);
-    check_run(
+    pipeline_check(
         &world,
         "{'v': [{'$redact': {'$cond': [{'$lte': [{'$ifNull': ['$level', 0]}, '$$ROOT.max']}, '$$DESCEND', '$$PRUNE']}}]}",
         "{'v': [{'max': 2, 'a': {'level': 1, 'x': {'level': 3}}, 'l': [{'level': 5}, [{'level': 2}], 7]}, {'max': 0, 'level': 1}]}",

@@ -19,6 +19,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/field_path.h"
 #include "query/aggregate/stage.h"
 
 #define PIPELINE_DEPTH_MAX 20 /* pipelines within pipelines, as MongoDB */
@@ -51,11 +52,11 @@ static const struct stage_name {
     {"$bucketAuto", truce__stage_bucket_auto},
     {"$facet", truce__stage_facet, .not_in_facet = true},
     {"$lookup", truce__stage_lookup},
+    {"$graphLookup", truce__stage_graph_lookup},
     {"$unionWith", truce__stage_union_with},
     {"$sample", truce__stage_sample},
     {"$out", truce__stage_out, .not_in_facet = true},
     {"$merge", truce__stage_merge, .not_in_facet = true},
-    {"$graphLookup", .refusal = "recursive joins"},
     {"$setWindowFields", .refusal = "window functions"},
     {"$geoNear", .refusal = "geospatial queries"},
     {"$densify", .refusal = "filling gaps"},
@@ -139,6 +140,15 @@ const char *truce__stage_text(struct value value, size_t *length)
     text = truce__value_text(value, &size);
     *length = size;
     return text;
+}
+
+truce_status truce__stage_path(struct value value, struct path *path, bson_error_t *error)
+{
+    size_t length = 0;
+    const char *text = truce__stage_text(value, &length);
+    truce_status status = truce__field_path_check(text, length, error);
+
+    return status ? status : truce__path_parse(text, length, path, error);
 }
 
 bson_t *truce__stage_copy(struct value document)

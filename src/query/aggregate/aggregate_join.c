@@ -8,8 +8,7 @@
  *     {from, let, pipeline, as}               one run of a pipeline for each document, in which
  *                                             the variables of `let` stand for the document's values
  *
- * A collection without an index at foreignField is read into a table (join_table.h) when the third
- * document asks for it, and the documents that follow find theirs there.
+ * What equals is found by join_find.h.
  *
  * The filter that a pipeline starts with is left to the store, unless it uses variables, so that
  * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
@@ -24,29 +23,26 @@
  */
 #include "base/limits.h"
 #include "bson/builder.h"
-#include "bson/field_path.h"
-#include "query/aggregate/join_table.h"
+#include "query/aggregate/join_find.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
 
 #define VARIABLES_MAX       100
 #define CODE_TOO_MUCH_FOUND 4568
 #define BYTES_OF_STEP       256
-#define FINDS_FIRST         2 /* documents that look into the collection before a table is made */
 
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct lookup_stage {
-    char *from; /* "": none, the pipeline has its own documents */
+    struct join_on
+        on; /* from "": none, the pipeline has its own documents; path NULL: the form without */
     struct path as, local;
-    char *foreign;         /* NULL: the form without */
     uint32_t outer, count; /* variables: of the pipelines around, and with those of `let` */
     const char *names[VARIABLES_MAX + 1];
     struct expression *let[VARIABLES_MAX];
     bson_t *let_source;        /* has the names */
     struct pipeline *pipeline; /* or NULL */
     bool is_constant;          /* the same for every document */
-    bool is_numbered;          /* some part of `foreign` is a number */
 };
 
 struct lookup_stream {
@@ -56,99 +52,10 @@ struct lookup_stream {
     struct value values[VARIABLES_MAX];
     struct value kept; /* an array in `keeping`; VALUE_MISSING: not yet */
     struct arena keeping;
-    uint64_t finds;           /* for documents so far */
-    struct join_table *table; /* NULL: none, or not yet */
+    struct join_finder finder;
 };
 
-/* ---- the filter of one document ------------------------------------------------------------- */
-
-struct local_values {
-    bson_t list;
-    uint32_t count;
-};
-
-/* All values at the path: through arrays, and the elements of one at its end. */
-static void collect(struct local_values *values, struct value value, const struct path *path,
-                    uint32_t at)
-{
-    struct fields elements;
-
-    if (value.type == BSON_TYPE_ARRAY) {
-        if (at < path->count && path->parts[at].index >= 0) {
-            struct value element =
-                truce__value_field(value, path->parts[at].name, path->parts[at].length);
-
-            if (element.type)
-                collect(values, element, path, at + 1);
-        }
-        elements = truce__fields(value);
-        while (truce__fields_next(&elements)) {
-            if (at == path->count)
-                truce__value_append_element(&values->list, &values->count, elements.value);
-            else if (elements.value.type == BSON_TYPE_DOCUMENT)
-                collect(values, elements.value, path, at);
-        }
-    } else if (at == path->count) {
-        truce__value_append_element(&values->list, &values->count, value);
-    } else if (value.type == BSON_TYPE_DOCUMENT) {
-        value = truce__value_field(value, path->parts[at].name, path->parts[at].length);
-        if (value.type)
-            collect(values, value, path, at + 1);
-    }
-}
-
-/* {foreign: {$eq: value}} */
-static void append_equality(bson_t *filter, const char *foreign, struct value value)
-{
-    bson_t condition;
-
-    BSON_APPEND_DOCUMENT_BEGIN(filter, foreign, &condition);
-    truce__value_append(&condition, "$eq", 3, value);
-    bson_append_document_end(filter, &condition);
-}
-
-/* {$or: [{foreign: {$eq: value}}, ...]}: $in would take a regular expression for a pattern */
-static void append_alternatives(bson_t *filter, const char *foreign, const bson_t *list)
-{
-    struct fields values = truce__fields(truce__value_document(list));
-    bson_t alternatives, one;
-
-    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &alternatives);
-    while (truce__fields_next(&values)) {
-        bson_append_document_begin(&alternatives, values.key, (int)values.key_length, &one);
-        append_equality(&one, foreign, values.value);
-        bson_append_document_end(&alternatives, &one);
-    }
-    bson_append_array_end(filter, &alternatives);
-}
-
-static bool has_regex(const bson_t *list)
-{
-    struct fields values = truce__fields(truce__value_document(list));
-
-    while (truce__fields_next(&values)) {
-        if (values.value.type == BSON_TYPE_REGEX)
-            return true;
-    }
-    return false;
-}
-
-static void make_filter(const struct lookup_stage *stage, const struct local_values *values,
-                        bson_t *filter)
-{
-    bson_t condition;
-
-    if (values->count == 1) {
-        append_equality(filter, stage->foreign,
-                        truce__value_field(truce__value_document(&values->list), "0", 1));
-    } else if (has_regex(&values->list)) {
-        append_alternatives(filter, stage->foreign, &values->list);
-    } else {
-        BSON_APPEND_DOCUMENT_BEGIN(filter, stage->foreign, &condition);
-        BSON_APPEND_ARRAY(&condition, "$in", &values->list);
-        bson_append_document_end(filter, &condition);
-    }
-}
+/* ---- running -------------------------------------------------------------------------------- */
 
 bool truce__filter_uses_expression(struct value filter)
 {
@@ -162,53 +69,18 @@ bool truce__filter_uses_expression(struct value filter)
     return false;
 }
 
-/* ---- running -------------------------------------------------------------------------------- */
-
-static bool wants_table(const struct lookup_stream *stream)
-{
-    const struct aggregate_world *world = &stream->world;
-    const struct lookup_stage *stage = stream->stage;
-
-    return stream->finds == FINDS_FIRST && !stage->is_numbered &&
-           !(world->indexed && world->indexed(world->arg, stage->from, stage->foreign));
-}
-
-static truce_status make_table(struct lookup_stream *stream, const struct stage_run *run,
-                               bson_error_t *error)
-{
-    const struct lookup_stage *stage = stream->stage;
-    struct stream *all = NULL;
-    truce_status status = truce__stream_of_collection(run, stage->from, NULL, &all, error);
-
-    if (!status)
-        status = truce__join_table_new(all, stage->foreign,
-                                       truce__stage_spill(&stream->world, run->context).memory_max,
-                                       &stream->table, error);
-    truce__stream_free(all);
-    return status;
-}
-
 /* Those whose foreign field equals a local value. */
-static truce_status open_equal(struct lookup_stream *stream, const struct stage_run *run,
+static truce_status find_equal(struct lookup_stream *stream, const struct stage_run *run,
                                struct value document, struct stream **foreign, bson_error_t *error)
 {
     const struct lookup_stage *stage = stream->stage;
-    struct local_values values = {BSON_INITIALIZER, 0};
-    bson_t filter = BSON_INITIALIZER;
-    truce_status status = TRUCE_OK;
+    struct join_values values = JOIN_VALUES_NONE;
+    truce_status status;
 
-    collect(&values, document, &stage->local, 0);
+    truce__join_collect(&values, document, &stage->local);
     if (values.count == 0)
-        truce__value_append_element(&values.list, &values.count, truce__value_null());
-    make_filter(stage, &values, &filter);
-    if (wants_table(stream))
-        status = make_table(stream, run, error);
-    stream->finds++;
-    if (!status && stream->table)
-        status = truce__join_table_find(run, stream->table, &values.list, &filter, foreign, error);
-    else if (!status)
-        status = truce__stream_of_collection(run, stage->from, &filter, foreign, error);
-    bson_destroy(&filter);
+        truce__join_add(&values, truce__value_null());
+    status = truce__join_find(&stream->finder, &stage->on, run, &values, foreign, error);
     bson_destroy(&values.list);
     return status;
 }
@@ -225,14 +97,14 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
     truce_status status;
 
     context.variables = stream->values;
-    if (stage->foreign) {
-        status = open_equal(stream, &run, document, foreign, error);
+    if (stage->on.path) {
+        status = find_equal(stream, &run, document, foreign, error);
     } else {
         if (first && truce__filter_uses_expression(truce__value_document(first)))
             first = NULL;
         skipped = first ? 1 : 0;
-        if (stage->from[0])
-            status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
+        if (stage->on.from[0])
+            status = truce__stream_of_collection(&run, stage->on.from, first, foreign, error);
         else
             status = TRUCE_OK;
     }
@@ -243,7 +115,7 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
 
 static size_t held_by(const struct lookup_stream *stream)
 {
-    return stream->keeping.bytes + (stream->table ? truce__join_table_bytes(stream->table) : 0);
+    return stream->keeping.bytes + truce__join_finder_bytes(&stream->finder);
 }
 
 static truce_status read_all(struct lookup_stream *stream, struct stream *foreign,
@@ -268,7 +140,7 @@ static truce_status read_all(struct lookup_stream *stream, struct stream *foreig
             return truce__refuse(CODE_TOO_MUCH_FOUND, error,
                                  "$lookup: the documents of '%s' that match one document have more "
                                  "than %d bytes",
-                                 stream->stage->from, TRUCE_STAGE_MEMORY_MAX);
+                                 stream->stage->on.from, TRUCE_STAGE_MEMORY_MAX);
     }
     return status ? status : truce__builder_finish(&builder, found, error);
 }
@@ -335,7 +207,7 @@ static void lookup_release(struct stream *base)
 {
     struct lookup_stream *stream = (struct lookup_stream *)base;
 
-    truce__join_table_free(stream->table);
+    truce__join_finder_release(&stream->finder);
     truce__arena_release(&stream->keeping);
 }
 
@@ -366,8 +238,7 @@ static void lookup_free(void *data)
     truce__path_release(&stage->as);
     truce__path_release(&stage->local);
     bson_destroy(stage->let_source);
-    bson_free(stage->foreign);
-    bson_free(stage->from);
+    truce__join_on_release(&stage->on);
     bson_free(stage);
 }
 
@@ -450,15 +321,6 @@ static truce_status check_options(const struct lookup_options *options, bson_err
     return status;
 }
 
-static truce_status parse_path(struct value value, struct path *path, bson_error_t *error)
-{
-    size_t length;
-    const char *text = truce__stage_text(value, &length);
-    truce_status status = truce__field_path_check(text, length, error);
-
-    return status ? status : truce__path_parse(text, length, path, error);
-}
-
 static truce_status parse_let(struct lookup_stage *stage, const char *const *outer,
                               struct value let, bson_error_t *error)
 {
@@ -503,38 +365,24 @@ static bool is_random(struct value container)
     return false;
 }
 
-/* Is some part of the path made of digits? */
-static bool has_number(const char *path)
-{
-    for (; *path; path += strcspn(path, "."), path += *path == '.') {
-        size_t length = strcspn(path, ".");
-
-        if (length && strspn(path, "0123456789") >= length)
-            return true;
-    }
-    return false;
-}
-
 static truce_status parse_lookup(struct stage_parser *parser, const struct lookup_options *options,
                                  struct lookup_stage *stage, bson_error_t *error)
 {
     size_t length;
-    truce_status status = parse_path(options->as, &stage->as, error);
+    truce_status status = truce__stage_path(options->as, &stage->as, error);
 
-    stage->from = bson_strdup(options->from.type ? truce__stage_text(options->from, &length) : "");
+    stage->on.from =
+        bson_strdup(options->from.type ? truce__stage_text(options->from, &length) : "");
     if (!status && options->local.type)
-        status = parse_path(options->local, &stage->local, error);
-    if (!status && options->foreign.type) {
-        stage->foreign = bson_strdup(truce__stage_text(options->foreign, &length));
-        stage->is_numbered = has_number(stage->foreign);
-        status = truce__field_path_check(stage->foreign, length, error);
-    }
+        status = truce__stage_path(options->local, &stage->local, error);
+    if (!status && options->foreign.type)
+        status = truce__join_on_path(&stage->on, options->foreign, error);
     if (!status)
         status = parse_let(stage, parser->variables, options->let, error);
     if (status || !options->pipeline.type)
         return status;
     stage->is_constant =
-        !stage->foreign && stage->count == stage->outer && !is_random(options->pipeline);
+        !stage->on.path && stage->count == stage->outer && !is_random(options->pipeline);
     return truce__pipeline_compile(options->pipeline, stage->names, PLACE_LOOKUP, parser->depth + 1,
                                    &stage->pipeline, error);
 }

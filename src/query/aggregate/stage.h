@@ -184,8 +184,9 @@ stage_parse_function truce__stage_sort_by_count;
 stage_parse_function truce__stage_bucket;
 stage_parse_function truce__stage_bucket_auto;
 
-/* aggregate_join.c, aggregate_facet.c, aggregate_write.c */
+/* aggregate_join.c, aggregate_graph.c, aggregate_union.c, aggregate_facet.c, aggregate_write.c */
 stage_parse_function truce__stage_lookup;
+stage_parse_function truce__stage_graph_lookup;
 stage_parse_function truce__stage_union_with;
 stage_parse_function truce__stage_facet;
 stage_parse_function truce__stage_out;
@@ -237,6 +238,8 @@ struct expression;
 /* A text value that is not NUL-terminated inside; NULL if `value` is no string. */
 const char *truce__stage_text(struct value value, size_t *length);
 bson_t *truce__stage_copy(struct value document);
+/* The path of a field, from a string. */
+truce_status truce__stage_path(struct value value, struct path *path, bson_error_t *error);
 
 /* *document with `value` at the path, through documents only: what is no document on the way
  * becomes one. A missing value takes the field away. The result lives in the arena. */
