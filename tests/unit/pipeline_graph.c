@@ -47,6 +47,20 @@ TEST(a_circle_is_gone_through_once)
     pipeline_world_release(&world);
 }
 
+/* More than fits into a document that was not allocated; a sanitizer looks for what is left. */
+TEST(many_values_are_asked_for_at_once)
+{
+    struct pipeline_world world;
+
+    begin(&world);
+    pipeline_check(
+        &world, "{'v': [{'$graphLookup': {" BOSSES "}}, " IDS "]}",
+        "{'v': [{'_id': 0, 'boss': ['Ron', 'Andrew', 'Asya', 'Dan', 'somebody with a long name', "
+        "'and somebody else with a name as long', 'and one more', 'and another one']}]}",
+        "{'v': [{'_id': 0, 'r': [3, 4, 5, 6, 2, 1]}]}");
+    pipeline_world_release(&world);
+}
+
 TEST(a_document_that_has_several_names_is_found_once)
 {
     struct pipeline_world world;

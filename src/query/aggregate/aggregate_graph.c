@@ -153,18 +153,17 @@ static truce_status add_all(struct search *search, struct stream *found, bson_er
 static truce_status go_on(struct search *search, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
-    struct join_values asked = search->next;
     struct stage_run run = {&stream->world, &stream->base.context, 0};
     struct stream *found = NULL;
     truce_status status =
-        truce__join_find(&stream->finder, &stream->stage->on, &run, &asked, &found, error);
+        truce__join_find(&stream->finder, &stream->stage->on, &run, &search->next, &found, error);
 
-    search->next = (struct join_values)JOIN_VALUES_NONE;
+    bson_reinit(&search->next.list);
+    search->next.count = 0;
     if (!status)
         status = truce__pipeline_stack(stream->stage->restriction, 0, &run, found, &found, error);
     if (!status)
         status = add_all(search, found, error);
-    bson_destroy(&asked.list);
     return status;
 }
 
