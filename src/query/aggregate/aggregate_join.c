@@ -1,14 +1,12 @@
 /*
- * Stages that read other collections: $lookup and $unionWith.
- *
- * $lookup comes in two forms, which may be combined:
+ * $lookup, in two forms, which may be combined:
  *
  *     {from, localField, foreignField, as}    one query for each document: foreignField equals one
  *                                             of the values at localField (none: null)
  *     {from, let, pipeline, as}               one run of a pipeline for each document, in which
  *                                             the variables of `let` stand for the document's values
  *
- * What equals is found by join_find.h.
+ * What equals is found by join_find.c.
  *
  * The filter that a pipeline starts with is left to the store, unless it uses variables, so that
  * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
@@ -34,8 +32,7 @@
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct lookup_stage {
-    struct join_on
-        on; /* from "": none, the pipeline has its own documents; path NULL: the form without */
+    struct join_on on; /* no `from` (""): the pipeline has documents; no path: the form without */
     struct path as, local;
     uint32_t outer, count; /* variables: of the pipelines around, and with those of `let` */
     const char *names[VARIABLES_MAX + 1];
