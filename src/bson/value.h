@@ -87,6 +87,11 @@ static inline struct value truce__value_document(const bson_t *document)
     return (struct value){bson_get_data(document), document->len, BSON_TYPE_DOCUMENT};
 }
 
+static inline struct value truce__value_array(const bson_t *array)
+{
+    return (struct value){bson_get_data(array), array->len, BSON_TYPE_ARRAY};
+}
+
 static inline struct value truce__value_of_iter(const bson_iter_t *iter)
 {
     uint8_t type = (uint8_t)bson_iter_type(iter);

@@ -130,6 +130,23 @@ void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kin
     return last->data;
 }
 
+truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
+                                  const struct stage_option *options, bson_error_t *error)
+{
+    struct fields fields = truce__fields(argument);
+
+    while (truce__fields_next(&fields)) {
+        const struct stage_option *option = options;
+
+        while (option->name && strcmp(option->name, fields.key) != 0)
+            option++;
+        if (!option->name)
+            return truce__refuse(code, error, "%s has no option '%s'", stage, fields.key);
+        *option->value = fields.value;
+    }
+    return TRUCE_OK;
+}
+
 const char *truce__stage_text(struct value value, size_t *length)
 {
     uint32_t size;
@@ -222,9 +239,7 @@ truce_status truce__pipeline_compile(struct value stages, const char *const *var
     made->source = truce__stage_copy(stages);
     made->is_update = place == PLACE_UPDATE;
     parser.pipeline = made;
-    status = parse_stages(
-        &parser, (struct value){bson_get_data(made->source), made->source->len, BSON_TYPE_ARRAY},
-        error);
+    status = parse_stages(&parser, truce__value_array(made->source), error);
     if (status)
         truce__pipeline_free(made);
     else
@@ -232,21 +247,17 @@ truce_status truce__pipeline_compile(struct value stages, const char *const *var
     return status;
 }
 
-static struct value array_of(const bson_t *stages)
-{
-    return (struct value){bson_get_data(stages), stages->len, BSON_TYPE_ARRAY};
-}
-
 truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
                                  bson_error_t *error)
 {
-    return truce__pipeline_compile(array_of(stages), NULL, PLACE_TOP, 0, pipeline, error);
+    return truce__pipeline_compile(truce__value_array(stages), NULL, PLACE_TOP, 0, pipeline, error);
 }
 
 truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **pipeline,
                                         bson_error_t *error)
 {
-    return truce__pipeline_compile(array_of(stages), NULL, PLACE_UPDATE, 0, pipeline, error);
+    return truce__pipeline_compile(truce__value_array(stages), NULL, PLACE_UPDATE, 0, pipeline,
+                                   error);
 }
 
 void truce__pipeline_free(struct pipeline *pipeline)

@@ -30,9 +30,9 @@
 
 struct graph_stage {
     struct join_on on; /* from, connectToField */
-    struct path connect_from, as, depth_field;
-    bool has_depth_field;
-    int64_t depth_max; /* or DEPTH_ANY */
+    struct path connect_from, as;
+    struct path depth_field; /* no parts: none is wanted */
+    int64_t depth_max;       /* or DEPTH_ANY */
     struct expression *start;
     struct pipeline *restriction; /* [{$match: restrictSearchWithMatch and invariant 3}] */
 };
@@ -122,7 +122,7 @@ static truce_status add(struct search *search, struct value document, bson_error
         return status;
     truce__value_set_add(&search->ids, truce__value_copy(&stream->search, id));
     truce__arena_reset(&stream->document);
-    if (stage->has_depth_field)
+    if (stage->depth_field.count)
         status =
             truce__document_with(&stream->document, &document, &stage->depth_field,
                                  truce__value_from_int64(&stream->document, search->depth), error);
@@ -214,7 +214,6 @@ static truce_status graph_open(const void *data, const struct stage_run *run, st
     struct graph_stream *made =
         truce__stream_new(sizeof *made, run, input, graph_next, graph_release);
 
-    (void)error; /* nothing can fail yet */
     made->stage = data;
     made->world = *run->world;
     *stream = &made->base;
@@ -251,11 +250,7 @@ struct graph_options {
 static truce_status read_options(struct value argument, struct graph_options *options,
                                  bson_error_t *error)
 {
-    struct fields fields = truce__fields(argument);
-    const struct {
-        const char *name;
-        struct value *value;
-    } known[] = {
+    const struct stage_option known[] = {
         {"from", &options->from},
         {"startWith", &options->start},
         {"connectFromField", &options->connect_from},
@@ -264,18 +259,10 @@ static truce_status read_options(struct value argument, struct graph_options *op
         {"maxDepth", &options->depth_max},
         {"depthField", &options->depth_field},
         {"restrictSearchWithMatch", &options->restriction},
+        {NULL, NULL},
     };
 
-    while (truce__fields_next(&fields)) {
-        size_t i = 0;
-
-        while (i < sizeof known / sizeof *known && strcmp(known[i].name, fields.key) != 0)
-            i++;
-        if (i == sizeof known / sizeof *known)
-            return truce__refuse(40104, error, "$graphLookup has no option '%s'", fields.key);
-        *known[i].value = fields.value;
-    }
-    return TRUCE_OK;
+    return truce__stage_options("$graphLookup", 40104, argument, known, error);
 }
 
 static truce_status check_text(const char *name, struct value value, bson_error_t *error)
@@ -288,11 +275,12 @@ static truce_status check_text(const char *name, struct value value, bson_error_
 static truce_status check_options(const struct graph_options *options, bson_error_t *error)
 {
     size_t length = 0;
-    truce_status status = TRUCE_OK;
+    truce_status status;
 
     if (options->from.type != BSON_TYPE_UTF8)
         return truce__refuse(CODE_FAILED_TO_PARSE, error, "$graphLookup needs 'from', a string");
-    if (!truce__stage_text(options->from, &length) || length == 0)
+    truce__stage_text(options->from, &length);
+    if (length == 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "$graphLookup's 'from' is empty");
     if (options->restriction.type && options->restriction.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(40185, error,
@@ -347,9 +335,8 @@ static truce_status compile_restriction(struct stage_parser *parser, struct valu
     bson_append_array_end(&match, &all);
     bson_append_document_end(&first, &match);
     bson_append_document_end(&stages, &first);
-    status = truce__pipeline_compile(
-        (struct value){bson_get_data(&stages), stages.len, BSON_TYPE_ARRAY}, parser->variables,
-        PLACE_LOOKUP, parser->depth + 1, &stage->restriction, error);
+    status = truce__pipeline_compile(truce__value_array(&stages), parser->variables, PLACE_LOOKUP,
+                                     parser->depth + 1, &stage->restriction, error);
     bson_destroy(&stages);
     return status;
 }
@@ -367,10 +354,8 @@ static truce_status parse_graph(struct stage_parser *parser, const struct graph_
         status = truce__stage_path(options->connect_from, &stage->connect_from, error);
     if (!status)
         status = truce__join_on_path(&stage->on, options->connect_to, error);
-    if (!status && options->depth_field.type) {
-        stage->has_depth_field = true;
+    if (!status && options->depth_field.type)
         status = truce__stage_path(options->depth_field, &stage->depth_field, error);
-    }
     if (!status)
         status = truce__expression_new(options->start, parser->variables, &stage->start, error);
     return status ? status : compile_restriction(parser, options->restriction, stage, error);

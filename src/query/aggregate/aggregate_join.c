@@ -254,27 +254,17 @@ struct lookup_options {
 static truce_status read_options(struct value argument, struct lookup_options *options,
                                  bson_error_t *error)
 {
-    struct fields fields = truce__fields(argument);
-    const struct {
-        const char *name;
-        struct value *value;
-    } known[] = {
-        {"from", &options->from},        {"as", &options->as},
-        {"localField", &options->local}, {"foreignField", &options->foreign},
-        {"let", &options->let},          {"pipeline", &options->pipeline},
+    const struct stage_option known[] = {
+        {"from", &options->from},
+        {"as", &options->as},
+        {"localField", &options->local},
+        {"foreignField", &options->foreign},
+        {"let", &options->let},
+        {"pipeline", &options->pipeline},
+        {NULL, NULL},
     };
 
-    while (truce__fields_next(&fields)) {
-        size_t i = 0;
-
-        while (i < sizeof known / sizeof *known && strcmp(known[i].name, fields.key) != 0)
-            i++;
-        if (i == sizeof known / sizeof *known)
-            return truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup has no option '%s'",
-                                 fields.key);
-        *known[i].value = fields.value;
-    }
-    return TRUCE_OK;
+    return truce__stage_options("$lookup", CODE_FAILED_TO_PARSE, argument, known, error);
 }
 
 static truce_status check_text(const char *name, struct value value, bool needed,

@@ -297,9 +297,8 @@ static truce_status filter_inner(const struct stage_parser *parser, const struct
     truce_status status = TRUCE_OK;
 
     if (!*inner)
-        status = truce__pipeline_compile(
-            (struct value){bson_get_data(&none), none.len, BSON_TYPE_ARRAY}, parser->variables,
-            PLACE_UNION, parser->depth + 1, inner, error);
+        status = truce__pipeline_compile(truce__value_array(&none), parser->variables, PLACE_UNION,
+                                         parser->depth + 1, inner, error);
     bson_destroy(&none);
     if (status)
         return status;

@@ -216,16 +216,14 @@ truce_status truce__stage_replace_root(struct stage_parser *parser, struct value
                                        bson_error_t *error)
 {
     struct value root = truce__value_missing();
-    struct fields fields;
+    const struct stage_option known[] = {{"newRoot", &root}, {NULL, NULL}};
+    truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(40229, error, "$replaceRoot must be a document");
-    fields = truce__fields(argument);
-    while (truce__fields_next(&fields)) {
-        if (strcmp(fields.key, "newRoot") != 0)
-            return truce__refuse(40415, error, "$replaceRoot has no option '%s'", fields.key);
-        root = fields.value;
-    }
+    status = truce__stage_options("$replaceRoot", 40415, argument, known, error);
+    if (status)
+        return status;
     if (!root.type)
         return truce__refuse(40414, error, "$replaceRoot needs 'newRoot'");
     return truce__stage_replace_with(parser, root, error);

@@ -87,22 +87,18 @@ static const struct stage_kind union_kind = {
 static truce_status read_union(struct value argument, struct value *collection,
                                struct value *pipeline, bson_error_t *error)
 {
-    struct fields fields;
+    const struct stage_option known[] = {
+        {"coll", collection}, {"pipeline", pipeline}, {NULL, NULL}};
+    truce_status status;
 
     *collection = argument;
     *pipeline = truce__value_missing();
     if (argument.type != BSON_TYPE_DOCUMENT)
         return TRUCE_OK;
     *collection = truce__value_missing();
-    fields = truce__fields(argument);
-    while (truce__fields_next(&fields)) {
-        if (!strcmp(fields.key, "coll"))
-            *collection = fields.value;
-        else if (!strcmp(fields.key, "pipeline"))
-            *pipeline = fields.value;
-        else
-            return truce__refuse(40415, error, "$unionWith has no option '%s'", fields.key);
-    }
+    status = truce__stage_options("$unionWith", 40415, argument, known, error);
+    if (status)
+        return status;
     if (pipeline->type && pipeline->type != BSON_TYPE_ARRAY)
         return truce__refuse(CODE_TYPE_MISMATCH, error, "$unionWith's pipeline must be an array");
     return TRUCE_OK;

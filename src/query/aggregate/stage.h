@@ -235,6 +235,15 @@ struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct st
 
 struct expression;
 
+/* The options of a stage by name: where each one goes. The last has no name. */
+struct stage_option {
+    const char *name;
+    struct value *value;
+};
+/* `argument` is a document; an option that is not known is refused with `code`. */
+truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
+                                  const struct stage_option *options, bson_error_t *error);
+
 /* A text value that is not NUL-terminated inside; NULL if `value` is no string. */
 const char *truce__stage_text(struct value value, size_t *length);
 bson_t *truce__stage_copy(struct value document);
