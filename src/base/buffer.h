@@ -35,6 +35,11 @@ static inline void truce__buffer_append_byte(struct buffer *buffer, uint8_t byte
     buffer->bytes[buffer->size++] = byte;
 }
 
+static inline void truce__buffer_append_text(struct buffer *buffer, const char *text)
+{
+    truce__buffer_append(buffer, text, strlen(text));
+}
+
 /* The order of memcmp, and of what begins alike the shorter one first. What is empty may be NULL. */
 static inline int truce__bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b,
                                        size_t b_size)

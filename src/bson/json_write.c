@@ -12,11 +12,6 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
-static void put_text(struct buffer *out, const char *text)
-{
-    truce__buffer_append(out, text, strlen(text));
-}
-
 TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format, ...)
 {
     char text[160];
@@ -75,7 +70,7 @@ void truce__json_write_text(struct buffer *out, const char *text, size_t size)
         if (!escape)
             continue;
         truce__buffer_append(out, text + from, i - from);
-        put_text(out, escape);
+        truce__buffer_append_text(out, escape);
         from = i + taken;
         i = from - 1;
     }
@@ -135,7 +130,7 @@ static void write_date(struct buffer *out, int64_t ms, enum json_form form)
                (int)(in_day / 3600000), (int)(in_day / 60000 % 60), (int)(in_day / 1000 % 60));
     if (ms % 1000)
         put_format(out, ".%03d", (int)(ms % 1000));
-    put_text(out, "Z\"}");
+    truce__buffer_append_text(out, "Z\"}");
 }
 
 static void write_base64(struct buffer *out, const uint8_t *bytes, uint32_t size)
@@ -161,7 +156,7 @@ static void write_binary(struct buffer *out, const bson_iter_t *iter)
     uint32_t size;
 
     bson_iter_binary(iter, &subtype, &size, &bytes);
-    put_text(out, "{\"$binary\": {\"base64\": \"");
+    truce__buffer_append_text(out, "{\"$binary\": {\"base64\": \"");
     write_base64(out, bytes, size);
     put_format(out, "\", \"subType\": \"%02x\"}}", (unsigned)subtype);
 }
@@ -178,11 +173,11 @@ static void write_regex(struct buffer *out, const bson_iter_t *iter)
 {
     const char *options, *pattern = bson_iter_regex(iter, &options);
 
-    put_text(out, "{\"$regularExpression\": {\"pattern\": ");
+    truce__buffer_append_text(out, "{\"$regularExpression\": {\"pattern\": ");
     truce__json_write_text(out, pattern, strlen(pattern));
-    put_text(out, ", \"options\": ");
+    truce__buffer_append_text(out, ", \"options\": ");
     truce__json_write_text(out, options, strlen(options));
-    put_text(out, "}}");
+    truce__buffer_append_text(out, "}}");
 }
 
 static void write_wrapped_text(struct buffer *out, const char *key, const char *text, size_t size)
@@ -205,11 +200,11 @@ static void write_code(struct buffer *out, const bson_iter_t *iter, enum json_fo
     }
     const char *text = bson_iter_codewscope(iter, &length, &scope_size, &scope);
     write_wrapped_text(out, "$code", text, length);
-    put_text(out, ", \"$scope\": ");
+    truce__buffer_append_text(out, ", \"$scope\": ");
     if (bson_init_static(&document, scope, scope_size))
         truce__json_write(out, &document, false, form);
     else
-        put_text(out, "{}");
+        truce__buffer_append_text(out, "{}");
     truce__buffer_append_byte(out, '}');
 }
 
@@ -220,11 +215,11 @@ static void write_pointer(struct buffer *out, const bson_iter_t *iter)
     uint32_t length;
 
     bson_iter_dbpointer(iter, &length, &name, &oid);
-    put_text(out, "{\"$dbPointer\": {\"$ref\": ");
+    truce__buffer_append_text(out, "{\"$dbPointer\": {\"$ref\": ");
     truce__json_write_text(out, name, length);
-    put_text(out, ", \"$id\": ");
+    truce__buffer_append_text(out, ", \"$id\": ");
     write_oid(out, oid);
-    put_text(out, "}}");
+    truce__buffer_append_text(out, "}}");
 }
 
 static void write_container(struct buffer *out, const bson_iter_t *iter, enum json_form form)
@@ -241,7 +236,7 @@ static void write_container(struct buffer *out, const bson_iter_t *iter, enum js
     if (bson_init_static(&document, bytes, size))
         truce__json_write(out, &document, array, form);
     else
-        put_text(out, array ? "[]" : "{}");
+        truce__buffer_append_text(out, array ? "[]" : "{}");
 }
 
 static void write_decimal(struct buffer *out, const bson_iter_t *iter)
@@ -311,14 +306,14 @@ static void write_special(struct buffer *out, const bson_iter_t *iter, enum json
         write_code(out, iter, form);
         return;
     case BSON_TYPE_UNDEFINED:
-        put_text(out, "{\"$undefined\": true}");
+        truce__buffer_append_text(out, "{\"$undefined\": true}");
         return;
     case BSON_TYPE_MINKEY:
-        put_text(out, "{\"$minKey\": 1}");
+        truce__buffer_append_text(out, "{\"$minKey\": 1}");
         return;
     default:
         truce_assert(bson_iter_type(iter) == BSON_TYPE_MAXKEY);
-        put_text(out, "{\"$maxKey\": 1}");
+        truce__buffer_append_text(out, "{\"$maxKey\": 1}");
         return;
     }
 }
@@ -344,10 +339,10 @@ void truce__json_write_value(struct buffer *out, const bson_iter_t *iter, enum j
         write_container(out, iter, form);
         return;
     case BSON_TYPE_BOOL:
-        put_text(out, bson_iter_bool(iter) ? "true" : "false");
+        truce__buffer_append_text(out, bson_iter_bool(iter) ? "true" : "false");
         return;
     case BSON_TYPE_NULL:
-        put_text(out, "null");
+        truce__buffer_append_text(out, "null");
         return;
     default:
         write_special(out, iter, form);
@@ -365,11 +360,11 @@ void truce__json_write(struct buffer *out, const bson_t *document, bool is_array
     if (bson_iter_init(&iter, document)) {
         while (bson_iter_next(&iter)) {
             if (!first)
-                put_text(out, ", ");
+                truce__buffer_append_text(out, ", ");
             first = false;
             if (!is_array) {
                 truce__json_write_text(out, bson_iter_key(&iter), strlen(bson_iter_key(&iter)));
-                put_text(out, ": ");
+                truce__buffer_append_text(out, ": ");
             }
             truce__json_write_value(out, &iter, form);
         }

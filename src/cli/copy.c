@@ -117,11 +117,6 @@ static void show_progress(bool comparing, int64_t done, int64_t total, void *arg
     cli_progress(&copying->shown, done, total);
 }
 
-static void append_text(struct buffer *out, const char *text)
-{
-    truce__buffer_append(out, text, strlen(text));
-}
-
 /* ", 3 missing" unless it is none */
 static void append_count(struct buffer *out, const bson_t *collection, const char *name,
                          const char *called)
@@ -131,7 +126,7 @@ static void append_count(struct buffer *out, const bson_t *collection, const cha
     if (!truce__field_number(collection, name))
         return;
     snprintf(text, sizeof text, ", %" PRId64 " %s", truce__field_number(collection, name), called);
-    append_text(out, text);
+    truce__buffer_append_text(out, text);
 }
 
 static void show_collection(const bson_t *collection, void *arg)
@@ -168,20 +163,20 @@ static void append_what(struct buffer *out, const bson_t *note)
     const char *difference = truce__field_text(note, "difference");
 
     if (!strcmp(difference, "missing"))
-        append_text(out, " is missing");
+        truce__buffer_append_text(out, " is missing");
     else if (!strcmp(difference, "extra"))
-        append_text(out, " is there, and not in FROM");
+        truce__buffer_append_text(out, " is there, and not in FROM");
     if (*truce__field_text(note, "field")) {
-        append_text(out, ": ");
-        append_text(out, truce__field_text(note, "field"));
-        append_text(out, " is ");
+        truce__buffer_append_text(out, ": ");
+        truce__buffer_append_text(out, truce__field_text(note, "field"));
+        truce__buffer_append_text(out, " is ");
         append_json(out, note, "to");
-        append_text(out, ", and in FROM ");
+        truce__buffer_append_text(out, ", and in FROM ");
         append_json(out, note, "from");
     }
     if (*truce__field_text(note, "text")) {
-        append_text(out, ": ");
-        append_text(out, truce__field_text(note, "text"));
+        truce__buffer_append_text(out, ": ");
+        truce__buffer_append_text(out, truce__field_text(note, "text"));
     }
 }
 
@@ -196,10 +191,10 @@ static void show_difference(const bson_t *note, void *arg)
         cli_print(note, JSON_CANONICAL);
         return;
     }
-    append_text(&out, truce__field_text(note, "collection"));
-    append_text(&out, *index ? ": the index " : " ");
+    truce__buffer_append_text(&out, truce__field_text(note, "collection"));
+    truce__buffer_append_text(&out, *index ? ": the index " : " ");
     if (*index)
-        append_text(&out, index);
+        truce__buffer_append_text(&out, index);
     else
         append_json(&out, note, "id");
     append_what(&out, note);
@@ -320,8 +315,8 @@ static void name_left_behind(const struct copying *copying)
             text = bson_iter_utf8(&name, NULL);
         if (!stays_behind(copying, text))
             continue;
-        append_text(&names, names.size ? ", " : "");
-        append_text(&names, text);
+        truce__buffer_append_text(&names, names.size ? ", " : "");
+        truce__buffer_append_text(&names, text);
     }
     truce__buffer_append_byte(&names, 0);
     if (names.size > 1)

@@ -42,11 +42,6 @@ static const bson_t *read_document(struct json_reader *reader, struct part json,
 
 /* ---- as MongoDB shows values ----------------------------------------------------------------- */
 
-static void write_text(struct buffer *out, const char *text)
-{
-    truce__buffer_append(out, text, strlen(text));
-}
-
 static void write_fields(struct buffer *out, bson_iter_t *fields, bool named);
 
 static void write_value(struct buffer *out, const bson_iter_t *value)
@@ -57,10 +52,10 @@ static void write_value(struct buffer *out, const bson_iter_t *value)
     if (BSON_ITER_HOLDS_OID(value)) {
         bson_oid_to_string(bson_iter_oid(value), hex);
         snprintf(text, sizeof text, "ObjectId('%s')", hex);
-        write_text(out, text);
+        truce__buffer_append_text(out, text);
     } else if (BSON_ITER_HOLDS_DATE_TIME(value)) {
         snprintf(text, sizeof text, "new Date(%" PRId64 ")", bson_iter_date_time(value));
-        write_text(out, text);
+        truce__buffer_append_text(out, text);
     } else if ((BSON_ITER_HOLDS_DOCUMENT(value) || BSON_ITER_HOLDS_ARRAY(value)) &&
                bson_iter_recurse(value, &inner)) {
         write_fields(out, &inner, BSON_ITER_HOLDS_DOCUMENT(value));
@@ -75,15 +70,15 @@ static void write_fields(struct buffer *out, bson_iter_t *fields, bool named)
     const char *before = named ? "{ " : "[ ";
 
     while (bson_iter_next(fields)) {
-        write_text(out, before);
+        truce__buffer_append_text(out, before);
         before = ", ";
         if (named) {
-            write_text(out, bson_iter_key(fields));
-            write_text(out, ": ");
+            truce__buffer_append_text(out, bson_iter_key(fields));
+            truce__buffer_append_text(out, ": ");
         }
         write_value(out, fields);
     }
-    write_text(out, *before != ',' ? (named ? "{}" : "[]") : named ? " }" : " ]");
+    truce__buffer_append_text(out, *before != ',' ? (named ? "{}" : "[]") : named ? " }" : " ]");
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */
@@ -116,17 +111,17 @@ static void append_errmsg(const struct taken *taken, const char *database, const
     const char *collection = taken->collection;
     bson_iter_t fields;
 
-    write_text(&text, "E11000 duplicate key error collection: ");
+    truce__buffer_append_text(&text, "E11000 duplicate key error collection: ");
     if (*collection == '@') {
         collection++;
     } else {
-        write_text(&text, database);
-        write_text(&text, ".");
+        truce__buffer_append_text(&text, database);
+        truce__buffer_append_text(&text, ".");
     }
-    write_text(&text, collection);
-    write_text(&text, " index: ");
+    truce__buffer_append_text(&text, collection);
+    truce__buffer_append_text(&text, " index: ");
     truce__buffer_append(&text, taken->name.at, taken->name.size);
-    write_text(&text, " dup key: ");
+    truce__buffer_append_text(&text, " dup key: ");
     if (values && bson_iter_init(&fields, values))
         write_fields(&text, &fields, true);
     else

@@ -120,21 +120,16 @@ static const struct {
     {BSON_TYPE_MAXKEY, "MaxKey", "MaxKey", false},
 };
 
-static void append_text(struct buffer *text, const char *more)
-{
-    truce__buffer_append(text, more, strlen(more));
-}
-
 /* False: the end is not included, whatever it says itself. */
 static bool append_type(struct buffer *text, uint8_t type, bool high)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (types[i].type != type)
             continue;
-        append_text(text, high ? types[i].high : types[i].low);
+        truce__buffer_append_text(text, high ? types[i].high : types[i].low);
         return !high || !types[i].open;
     }
-    append_text(text, high ? "inf.0" : "-inf.0"); /* numbers */
+    truce__buffer_append_text(text, high ? "inf.0" : "-inf.0"); /* numbers */
     return true;
 }
 
@@ -145,9 +140,9 @@ static void append_oid(struct buffer *text, struct value value)
 
     memcpy(oid.bytes, value.data, sizeof oid.bytes);
     bson_oid_to_string(&oid, hex);
-    append_text(text, "ObjectId('");
-    append_text(text, hex);
-    append_text(text, "')");
+    truce__buffer_append_text(text, "ObjectId('");
+    truce__buffer_append_text(text, hex);
+    truce__buffer_append_text(text, "')");
 }
 
 static void append_value(struct buffer *text, struct value value)
@@ -175,10 +170,10 @@ static void append_value(struct buffer *text, struct value value)
         if (value.type == BSON_TYPE_DOUBLE && isinf(truce__number_to_double(value)))
             append_type(text, value.type, truce__number_to_double(value) > 0);
         else
-            append_text(text, truce__value_show(value, shown, sizeof shown));
+            truce__buffer_append_text(text, truce__value_show(value, shown, sizeof shown));
         return;
     }
-    append_text(text, shown);
+    truce__buffer_append_text(text, shown);
 }
 
 /* The first text behind all that begin so. */
@@ -222,7 +217,7 @@ static void append_interval(struct buffer *text, const struct interval *interval
     included = append_end(text, first, turned);
     if (!included)
         text->bytes[0] = '(';
-    append_text(text, ", ");
+    truce__buffer_append_text(text, ", ");
     included = append_end(text, last, !turned);
     truce__buffer_append(text, included ? "]" : ")", 2);
 }
