@@ -13,6 +13,7 @@
  * refused.
  */
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/limits.h"
 #include "base/status.h"
@@ -20,6 +21,12 @@
 #define DATABASE_NAME_MAX 63
 #define PLACE_MAX         (TRUCE_PLACE_NAME_MAX + 1)
 #define VIEWS_COLLECTION  "system.views" /* of each database: its views (views.h) */
+
+/* Is the name of a collection one of the server's own? */
+static inline bool place_is_system(const char *collection)
+{
+    return !strncmp(collection, "system.", 7);
+}
 
 /* CODE_INVALID_NAMESPACE, as MongoDB. */
 truce_status database_check(const char *name, bson_error_t *error);

@@ -76,7 +76,7 @@ static truce_status check_name(struct call *call, const char *name, const char *
     char place[PLACE_MAX];
     truce_status status = TRUCE_OK;
 
-    if (!strncmp(name, "system.", 7))
+    if (place_is_system(name))
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "Cannot create a view %s '%s.%.120s'",
                              what, call->database, name);
     status = call_place_of(call, name, place, error);

@@ -23,7 +23,7 @@
 
 truce_status view_refuse_system(const char *database, const char *name, bson_error_t *error)
 {
-    return strncmp(name, "system.", 7) != 0 || !strcmp(name, "system.js")
+    return !place_is_system(name) || !strcmp(name, "system.js")
                ? TRUCE_OK
                : truce__refuse(CODE_INVALID_NAMESPACE, error, "cannot write to '%s.%.120s'",
                                database, name);

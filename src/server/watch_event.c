@@ -99,7 +99,7 @@ static bool is_within(const struct watch_scope *scope, const char *place)
         return !strcmp(place, scope->place);
     place_database(scope->own, place, database);
     name = place_within(scope->own, database, place);
-    return name && strncmp(name, "system.", 7) != 0 && reaches(scope, database);
+    return name && !place_is_system(name) && reaches(scope, database);
 }
 
 static bool is_expanded(enum feed_kind kind)
