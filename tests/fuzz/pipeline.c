@@ -13,9 +13,7 @@
 #include "tests/support/fuzz_input.h"
 #include "tests/support/memory_spill.h"
 
-#define RESULTS_MAX        10000
-#define COUNT(array)       (sizeof(array) / sizeof *(array))
-#define PICK(input, array) ((array)[fuzz_below(input, COUNT(array))])
+#define RESULTS_MAX 10000
 
 struct list_source {
     struct source base;
@@ -136,7 +134,7 @@ static void append_expression(struct fuzz_input *input, bson_t *to, const char *
 
     switch (fuzz_below(input, depth ? 5 : 3)) {
     case 0:
-        bson_append_utf8(to, key, -1, PICK(input, values), -1);
+        bson_append_utf8(to, key, -1, FUZZ_PICK(input, values), -1);
         break;
     case 1:
         bson_append_int32(to, key, -1, (int32_t)fuzz_below(input, 5) - 1);
@@ -147,12 +145,12 @@ static void append_expression(struct fuzz_input *input, bson_t *to, const char *
     case 3: /* a document of expressions */
         bson_append_document_begin(to, key, -1, &call);
         for (uint32_t i = fuzz_below(input, 3); i-- > 0;)
-            append_expression(input, &call, PICK(input, paths), depth - 1);
+            append_expression(input, &call, FUZZ_PICK(input, paths), depth - 1);
         bson_append_document_end(to, &call);
         break;
     default:
         bson_append_document_begin(to, key, -1, &call);
-        bson_append_array_begin(&call, PICK(input, operators), -1, &operands);
+        bson_append_array_begin(&call, FUZZ_PICK(input, operators), -1, &operands);
         for (uint32_t i = fuzz_below(input, 3); i-- > 0;)
             append_expression(input, &operands, i ? "1" : "0", depth - 1);
         bson_append_array_end(&call, &operands);
@@ -163,7 +161,7 @@ static void append_expression(struct fuzz_input *input, bson_t *to, const char *
 static void append_fields(struct fuzz_input *input, bson_t *stage)
 {
     for (uint32_t i = fuzz_below(input, 4); i-- > 0;)
-        append_expression(input, stage, PICK(input, paths), 2);
+        append_expression(input, stage, FUZZ_PICK(input, paths), 2);
 }
 
 static void append_outputs(struct fuzz_input *input, bson_t *stage)
@@ -172,8 +170,8 @@ static void append_outputs(struct fuzz_input *input, bson_t *stage)
     bson_t one;
 
     for (uint32_t i = fuzz_below(input, 3); i-- > 0;) {
-        bson_append_document_begin(stage, PICK(input, names), -1, &one);
-        append_expression(input, &one, PICK(input, accumulators), 1);
+        bson_append_document_begin(stage, FUZZ_PICK(input, names), -1, &one);
+        append_expression(input, &one, FUZZ_PICK(input, accumulators), 1);
         bson_append_document_end(stage, &one);
     }
 }
@@ -181,7 +179,7 @@ static void append_outputs(struct fuzz_input *input, bson_t *stage)
 static void append_path(struct fuzz_input *input, bson_t *stage, const char *option)
 {
     if (fuzz_below(input, 16))
-        bson_append_utf8(stage, option, -1, PICK(input, paths), -1);
+        bson_append_utf8(stage, option, -1, FUZZ_PICK(input, paths), -1);
 }
 
 static void append_pipeline(struct fuzz_input *input, bson_t *to, const char *key, unsigned depth);
@@ -237,7 +235,7 @@ static void append_bucket(struct fuzz_input *input, bson_t *stage, bool automati
     if (automatic) {
         bson_append_int32(stage, "buckets", -1, (int32_t)fuzz_below(input, 5));
         if (fuzz_below(input, 2))
-            bson_append_utf8(stage, "granularity", -1, PICK(input, series), -1);
+            bson_append_utf8(stage, "granularity", -1, FUZZ_PICK(input, series), -1);
     } else {
         BSON_APPEND_ARRAY_BEGIN(stage, "boundaries", &inner);
         for (uint32_t i = 0, count = fuzz_below(input, 5); i < count; i++) {
@@ -257,7 +255,7 @@ static void append_bucket(struct fuzz_input *input, bson_t *stage, bool automati
 
 static void append_unwind(struct fuzz_input *input, bson_t *stage)
 {
-    bson_append_utf8(stage, "path", -1, PICK(input, values), -1);
+    bson_append_utf8(stage, "path", -1, FUZZ_PICK(input, values), -1);
     if (fuzz_below(input, 2))
         append_path(input, stage, "includeArrayIndex");
     if (fuzz_below(input, 2))
@@ -267,14 +265,14 @@ static void append_unwind(struct fuzz_input *input, bson_t *stage)
 static void append_sort(struct fuzz_input *input, bson_t *stage)
 {
     for (uint32_t i = fuzz_below(input, 3); i-- > 0;)
-        bson_append_int32(stage, PICK(input, paths), -1, fuzz_below(input, 2) ? 1 : -1);
+        bson_append_int32(stage, FUZZ_PICK(input, paths), -1, fuzz_below(input, 2) ? 1 : -1);
 }
 
 static void append_facets(struct fuzz_input *input, bson_t *stage, unsigned depth)
 {
     static const char *const names[] = {"a", "b", "x"};
 
-    for (uint32_t i = fuzz_below(input, COUNT(names) + 1); depth && i-- > 0;)
+    for (uint32_t i = fuzz_below(input, FUZZ_COUNT(names) + 1); depth && i-- > 0;)
         append_pipeline(input, stage, names[i], depth - 1);
 }
 
@@ -321,16 +319,16 @@ static void append_stage(struct fuzz_input *input, bson_t *stage, unsigned depth
     bson_t body;
 
     if (fuzz_below(input, 3) == 0) {
-        name = PICK(input, others);
+        name = FUZZ_PICK(input, others);
         if (fuzz_below(input, 2))
             append_expression(input, stage, name, 2);
         else if (!strcmp(name, "$limit") || !strcmp(name, "$skip"))
             bson_append_int64(stage, name, -1, fuzz_below(input, 5));
         else
-            bson_append_utf8(stage, name, -1, PICK(input, paths), -1);
+            bson_append_utf8(stage, name, -1, FUZZ_PICK(input, paths), -1);
         return;
     }
-    name = PICK(input, documents_of);
+    name = FUZZ_PICK(input, documents_of);
     if (!strcmp(name, "$match")) {
         append_filter(input, stage, name);
         return;

@@ -10,9 +10,6 @@
 #include "base/assert.h"
 #include "tests/support/fuzz_input.h"
 
-#define COUNT(array)       (sizeof(array) / sizeof *(array))
-#define PICK(input, array) ((array)[fuzz_below(input, COUNT(array))])
-
 static const char *const paths[] = {"a",   "b",     "c",   "a.b", "a.b.c", "a.0", "_id",   "_id.a",
                                     "a.$", "b.c.$", "x.y", "a.",  "$a",    "0",   "a.$.b", "x"};
 static const char *const plain[] = {"a", "b.a", "c", "x.b.a"};
@@ -38,7 +35,7 @@ static void append_elem_match(struct fuzz_input *input, bson_t *projection, cons
 
 static void append_path(struct fuzz_input *input, bson_t *projection, bool include, unsigned depth)
 {
-    const char *path = PICK(input, paths);
+    const char *path = FUZZ_PICK(input, paths);
     bson_t inner;
 
     switch (fuzz_below(input, 8)) {
@@ -107,10 +104,10 @@ static void check_twice(const bson_t *projection, const bson_t *document)
 static void check_plain(struct fuzz_input *input, const bson_t *document)
 {
     bson_t include = BSON_INITIALIZER, exclude = BSON_INITIALIZER, *kept, *rest;
-    uint32_t chosen = 1 + fuzz_below(input, (1u << COUNT(plain)) - 1);
+    uint32_t chosen = 1 + fuzz_below(input, (1u << FUZZ_COUNT(plain)) - 1);
     bson_iter_t iter;
 
-    for (uint32_t i = 0; i < COUNT(plain); i++) {
+    for (uint32_t i = 0; i < FUZZ_COUNT(plain); i++) {
         if (chosen >> i & 1) {
             bson_append_bool(&include, plain[i], -1, true);
             bson_append_bool(&exclude, plain[i], -1, false);

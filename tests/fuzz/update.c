@@ -12,9 +12,6 @@
 #include "base/limits.h"
 #include "tests/support/fuzz_input.h"
 
-#define COUNT(array)       (sizeof(array) / sizeof *(array))
-#define PICK(input, array) ((array)[fuzz_below(input, COUNT(array))])
-
 static const char *const paths[] = {"a",      "b",      "c",        "a.b",    "a.0",   "a.1.b",
                                     "a.b.c",  "b.0.a",  "a.$",      "a.$.b",  "a.$[]", "a.$[].b",
                                     "a.$[x]", "b.$[x]", "a.$[x].b", "_id",    "_id.a", "x.y",
@@ -77,7 +74,7 @@ static void append_operand(struct fuzz_input *input, bson_t *fields, const char 
     } else if (!strcmp(operator, "$push") && fuzz_below(input, 2)) {
         append_push(input, fields, path);
     } else if (!strcmp(operator, "$rename")) {
-        bson_append_utf8(fields, path, -1, PICK(input, paths), -1);
+        bson_append_utf8(fields, path, -1, FUZZ_PICK(input, paths), -1);
     } else if (!strcmp(operator, "$pop")) {
         bson_append_int32(fields, path, -1, fuzz_below(input, 2) ? 1 : -1);
     } else if (!strcmp(operator, "$inc") || !strcmp(operator, "$mul")) {
@@ -100,13 +97,13 @@ static void append_operand(struct fuzz_input *input, bson_t *fields, const char 
 static void append_operators(struct fuzz_input *input, bson_t *update, bool calm, unsigned depth)
 {
     for (uint32_t i = 1 + fuzz_below(input, 3); i-- > 0;) {
-        const char *operator= calm || fuzz_below(input, 2) ? PICK(input, settled)
-                                                           : PICK(input, others);
+        const char *operator= calm || fuzz_below(input, 2) ? FUZZ_PICK(input, settled)
+                                                           : FUZZ_PICK(input, others);
         bson_t fields;
 
         bson_append_document_begin(update, operator, - 1, &fields);
         for (uint32_t j = fuzz_below(input, 3) + (depth > 0); j-- > 0;)
-            append_operand(input, &fields, operator, PICK(input, paths), depth);
+            append_operand(input, &fields, operator, FUZZ_PICK(input, paths), depth);
         bson_append_document_end(update, &fields);
     }
 }

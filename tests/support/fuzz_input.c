@@ -16,9 +16,6 @@ uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound)
     return fuzz_byte(input) % bound;
 }
 
-#define COUNT(array)       (sizeof(array) / sizeof *(array))
-#define PICK(input, array) ((array)[fuzz_below(input, COUNT(array))])
-
 static void append_number(struct fuzz_input *input, bson_t *document, const char *key)
 {
     static const int64_t integers[] = {
@@ -41,16 +38,16 @@ static void append_number(struct fuzz_input *input, bson_t *document, const char
 
     switch (fuzz_below(input, 4)) {
     case 0:
-        bson_append_int32(document, key, -1, (int32_t)PICK(input, integers));
+        bson_append_int32(document, key, -1, (int32_t)FUZZ_PICK(input, integers));
         break;
     case 1:
-        bson_append_int64(document, key, -1, PICK(input, integers));
+        bson_append_int64(document, key, -1, FUZZ_PICK(input, integers));
         break;
     case 2:
-        bson_append_double(document, key, -1, PICK(input, doubles));
+        bson_append_double(document, key, -1, FUZZ_PICK(input, doubles));
         break;
     default:
-        bson_decimal128_from_string(PICK(input, decimals), &decimal);
+        bson_decimal128_from_string(FUZZ_PICK(input, decimals), &decimal);
         bson_append_decimal128(document, key, -1, &decimal);
         break;
     }
@@ -62,7 +59,7 @@ static const char *const options[] = {"", "i", "m", "s", "x", "imsx"};
 
 static void append_text(struct fuzz_input *input, bson_t *document, const char *key)
 {
-    const char *text = PICK(input, texts);
+    const char *text = FUZZ_PICK(input, texts);
 
     switch (fuzz_below(input, 5)) {
     case 0:
@@ -76,7 +73,7 @@ static void append_text(struct fuzz_input *input, bson_t *document, const char *
         bson_append_code(document, key, -1, text);
         break;
     default:
-        bson_append_regex(document, key, -1, PICK(input, patterns), PICK(input, options));
+        bson_append_regex(document, key, -1, FUZZ_PICK(input, patterns), FUZZ_PICK(input, options));
         break;
     }
 }
@@ -102,11 +99,11 @@ static void append_rare(struct fuzz_input *input, bson_t *document, const char *
         bson_append_timestamp(document, key, -1, bytes[0], bytes[1]);
         break;
     case 4:
-        bson_append_dbpointer(document, key, -1, PICK(input, texts), &id);
+        bson_append_dbpointer(document, key, -1, FUZZ_PICK(input, texts), &id);
         break;
     case 5:
         bson_append_int32(&scope, "x", 1, bytes[0]);
-        bson_append_code_with_scope(document, key, -1, PICK(input, texts), &scope);
+        bson_append_code_with_scope(document, key, -1, FUZZ_PICK(input, texts), &scope);
         break;
     case 6:
         bson_append_oid(document, key, -1, &id);
@@ -130,7 +127,7 @@ static void append_fields(struct fuzz_input *input, bson_t *document, bool is_ar
         if (is_array)
             bson_uint32_to_string(i, &key, digits, sizeof digits);
         else
-            key = PICK(input, names);
+            key = FUZZ_PICK(input, names);
         fuzz_append(input, document, key, depth);
     }
 }
@@ -220,7 +217,7 @@ static void append_operator(struct fuzz_input *input, bson_t *conditions, unsign
         "$eq",   "$ne",         "$gt",           "$gte",  "$lt",        "$lte", "$exists",
         "$type", "$regex",      "$options",      "$size", "$mod",       "$in",  "$nin",
         "$all",  "$bitsAllSet", "$bitsAnyClear", "$not",  "$elemMatch", "$nope"};
-    const char *name = PICK(input, operators);
+    const char *name = FUZZ_PICK(input, operators);
 
     if (!strcmp(name, "$not"))
         append_conditions(input, conditions, name, depth);
@@ -256,7 +253,7 @@ static void append_filters(struct fuzz_input *input, bson_t *filter, unsigned de
     append_filter(input, &list, "0", depth);
     if (fuzz_below(input, 2))
         append_filter(input, &list, "1", depth);
-    bson_append_array(filter, PICK(input, clauses), -1, &list);
+    bson_append_array(filter, FUZZ_PICK(input, clauses), -1, &list);
     bson_destroy(&list);
 }
 
@@ -268,10 +265,10 @@ static void append_schema(struct fuzz_input *input, bson_t *document, const char
         "minItems", "enum",         "uniqueItems", "multipleOf", "pattern",
         "title",    "dependencies", "not",         "items",      "additionalProperties"};
     bson_t schema = BSON_INITIALIZER, properties = BSON_INITIALIZER;
-    const char *keyword = PICK(input, keywords);
+    const char *keyword = FUZZ_PICK(input, keywords);
 
     if (depth && fuzz_below(input, 2)) {
-        append_schema(input, &properties, PICK(input, names), depth - 1);
+        append_schema(input, &properties, FUZZ_PICK(input, names), depth - 1);
         bson_append_document(&schema, "properties", -1, &properties);
     } else if (depth && (!strcmp(keyword, "not") || !strcmp(keyword, "items"))) {
         append_schema(input, &schema, keyword, depth - 1);
@@ -288,7 +285,7 @@ static void append_clause(struct fuzz_input *input, bson_t *filter, unsigned dep
     switch (fuzz_below(input, 8)) {
     case 0:
     case 1:
-        fuzz_append(input, filter, PICK(input, paths), 2);
+        fuzz_append(input, filter, FUZZ_PICK(input, paths), 2);
         break;
     case 2:
         append_filters(input, filter, depth);
@@ -297,7 +294,7 @@ static void append_clause(struct fuzz_input *input, bson_t *filter, unsigned dep
         append_schema(input, filter, "$jsonSchema", depth);
         break;
     default:
-        append_conditions(input, filter, PICK(input, paths), depth);
+        append_conditions(input, filter, FUZZ_PICK(input, paths), depth);
         break;
     }
 }

@@ -19,6 +19,10 @@ uint8_t fuzz_byte(struct fuzz_input *input);
 /* 0 .. bound - 1 */
 uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound);
 
+/* One of the elements of an array. */
+#define FUZZ_COUNT(array)       (sizeof(array) / sizeof *(array))
+#define FUZZ_PICK(input, array) ((array)[fuzz_below(input, FUZZ_COUNT(array))])
+
 /* Appends one element of any type; at most `depth` levels of containers. Names and scalars come
  * from small pools and from the edges of their types, so that equal ones meet often. */
 void fuzz_append(struct fuzz_input *input, bson_t *document, const char *key, unsigned depth);
