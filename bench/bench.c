@@ -34,6 +34,24 @@ double bench_seconds(void)
     return given && *given ? strtod(given, NULL) : 2.0;
 }
 
+void bench_in_turns(void (*once)(void *arg, int side), void *arg, int turns, double least[2])
+{
+    const double seconds = 2 * bench_seconds() / turns;
+
+    least[0] = least[1] = 1e9;
+    for (int turn = 0; turn < turns; turn++) {
+        double began = bench_now(), took;
+        int64_t calls = 0;
+
+        do {
+            once(arg, turn % 2);
+            calls++;
+        } while (bench_now() - began < seconds);
+        took = (bench_now() - began) / (double)calls;
+        least[turn % 2] = took < least[turn % 2] ? took : least[turn % 2];
+    }
+}
+
 static _Thread_local uint64_t random_state;
 
 void bench_random_anew(void)

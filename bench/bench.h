@@ -28,6 +28,10 @@ void bench_random_anew(void);
  * first exits. An absolute path. */
 const char *bench_directory(void);
 
+/* Seconds that a call takes: for each of two sides, which take turns, the least of its half of the `turns`, which take twice
+ * bench_seconds() together. `once` is told the side, 0 or 1. */
+void bench_in_turns(void (*once)(void *arg, int side), void *arg, int turns, double least[2]);
+
 /* Of the file whose name is both texts; 0: there is none. */
 int64_t bench_file_size(const char *path, const char *suffix);
 

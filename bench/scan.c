@@ -138,26 +138,27 @@ static void measure(struct scan *scan, const char *name, read_function *read, co
     row(name, (double)found, unit, began);
 }
 
-/* Seconds a read in a snapshot and beside it: the least of some turns each. */
+struct comparison {
+    struct scan *plain, view;
+    read_function *read;
+};
+
+static void read_side(void *arg, int side)
+{
+    struct comparison *compared = arg;
+
+    compared->read(side ? &compared->view : compared->plain);
+}
+
 static void compare_snapshot(struct scan *scan, const char *name, read_function *read)
 {
-    struct scan view = {.count = scan->count};
-    double least[2] = {1e9, 1e9};
+    struct comparison compared = {.plain = scan, .view = {.count = scan->count}, .read = read};
+    double least[2];
     bson_error_t error;
 
-    BENCH_MUST(truce_snapshot(scan->store, NULL, &view.store, &error), error);
-    for (int turn = 0; turn < 12; turn++) {
-        double began = bench_now(), took;
-        int64_t reads = 0;
-
-        do {
-            read(turn % 2 ? &view : scan);
-            reads++;
-        } while (bench_now() - began < bench_seconds() / 6);
-        took = (bench_now() - began) / (double)reads;
-        least[turn % 2] = took < least[turn % 2] ? took : least[turn % 2];
-    }
-    truce_store_close(view.store);
+    BENCH_MUST(truce_snapshot(scan->store, NULL, &compared.view.store, &error), error);
+    bench_in_turns(read_side, &compared, 12, least);
+    truce_store_close(compared.view.store);
     printf("%-44s %9.1f us, plainly %.1f us %8.2f x\n", name, least[1] * 1e6, least[0] * 1e6,
            least[1] / least[0]);
     fflush(stdout);

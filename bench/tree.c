@@ -136,23 +136,25 @@ static int64_t read_once(enum kind kind, truce_tree_snapshot *snapshot)
     return 1;
 }
 
-/* Seconds a read, the least of some rounds; the two sides take turns. */
+struct comparison {
+    enum kind kind;
+    int64_t each;
+    truce_tree_snapshot *snapshot;
+};
+
+static void read_side(void *arg, int side)
+{
+    const struct comparison *compared = arg;
+
+    BENCH_CHECK(read_once(compared->kind, side ? compared->snapshot : NULL) == compared->each);
+}
+
 static void compare(const char *name, enum kind kind, int64_t each, truce_tree_snapshot *snapshot)
 {
-    double least[2] = {1e9, 1e9};
+    struct comparison compared = {kind, each, snapshot};
+    double least[2];
 
-    for (int round = 0; round < 6; round++) {
-        truce_tree_snapshot *side = round % 2 ? snapshot : NULL;
-        double began = bench_now(), took;
-        int64_t reads = 0;
-
-        do {
-            BENCH_CHECK(read_once(kind, side) == each);
-            reads++;
-        } while (bench_now() - began < bench_seconds() / 3);
-        took = (bench_now() - began) / (double)reads;
-        least[round % 2] = took < least[round % 2] ? took : least[round % 2];
-    }
+    bench_in_turns(read_side, &compared, 6, least);
     printf("%-28s %10.1f us %10.1f us %8.2f x\n", name, least[1] * 1e6, least[0] * 1e6,
            least[1] / least[0]);
 }
