@@ -37,6 +37,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "engine/cache_size.h"
+#include "engine/documents/carry.h"
 #include "engine/documents/index_build.h"
 #include "engine/doorway.h"
 #include "engine/storage/stamp.h"
@@ -254,6 +255,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
+    engine->writer.combine.carrier = &truce__carrier;
+    engine->writer.combine.arg = engine;
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;
     return TRUCE_OK;

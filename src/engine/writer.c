@@ -11,9 +11,21 @@
  * on purpose to fill a group: while one is being run the next one gathers by itself, and while that
  * one is run the first is being synced.
  *
+ * Where another process has the lock, the leader does not wait for it: it publishes the operations at the head of the
+ * queue, as many as others can carry out (storage/records.c). Whoever has the lock runs them behind his own, in the same
+ * transaction; then he syncs once for all of them, and wakes each process once. So processes share commits as threads do.
+ *
+ *     lead     lock free? --yes--> its turn: own group, then what others have published, commit, unlock, one of those
+ *              |                   who have published since is woken, to look for the lock
+ *              no: published --answered by another--> done
+ *                            --the lock is free, and nobody has taken it--> its turn
+ *                            --its time is over, or it is returned--> waits for the lock, as it does for what nobody
+ *                                                                     else can do
+ *
  * States of an operation, a futex word:
  *
- *     QUEUED --the leader takes it--> TAKEN --committed, or failed--> DONE
+ *     QUEUED --the leader takes it, or publishes it--> TAKEN --committed, or failed--> DONE
+ *     TAKEN --it is withdrawn, or returned--> QUEUED
  *     QUEUED --it is the first, the leader is done--> LEADS
  *     QUEUED --its deadline passes--> out of the queue
  *
@@ -24,6 +36,8 @@
  *     hands the lead over orders their use.
  *  4. An operation is DONE only after the commit that holds it is on the disk, and so is what it saw
  *     there, unless it is relaxed: then it is DONE after the commit, whoever is in the group.
+ *  5. What another process carries out is done once, or not at all and then here: only what was stopped there for longer
+ *     than its deadline is UNKNOWN.
  *
  * A group whose transaction fails (the disk is full, one operation met a damaged page) is rolled
  * back whole, and then each of its operations is reset and runs in a transaction of its own: one that
@@ -39,11 +53,14 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/word.h"
-#include "engine/storage/pins.h"
 #include "engine/storage/stamp.h"
-#include "engine/storage/wake.h"
+#include "engine/writer_group.h"
 
-#define NAP_NS INT64_C(50000000) /* of a waiter, between two looks whether it is interrupted */
+#define NAP_NS           INT64_C(50000000) /* of a waiter, between two looks whether it is interrupted */
+#define PUBLISHED_NAP_NS INT64_C(10000000) /* of one that is published: whether the lock is free */
+#define STOPPED_NS                                                                                 \
+    INT64_C(1000000000) /* one that is taken is waited for so long behind its deadline */
+#define SERVES_NS INT64_C(20000000) /* no more of others is taken so long after a turn began */
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 
@@ -61,6 +78,7 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
     truce__kv_names(kv, name_table, writer);
     truce__kv_sound(kv, truce__row_sound);
     writer->end = &writer->first;
+    truce__combine_init(&writer->combine, lock);
     pthread_mutex_init(&writer->mutex, NULL);
 }
 
@@ -68,6 +86,7 @@ void truce__writer_release(struct writer *writer)
 {
     truce_assert(!writer->first && !writer->led);
     truce__catalog_release(writer->catalog);
+    truce__combine_release(&writer->combine);
     for (int i = 0; i < TRUCE_INDEXES_MAX; i++) {
         truce__index_keys_release(&writer->keys[i].before);
         truce__index_keys_release(&writer->keys[i].after);
@@ -76,223 +95,6 @@ void truce__writer_release(struct writer *writer)
     truce__buffer_release(&writer->key);
     truce__buffer_release(&writer->body);
     pthread_mutex_destroy(&writer->mutex);
-}
-
-/* ---- what operations use -------------------------------------------------------------------- */
-
-truce_status truce__writer_collection(struct writer *writer, const char *name,
-                                      const struct collection **collection, bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-    uint32_t version;
-
-    *collection = NULL;
-    if (!writer->catalog) {
-        status = truce__kv_version(writer->kv, &version, error);
-        if (!status)
-            status = truce__catalog_load(writer->kv, version, &writer->catalog, error);
-    }
-    if (!status)
-        *collection = truce__catalog_find(writer->catalog, name);
-    return status;
-}
-
-void truce__writer_catalog_changed(struct writer *writer)
-{
-    truce__catalog_release(writer->catalog);
-    writer->catalog = NULL;
-}
-
-truce_status truce__writer_settle_format(struct writer *writer, bson_error_t *error)
-{
-    const struct collection *ignored;
-    truce_status status;
-
-    truce__writer_catalog_changed(writer);
-    /* any name: it loads the catalog */
-    status = truce__writer_collection(writer, "", &ignored, error);
-    return status ? status : truce__catalog_settle_format(writer->kv, writer->catalog, error);
-}
-
-truce_status truce__writer_undo(struct writer *writer, bson_error_t *error)
-{
-    truce__writer_catalog_changed(writer);
-    writer->feed.known = false;
-    truce__cache_doubt(writer->cache);
-    return truce__kv_savepoint_rollback(writer->kv, error);
-}
-
-truce_status truce__writer_look_up(struct writer *writer, const struct collection *collection,
-                                   struct bytes key, int64_t *row, struct bytes *body,
-                                   bson_error_t *error)
-{
-    writer->body.size = 0;
-    if (truce__cache_peek(writer->cache, collection->name, key, row, &writer->body)) {
-        *body = (struct bytes){writer->body.bytes, writer->body.size};
-        return TRUCE_OK;
-    }
-    return truce__kv_key_lookup(writer->kv, collection->indexes[0].id, collection->id, key, row,
-                                body, error);
-}
-
-void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,
-                           const bson_t *before, const bson_t *after)
-{
-    const bson_t *document = before ? before : after;
-    struct bytes key, body = {0};
-
-    writer->key.size = 0;
-    truce__key_append(&writer->key, truce__value_field(truce__value_document(document), "_id", 3),
-                      false);
-    key = (struct bytes){writer->key.bytes, writer->key.size};
-    if (after)
-        body = (struct bytes){bson_get_data(after), after->len};
-    if (before)
-        truce__cache_change(writer->cache, collection->name, key, row, body);
-    else
-        truce__cache_insert(writer->cache, collection->name, key);
-}
-
-void truce__writer_touch(struct writer *writer, const char *collection)
-{
-    uint32_t slot = truce__wake_slot(collection);
-
-    writer->touched[slot / 64] |= (uint64_t)1 << slot % 64;
-}
-
-/* ---- one transaction ------------------------------------------------------------------------ */
-
-static truce_status begin(struct writer *writer, bson_error_t *error)
-{
-    uint32_t version;
-    truce_status status = truce__kv_write_begin(writer->kv, &version, error);
-
-    if (status)
-        return status;
-    truce__cache_begin(writer->cache, truce__durable_promised(writer->durable),
-                       truce__kv_foreign(writer->kv));
-    writer->feed.known = writer->feed.known && !truce__kv_foreign(writer->kv);
-    truce__kv_accept(writer->kv);
-    memset(writer->touched, 0, sizeof writer->touched);
-    if (writer->catalog && writer->catalog->version != version)
-        truce__writer_catalog_changed(writer);
-    return TRUCE_OK;
-}
-
-static bool touched_any(const struct writer *writer)
-{
-    uint64_t all = 0;
-
-    for (size_t i = 0; i < WAKE_SLOTS / 64; i++)
-        all |= writer->touched[i];
-    return all;
-}
-
-static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
-{
-    bool changed = touched_any(writer), wrote;
-    uint64_t promised = 0;
-    truce_status status;
-
-    if (!relaxed && truce__kv_changed(writer->kv))
-        promised = truce__durable_promise(writer->durable);
-    if (changed) {
-        truce__wake_begin(writer->lock);
-        truce__cache_commit(writer->cache, promised);
-    }
-    wrote = truce__kv_changed(writer->kv);
-    status = truce__kv_write_commit(writer->kv, error);
-    if (!status && wrote)
-        truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
-    truce__durable_written(writer->durable);
-    if (changed)
-        truce__wake_announce(writer->lock, writer->touched);
-    return status;
-}
-
-static truce_status run_each(struct writer *writer, struct write_op *first, struct write_op *last,
-                             bool *relaxed, bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-
-    *relaxed = true;
-    for (struct write_op *op = first; op != last && !status; op = op->next) {
-        truce__arena_reset(&writer->arena);
-        *relaxed = *relaxed && op->relaxed;
-        if (op->reset)
-            op->reset(op);
-        status = op->run(op, writer, error);
-    }
-    return status;
-}
-
-static void roll_back(struct writer *writer)
-{
-    truce__kv_write_rollback(writer->kv);
-    truce__cache_end(writer->cache, false);
-    truce__writer_catalog_changed(writer);
-    writer->feed.known = false;
-}
-
-/* Runs the operations from `first` up to, but without, `last` in one transaction. The status is the
- * transaction's. */
-static truce_status transact(struct writer *writer, struct write_op *first, struct write_op *last,
-                             bson_error_t *error)
-{
-    truce_status status = begin(writer, error);
-    bool relaxed;
-
-    if (status)
-        return status;
-    status = run_each(writer, first, last, &relaxed, error);
-    if (status) {
-        roll_back(writer);
-        return status;
-    }
-    status = commit(writer, relaxed, error);
-    truce__cache_end(writer->cache, !status);
-    if (status)
-        truce__writer_catalog_changed(writer);
-    writer->feed.known = writer->feed.known && !status;
-    return status;
-}
-
-/* Whatever happens, nothing of it stays. */
-static void rehearse(struct writer *writer, struct write_op *first)
-{
-    bson_error_t ignored;
-    bool relaxed;
-
-    if (begin(writer, &ignored))
-        return;
-    (void)run_each(writer, first, NULL, &relaxed, &ignored);
-    roll_back(writer);
-}
-
-static void run_alone(struct writer *writer, struct write_op *op)
-{
-    op->status = op->run(op, writer, &op->error);
-}
-
-/* Each operation by itself, after a group has failed; but where the file is locked by another
- * program it fails for all at once, or they would wait one after the other. */
-static void run_group(struct writer *writer, struct write_op *first)
-{
-    truce_status status;
-    bool together;
-
-    if (writer->rehearses)
-        rehearse(writer, first);
-    status = transact(writer, first, NULL, &first->error);
-    together = !status || status == TRUCE_LOCKED || !first->next ||
-               truce__durable_usable(writer->durable, NULL);
-    for (struct write_op *op = first->next; op; op = op->next) {
-        op->status = status;
-        op->error = first->error;
-    }
-    first->status = status;
-    for (struct write_op *op = first; op && !together; op = op->next)
-        op->status = transact(writer, op, op->next, &op->error);
 }
 
 /* ---- the queue ------------------------------------------------------------------------------ */
@@ -325,6 +127,15 @@ static void unlink_op(struct writer *writer, struct write_op *op)
         writer->end = link;
 }
 
+/* Under the mutex: what comes before the link leaves the queue. */
+static void cut_queue(struct writer *writer, struct write_op **link)
+{
+    writer->first = *link;
+    if (!writer->first)
+        writer->end = &writer->first;
+    *link = NULL;
+}
+
 /* Takes the group of the leader: the operations from the first up to, but without, `*last`. */
 static struct write_op *take_group(struct writer *writer)
 {
@@ -337,10 +148,7 @@ static struct write_op *take_group(struct writer *writer)
         while (*link && !(*link)->alone)
             link = &(*link)->next;
     }
-    writer->first = *link;
-    if (!writer->first)
-        writer->end = &writer->first;
-    *link = NULL;
+    cut_queue(writer, link);
     for (struct write_op *op = first; op; op = op->next)
         atomic_store(&op->state, TAKEN);
     pthread_mutex_unlock(&writer->mutex);
@@ -401,21 +209,29 @@ static truce_status give_up(struct writer *writer, struct write_op *op, truce_st
     return status;
 }
 
+/* Is it a turn in which something can be written? If not the lock is let go. */
+static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_error_t *error)
+{
+    truce_status status;
+
+    truce__durable_begin(writer->durable);
+    status = truce__durable_usable(writer->durable, error);
+    if (!status)
+        status = truce__stamp_check_in_turn(writer->lock, writer->kv, error);
+    if (!status && !op->alone) /* a checkpoint finds out by itself */
+        status = truce__lock_log_usable(writer->lock, error);
+    if (!status && !op->alone)
+        status = truce__writer_settle_orphans(writer, error);
+    if (status)
+        truce__lock_release(writer->lock);
+    return status;
+}
+
 static truce_status acquire(struct writer *writer, struct write_op *op)
 {
     truce_status status = truce__lock_acquire(writer->lock, op->deadline_ns, &op->error);
 
-    if (status)
-        return status;
-    truce__durable_begin(writer->durable);
-    status = truce__durable_usable(writer->durable, &op->error);
-    if (!status)
-        status = truce__stamp_check_in_turn(writer->lock, writer->kv, &op->error);
-    if (!status && !op->alone) /* a checkpoint finds out by itself */
-        status = truce__lock_log_usable(writer->lock, &op->error);
-    if (status)
-        truce__lock_release(writer->lock);
-    return status;
+    return status ? status : begin_turn(writer, op, &op->error);
 }
 
 /* What a refused operation answers depends on what was there, too. */
@@ -456,36 +272,218 @@ static void note_group(struct writer *writer, const struct write_op *group, int6
     atomic_fetch_add(&writer->held_ns, (uint64_t)(truce__clock_monotonic_ns() - began_ns));
 }
 
-static truce_status lead(struct writer *writer, struct write_op *op)
+/* ---- operations that another process carries out ---------------------------------------------- */
+
+/* Those at the head of the queue that can be published, as a group; NULL: the first cannot. */
+static struct write_op *take_to_publish(struct writer *writer)
 {
-    truce_status status = acquire(writer, op);
+    struct write_op *first, **link = &writer->first;
+
+    truce__combine_begin(&writer->combine);
+    pthread_mutex_lock(&writer->mutex);
+    first = writer->first;
+    while (*link && truce__combine_add(&writer->combine, *link)) {
+        atomic_store(&(*link)->state, TAKEN);
+        link = &(*link)->next;
+    }
+    if (link == &writer->first)
+        first = NULL;
+    else
+        cut_queue(writer, link);
+    pthread_mutex_unlock(&writer->mutex);
+    return first;
+}
+
+/* At the head of the queue again. */
+static void put_back(struct writer *writer, struct write_op *group)
+{
+    struct write_op **link = &group;
+
+    pthread_mutex_lock(&writer->mutex);
+    for (; *link; link = &(*link)->next)
+        atomic_store(&(*link)->state, QUEUED);
+    if (!writer->first)
+        writer->end = link;
+    *link = writer->first;
+    writer->first = group;
+    pthread_mutex_unlock(&writer->mutex);
+}
+
+static int64_t first_deadline(const struct write_op *group)
+{
+    int64_t first_ns = group->deadline_ns;
+
+    for (; group; group = group->next) {
+        if (group->deadline_ns < first_ns)
+            first_ns = group->deadline_ns;
+    }
+    return first_ns;
+}
+
+enum turn {
+    NO_TURN,   /* to be waited for */
+    OUR_TURN,  /* the lock is ours */
+    DONE_THERE /* another process has carried the group out */
+};
+
+/* The lock was found free while our group is published, or was. */
+static enum turn look_in_turn(struct writer *writer, struct write_op *group, bool *settled)
+{
+    bson_error_t ignored;
+
+    if (truce__records_withdraw(&writer->combine.records))
+        return OUR_TURN;
+    *settled = !begin_turn(writer, group, &ignored);
+    if (*settled)
+        truce__lock_release(writer->lock);
+    return NO_TURN;
+}
+
+/* Who has it was stopped over it, or it cannot be told what has become of it. */
+static void leave_unknown(struct write_op *group)
+{
+    for (struct write_op *op = group; op; op = op->next)
+        op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
+                                 "another process was carrying the write out, and has not said "
+                                 "what came of it: look whether it is there");
+}
+
+static enum turn told(struct writer *writer, struct write_op *group, uint64_t *promise)
+{
+    truce__combine_tell(&writer->combine, group, promise);
+    return DONE_THERE;
+}
+
+/* While it is published: until it is done, or the time is over, or it is our turn. */
+static enum turn wait_published(struct writer *writer, struct write_op *group, uint64_t *promise)
+{
+    struct records *records = &writer->combine.records;
+    int64_t until_ns = first_deadline(group);
+    bool looks = true; /* whether the lock is free */
+
+    for (;;) {
+        enum record_state state = truce__records_look(records);
+        int64_t left = until_ns - truce__clock_monotonic_ns();
+        bool over = left <= 0 || truce__lock_interrupted(writer->lock), settled;
+
+        switch (state) {
+        case RECORD_ANSWERED:
+            return told(writer, group, promise);
+        case RECORD_RETURNED:
+            truce__combine_take_back(&writer->combine);
+            return NO_TURN;
+        case RECORD_FREE: /* somebody has cut the file */
+            leave_unknown(group);
+            return DONE_THERE;
+        case RECORD_PUBLISHED:
+            if (over && truce__records_withdraw(records))
+                return NO_TURN;
+            break;
+        case RECORD_TAKEN:
+            if (left < -STOPPED_NS) {
+                leave_unknown(group);
+                return DONE_THERE;
+            }
+            break;
+        }
+        if (looks && !truce__lock_try(writer->lock)) {
+            if (look_in_turn(writer, group, &settled) == OUR_TURN)
+                return OUR_TURN;
+            looks = !settled;
+            continue;
+        }
+        truce__records_sleep(records, state, PUBLISHED_NAP_NS);
+        looks = true;
+    }
+}
+
+static void finish_told(struct writer *writer, struct write_op *group, struct write_op *own,
+                        uint64_t promise)
+{
+    hand_over(writer);
+    if (is_relaxed(group))
+        promise = 0;
+    group = finish_relaxed(group, own);
+    if (!is_early(group))
+        settle(writer, group, promise);
+    finish_group(group, own);
+}
+
+/* Has another process do what is at the head of the queue, if the lock is not free. */
+static enum turn publish(struct writer *writer, struct write_op *op)
+{
+    struct write_op *group;
+    uint64_t promise = 0;
+    enum turn turn = NO_TURN;
+    truce_status status;
+
+    if (op->alone || !truce__writer_keeps_company(writer) ||
+        !truce__combine_wanted(&writer->combine))
+        return NO_TURN;
+    status = truce__lock_try(writer->lock);
+    if (status != TRUCE_LOCKED)
+        return status ? NO_TURN : OUR_TURN;
+    group = take_to_publish(writer);
+    if (!group)
+        return NO_TURN;
+    truce_assert(group == op);
+    if (truce__combine_publish(&writer->combine, is_relaxed(group)))
+        turn = wait_published(writer, group, &promise);
+    if (turn == DONE_THERE)
+        finish_told(writer, group, op, promise);
+    else
+        put_back(writer, group);
+    return turn;
+}
+
+/* ---- leading ------------------------------------------------------------------------------------ */
+
+/* In its turn. */
+static truce_status lead_group(struct writer *writer, struct write_op *op)
+{
     int64_t began_ns = truce__clock_monotonic_ns();
     struct write_op *group;
-    uint64_t promised;
+    uint64_t promised, answered, relaxed;
     int pages;
 
-    if (status)
-        return give_up(writer, op, status);
     truce__kv_patience(writer->kv, (op->deadline_ns - began_ns) / 1000000 + 1);
+    writer->serves_until_ns = began_ns + SERVES_NS;
+    writer->combine.served = false;
     group = take_group(writer);
     truce_assert(group == op);
     if (op->alone)
-        run_alone(writer, op);
+        truce__writer_run_alone(writer, op);
     else
-        run_group(writer, op);
+        truce__writer_run_group(writer, op);
     pages = truce__kv_wal_pages(writer->kv);
     promised = op->alone || is_relaxed(group) ? 0 : truce__durable_promised(writer->durable);
     if (!op->alone)
         note_group(writer, group, began_ns);
+    answered = op->alone ? 0 : writer->combine.taken;
+    relaxed = answered & writer->combine.relaxed;
     truce__lock_release(writer->lock);
+    truce__records_wake_next(&writer->combine.records);
+    truce__records_wake(&writer->combine.records, relaxed);
     hand_over(writer);
     group = finish_relaxed(group, op);
     if (!is_early(group))
         settle(writer, group, promised);
+    truce__records_wake(&writer->combine.records, answered & ~relaxed);
     finish_group(group, op);
     if (writer->after_commit)
         writer->after_commit(writer->arg, pages);
     return op->status;
+}
+
+static truce_status lead(struct writer *writer, struct write_op *op)
+{
+    enum turn turn = publish(writer, op);
+    truce_status status;
+
+    if (turn == DONE_THERE)
+        return op->status;
+    status = turn == OUR_TURN ? begin_turn(writer, op, &op->error) : acquire(writer, op);
+    return status ? give_up(writer, op, status) : lead_group(writer, op);
 }
 
 /* The deadline of a queued operation: true if it has left the queue. */

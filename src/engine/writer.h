@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
+#include "engine/combine.h"
 #include "engine/documents/cache.h"
 #include "engine/documents/catalog.h"
 #include "engine/storage/durable.h"
@@ -30,6 +31,10 @@ struct write_op {
      * is the caller's to keep. Anything else: the transaction cannot be used any more, nothing of
      * it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
+    /* NULL: no other process can carry it out. What it is, as bytes; false: nobody else can do this one. */
+    bool (*pack)(const struct write_op *op, struct buffer *request);
+    /* What has come of it there, instead of `run`; false: those bytes say nothing of it. */
+    bool (*unpack)(struct write_op *op, struct bytes answer);
     bool relaxed;        /* need not wait for the disk */
     bool early;          /* need not wait here: its caller does, later */
     bool alone;          /* runs on its own thread, under the lock, without a transaction */
@@ -67,6 +72,8 @@ struct writer {
     struct write_op *first, **end;
     bool led;
 
+    struct combine combine; /* the leader's; with other processes */
+
     /* the leader's, and of the operation that it runs */
     struct catalog *catalog;           /* of this transaction; NULL: to be loaded */
     uint64_t touched[WAKE_SLOTS / 64]; /* collections to wake after the commit */
@@ -75,6 +82,7 @@ struct writer {
     struct buffer key, body; /* of a look into the cache */
     bool unvalidated;        /* validators let it pass */
     struct feed_end feed;
+    int64_t serves_until_ns; /* operations of other processes are taken until then */
 
     atomic_llong time; /* entries of the feed that are made here come behind this position */
     /* since the store was opened; of what was not alone */

@@ -14,29 +14,13 @@
  * The operation may run again after a failed transaction, so `run` begins by emptying the outcomes.
  */
 #include "base/assert.h"
+#include "engine/documents/bulk.h"
 #include "engine/documents/bulk_check.h"
 #include "engine/documents/bulk_make.h"
-#include "engine/documents/change.h"
+#include "engine/documents/carry.h"
 #include "engine/documents/documents.h"
-#include "engine/documents/receipt.h"
 
 #define STEPS_OF_CHANGE 64 /* a document and its index entries */
-
-struct bulk {
-    struct write_op base; /* first */
-    const truce_write *writes;
-    size_t count;
-    const truce_bulk_options *options;
-    const struct engine *view; /* of the checks */
-    truce_write_outcome *outcomes;
-    struct compiled *compiled; /* one for each write */
-    struct compiled single;    /* ... or this, for a bulk of one */
-    struct receipt receipt;
-    struct budget budget;
-    struct query_context context;
-    truce_status first; /* of the first write that failed */
-    size_t first_at;
-};
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
@@ -344,6 +328,31 @@ truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes
     return truce__engine_checked_bulk(engine, NULL, writes, count, options, outcomes, error);
 }
 
+void truce__bulk_init(struct bulk *bulk, struct engine *engine)
+{
+    bulk->compiled =
+        bulk->count == 1 ? &bulk->single : bson_malloc0(bulk->count * sizeof *bulk->compiled);
+    for (size_t i = 0; i < bulk->count; i++)
+        compile(&bulk->writes[i], &bulk->compiled[i]);
+    bulk->base.reset = reset_bulk;
+    bulk->base.run = run_bulk;
+    bulk->base.pack = truce__carry_pack;
+    bulk->base.unpack = truce__carry_unpack;
+    bulk->base.relaxed = bulk->options->relaxed || engine->relaxed;
+    bulk->base.early = bulk->options->early;
+    bulk->context = truce__engine_context(engine, NULL);
+    bulk->context.budget = &bulk->budget;
+}
+
+void truce__bulk_release(struct bulk *bulk)
+{
+    for (size_t i = 0; i < bulk->count; i++)
+        truce__compiled_release(&bulk->compiled[i]);
+    truce__receipt_release(&bulk->receipt);
+    if (bulk->compiled != &bulk->single)
+        bson_free(bulk->compiled);
+}
+
 truce_status truce__engine_checked_bulk(struct engine *engine, const struct engine *view,
                                         const truce_write *writes, size_t count,
                                         const truce_bulk_options *options,
@@ -356,26 +365,14 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
     memset(outcomes, 0, count * sizeof *outcomes);
     if (!count)
         return status;
-    bulk.compiled = count == 1 ? &bulk.single : bson_malloc0(count * sizeof *bulk.compiled);
-    for (size_t i = 0; i < count && !status; i++)
-        compile(&writes[i], &bulk.compiled[i]);
+    truce__bulk_init(&bulk, engine);
+    bulk.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    truce__engine_budget(engine, options->deadline_ms, &bulk.budget);
     if (!status)
         status = truce__receipt_init(&bulk.receipt, options->receipt, error);
-    bulk.base.reset = reset_bulk;
-    bulk.base.run = run_bulk;
-    bulk.base.relaxed = options->relaxed || engine->relaxed;
-    bulk.base.early = options->early;
-    bulk.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
-    bulk.context = truce__engine_context(engine, NULL);
-    bulk.context.budget = &bulk.budget;
-    truce__engine_budget(engine, options->deadline_ms, &bulk.budget);
     if (!status)
         status = truce__writer_run(&engine->writer, &bulk.base, error);
     status = status ? fail_all(&bulk, status, error) : finish(&bulk, error);
-    for (size_t i = 0; i < count; i++)
-        truce__compiled_release(&bulk.compiled[i]);
-    truce__receipt_release(&bulk.receipt);
-    if (bulk.compiled != &bulk.single)
-        bson_free(bulk.compiled);
+    truce__bulk_release(&bulk);
     return status;
 }

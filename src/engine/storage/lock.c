@@ -137,6 +137,13 @@ static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, b
     return status;
 }
 
+static void hold(struct lock *lock)
+{
+    lock->held = true;
+    atomic_store(&lock->page->held_since, truce__clock_wall_ms());
+    atomic_store(&lock->page->holder, lock->process);
+}
+
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -148,14 +155,28 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     if (status)
         return status;
     status = truce__lock_check(lock, error);
-    if (status) {
+    if (status)
         free_byte(lock, BYTE_LOCK);
-        return status;
-    }
-    lock->held = true;
-    atomic_store(&lock->page->held_since, truce__clock_wall_ms());
-    atomic_store(&lock->page->holder, lock->process);
-    return TRUCE_OK;
+    else
+        hold(lock);
+    return status;
+}
+
+/* Who waits has said so lately; whether somebody still does the kernel knows. */
+truce_status truce__lock_try(struct lock *lock)
+{
+    truce_status status;
+
+    truce_assert(!lock->held);
+    if ((has_waiters(lock) && lock_has_byte(lock->file, BYTE_TURNSTILE)) ||
+        !try_byte(lock, BYTE_LOCK, F_WRLCK))
+        return TRUCE_LOCKED;
+    status = truce__lock_check(lock, NULL);
+    if (status)
+        free_byte(lock, BYTE_LOCK);
+    else
+        hold(lock);
+    return status;
 }
 
 void truce__lock_release(struct lock *lock)

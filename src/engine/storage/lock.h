@@ -25,6 +25,8 @@
 
 #define PIN_HOMES       64
 
+#define LOCK_RECORDS    (LOCK_PINS + PIN_HOMES) /* and RECORDS - 1 numbers more (records.c) */
+
 /* What a store that is open in some process says of its reads that last. */
 struct lock_pin {
     atomic_int process;
@@ -34,7 +36,7 @@ struct lock_pin {
 };
 
 #define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
-#define LOCK_VERSION 4                            /* of the page's layout */
+#define LOCK_VERSION 5                            /* of the page's layout */
 
 /* The shared page, at the start of the lock file. */
 struct lock_page {
@@ -63,8 +65,16 @@ struct lock_page {
     atomic_uint log_pages;           /* in the WAL, as the last commit left it ... */
     atomic_ullong log_written;       /* ... and those ever written to it */
     struct lock_pin pins[PIN_HOMES];
-    atomic_ullong whole; /* the last: LOCK_MAGIC; not, once somebody has cut the file */
+    atomic_ullong published; /* records in which a write waits for whoever has the lock, ... */
+    atomic_ullong taken;     /* ... and of which he has taken it: a bit for each (records.c) */
+    atomic_ullong whole;     /* the last: LOCK_MAGIC; not, once somebody has cut the file */
 };
+
+/* Behind the page, from the first write that waits for another process on (records.c); where pages of memory may be
+ * as large as on any machine. */
+#define LOCK_RECORDS_AT    65536
+#define LOCK_RECORDS_BYTES (64 * 8192)
+#define LOCK_FILE_BYTES    (LOCK_RECORDS_AT + LOCK_RECORDS_BYTES)
 
 struct lock {
     char *path, *database;
@@ -100,6 +110,10 @@ void truce__lock_admit(struct lock *lock, const char *path);
  * database open under this name. While the door is shut; adopted. */
 truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t *error);
 
+/* Makes the file as long as that, and maps the records. IO: there is no room. */
+truce_status truce__lock_map_records(struct lock *lock, void **records, bson_error_t *error);
+void truce__lock_unmap_records(void *records);
+
 /* Before pages of the file itself change. False: somebody reads it without a look at the log, for a
  * moment. True stays true as long as we are there. */
 bool truce__lock_no_guests(struct lock *lock);
@@ -125,6 +139,8 @@ bool truce__lock_interrupted(const struct lock *lock);
 /* One thread at a time. In turn with other processes. LOCKED: not before the deadline; the error names
  * the holder. TIMEOUT: interrupted. CORRUPT: as truce__lock_check. */
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error);
+/* Takes it if it is free, and nobody waits in the turnstile; LOCKED: not so. CORRUPT: as truce__lock_check. */
+truce_status truce__lock_try(struct lock *lock);
 void truce__lock_release(struct lock *lock);
 
 /* Is it held by anybody, this process included? */

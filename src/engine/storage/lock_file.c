@@ -2,6 +2,7 @@
  * The lock file: making it, being there, and leaving.
  *
  *     PATH-lock    magic, version | which file it is itself, the database and the log were | numbers | magic
+ *                  and, once a writer has waited for another process, the records of records.c
  *     locks of     | byte 2: the door | byte 3: who is there |
  *     its bytes
  *
@@ -211,7 +212,7 @@ static bool is_lock_file(const struct lock_page *page, int64_t bytes)
     if (bytes < (int64_t)sizeof page->magic)
         return false;
     return atomic_load(&page->magic) == LOCK_MAGIC ||
-           (bytes == sizeof *page && !atomic_load(&page->magic));
+           ((bytes == sizeof *page || bytes == LOCK_FILE_BYTES) && !atomic_load(&page->magic));
 }
 
 static bool is_known(const struct lock *lock)
@@ -244,6 +245,36 @@ static bool map_page(struct lock *lock)
     return true;
 }
 
+truce_status truce__lock_map_records(struct lock *lock, void **records, bson_error_t *error)
+{
+    int file = truce__lock_file_open(lock->path, O_RDWR);
+    struct file_id id;
+    void *mapping = MAP_FAILED;
+
+    *records = NULL;
+    if (file < 0)
+        return fail(lock, "open", error);
+    if (!truce__file_id_of(file, &id) || !truce__file_id_equal(&id, &lock->id))
+        errno = ESTALE;
+    else
+        errno = posix_fallocate(file, 0, LOCK_FILE_BYTES);
+    if (!errno)
+        mapping = mmap(NULL, LOCK_RECORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                       LOCK_RECORDS_AT);
+    truce__process_close(file);
+    if (mapping == MAP_FAILED)
+        return fail(lock, "map", error);
+    truce__process_guard(mapping, LOCK_RECORDS_BYTES);
+    *records = mapping;
+    return TRUCE_OK;
+}
+
+void truce__lock_unmap_records(void *records)
+{
+    truce__process_unguard(records);
+    munmap(records, LOCK_RECORDS_BYTES);
+}
+
 /* For one who is alone. posix_fallocate, so that a full disk is an error here and not a fault later. */
 static truce_status make_page(struct lock *lock, const char *path, bson_error_t *error)
 {
@@ -256,6 +287,10 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
     if (!is_lock_file(lock->page, found.st_size))
         return refuse(lock, "is a file of something else: remove it", error);
     take_mode(path, lock->file);
+    if (found.st_size >
+            (off_t)sizeof *lock->page && /* the records of those who are gone (records.c) */
+        ftruncate(lock->file, sizeof *lock->page))
+        return fail(lock, "cut", error);
     if (found.st_size < (off_t)sizeof *lock->page) {
         errno = posix_fallocate(lock->file, 0, sizeof *lock->page);
         if (errno)
@@ -317,6 +352,10 @@ void truce__lock_adopt(struct lock *lock)
     bool broken;
 
     truce_assert(lock->alone || lock->known);
+    if (lock->alone) {
+        atomic_store(&page->published, 0);
+        atomic_store(&page->taken, 0);
+    }
     if (lock->known)
         return;
     broken = is_whole(page) && page->version == LOCK_VERSION && atomic_load(&page->broken);

@@ -4,7 +4,7 @@
  *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
  *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
  *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}],
- *      writes: {operations, groups, syncs, held_us, log_bytes}}
+ *      writes: {operations, groups, carried, sent, syncs, held_us, log_bytes}}
  *
  * The writes are those of this open store since it was opened: how many operations were made in how many transactions,
  * the syncs of the log that were for them, how long its lock was held, and (by everybody) the bytes of the log.
@@ -141,6 +141,8 @@ static void put_writes(bson_t *facts, struct engine *engine)
     BSON_APPEND_DOCUMENT_BEGIN(facts, "writes", &writes);
     BSON_APPEND_INT64(&writes, "operations", (int64_t)atomic_load(&writer->operations));
     BSON_APPEND_INT64(&writes, "groups", (int64_t)atomic_load(&writer->groups));
+    BSON_APPEND_INT64(&writes, "carried", (int64_t)atomic_load(&writer->combine.carried));
+    BSON_APPEND_INT64(&writes, "sent", (int64_t)atomic_load(&writer->combine.sent));
     BSON_APPEND_INT64(&writes, "syncs", (int64_t)truce__durable_syncs(&engine->durable));
     BSON_APPEND_INT64(&writes, "held_us", (int64_t)(atomic_load(&writer->held_ns) / 1000));
     BSON_APPEND_INT64(&writes, "log_bytes", (int64_t)truce__pins_log(&engine->lock));

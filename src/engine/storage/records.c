@@ -1,0 +1,400 @@
+/*
+ * Records of writes that wait for the lock.
+ *
+ *     PATH-lock    | the page: bits `published`, `taken` | record 0 | record 1 | ... | record 63 |
+ *     a record     | state | number | promise | request | answer |      claimed: its store is open
+ *
+ *     FREE --its process--> PUBLISHED --who has the lock--> TAKEN --commit--> ANSWERED --its process--> FREE
+ *           <---------withdrawn-------                            --none----> RETURNED --its process--> FREE
+ *
+ * Who has the lock runs the writes that others have published in his own transaction, and leaves a proof in it: their numbers, in
+ * a row of the catalog's table that no catalog has. So a process that finds the lock free, and its own write taken by one who died, can
+ * tell whether it was done.
+ *
+ * Invariants (models/combine.cpp):
+ *  1. A state changes from PUBLISHED by compare-and-swap alone. TAKEN is changed by who has the lock, and so is anything into
+ *     TAKEN.
+ *  2. While the lock is free nothing is TAKEN but what one who died has left. Its bit in `taken` is set before it is TAKEN, and
+ *     cleared after.
+ *  3. Answers are complete before the commit, so that they are there if its process dies behind it.
+ *  4. A write is ANSWERED after the commit that did it, and RETURNED only if no commit has done it and none that is in the
+ *     log unseen will: a mark is committed behind it, which takes its place there.
+ *  5. The proof is of the last group that had any writes of others. So what is TAKEN is settled before another such group.
+ *  6. No number is used twice: each store begins somewhere else, by chance, in 2^63 numbers.
+ *  7. What is ANSWERED is told when it is durable: its process waits for that by itself if nobody wakes it.
+ *  8. A write whose process is gone is not taken. Of one that goes while its write is taken, the write may be done after.
+ *
+ * Whoever can write the lock file can write the database; what is in a record is copied before it is looked at, and looked at before
+ * it is believed, all the same.
+ */
+#include "engine/storage/records.h"
+
+#include <stddef.h>
+
+#include "base/assert.h"
+#include "base/random.h"
+#include "base/word.h"
+
+#define PROOF_TABLE INT64_C(0)  /* the catalog's, ... */
+#define PROOF_ROW   INT64_C(-1) /* ... which begins behind this */
+#define PROOF_FIELD "combined"
+
+struct record {
+    atomic_uint state;
+    uint32_t request_size, answer_size;
+    uint32_t relaxed;
+    uint64_t number;
+    uint64_t
+        promise; /* of what was answered; of what was returned: not 0, if it is not to come again soon */
+    uint8_t request[RECORD_REQUEST_MAX];
+    uint8_t answer[RECORD_ANSWER_MAX];
+    uint8_t unused[8192 - 32 - RECORD_REQUEST_MAX - RECORD_ANSWER_MAX];
+};
+
+_Static_assert(RECORDS * sizeof(struct record) == LOCK_RECORDS_BYTES, "the file has room for them");
+_Static_assert(sizeof(struct lock_page) <= LOCK_RECORDS_AT, "they stand behind the page");
+
+static uint64_t bit(size_t record)
+{
+    return UINT64_C(1) << record;
+}
+
+/* Takes the lowest bit out of the set. */
+static size_t next_of(uint64_t *set)
+{
+    size_t record = (size_t)__builtin_ctzll(*set);
+
+    *set &= *set - 1;
+    return record;
+}
+
+static int64_t number_of_claim(size_t record)
+{
+    return LOCK_RECORDS + (int64_t)record;
+}
+
+void truce__records_init(struct records *records, struct lock *lock)
+{
+    *records = (struct records){.lock = lock, .claim = -1};
+}
+
+void truce__records_release(struct records *records)
+{
+    truce__lock_disclaim(records->claim);
+    if (records->all)
+        truce__lock_unmap_records(records->all);
+    *records = (struct records){.claim = -1};
+}
+
+static bool map(struct records *records)
+{
+    void *all;
+
+    if (records->tried)
+        return records->all;
+    records->tried = true;
+    if (!truce__lock_map_records(records->lock, &all, NULL))
+        records->all = all;
+    return records->all;
+}
+
+/* ---- who has a write to be carried out ---------------------------------------------------------- */
+
+static bool claim(struct records *records)
+{
+    if (records->claimed)
+        return records->claim >= 0;
+    records->claimed = true;
+    for (size_t i = 0; i < RECORDS && records->claim < 0; i++) {
+        records->claim = truce__lock_claim(records->lock, number_of_claim(i));
+        records->own = i;
+    }
+    records->number = truce__random_entropy() >> 1;
+    return records->claim >= 0;
+}
+
+static struct record *own(const struct records *records)
+{
+    return &records->all[records->own];
+}
+
+static bool change_state(struct record *record, unsigned from, unsigned to)
+{
+    return atomic_compare_exchange_strong(&record->state, &from, to);
+}
+
+/* What stands there may be of a store that was closed, or died, or gave up what was taken. */
+static bool make_free(struct record *record)
+{
+    unsigned state = atomic_load(&record->state);
+
+    return state == RECORD_FREE ||
+           (state != RECORD_TAKEN && change_state(record, state, RECORD_FREE));
+}
+
+bool truce__records_publish(struct records *records, struct bytes request, bool relaxed)
+{
+    struct record *record;
+
+    truce_assert(request.size <= RECORD_REQUEST_MAX);
+    if (!map(records) || !claim(records) || !make_free(own(records)))
+        return false;
+    record = own(records);
+    record->number = ++records->number;
+    record->relaxed = relaxed;
+    record->request_size = (uint32_t)request.size;
+    record->answer_size = 0;
+    memcpy(record->request, request.data, request.size);
+    atomic_store(&record->state, RECORD_PUBLISHED);
+    atomic_fetch_or(&records->lock->page->published, bit(records->own));
+    return true;
+}
+
+enum record_state truce__records_look(struct records *records)
+{
+    return (enum record_state)atomic_load(&own(records)->state);
+}
+
+void truce__records_sleep(struct records *records, enum record_state seen, int64_t nanoseconds)
+{
+    truce__word_sleep_shared(&own(records)->state, seen, nanoseconds);
+}
+
+bool truce__records_withdraw(struct records *records)
+{
+    if (!change_state(own(records), RECORD_PUBLISHED, RECORD_FREE))
+        return false;
+    atomic_fetch_and(&records->lock->page->published, ~bit(records->own));
+    return true;
+}
+
+uint64_t truce__records_answer(struct records *records, struct buffer *answer)
+{
+    const struct record *record = own(records);
+    uint32_t size = record->answer_size;
+
+    answer->size = 0;
+    truce__buffer_append(answer, record->answer, size < RECORD_ANSWER_MAX ? size : 0);
+    return record->promise;
+}
+
+bool truce__records_refused(const struct records *records)
+{
+    return own(records)->promise;
+}
+
+void truce__records_close(struct records *records)
+{
+    atomic_store(&own(records)->state, RECORD_FREE);
+}
+
+/* ---- who has the lock ----------------------------------------------------------------------------- */
+
+static bool take(struct records *records, size_t number)
+{
+    struct lock_page *page = records->lock->page;
+    struct record *record = &records->all[number];
+
+    atomic_fetch_and(&page->published, ~bit(number));
+    if (!truce__lock_is_claimed(records->lock, number_of_claim(number))) {
+        change_state(record, RECORD_PUBLISHED, RECORD_FREE);
+        return false;
+    }
+    atomic_fetch_or(&page->taken, bit(number));
+    if (change_state(record, RECORD_PUBLISHED, RECORD_TAKEN))
+        return true;
+    atomic_fetch_and(&page->taken, ~bit(number));
+    return false;
+}
+
+uint64_t truce__records_take(struct records *records)
+{
+    uint64_t published = atomic_load(&records->lock->page->published), taken = 0;
+
+    truce_assert(atomic_load(&records->lock->held));
+    if (records->claim >= 0)
+        published &= ~bit(records->own);
+    if (!published || !map(records))
+        return 0;
+    while (published) {
+        size_t number = next_of(&published);
+
+        if (take(records, number))
+            taken |= bit(number);
+    }
+    return taken;
+}
+
+void truce__records_request(struct records *records, size_t record, struct buffer *request)
+{
+    uint32_t size = records->all[record].request_size;
+
+    request->size = 0;
+    truce__buffer_append(request, records->all[record].request,
+                         size < RECORD_REQUEST_MAX ? size : RECORD_REQUEST_MAX);
+}
+
+bool truce__records_relaxed(struct records *records, size_t record)
+{
+    return records->all[record].relaxed;
+}
+
+bool truce__records_put_answer(struct records *records, size_t record, struct bytes answer)
+{
+    if (answer.size > RECORD_ANSWER_MAX)
+        return false;
+    memcpy(records->all[record].answer, answer.data, answer.size);
+    records->all[record].answer_size = (uint32_t)answer.size;
+    return true;
+}
+
+/* ---- the proof -------------------------------------------------------------------------------------- */
+
+static truce_status put_proof(struct kv *kv, const uint64_t *numbers, size_t count,
+                              bson_error_t *error)
+{
+    bson_t proof = BSON_INITIALIZER;
+    struct bytes body, before;
+    int64_t row = PROOF_ROW;
+    truce_status status;
+
+    BSON_APPEND_BINARY(&proof, PROOF_FIELD, BSON_SUBTYPE_BINARY, (const uint8_t *)numbers,
+                       (uint32_t)(count * sizeof *numbers));
+    body = (struct bytes){bson_get_data(&proof), proof.len};
+    status = truce__kv_row_get(kv, PROOF_TABLE, PROOF_ROW, &before, error);
+    if (!status)
+        status = truce__kv_row_update(kv, PROOF_TABLE, PROOF_ROW, body, error);
+    else if (status == TRUCE_NOT_FOUND)
+        status = truce__kv_row_insert(kv, PROOF_TABLE, &row, body, error);
+    bson_destroy(&proof);
+    return status;
+}
+
+truce_status truce__records_prove(struct records *records, struct kv *kv, uint64_t taken,
+                                  bson_error_t *error)
+{
+    uint64_t numbers[RECORDS];
+    size_t count = 0;
+
+    while (taken)
+        numbers[count++] = records->all[next_of(&taken)].number;
+    return put_proof(kv, numbers, count, error);
+}
+
+/* The numbers that the last group had; none, if there was no such group. */
+static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t *count,
+                               bson_error_t *error)
+{
+    struct bytes body;
+    truce_status status = truce__kv_row_get(kv, PROOF_TABLE, PROOF_ROW, &body, error);
+    bson_iter_t iter;
+    bson_t proof;
+    uint32_t size = 0;
+    const uint8_t *data = NULL;
+
+    *count = 0;
+    if (status)
+        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    if (!bson_init_static(&proof, body.data, body.size) ||
+        !bson_iter_init_find(&iter, &proof, PROOF_FIELD) || !BSON_ITER_HOLDS_BINARY(&iter))
+        return truce__fail(TRUCE_CORRUPT, error, "the row of combined writes is damaged");
+    bson_iter_binary(&iter, NULL, &size, &data);
+    if (size % sizeof *numbers || size > RECORDS * sizeof *numbers)
+        return truce__fail(TRUCE_CORRUPT, error, "the row of combined writes is damaged");
+    memcpy(numbers, data, size);
+    *count = size / sizeof *numbers;
+    return TRUCE_OK;
+}
+
+/* ---- what becomes of them ----------------------------------------------------------------------------- */
+
+static void settle_all(struct records *records, uint64_t taken, enum record_state state)
+{
+    truce_assert(atomic_load(&records->lock->held));
+    for (uint64_t left = taken; left;)
+        atomic_store(&records->all[next_of(&left)].state, state);
+    atomic_fetch_and(&records->lock->page->taken, ~taken);
+}
+
+void truce__records_answer_all(struct records *records, uint64_t taken, uint64_t promise)
+{
+    for (uint64_t left = taken; left;)
+        records->all[next_of(&left)].promise = promise;
+    settle_all(records, taken, RECORD_ANSWERED);
+}
+
+void truce__records_return_all(struct records *records, uint64_t taken, uint64_t refused)
+{
+    for (uint64_t left = taken; left;) {
+        size_t number = next_of(&left);
+
+        records->all[number].promise = refused >> number & 1;
+    }
+    settle_all(records, taken, RECORD_RETURNED);
+    truce__records_wake(records, taken);
+}
+
+bool truce__records_orphaned(const struct records *records)
+{
+    return atomic_load(&records->lock->page->taken);
+}
+
+static bool is_among(uint64_t number, const uint64_t *numbers, size_t count)
+{
+    while (count && numbers[count - 1] != number)
+        count--;
+    return count;
+}
+
+truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64_t promise,
+                                  uint64_t *lost, bson_error_t *error)
+{
+    uint64_t taken = atomic_load(&records->lock->page->taken), done = 0;
+    uint64_t numbers[RECORDS];
+    size_t count;
+    truce_status status = read_proof(kv, numbers, &count, error);
+
+    *lost = 0;
+    if (!status && !map(records))
+        status =
+            truce__fail(TRUCE_IO, error, "cannot map the lock file \"%s\"", records->lock->path);
+    if (status)
+        return status;
+    for (uint64_t left = taken; left;) {
+        size_t number = next_of(&left);
+        struct record *record = &records->all[number];
+
+        if (atomic_load(&record->state) != RECORD_TAKEN)
+            continue;
+        if (is_among(record->number, numbers, count))
+            done |= bit(number);
+        else
+            *lost |= bit(number);
+    }
+    truce__records_answer_all(records, done, promise);
+    truce__records_wake(records, done);
+    atomic_fetch_and(&records->lock->page->taken, *lost);
+    return *lost ? put_proof(kv, numbers, 0, error) : TRUCE_OK;
+}
+
+/* ---- anybody -------------------------------------------------------------------------------------------- */
+
+void truce__records_wake(struct records *records, uint64_t answered)
+{
+    while (answered)
+        truce__word_wake_shared(&records->all[next_of(&answered)].state, 1);
+}
+
+void truce__records_wake_next(struct records *records)
+{
+    uint64_t published = atomic_load(&records->lock->page->published), behind;
+
+    if (records->claim >= 0)
+        published &= ~bit(records->own);
+    if (!published || !map(records))
+        return;
+    behind = records->claim >= 0 ? published & ~(2 * bit(records->own) - 1) : 0;
+    if (behind)
+        published = behind;
+    truce__word_wake_shared(&records->all[next_of(&published)].state, 1);
+}
