@@ -208,14 +208,17 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
                   : truce__fail(TRUCE_LIMIT, error, "a write of another process was to take long");
 }
 
+void truce__combine_forget(struct combine *combine)
+{
+    combine->taken = combine->refused = combine->relaxed = 0;
+}
+
 truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
                                 bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     uint64_t done;
 
-    combine->refused = 0;
-    combine->relaxed = 0;
     combine->taken = truce__records_take(&combine->records);
     combine->served = combine->served || combine->taken;
     for (size_t i = 0; i < RECORDS && combine->taken && !status; i++) {
@@ -245,5 +248,5 @@ void truce__combine_committed(struct combine *combine, uint64_t promise)
 void truce__combine_failed(struct combine *combine)
 {
     truce__records_return_all(&combine->records, combine->taken, combine->refused);
-    combine->taken = 0;
+    truce__combine_forget(combine);
 }

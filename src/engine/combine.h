@@ -62,6 +62,9 @@ void truce__combine_take_back(struct combine *combine);
 
 /* ---- who has the turn --------------------------------------------------------------------------- */
 
+/* Before a transaction: it has taken nothing yet. */
+void truce__combine_forget(struct combine *combine);
+
 /* In the transaction, behind what is the leader's own: takes what others have published, and runs it. `*relaxed`
  * becomes false if one of them is not. A failure: as of an operation of the group, but for none of them. */
 truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,

@@ -117,7 +117,7 @@ static bool touched_any(const struct writer *writer)
     return all;
 }
 
-static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
+static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_t *error)
 {
     bool changed = touched_any(writer), wrote;
     uint64_t promised = 0;
@@ -136,6 +136,17 @@ static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *er
     truce__durable_written(writer->durable);
     if (changed)
         truce__wake_announce(writer->lock, writer->touched);
+    return status;
+}
+
+static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
+{
+    truce_status status = commit_told(writer, relaxed, error);
+
+    truce__cache_end(writer->cache, !status);
+    if (status)
+        truce__writer_catalog_changed(writer);
+    writer->feed.known = writer->feed.known && !status;
     return status;
 }
 
@@ -172,7 +183,7 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
     truce_status status = begin(writer, error);
     bool relaxed;
 
-    combine->taken = 0;
+    truce__combine_forget(combine);
     if (status)
         return status;
     status = run_each(writer, first, last, &relaxed, error);
@@ -184,13 +195,10 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
         return status;
     }
     status = commit(writer, relaxed, error);
-    truce__cache_end(writer->cache, !status);
-    if (status) {
+    if (status)
         truce__combine_failed(combine);
-        truce__writer_catalog_changed(writer);
-    } else
+    else
         truce__combine_committed(combine, truce__durable_promised(writer->durable));
-    writer->feed.known = writer->feed.known && !status;
     return status;
 }
 
@@ -258,7 +266,6 @@ truce_status truce__writer_settle_orphans(struct writer *writer, bson_error_t *e
         return status;
     }
     status = commit(writer, false, error);
-    truce__cache_end(writer->cache, !status);
     if (!status)
         truce__records_return_all(records, lost, 0);
     return status;

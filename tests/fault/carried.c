@@ -1,0 +1,492 @@
+/*
+ * Writes that another process carries out (engine/combine.c), where that one dies, stops or refuses at each step of it, or the one
+ * that published them does. The carrier is a second store on the file, whose steps the test takes by itself.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "engine/engine.h"
+#include "tests/support/test.h"
+
+#define DEADLINE_MS 20000
+
+static char path[400];
+static struct engine *own, *other; /* publishes; carries out */
+
+static struct lock_page *page(void)
+{
+    return own->lock.page;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------ */
+
+/* An update of one document, in a thread of its own. */
+struct call {
+    pthread_t thread;
+    struct engine *engine; /* NULL: the own one */
+    const char *filter, *update;
+    uint32_t deadline_ms;
+    bool multi;
+    truce_status status;
+    truce_write_outcome outcome;
+    bson_error_t error;
+};
+
+static void *run_call(void *arg)
+{
+    struct call *call = arg;
+    bson_t *filter = test_bson(call->filter ? call->filter : "{'_id': 1}");
+    bson_t *update = test_bson(call->update ? call->update : "{'$inc': {'n': 1}}");
+    const truce_write write = {.kind = TRUCE_WRITE_UPDATE,
+                               .collection = "c",
+                               .filter = filter,
+                               .document = update,
+                               .options = {.multi = call->multi}};
+    const truce_bulk_options options = {.deadline_ms =
+                                            call->deadline_ms ? call->deadline_ms : DEADLINE_MS};
+
+    call->status = truce__engine_bulk(call->engine ? call->engine : own, &write, 1, &options,
+                                      &call->outcome, &call->error);
+    bson_destroy(filter);
+    bson_destroy(update);
+    return NULL;
+}
+
+static void until_published(int count)
+{
+    while (__builtin_popcountll(atomic_load(&page()->published)) < count)
+        truce__clock_sleep_ms(1);
+}
+
+static void start(struct call *call)
+{
+    int before = __builtin_popcountll(atomic_load(&page()->published));
+
+    pthread_create(&call->thread, NULL, run_call, call);
+    until_published(before + 1);
+}
+
+static void end(struct call *call)
+{
+    pthread_join(call->thread, NULL); /* nothing was upserted: the result holds nothing */
+}
+
+static bool end_well(struct call *call)
+{
+    end(call);
+    return CHECK_OK(call->status, call->error) && CHECK_INT(call->outcome.result.matched, ==, 1) &&
+           CHECK_INT(call->outcome.result.modified, ==, 1);
+}
+
+static int64_t count(const char *json)
+{
+    bson_t *filter = test_bson(json);
+    const truce_find_options options = {0};
+    bson_error_t error;
+    int64_t number = -1;
+
+    CHECK_OK(truce__engine_count(own, "c", filter, &options, &number, &error), error);
+    bson_destroy(filter);
+    return number;
+}
+
+static void insert(int id, int n)
+{
+    bson_t *document = BCON_NEW("_id", BCON_INT32(id), "n", BCON_INT32(n));
+    const truce_write write = {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = document};
+    const truce_bulk_options options = {.relaxed = true};
+    truce_write_outcome outcome;
+    bson_error_t error;
+
+    CHECK_OK(truce__engine_bulk(own, &write, 1, &options, &outcome, &error), error);
+    bson_destroy(document);
+}
+
+static bool open_engine(struct engine **engine)
+{
+    const truce_store_options options = {0};
+    bson_error_t error;
+
+    return CHECK_OK(truce__engine_open(path, &options, engine, &error), error);
+}
+
+static void choose_path(void)
+{
+    snprintf(path, sizeof path, "%s/s.db", test_directory());
+    fflush(NULL);
+}
+
+static bool open_both(void)
+{
+    if (!open_engine(&own) || !open_engine(&other))
+        return false;
+    insert(1, 0);
+    insert(2, 0);
+    return true;
+}
+
+static bool begin(void)
+{
+    choose_path();
+    return open_both();
+}
+
+static void close_both(void)
+{
+    truce__engine_close(other);
+    truce__engine_close(own);
+}
+
+/* ---- the steps of who carries out ---------------------------------------------------------------------- */
+
+static struct combine *others(void)
+{
+    return &other->writer.combine;
+}
+
+static void take_lock(void)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce__lock_acquire(&other->lock, truce__clock_monotonic_ns() + INT64_C(20000000000),
+                                 &error),
+             error);
+    truce__durable_begin(&other->durable);
+}
+
+/* What is not done by then is not done by who is dead. */
+static void die(void)
+{
+    truce__lock_release(&other->lock);
+}
+
+static void take_and_run(void)
+{
+    struct writer *writer = &other->writer;
+    bson_error_t error;
+    bool relaxed = true;
+    uint32_t version;
+
+    CHECK_OK(truce__kv_write_begin(writer->kv, &version, &error), error);
+    truce__cache_begin(writer->cache, 0, true);
+    truce__kv_accept(writer->kv);
+    truce__combine_forget(others());
+    CHECK_OK(truce__combine_run(others(), writer, &relaxed, &error), error);
+    CHECK(others()->taken);
+}
+
+static void roll_back(void)
+{
+    truce__kv_write_rollback(other->writer.kv);
+    truce__cache_end(other->writer.cache, false);
+    truce__writer_catalog_changed(&other->writer);
+}
+
+static uint64_t commit(void)
+{
+    uint64_t promise = truce__durable_promise(&other->durable);
+    bson_error_t error;
+
+    CHECK_OK(truce__kv_write_commit(other->writer.kv, &error), error);
+    truce__cache_end(other->writer.cache, false);
+    truce__writer_catalog_changed(&other->writer);
+    return promise;
+}
+
+static void answer(uint64_t promise)
+{
+    truce__durable_written(&other->durable);
+    truce__combine_committed(others(), promise);
+}
+
+/* ---- it dies -------------------------------------------------------------------------------------------- */
+
+TEST(one_that_died_before_it_took_anything_leaves_the_write_to_its_process)
+{
+    struct call call = {0};
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    die();
+    CHECK(end_well(&call));
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
+    CHECK_INT(atomic_load(&page()->published), ==, 0);
+    close_both();
+}
+
+TEST(one_that_died_before_its_commit_has_done_nothing)
+{
+    REQUIRE(begin());
+    for (int step = 0; step < 2; step++) {
+        struct call call = {0};
+
+        take_lock();
+        start(&call);
+        if (step) {
+            take_and_run();
+            roll_back();
+        } else
+            CHECK(truce__records_take(&others()->records));
+        die();
+        CHECK(end_well(&call));
+        CHECK_INT(atomic_load(&page()->taken), ==, 0);
+        CHECK_INT(count(step ? "{'_id': 1, 'n': 2}" : "{'_id': 1, 'n': 1}"), ==, 1);
+    }
+    CHECK_INT(atomic_load(&own->writer.combine.sent), ==, 0);
+    close_both();
+}
+
+TEST(one_that_died_behind_its_commit_has_done_it_once)
+{
+    struct call call = {0};
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    take_and_run();
+    commit();
+    die();
+    CHECK(end_well(&call));
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
+    CHECK_INT(atomic_load(&own->writer.combine.sent), ==, 1);
+    CHECK_INT(atomic_load(&page()->taken), ==, 0);
+    close_both();
+}
+
+TEST(one_that_died_before_it_woke_anybody_is_not_waited_for)
+{
+    struct call call = {0};
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    take_and_run();
+    answer(commit());
+    die();
+    CHECK(end_well(&call));
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
+    close_both();
+}
+
+/* Its proof would be gone with the next group that has one. */
+TEST(what_a_dead_one_has_committed_is_settled_before_the_writes_of_others_are_taken)
+{
+    struct call first = {0}, second = {.filter = "{'_id': 2}"};
+    struct engine *third;
+    bson_error_t error;
+
+    REQUIRE(begin() && open_engine(&third));
+    second.engine = third;
+    take_lock();
+    start(&first);
+    take_and_run();
+    commit();
+    start(&second);
+    /* its next turn, as of one who comes after it */
+    truce__durable_begin(&other->durable);
+    CHECK_INT(atomic_load(&page()->taken), !=, 0);
+    truce__lock_release(&other->lock);
+    {
+        struct call own_call = {
+            .engine = other, .filter = "{'_id': 2}", .update = "{'$inc': {'m': 1}}"};
+
+        run_call(&own_call);
+        CHECK_OK(own_call.status, own_call.error);
+    }
+    CHECK(end_well(&first));
+    CHECK(end_well(&second));
+    CHECK_OK(truce__engine_check(own, NULL, NULL, &error), error);
+    CHECK_INT(count("{'n': 1}"), ==, 2);
+    truce__engine_close(third);
+    close_both();
+}
+
+/* ---- it does not do it ----------------------------------------------------------------------------------- */
+
+TEST(what_is_returned_is_done_by_its_own_process)
+{
+    struct call call = {0};
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    take_and_run();
+    roll_back();
+    truce__combine_failed(others());
+    die();
+    CHECK(end_well(&call));
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
+    CHECK_INT(own->writer.combine.pause, ==, 0);
+    close_both();
+}
+
+TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_again_soon)
+{
+    struct call call = {.filter = "{'n': {'$gte': 100}}", .multi = true};
+
+    REQUIRE(begin());
+    for (int i = 0; i < 5000; i++)
+        insert(100 + i, 100);
+    take_lock();
+    start(&call);
+    take_and_run();
+    CHECK_INT(others()->refused, ==, others()->taken);
+    answer(commit());
+    die();
+    end(&call);
+    CHECK_OK(call.status, call.error);
+    CHECK_INT(call.outcome.result.modified, ==, 5000);
+    CHECK_INT(count("{'n': 101}"), ==, 5000);
+    CHECK_INT(own->writer.combine.pause, >, 0);
+    close_both();
+}
+
+TEST(a_write_whose_time_is_over_is_withdrawn_and_is_never_done)
+{
+    struct call call = {.deadline_ms = 100};
+    char named[40];
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    end(&call);
+    CHECK_STATUS(TRUCE_LOCKED, call.status, call.error);
+    snprintf(named, sizeof named, "process %d", (int)getpid());
+    CHECK(strstr(call.error.message, named));
+    CHECK_INT(truce__records_take(&others()->records), ==, 0);
+    die();
+    CHECK_INT(count("{'n': 0}"), ==, 2);
+    close_both();
+}
+
+TEST(what_one_that_was_stopped_has_taken_is_not_known_and_the_next_write_goes_on)
+{
+    struct call call = {.deadline_ms = 100}, next = {.update = "{'$inc': {'m': 1}}"};
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    take_and_run();
+    end(&call);
+    CHECK_STATUS(TRUCE_UNKNOWN, call.status, call.error);
+    CHECK(strstr(call.error.message, "whether it is there"));
+    pthread_create(&next.thread, NULL, run_call, &next); /* the record is taken: for the lock */
+    truce__clock_sleep_ms(30);
+    answer(commit());
+    die();
+    CHECK(end_well(&next));
+    CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 1}"), ==, 1);
+    take_lock();
+    start(&next); /* and what came of it is in nobody's way */
+    take_and_run();
+    answer(commit());
+    die();
+    CHECK(end_well(&next));
+    CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 2}"), ==, 1);
+    close_both();
+}
+
+TEST(a_lock_file_that_is_cut_while_a_write_is_published_leaves_it_unknown)
+{
+    struct call call = {0};
+    char name[420];
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    snprintf(name, sizeof name, "%s-lock", path);
+    CHECK(!truncate(name, LOCK_RECORDS_AT));
+    end(&call);
+    CHECK_STATUS(TRUCE_UNKNOWN, call.status, call.error);
+    die();
+    CHECK_INT(count("{'n': 0}"), ==, 2);
+    close_both();
+}
+
+/* ---- who published it ---------------------------------------------------------------------------------------- */
+
+/* Children that open the store: one has the lock, the other's write is published, for ever. */
+static pid_t start_child(bool holds)
+{
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (!child) {
+        struct call call = {.deadline_ms = 100000};
+
+        if (!(holds ? open_both() : open_engine(&own)))
+            _exit(1);
+        if (holds)
+            take_lock();
+        else
+            run_call(&call);
+        for (;;)
+            pause();
+    }
+    return child;
+}
+
+static void end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+TEST(the_write_of_a_process_that_is_gone_is_not_carried_out)
+{
+    struct call call = {.update = "{'$inc': {'m': 1}}"};
+    pid_t holder, publisher;
+
+    choose_path();
+    holder = start_child(true);
+    truce__clock_sleep_ms(200);
+    publisher = start_child(false);
+    truce__clock_sleep_ms(200);
+    REQUIRE(open_engine(&own));
+    until_published(1);
+    end_child(publisher);
+    CHECK_INT(__builtin_popcountll(atomic_load(&page()->published)), ==, 1);
+    end_child(holder);
+    run_call(&call);
+    CHECK_OK(call.status, call.error);
+    CHECK_INT(atomic_load(&own->writer.combine.carried), ==, 0);
+    CHECK_INT(atomic_load(&page()->published), ==, 0);
+    CHECK_INT(count("{'_id': 1, 'n': 0, 'm': 1}"), ==, 1);
+    truce__engine_close(own);
+}
+
+/* ---- what is no write ------------------------------------------------------------------------------------------ */
+
+TEST(bytes_that_are_no_write_are_returned_and_nothing_is_done)
+{
+    struct records *records;
+    struct random random;
+
+    REQUIRE(begin());
+    truce__random_seed(&random, 7);
+    records = &own->writer.combine.records;
+    for (int i = 0; i < 300; i++) {
+        uint8_t bytes[400];
+        size_t size = truce__random_below(&random, sizeof bytes);
+
+        for (size_t j = 0; j < size; j++)
+            bytes[j] = (uint8_t)truce__random_below(&random, j < 8 ? 40 : 256);
+        take_lock();
+        REQUIRE(truce__records_publish(records, (struct bytes){bytes, size}, false));
+        take_and_run();
+        answer(commit());
+        die();
+        CHECK_INT(truce__records_look(records), ==, RECORD_RETURNED);
+        CHECK(truce__records_refused(records));
+        truce__records_close(records);
+    }
+    CHECK_INT(count("{}"), ==, 2);
+    close_both();
+}
