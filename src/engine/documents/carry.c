@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "bson/value.h"
 #include "engine/documents/bulk.h"
+#include "query/incoming.h"
 
 #define WRITES_MAX 8 /* of a bulk: their outcomes, with one sentence, fit into an answer */
 
@@ -135,29 +136,42 @@ static int32_t number_field(struct value document, const char *name)
     return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : 0;
 }
 
-static bool has_its_parts(const truce_write *write)
+/* Is it as a store lets it through to its backend? */
+static bool is_sound(const truce_write *write, bool atomic)
 {
+    const truce_write_options *options = &write->options;
+
+    if (truce__collection_name_check(write->collection, NULL) ||
+        (write->exact && (options->multi || options->upsert)) ||
+        (options->sort && (write->kind != TRUCE_WRITE_UPDATE ||
+                           truce__check_update_sort(options->sort, options->multi, NULL))))
+        return false;
     switch (write->kind) {
     case TRUCE_WRITE_INSERT:
-        return write->document;
+        return write->document && truce__document_is_prepared(write->document);
     case TRUCE_WRITE_UPDATE:
         return write->filter && write->document;
     case TRUCE_WRITE_REMOVE:
+        return write->filter;
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
     case TRUCE_WRITE_LOOK:
-        return write->filter;
+        return write->filter && atomic;
     }
     return false;
 }
 
-static bool unpack_write(struct value packed, truce_write *write, bson_t parts[PARTS])
+static bool unpack_write(struct value packed, bool atomic, truce_write *write, bson_t parts[PARTS])
 {
-    struct value collection = truce__value_field(packed, "c", 1);
-    int flags = number_field(packed, "f");
+    struct value collection;
     uint32_t length;
+    int flags;
 
-    if (packed.type != BSON_TYPE_DOCUMENT || collection.type != BSON_TYPE_UTF8)
+    if (packed.type != BSON_TYPE_DOCUMENT)
+        return false;
+    flags = number_field(packed, "f");
+    collection = truce__value_field(packed, "c", 1);
+    if (collection.type != BSON_TYPE_UTF8)
         return false;
     *write = (truce_write){
         .kind = (truce_write_kind)number_field(packed, "k"),
@@ -173,7 +187,7 @@ static bool unpack_write(struct value packed, truce_write *write, bson_t parts[P
                     .hint = unpack_part(packed, HINT, &parts[HINT]),
                     .sort = unpack_part(packed, SORT, &parts[SORT]),
                     .array_filters = unpack_part(packed, ARRAY_FILTERS, &parts[ARRAY_FILTERS])}};
-    return has_its_parts(write);
+    return is_sound(write, atomic);
 }
 
 static bool unpack_bulk(struct value request, struct carried_bulk *carried)
@@ -194,8 +208,8 @@ static bool unpack_bulk(struct value request, struct carried_bulk *carried)
     truce__budget_init(&carried->bulk.budget, truce__value_int64(deadline), &enough);
     fields = truce__fields(writes);
     while (truce__fields_next(&fields)) {
-        if (count == WRITES_MAX ||
-            !unpack_write(fields.value, &carried->writes[count], carried->parts[count]))
+        if (count == WRITES_MAX || !unpack_write(fields.value, carried->options.atomic,
+                                                 &carried->writes[count], carried->parts[count]))
             return false;
         count++;
     }
@@ -326,11 +340,38 @@ static void unpack_error(const bson_t *outcome, bson_error_t *error)
                    message ? (const char *)message : "");
 }
 
-static void unpack_outcome(struct value told, truce_write_outcome *outcome)
+/* Is it one that such a write can have? */
+static bool is_possible(const truce_write *write, const truce_write_outcome *outcome)
+{
+    const truce_write_result *result = &outcome->result;
+    bool done = outcome->status == TRUCE_OK;
+
+    if (outcome->status < TRUCE_OK || outcome->status > TRUCE_REFUSED || result->modified < 0 ||
+        result->modified > result->matched || result->inserted < 0 || result->removed < 0)
+        return false;
+    if (result->upserted && (write->kind != TRUCE_WRITE_UPDATE || result->matched))
+        return false;
+    if (write->kind == TRUCE_WRITE_REMOVE ? done && result->removed != result->matched
+                                          : result->removed)
+        return false;
+    if (write->kind == TRUCE_WRITE_INSERT && done && result->inserted != 1)
+        return false;
+    return write->options.multi || result->matched <= 1;
+}
+
+static bool has_failed(const truce_write_outcome *outcome)
+{
+    return outcome->status && outcome->error.message[0];
+}
+
+static bool unpack_outcome(struct value told, const truce_write *write,
+                           truce_write_outcome *outcome)
 {
     bson_t document;
     bson_iter_t iter;
 
+    if (told.type != BSON_TYPE_DOCUMENT)
+        return false;
     truce__value_bson(told, &document);
     outcome->status = (truce_status)told_number(told, "s");
     outcome->result.matched = told_number(told, "m");
@@ -341,31 +382,52 @@ static void unpack_outcome(struct value told, truce_write_outcome *outcome)
     if (outcome->result.upserted)
         bson_value_copy(bson_iter_value(&iter), &outcome->result.upserted_id);
     unpack_error(&document, &outcome->error);
+    if (outcome->error.domain != TRUCE_ERROR_SERVER) {
+        outcome->error.domain = TRUCE_ERROR;
+        outcome->error.code = (uint32_t)outcome->status;
+    }
+    return is_possible(write, outcome);
+}
+
+/* The first that failed is the one that is told, and there is none but that one. */
+static bool unpack_outcomes(struct value list, struct bulk *bulk)
+{
+    struct fields fields = truce__fields(list);
+    size_t count = 0, failures = 0;
+
+    while (truce__fields_next(&fields)) {
+        const truce_write_outcome *outcome = &bulk->outcomes[count];
+
+        if (count == bulk->count ||
+            !unpack_outcome(fields.value, &bulk->writes[count], &bulk->outcomes[count]))
+            return false;
+        if (has_failed(outcome))
+            failures++;
+        count++;
+    }
+    if (count != bulk->count || bulk->first_at >= count)
+        return false;
+    return bulk->first ? failures == 1 && has_failed(&bulk->outcomes[bulk->first_at]) &&
+                             bulk->outcomes[bulk->first_at].status == bulk->first
+                       : !failures;
 }
 
 bool truce__carry_unpack(struct write_op *op, struct bytes answer)
 {
     struct bulk *bulk = (struct bulk *)op;
     struct value told, list;
-    struct fields fields;
     bson_t packed;
-    size_t count = 0;
 
+    op->reset(op);
     if (!truce__document_sound(answer.data, answer.size) ||
         !bson_init_static(&packed, answer.data, answer.size))
         return false;
-    op->reset(op);
     told = truce__value_document(&packed);
     list = truce__value_field(told, "o", 1);
-    if (list.type != BSON_TYPE_DOCUMENT)
-        return false;
-    fields = truce__fields(list);
-    while (truce__fields_next(&fields)) {
-        if (count == bulk->count || fields.value.type != BSON_TYPE_DOCUMENT)
-            return false;
-        unpack_outcome(fields.value, &bulk->outcomes[count++]);
-    }
     bulk->first = (truce_status)told_number(told, "s");
     bulk->first_at = (size_t)told_number(told, "a");
-    return count == bulk->count && bulk->first_at < bulk->count;
+    if (list.type == BSON_TYPE_DOCUMENT && unpack_outcomes(list, bulk))
+        return true;
+    op->reset(op);
+    return false;
 }

@@ -22,7 +22,8 @@
  *  5. The proof is of the last group that had any writes of others. So what is TAKEN is settled before another such group.
  *  6. No number is used twice: each store begins somewhere else, by chance, in 2^63 numbers.
  *  7. What is ANSWERED is told when it is durable: its process waits for that by itself if nobody wakes it.
- *  8. A write whose process is gone is not taken. Of one that goes while its write is taken, the write may be done after.
+ *  8. A write whose process is gone is not taken. Of one that goes while its write is taken, the write may be done after,
+ *     but before anything that another process writes from then on: for that one needs the lock.
  *
  * Whoever can write the lock file can write the database; what is in a record is copied before it is looked at, and looked at before
  * it is believed, all the same.
