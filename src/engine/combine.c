@@ -15,9 +15,10 @@
 #include "base/assert.h"
 #include "engine/writer.h"
 
-#define OPERATIONS_MAX 16 /* in one record */
-#define PAUSE_LEAST    8
-#define PAUSE_MOST     1024
+#define OPERATIONS_MAX                                                                             \
+    8 /* in one record: their answers find room, but where many have much to say */
+#define PAUSE_LEAST 8
+#define PAUSE_MOST  1024
 
 void truce__combine_init(struct combine *combine, struct lock *lock)
 {
@@ -80,17 +81,19 @@ bool truce__combine_wanted(struct combine *combine)
 void truce__combine_begin(struct combine *combine)
 {
     combine->bytes.size = 0;
+    combine->added = 0;
 }
 
 bool truce__combine_add(struct combine *combine, const struct write_op *op)
 {
     size_t before = combine->bytes.size, began;
 
-    if (!op->pack)
+    if (!op->pack || combine->added == OPERATIONS_MAX)
         return false;
     began = begin_part(&combine->bytes);
     if (op->pack(op, &combine->bytes) && combine->bytes.size <= RECORD_REQUEST_MAX) {
         end_part(&combine->bytes, began);
+        combine->added++;
         return true;
     }
     combine->bytes.size = before;
@@ -150,16 +153,18 @@ static size_t open_all(struct combine *combine, struct write_op *ops[OPERATIONS_
     struct bytes left = {combine->bytes.bytes, combine->bytes.size}, part;
     size_t count = 0;
 
-    while (left.size && count < OPERATIONS_MAX && next_part(&left, &part)) {
-        ops[count] = combine->carrier->open(combine->arg, part);
-        if (!ops[count])
-            break;
-        count++;
+    while (left.size) {
+        struct write_op *op = NULL;
+
+        if (count < OPERATIONS_MAX && next_part(&left, &part))
+            op = combine->carrier->open(combine->arg, part);
+        if (!op) {
+            close_all(combine, ops, count);
+            return 0;
+        }
+        ops[count++] = op;
     }
-    if (!left.size)
-        return count;
-    close_all(combine, ops, count);
-    return 0;
+    return count;
 }
 
 static enum carried run_one(struct combine *combine, struct writer *writer, struct write_op *op,

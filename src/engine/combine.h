@@ -30,6 +30,7 @@ struct combine {
     const struct carrier *carrier; /* NULL: everybody does his own */
     void *arg;
     struct buffer bytes, answer;
+    unsigned added;         /* operations in the request */
     unsigned pause, pauses; /* groups that are not published, since one was returned */
 
     bool served; /* in this turn */

@@ -11,12 +11,18 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "engine/engine.h"
+#include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
 
 #define DEADLINE_MS 20000
 
 static char path[400];
 static struct engine *own, *other; /* publishes; carries out */
+
+__attribute__((constructor)) static void install(void)
+{
+    disk_install();
+}
 
 static struct lock_page *page(void)
 {
@@ -25,16 +31,17 @@ static struct lock_page *page(void)
 
 /* ---- calls ------------------------------------------------------------------------------------------ */
 
-/* An update of one document, in a thread of its own. */
+/* An update of one document, in a thread of its own; with `before`, one of document 2 before it. */
 struct call {
     pthread_t thread;
     struct engine *engine; /* NULL: the own one */
     const char *filter, *update;
     uint32_t deadline_ms;
-    bool multi;
+    bool multi, before;
     truce_status status;
     truce_write_outcome outcome;
     bson_error_t error;
+    atomic_bool done;
 };
 
 static void *run_call(void *arg)
@@ -42,18 +49,27 @@ static void *run_call(void *arg)
     struct call *call = arg;
     bson_t *filter = test_bson(call->filter ? call->filter : "{'_id': 1}");
     bson_t *update = test_bson(call->update ? call->update : "{'$inc': {'n': 1}}");
-    const truce_write write = {.kind = TRUCE_WRITE_UPDATE,
-                               .collection = "c",
-                               .filter = filter,
-                               .document = update,
-                               .options = {.multi = call->multi}};
+    bson_t *two = test_bson("{'_id': 2}"), *one = test_bson("{'$inc': {'n': 1}}");
+    const truce_write writes[] = {
+        {.kind = TRUCE_WRITE_UPDATE, .collection = "c", .filter = two, .document = one},
+        {.kind = TRUCE_WRITE_UPDATE,
+         .collection = "c",
+         .filter = filter,
+         .document = update,
+         .options = {.multi = call->multi}}};
     const truce_bulk_options options = {.deadline_ms =
                                             call->deadline_ms ? call->deadline_ms : DEADLINE_MS};
+    truce_write_outcome outcomes[2];
 
-    call->status = truce__engine_bulk(call->engine ? call->engine : own, &write, 1, &options,
-                                      &call->outcome, &call->error);
+    call->status =
+        truce__engine_bulk(call->engine ? call->engine : own, call->before ? writes : writes + 1,
+                           call->before ? 2 : 1, &options, outcomes, &call->error);
+    call->outcome = outcomes[call->before ? 1 : 0]; /* nothing is upserted: it holds nothing */
+    atomic_store(&call->done, true);
     bson_destroy(filter);
     bson_destroy(update);
+    bson_destroy(two);
+    bson_destroy(one);
     return NULL;
 }
 
@@ -67,13 +83,14 @@ static void start(struct call *call)
 {
     int before = __builtin_popcountll(atomic_load(&page()->published));
 
+    atomic_store(&call->done, false);
     pthread_create(&call->thread, NULL, run_call, call);
     until_published(before + 1);
 }
 
 static void end(struct call *call)
 {
-    pthread_join(call->thread, NULL); /* nothing was upserted: the result holds nothing */
+    pthread_join(call->thread, NULL);
 }
 
 static bool end_well(struct call *call)
@@ -117,6 +134,7 @@ static bool open_engine(struct engine **engine)
 
 static void choose_path(void)
 {
+    disk_reset();
     snprintf(path, sizeof path, "%s/s.db", test_directory());
     fflush(NULL);
 }
@@ -307,6 +325,27 @@ TEST(what_a_dead_one_has_committed_is_settled_before_the_writes_of_others_are_ta
     close_both();
 }
 
+/* ---- it does it ----------------------------------------------------------------------------------------- */
+
+TEST(what_another_has_done_is_told_when_it_is_on_the_disk)
+{
+    struct call call = {0};
+
+    REQUIRE(begin());
+    disk_hold_syncs(true);
+    take_lock();
+    start(&call);
+    take_and_run();
+    answer(commit());
+    die();
+    truce__records_wake(&others()->records, others()->taken);
+    truce__clock_sleep_ms(50);
+    CHECK(!atomic_load(&call.done));
+    disk_hold_syncs(false);
+    CHECK(end_well(&call));
+    close_both();
+}
+
 /* ---- it does not do it ----------------------------------------------------------------------------------- */
 
 TEST(what_is_returned_is_done_by_its_own_process)
@@ -344,6 +383,49 @@ TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_ag
     CHECK_INT(call.outcome.result.modified, ==, 5000);
     CHECK_INT(count("{'n': 101}"), ==, 5000);
     CHECK_INT(own->writer.combine.pause, >, 0);
+    own->writer.combine.pause = 0;
+    call = (struct call){0};
+    take_lock();
+    start(&call); /* and nothing of that one is left with the other */
+    take_and_run();
+    answer(commit());
+    die();
+    CHECK(end_well(&call));
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
+    close_both();
+}
+
+/* It has done the one half before it finds out; the other's own write comes to no harm by it. */
+TEST(what_fails_with_the_writes_of_others_is_done_without_them)
+{
+    struct call call = {.filter = "{'n': {'$gte': 100}}", .multi = true, .before = true};
+    int64_t tries = 0;
+
+    REQUIRE(begin());
+    for (int i = 0; i < 5000; i++)
+        insert(100 + i, 100);
+    for (; !others()->served; tries++) { /* or its own process was faster */
+        struct call theirs = {.engine = other};
+
+        own->writer.combine.pause = 0;
+        take_lock();
+        start(&call);
+        die();
+        run_call(&theirs);
+        CHECK_OK(theirs.status, theirs.error);
+        end(&call);
+        CHECK_OK(call.status, call.error);
+        CHECK_INT(call.outcome.result.modified, ==, 5000);
+    }
+    CHECK_INT(own->writer.combine.pause, >, 0);
+    {
+        char found[40];
+
+        snprintf(found, sizeof found, "{'_id': {'$lt': 3}, 'n': %d}", (int)tries);
+        CHECK_INT(count(found), ==, 2);
+        snprintf(found, sizeof found, "{'n': %d}", 100 + (int)tries);
+        CHECK_INT(count(found), ==, 5000);
+    }
     close_both();
 }
 
@@ -488,5 +570,31 @@ TEST(bytes_that_are_no_write_are_returned_and_nothing_is_done)
         truce__records_close(records);
     }
     CHECK_INT(count("{}"), ==, 2);
+    close_both();
+}
+
+TEST(a_write_with_bytes_behind_it_that_are_none_is_returned_and_nothing_is_done)
+{
+    struct records *records;
+    struct call call = {0};
+    uint8_t bytes[RECORD_REQUEST_MAX] = {0};
+    size_t size;
+
+    REQUIRE(begin());
+    records = &own->writer.combine.records;
+    take_lock();
+    start(&call);
+    size = own->writer.combine.bytes.size;
+    memcpy(bytes, own->writer.combine.bytes.bytes, size);
+    take_and_run();
+    answer(commit());
+    CHECK(end_well(&call));
+    REQUIRE(truce__records_publish(records, (struct bytes){bytes, size + 4}, false));
+    take_and_run();
+    answer(commit());
+    die();
+    CHECK_INT(truce__records_look(records), ==, RECORD_RETURNED);
+    truce__records_close(records);
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();
 }
