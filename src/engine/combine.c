@@ -70,7 +70,7 @@ static bool next_part(struct bytes *left, struct bytes *part)
 
 bool truce__combine_wanted(struct combine *combine)
 {
-    if (!combine->carrier)
+    if (!combine->carries)
         return false;
     if (!combine->pause)
         return true;
@@ -88,10 +88,11 @@ bool truce__combine_add(struct combine *combine, const struct write_op *op)
 {
     size_t before = combine->bytes.size, began;
 
-    if (!op->pack || combine->added == OPERATIONS_MAX)
+    if (!op->carry || combine->added == OPERATIONS_MAX)
         return false;
     began = begin_part(&combine->bytes);
-    if (op->pack(op, &combine->bytes) && combine->bytes.size <= RECORD_REQUEST_MAX) {
+    truce__buffer_append_byte(&combine->bytes, op->carry->letter);
+    if (op->carry->pack(op, &combine->bytes) && combine->bytes.size <= RECORD_REQUEST_MAX) {
         end_part(&combine->bytes, began);
         combine->added++;
         return true;
@@ -122,7 +123,7 @@ void truce__combine_tell(struct combine *combine, struct write_op *group, uint64
     left = (struct bytes){combine->answer.bytes, combine->answer.size};
     for (struct write_op *op = group; op; op = op->next) {
         op->status = TRUCE_OK;
-        if (!next_part(&left, &part) || !op->unpack(op, part))
+        if (!next_part(&left, &part) || !op->carry->unpack(op, part))
             say_damaged(op);
     }
     truce__records_close(&combine->records);
@@ -141,10 +142,19 @@ void truce__combine_take_back(struct combine *combine)
 
 /* ---- who has the turn --------------------------------------------------------------------------- */
 
-static void close_all(const struct combine *combine, struct write_op **ops, size_t count)
+static void close_all(struct write_op **ops, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        combine->carrier->close(ops[i]);
+        ops[i]->carry->close(ops[i]);
+}
+
+static struct write_op *open_one(struct combine *combine, struct bytes part)
+{
+    for (const struct carry *const *kind = combine->carries; *kind && part.size; kind++) {
+        if ((*kind)->letter == part.data[0])
+            return (*kind)->open(combine->arg, (struct bytes){part.data + 1, part.size - 1});
+    }
+    return NULL;
 }
 
 /* All of a record, or none. */
@@ -157,9 +167,9 @@ static size_t open_all(struct combine *combine, struct write_op *ops[OPERATIONS_
         struct write_op *op = NULL;
 
         if (count < OPERATIONS_MAX && next_part(&left, &part))
-            op = combine->carrier->open(combine->arg, part);
+            op = open_one(combine, part);
         if (!op) {
-            close_all(combine, ops, count);
+            close_all(ops, count);
             return 0;
         }
         ops[count++] = op;
@@ -179,7 +189,7 @@ static enum carried run_one(struct combine *combine, struct writer *writer, stru
     if (*status)
         return CARRIED_HALF;
     began = begin_part(&combine->answer);
-    carried = combine->carrier->answer(op, &combine->answer);
+    carried = op->carry->answer(op, &combine->answer);
     end_part(&combine->answer, began);
     return carried;
 }
@@ -199,7 +209,7 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
         carried = CARRIED_NOT;
     while (done < count && carried == CARRIED)
         carried = run_one(combine, writer, ops[done++], &status, error);
-    close_all(combine, ops, count);
+    close_all(ops, count);
     if (carried == CARRIED &&
         !truce__records_put_answer(&combine->records, record,
                                    (struct bytes){combine->answer.bytes, combine->answer.size}))

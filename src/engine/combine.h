@@ -16,18 +16,24 @@ enum carried {
     CARRIED_HALF, /* the same, but something of it was done */
 };
 
-/* How operations of other processes are run (documents/carry.c). */
-struct carrier {
-    /* NULL: those bytes are none, or not one that we know how to do */
+/* How operations of one kind go from one process to another (documents/carry.h). */
+struct carry {
+    uint8_t letter; /* which kind it is */
+    /* What it is, as bytes; false: nobody else can do this one. */
+    bool (*pack)(const struct write_op *op, struct buffer *request);
+    /* One of another process, to be run; NULL: those bytes are none. */
     struct write_op *(*open)(void *arg, struct bytes request);
     /* Of one that has run: appends what its process is to be told. */
     enum carried (*answer)(const struct write_op *op, struct buffer *answer);
     void (*close)(struct write_op *op);
+    /* What has come of it there, instead of `run`; false: those bytes say nothing of it. */
+    bool (*unpack)(struct write_op *op, struct bytes answer);
 };
 
 struct combine {
     struct records records;
-    const struct carrier *carrier; /* NULL: everybody does his own */
+    const struct carry *const
+        *carries; /* all kinds, and NULL at the end; NULL: everybody does his own */
     void *arg;
     struct buffer bytes, answer;
     unsigned added;         /* operations in the request */

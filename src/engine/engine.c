@@ -255,7 +255,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
-    engine->writer.combine.carrier = &truce__carrier;
+    engine->writer.combine.carries = truce__carries;
     engine->writer.combine.arg = engine;
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;

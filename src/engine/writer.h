@@ -31,14 +31,11 @@ struct write_op {
      * is the caller's to keep. Anything else: the transaction cannot be used any more, nothing of
      * it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
-    /* NULL: no other process can carry it out. What it is, as bytes; false: nobody else can do this one. */
-    bool (*pack)(const struct write_op *op, struct buffer *request);
-    /* What has come of it there, instead of `run`; false: those bytes say nothing of it. */
-    bool (*unpack)(struct write_op *op, struct bytes answer);
-    bool relaxed;        /* need not wait for the disk */
-    bool early;          /* need not wait here: its caller does, later */
-    bool alone;          /* runs on its own thread, under the lock, without a transaction */
-    int64_t deadline_ns; /* for getting its turn; monotonic */
+    const struct carry *carry; /* how another process does it; NULL: none can */
+    bool relaxed;              /* need not wait for the disk */
+    bool early;                /* need not wait here: its caller does, later */
+    bool alone;                /* runs on its own thread, under the lock, without a transaction */
+    int64_t deadline_ns;       /* for getting its turn; monotonic */
 
     /* the writer's */
     struct write_op *next;

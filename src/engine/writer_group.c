@@ -221,7 +221,7 @@ void truce__writer_run_alone(struct writer *writer, struct write_op *op)
 
 bool truce__writer_keeps_company(const struct writer *writer)
 {
-    return writer->combine.carrier && !writer->names;
+    return writer->combine.carries && !writer->names;
 }
 
 /* Each operation by itself, after a group has failed; but where the file is locked by another

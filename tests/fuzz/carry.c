@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "engine/documents/bulk.h"
+#include "engine/documents/modify.h"
 #include "engine/engine.h"
 #include "tests/support/fuzz_input.h"
 
@@ -70,13 +71,13 @@ static void append_insert(struct fuzz_input *input, bson_t *write)
     bson_destroy(fields);
 }
 
-static void append_write(struct fuzz_input *input, bson_t *list)
+static void append_write(struct fuzz_input *input, bson_t *list, const char *key)
 {
     static const char *const collections[] = {"c", "c", "d", "", "$x", "system.users", "a..b"};
     bson_t *filter = fuzz_filter(input, 2), *more = fuzz_document(input, 1), write;
     int32_t kind = (int32_t)fuzz_below(input, 8);
 
-    bson_append_document_begin(list, "0", 1, &write);
+    bson_append_document_begin(list, key, 1, &write);
     bson_append_int32(&write, "k", 1, kind);
     bson_append_int32(&write, "f", 1, fuzz_byte(input) & (fuzz_byte(input) | 4));
     bson_append_utf8(&write, "c", 1, FUZZ_PICK(input, collections), -1);
@@ -92,7 +93,21 @@ static void append_write(struct fuzz_input *input, bson_t *list)
     bson_destroy(more);
 }
 
-static bson_t *make_request(struct fuzz_input *input)
+static bson_t *make_modify(struct fuzz_input *input)
+{
+    bson_t *request = bson_new(), *projection = fuzz_document(input, 1);
+
+    append_write(input, request, "w");
+    bson_append_bool(request, "n", 1, fuzz_below(input, 2));
+    bson_append_bool(request, "r", 1, fuzz_below(input, 2));
+    bson_append_int64(request, "d", 1, 0);
+    if (!fuzz_below(input, 3))
+        bson_append_document(request, "p", 1, projection);
+    bson_destroy(projection);
+    return request;
+}
+
+static bson_t *make_bulk(struct fuzz_input *input)
 {
     bson_t *request = bson_new(), list;
 
@@ -101,7 +116,7 @@ static bson_t *make_request(struct fuzz_input *input)
     bson_append_int64(request, "d", 1, 0);
     bson_append_array_begin(request, "w", 1, &list);
     for (uint32_t i = fuzz_below(input, 5); i-- > 0;)
-        append_write(input, &list);
+        append_write(input, &list, "0");
     bson_append_array_end(request, &list);
     return request;
 }
@@ -120,15 +135,18 @@ static void check_outcome(const truce_write *write, const truce_write_outcome *o
 
 static void look_at_answer(struct fuzz_input *input, struct write_op *op, struct buffer *answer)
 {
-    struct bulk *bulk = (struct bulk *)op;
+    const struct bulk *bulk = (const struct bulk *)op;
+    const struct modify *modify = (const struct modify *)op;
 
     if (fuzz_below(input, 2) && answer->size)
         answer->bytes[fuzz_byte(input) % answer->size] ^= fuzz_byte(input);
     else
-        truce_assert(op->unpack(op, (struct bytes){answer->bytes, answer->size}));
-    if (!op->unpack(op, (struct bytes){answer->bytes, answer->size}))
+        truce_assert(op->carry->unpack(op, (struct bytes){answer->bytes, answer->size}));
+    if (!op->carry->unpack(op, (struct bytes){answer->bytes, answer->size}))
         return;
-    for (size_t i = 0; i < bulk->count; i++)
+    if (op->carry == &truce__carry_modify)
+        truce_assert(modify->result->matched + modify->result->upserted == !modify->status);
+    for (size_t i = 0; op->carry == &truce__carry_bulk && i < bulk->count; i++)
         check_outcome(&bulk->writes[i], &bulk->outcomes[i]);
 }
 
@@ -144,9 +162,9 @@ static void run(struct fuzz_input *input, struct write_op *op)
     truce__kv_accept(writer->kv);
     truce__arena_reset(&writer->arena);
     op->reset(op);
-    if (!op->run(op, writer, &error) && truce__carrier.answer(op, &answer) == CARRIED)
+    if (!op->run(op, writer, &error) && op->carry->answer(op, &answer) == CARRIED)
         look_at_answer(input, op, &answer);
-    (void)op->pack(op, &again);
+    (void)op->carry->pack(op, &again);
     truce__kv_write_rollback(writer->kv);
     truce__cache_end(writer->cache, false);
     truce__writer_catalog_changed(writer);
@@ -160,7 +178,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, size};
     bool raw = fuzz_below(&input, 8) == 0;
-    bson_t *request = raw ? NULL : make_request(&input);
+    const struct carry *kind = truce__carries[fuzz_below(&input, 2)];
+    bson_t *request = raw                          ? NULL
+                      : kind == &truce__carry_bulk ? make_bulk(&input)
+                                                   : make_modify(&input);
     uint8_t *bytes = request ? (uint8_t *)bson_get_data(request) : NULL;
     struct bytes given = {raw ? input.at : bytes, raw ? input.left : request->len};
     struct write_op *op;
@@ -169,10 +190,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         begin();
     if (!raw && !fuzz_below(&input, 4))
         bytes[(fuzz_byte(&input) << 8 | fuzz_byte(&input)) % request->len] ^= fuzz_byte(&input);
-    op = truce__carrier.open(engine, given);
+    op = kind->open(engine, given);
     if (op) {
         run(&input, op);
-        truce__carrier.close(op);
+        op->carry->close(op);
     }
     if (request)
         bson_destroy(request);

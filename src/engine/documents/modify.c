@@ -1,37 +1,20 @@
 /* Find-and-modify: one document is found, changed or removed, and shown, in one atomic step. */
+#include "engine/documents/modify.h"
 #include "base/assert.h"
-#include "engine/documents/change.h"
+#include "engine/documents/carry.h"
 #include "engine/documents/documents.h"
-#include "engine/documents/receipt.h"
-#include "query/project/project.h"
 
-struct modify {
-    struct write_op base; /* first */
-    const char *collection;
-    const truce_modify_options *options;
-    struct compiled compiled;
-    struct project *project; /* NULL: whole documents */
-    struct receipt receipt;
-    struct budget budget;
-    struct query_context context;
-    bson_t *document;
-    truce_write_result *result;
-    truce_status status; /* its own answer */
-    bson_error_t error;
-};
-
-static truce_status compile(struct modify *modify, const bson_t *filter, const bson_t *update,
-                            bson_error_t *error)
+static truce_status compile(struct modify *modify, bson_error_t *error)
 {
     const truce_modify_options *options = modify->options;
     struct update_options how = {
         .pipeline = options->pipeline, .array_filters = options->array_filters, .borrows = true};
     struct selector *selector = &modify->compiled.selector;
     truce_status status = truce__selector_init(
-        filter, options->hint || options->upsert || options->projection, selector, error);
+        modify->filter, options->hint || options->upsert || options->projection, selector, error);
 
     if (!status && !options->remove)
-        status = truce__update_new(update, &how, &modify->compiled.update, error);
+        status = truce__update_new(modify->update, &how, &modify->compiled.update, error);
     if (!status && options->projection && !bson_empty(options->projection))
         status = truce__project_new(options->projection, selector->match, &modify->project, error);
     return status;
@@ -169,6 +152,24 @@ static truce_status run_modify(struct write_op *base, struct writer *writer, bso
     return truce__receipt_put(&modify->receipt, writer, &outcome, 1, modify->document, error);
 }
 
+truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error)
+{
+    modify->base.reset = reset;
+    modify->base.run = run_modify;
+    modify->base.carry = &truce__carry_modify;
+    modify->base.relaxed = modify->options->relaxed || engine->relaxed;
+    modify->context = truce__engine_context(engine, NULL);
+    modify->context.budget = &modify->budget;
+    return compile(modify, error);
+}
+
+void truce__modify_release(struct modify *modify)
+{
+    truce__project_free(modify->project);
+    truce__receipt_release(&modify->receipt);
+    truce__compiled_release(&modify->compiled);
+}
+
 static truce_status finish(struct modify *modify, truce_status status, bson_error_t *error)
 {
     if (!status && modify->status) {
@@ -177,9 +178,7 @@ static truce_status finish(struct modify *modify, truce_status status, bson_erro
     }
     if (status)
         reset(&modify->base);
-    truce__project_free(modify->project);
-    truce__receipt_release(&modify->receipt);
-    truce__compiled_release(&modify->compiled);
+    truce__modify_release(modify);
     return status;
 }
 
@@ -188,23 +187,23 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
                                            const truce_modify_options *options, bson_t *document,
                                            truce_write_result *result, bson_error_t *error)
 {
-    struct modify modify = {
-        .collection = collection, .options = options, .document = document, .result = result};
+    struct modify modify = {.collection = collection,
+                            .filter = filter,
+                            .update = update,
+                            .options = options,
+                            .document = document,
+                            .result = result};
     truce_status status = truce__engine_writable(engine, error);
 
     bson_init(document);
     *result = (truce_write_result){0};
-    if (!status)
-        status = compile(&modify, filter, update, error);
+    if (status)
+        return status;
+    status = truce__modify_init(&modify, engine, error);
+    modify.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    truce__engine_budget(engine, options->deadline_ms, &modify.budget);
     if (!status)
         status = truce__receipt_init(&modify.receipt, options->receipt, error);
-    modify.base.reset = reset;
-    modify.base.run = run_modify;
-    modify.base.relaxed = options->relaxed || engine->relaxed;
-    modify.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
-    modify.context = truce__engine_context(engine, NULL);
-    modify.context.budget = &modify.budget;
-    truce__engine_budget(engine, options->deadline_ms, &modify.budget);
     if (!status)
         status = truce__writer_run(&engine->writer, &modify.base, error);
     return finish(&modify, status, error);

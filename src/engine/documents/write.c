@@ -336,8 +336,7 @@ void truce__bulk_init(struct bulk *bulk, struct engine *engine)
         compile(&bulk->writes[i], &bulk->compiled[i]);
     bulk->base.reset = reset_bulk;
     bulk->base.run = run_bulk;
-    bulk->base.pack = truce__carry_pack;
-    bulk->base.unpack = truce__carry_unpack;
+    bulk->base.carry = &truce__carry_bulk;
     bulk->base.relaxed = bulk->options->relaxed || engine->relaxed;
     bulk->base.early = bulk->options->early;
     bulk->context = truce__engine_context(engine, NULL);

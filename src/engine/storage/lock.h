@@ -73,7 +73,7 @@ struct lock_page {
 /* Behind the page, from the first write that waits for another process on (records.c); where pages of memory may be
  * as large as on any machine. */
 #define LOCK_RECORDS_AT    65536
-#define LOCK_RECORDS_BYTES (64 * 8192)
+#define LOCK_RECORDS_BYTES (64 * 16384)
 #define LOCK_FILE_BYTES    (LOCK_RECORDS_AT + LOCK_RECORDS_BYTES)
 
 struct lock {

@@ -49,7 +49,7 @@ struct record {
         promise; /* of what was answered; of what was returned: not 0, if it is not to come again soon */
     uint8_t request[RECORD_REQUEST_MAX];
     uint8_t answer[RECORD_ANSWER_MAX];
-    uint8_t unused[8192 - 32 - RECORD_REQUEST_MAX - RECORD_ANSWER_MAX];
+    uint8_t unused[16384 - 32 - RECORD_REQUEST_MAX - RECORD_ANSWER_MAX];
 };
 
 _Static_assert(RECORDS * sizeof(struct record) == LOCK_RECORDS_BYTES, "the file has room for them");

@@ -10,8 +10,8 @@
 #include "engine/storage/lock.h"
 
 #define RECORDS            64
-#define RECORD_REQUEST_MAX 5120
-#define RECORD_ANSWER_MAX  2944
+#define RECORD_REQUEST_MAX 8128
+#define RECORD_ANSWER_MAX  8128
 
 enum record_state {
     RECORD_FREE,
