@@ -17,6 +17,8 @@
 
 #define OPERATIONS_MAX                                                                             \
     8 /* in one record: their answers find room, but where many have much to say */
+#define PASSES                                                                                     \
+    3 /* of a turn over what is published: who comes while others are carried out comes along */
 #define PAUSE_LEAST 8
 #define PAUSE_MOST  1024
 
@@ -228,21 +230,33 @@ void truce__combine_forget(struct combine *combine)
     combine->taken = combine->refused = combine->relaxed = 0;
 }
 
-truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
-                                bson_error_t *error)
+/* Those that are published now. */
+static truce_status run_published(struct combine *combine, struct writer *writer, uint64_t *taken,
+                                  bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    uint64_t done;
 
-    combine->taken = truce__records_take(&combine->records);
-    combine->served = combine->served || combine->taken;
-    for (size_t i = 0; i < RECORDS && combine->taken && !status; i++) {
-        if (!(combine->taken >> i & 1))
+    *taken = truce__records_take(&combine->records);
+    combine->taken |= *taken;
+    for (size_t i = 0; i < RECORDS && *taken && !status; i++) {
+        if (!(*taken >> i & 1))
             continue;
         if (truce__records_relaxed(&combine->records, i))
             combine->relaxed |= UINT64_C(1) << i;
         status = run_record(combine, writer, i, error);
     }
+    return status;
+}
+
+truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
+                                bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint64_t taken = 1, done;
+
+    for (int pass = 0; pass < PASSES && taken && !status; pass++)
+        status = run_published(combine, writer, &taken, error);
+    combine->served = combine->served || combine->taken;
     done = combine->taken & ~combine->refused;
     *relaxed = *relaxed && !(done & ~combine->relaxed);
     if (!status && done && truce__kv_changed(writer->kv))
