@@ -395,6 +395,51 @@ TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_ag
     close_both();
 }
 
+static void *find_and_change(void *arg)
+{
+    struct call *call = arg;
+    bson_t *filter = test_bson(call->filter), *update = test_bson("{'$set': {'found': true}}");
+    const truce_modify_options options = {.return_new = true};
+    bson_t document;
+    bson_iter_t iter;
+
+    call->status = truce__engine_find_and_modify(own, "c", filter, update, &options, &document,
+                                                 &call->outcome.result, &call->error);
+    CHECK(call->status || bson_iter_init_find(&iter, &document, "found"));
+    bson_destroy(&document);
+    bson_destroy(filter);
+    bson_destroy(update);
+    return NULL;
+}
+
+TEST(a_find_and_modify_is_carried_out_unless_it_was_to_take_long)
+{
+    static const char *const filters[] = {"{'_id': 2}", "{'n': 5099}", "{'n': -1}"};
+
+    REQUIRE(begin());
+    for (int i = 0; i < 5000; i++)
+        insert(100 + i, 100 + i);
+    for (int i = 0; i < 3; i++) {
+        struct call call = {.filter = filters[i]};
+
+        own->writer.combine.pause = 0;
+        take_lock();
+        pthread_create(&call.thread, NULL, find_and_change, &call);
+        until_published(1);
+        take_and_run();
+        answer(commit());
+        die();
+        end(&call);
+        if (i < 2)
+            CHECK_OK(call.status, call.error);
+        else
+            CHECK_STATUS(TRUCE_NOT_FOUND, call.status, call.error);
+        CHECK_INT(atomic_load(&own->writer.combine.sent), ==, 1);
+    }
+    CHECK_INT(count("{'found': true}"), ==, 2);
+    close_both();
+}
+
 /* It has done the one half before it finds out; the other's own write comes to no harm by it. */
 TEST(what_fails_with_the_writes_of_others_is_done_without_them)
 {
