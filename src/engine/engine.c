@@ -250,8 +250,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     if (status)
         return status;
     truce__lock_admit(&engine->lock, engine->path);
-    engine->cache = truce__cache_new(&engine->lock.page->begun, truce__kv_commits(engine->kv),
-                                     engine->cache_bytes / 2);
+    engine->cache = truce__cache_new(&engine->lock.page->begun, &engine->lock.page->promises,
+                                     truce__kv_commits(engine->kv), engine->cache_bytes / 2);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);

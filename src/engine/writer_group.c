@@ -98,8 +98,7 @@ static truce_status begin(struct writer *writer, bson_error_t *error)
 
     if (status)
         return status;
-    truce__cache_begin(writer->cache, truce__durable_promised(writer->durable),
-                       truce__kv_foreign(writer->kv));
+    truce__cache_begin(writer->cache, truce__kv_foreign(writer->kv));
     writer->feed.known = writer->feed.known && !truce__kv_foreign(writer->kv);
     truce__kv_accept(writer->kv);
     memset(writer->touched, 0, sizeof writer->touched);

@@ -191,7 +191,7 @@ static void take_and_run(void)
     uint32_t version;
 
     CHECK_OK(truce__kv_write_begin(writer->kv, &version, &error), error);
-    truce__cache_begin(writer->cache, 0, true);
+    truce__cache_begin(writer->cache, true);
     truce__kv_accept(writer->kv);
     truce__combine_forget(others());
     CHECK_OK(truce__combine_run(others(), writer, &relaxed, &error), error);
@@ -524,6 +524,10 @@ TEST(a_lock_file_that_is_cut_while_a_write_is_published_leaves_it_unknown)
     struct call call = {0};
     char name[420];
 
+    if (TEST_THREAD_SANITIZED) {
+        test_skip("the sanitizer takes the fault for one of its own");
+        return;
+    }
     REQUIRE(begin());
     take_lock();
     start(&call);

@@ -293,11 +293,13 @@ TEST(what_is_not_there_any_more_is_told_only_when_that_is_on_the_disk)
 static void finds_wait_for_another_process(bool then_write)
 {
     struct call theirs = update, own = insert, find = {.filter = "{'_id': 1}"};
+    struct call other = {.filter = "{'_id': 2}"};
     bson_error_t error;
 
     REQUIRE(begin(false));
     REQUIRE(CHECK_OK(open_store(false, &theirs.engine, &error), error));
     set_n(1, 1);
+    set_n(2, 1);
     disk_hold_syncs(true);
     start(&theirs);
     until_held(1);
@@ -306,6 +308,8 @@ static void finds_wait_for_another_process(bool then_write)
         until_held(2);
     }
     start(&find);
+    CHECK_OK(do_now(&other), other.error); /* which nobody has changed */
+    CHECK_INT(other.n, ==, 1);
     truce__clock_sleep_ms(A_WHILE_MS);
     CHECK(!atomic_load(&find.done));
     disk_hold_syncs(false);
@@ -572,7 +576,7 @@ static bool stop_in_commit(struct lock *other)
         return false;
     if (!CHECK_OK(truce__lock_acquire(other, deadline_ns, &error), error))
         return false;
-    atomic_fetch_add(&other->page->promised, 1);
+    atomic_store(&other->page->promises.all, atomic_fetch_add(&other->page->promised, 1) + 1);
     return true;
 }
 

@@ -158,7 +158,7 @@ static void run(struct fuzz_input *input, struct write_op *op)
     uint32_t version;
 
     truce_assert(!truce__kv_write_begin(writer->kv, &version, &error));
-    truce__cache_begin(writer->cache, 0, true);
+    truce__cache_begin(writer->cache, true);
     truce__kv_accept(writer->kv);
     truce__arena_reset(&writer->arena);
     op->reset(op);

@@ -8,6 +8,7 @@
 #include "truce/store.h"
 
 static atomic_uint begun, made;
+static struct lock_promises promises = {.seed = 1};
 static struct kv_commits commits = {.now = &made};
 static struct cache *cache;
 
@@ -19,11 +20,12 @@ static struct bytes text(const char *string)
 /* One that knows of all commits. */
 static void open_cache_of(uint64_t bytes)
 {
+    promises = (struct lock_promises){.seed = 1};
     atomic_store(&begun, 7);
     atomic_store(&made, 3);
     atomic_store(&commits.known, 3);
-    cache = truce__cache_new(&begun, &commits, bytes);
-    truce__cache_begin(cache, 0, false);
+    cache = truce__cache_new(&begun, &promises, &commits, bytes);
+    truce__cache_begin(cache, false);
     truce__cache_end(cache, true);
 }
 
@@ -109,12 +111,12 @@ TEST(a_cache_is_not_used_before_its_process_held_the_lock)
     struct cache_look before;
 
     atomic_store(&begun, 7);
-    cache = truce__cache_new(&begun, &commits, 32 << 20);
+    cache = truce__cache_new(&begun, &promises, &commits, 32 << 20);
     before = miss("k");
     CHECK(!before.may_fill);
     fill("k", &before, "one");
     CHECK(!shows("c", "k", "one"));
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     CHECK(!shows("c", "k", "one"));
     truce__cache_end(cache, true);
     read_from_file("k", "one");
@@ -130,7 +132,7 @@ TEST(a_document_that_is_too_large_is_not_kept)
     memset(large, 'x', CACHE_BODY_MAX + 1);
     read_from_file("k", large);
     CHECK(!shows("c", "k", large));
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", large);
     CHECK(!leader_sees("k", large, 5));
     commit();
@@ -151,7 +153,7 @@ TEST(a_document_with_a_very_long_key_is_not_kept)
     CHECK(!miss(key).may_fill);
     read_from_file(key, "one");
     CHECK(!shows("c", key, "one"));
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change(key, "two");
     CHECK(!leader_sees(key, "two", 5));
     commit();
@@ -170,7 +172,7 @@ TEST(what_is_changing_is_seen_by_the_leader_alone)
 
     open_cache();
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     CHECK(leader_sees("k", "one", 1));
     change("k", "two");
     CHECK(leader_sees("k", "two", 5));
@@ -189,13 +191,13 @@ TEST(what_was_read_before_a_change_is_not_put_in_after_it)
 
     open_cache();
     before = miss("k");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", ""); /* removed: no entry stays that could stand in the way */
     commit();
     fill("k", &before, "one");
     CHECK(!shows("c", "k", "one"));
     before = miss("k");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", "two");
     fill("k", &before, "one");
     CHECK(leader_sees("k", "two", 5));
@@ -213,7 +215,7 @@ TEST(two_that_read_the_same_put_it_in_once)
     other = miss("k");
     fill("k", &one, "one");
     fill("k", &other, "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", "");
     commit();
     CHECK(!shows("c", "k", "one"));
@@ -224,7 +226,7 @@ TEST(a_change_that_was_not_committed_leaves_nothing)
 {
     open_cache();
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", "two");
     truce__cache_end(cache, false);
     CHECK(!shows("c", "k", "one"));
@@ -239,7 +241,7 @@ TEST(after_a_savepoint_was_rolled_back_nothing_that_was_changed_is_known)
     open_cache();
     read_from_file("k", "one");
     read_from_file("other", "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", "two");
     truce__cache_doubt(cache);
     CHECK(!leader_sees("k", "two", 5));
@@ -258,7 +260,7 @@ TEST(a_collection_that_changes_as_a_whole_is_forgotten)
     open_cache();
     early = miss("early");
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     truce__cache_close(cache);
     before = miss("k");
     CHECK(!before.may_fill);
@@ -280,7 +282,7 @@ TEST(a_transaction_with_very_many_changes_is_one_that_changes_everything)
 
     open_cache();
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     for (int i = 0; i < 40000; i++) {
         snprintf(key, sizeof key, "%d", i);
         change(key, "new");
@@ -308,7 +310,7 @@ TEST(a_commit_that_another_process_began_ends_the_use_until_the_next_turn)
     late = miss("k");
     CHECK(!late.may_fill);
     fill("early", &early, "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     CHECK(!leader_sees("k", "one", 1));
     truce__cache_end(cache, true);
     CHECK(!shows("c", "k", "one"));
@@ -344,7 +346,7 @@ TEST(the_oldest_go_when_it_is_full_but_not_what_is_used_or_changing)
     open_cache();
     memset(body, 'x', 1000);
     read_from_file("used", "one");
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("changing", "two");
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "%d", i);
@@ -368,7 +370,7 @@ TEST(changes_that_do_not_fit_are_not_known)
 
     open_cache();
     memset(body, 'x', 8000);
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "%d", i);
         change(key, body);
@@ -409,7 +411,7 @@ TEST(a_snapshot_is_shown_what_has_not_changed_since_it_began)
     read_from_file("other", "here");
     before = truce__cache_moment(cache);
     CHECK(shows_to(before, "k", "one"));
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("k", "two");
     CHECK(!shows_to(before, "k", "one"));
     CHECK(!shows_to(before, "k", "two"));
@@ -435,7 +437,7 @@ TEST(what_was_read_after_a_snapshot_began_may_have_changed_between_them)
 
     open_cache();
     before = truce__cache_moment(cache);
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     change("another", "value");
     commit();
     read_from_file("k", "two");
@@ -453,7 +455,7 @@ TEST(what_others_committed_after_a_snapshot_began_is_not_shown_to_it)
     before = truce__cache_moment(cache);
     atomic_fetch_add(&begun, 1); /* of another process */
     CHECK(!shows_to(before, "k", "one"));
-    truce__cache_begin(cache, 0, false);
+    truce__cache_begin(cache, false);
     read_from_file("k", "two");
     CHECK(!shows_to(before, "k", "two"));
     CHECK(!shows_to(truce__cache_moment(cache), "k", "two"));
@@ -471,7 +473,7 @@ TEST(what_somebody_commits_without_a_word_is_not_hidden)
     atomic_fetch_add(&made, 1);
     CHECK(!shows("c", "k", "one"));
     CHECK(!miss("k").may_fill);
-    truce__cache_begin(cache, 0, true);
+    truce__cache_begin(cache, true);
     CHECK(!leader_sees("k", "one", 1));
     atomic_store(&commits.known, atomic_load(&made));
     truce__cache_end(cache, false);
@@ -545,4 +547,35 @@ TEST(a_larger_cache_keeps_more)
     CHECK_INT(kept[0], <, 1700);
     CHECK_INT(kept[0], >, 1000);
     CHECK_INT(kept[1], ==, MANY);
+}
+
+/* Invariant 6: two caches are those of two processes. */
+TEST(what_one_process_has_changed_the_other_waits_for)
+{
+    struct cache *theirs;
+    char key[20];
+
+    open_cache();
+    theirs = truce__cache_new(&begun, &promises, &commits, 1 << 20);
+    truce__cache_begin(cache, false);
+    truce__cache_change(cache, "c", text("a"), 1, text("A"));
+    truce__cache_insert(cache, "c", text("b"));
+    atomic_fetch_add(&begun, 1);
+    truce__cache_commit(cache, 8);
+    truce__cache_end(cache, true);
+    CHECK_INT(truce__cache_promised(theirs, "c", text("a")), ==, 8);
+    CHECK_INT(truce__cache_promised(theirs, "c", text("b")), ==, 8);
+    CHECK_INT(truce__cache_promised(theirs, "c", text("x")), ==, 0);
+    truce__cache_begin(cache, false);
+    for (int i = 0; i < 20000; i++) { /* more than are noted one by one */
+        snprintf(key, sizeof key, "%d", i);
+        truce__cache_insert(cache, "c", text(key));
+    }
+    atomic_fetch_add(&begun, 1);
+    truce__cache_commit(cache, 9);
+    truce__cache_end(cache, true);
+    CHECK_INT(truce__cache_promised(theirs, "c", text("x")), ==, 9);
+    CHECK_INT(truce__cache_promised(theirs, "c", text("19999")), ==, 9);
+    truce__cache_free(theirs);
+    truce__cache_free(cache);
 }

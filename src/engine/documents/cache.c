@@ -40,11 +40,11 @@
  *     or less: what changed it last is in the snapshot, and what comes after has not begun to be visible.
  *     What others commit is counted when it is noticed, before anything is put in that shows it (begin).
  *
- *  6. Each number of the table `promised` is at least that of the last commit that is promised to be on
- *     the disk (durable.h) and changed, inserted or removed a document with that hash; it is set
- *     before the commit. So who has a document out of a known entry, or out of a snapshot that is
- *     older than his look into the table, waits for that number and for no other commit. What other
- *     processes committed is in `promised_all` from when it is seen (1).
+ *  6. Each number of the table `promises`, which all processes share, is at least that of the last commit that is
+ *     promised to be on the disk (durable.h) and changed, inserted or removed a document with that hash; it is
+ *     set before the commit, by whoever makes it. So who has a document out of a known entry, or out of a snapshot that is
+ *     older than his look into the table, waits for that number and for no other commit, of his process or of
+ *     another. (What is committed without truce is promised by nobody.)
  *
  * An insert is no change of an entry: nobody can have put in a document that is not there. One that was removed
  * before in the same transaction has an entry already, without a body.
@@ -67,7 +67,6 @@
 #define SHARDS      64
 #define BUCKET      512   /* bytes of entries, about; a bucket for each */
 #define CHANGES_MAX 16384 /* of one transaction; with more the cache is closed */
-#define PROMISES    4096
 
 struct entry {
     struct entry *next; /* of the same bucket */
@@ -94,16 +93,15 @@ struct shard {
 
 struct cache {
     const atomic_uint *begun;
+    struct lock_promises *promises;
     const struct kv_commits *commits;
     atomic_uint seen;
     atomic_bool closed;
     atomic_ullong started, ended; /* 7 */
-    uint64_t seed;
-    struct entry **changes; /* the leader's: those that are changing */
+    struct entry **changes;       /* the leader's: those that are changing */
     size_t changes_count, changes_room;
     uint64_t *hashes; /* the leader's: of all documents that the transaction has changed */
     size_t hashes_count, hashes_room;
-    atomic_ullong promised[PROMISES], promised_all;
     struct shard shards[SHARDS];
 };
 
@@ -136,7 +134,7 @@ static struct name name_of(const struct cache *cache, const char *collection, st
 {
     struct name name = {.collection = collection, .size = (uint32_t)strlen(collection), .key = key};
 
-    name.hash = mix(mix(cache->seed, collection, name.size), key.data, key.size);
+    name.hash = mix(mix(cache->promises->seed, collection, name.size), key.data, key.size);
     return name;
 }
 
@@ -278,14 +276,14 @@ static void shard_init(struct shard *shard, size_t room)
         shard->mask = 2 * shard->mask + 1;
 }
 
-struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits,
-                               uint64_t bytes)
+struct cache *truce__cache_new(const atomic_uint *begun, struct lock_promises *promises,
+                               const struct kv_commits *commits, uint64_t bytes)
 {
     struct cache *cache = bson_malloc0(sizeof *cache);
 
     cache->begun = begun;
+    cache->promises = promises;
     cache->commits = commits;
-    cache->seed = truce__random_entropy();
     atomic_init(&cache->seen, atomic_load(begun) - 1);
     for (int i = 0; i < SHARDS; i++)
         shard_init(&cache->shards[i], bytes / SHARDS);
@@ -320,23 +318,15 @@ static bool usable(const struct cache *cache)
 /* Of a known entry, or after a snapshot: the commits that it shows have been noted. */
 static uint64_t promised_of(const struct cache *cache, uint64_t hash)
 {
-    uint64_t one = atomic_load(&cache->promised[hash % PROMISES]);
-    uint64_t all = atomic_load(&cache->promised_all);
+    uint64_t one = atomic_load(&cache->promises->of[hash % PROMISES]);
+    uint64_t all = atomic_load(&cache->promises->all);
 
     return one > all ? one : all;
 }
 
-uint64_t truce__cache_promised(struct cache *cache, const char *collection, struct bytes key,
-                               uint64_t otherwise)
+uint64_t truce__cache_promised(const struct cache *cache, const char *collection, struct bytes key)
 {
-    struct name name = name_of(cache, collection, key);
-    struct shard *shard = shard_of(cache, name.hash);
-    bool known;
-
-    pthread_mutex_lock(&shard->mutex);
-    known = usable(cache);
-    pthread_mutex_unlock(&shard->mutex);
-    return known ? promised_of(cache, name.hash) : otherwise;
+    return promised_of(cache, name_of(cache, collection, key).hash);
 }
 
 /* `moment`: invariant 7 */
@@ -406,7 +396,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
 
 /* ---- who leads the writer --------------------------------------------------------------------- */
 
-void truce__cache_begin(struct cache *cache, uint64_t promised, bool foreign)
+void truce__cache_begin(struct cache *cache, bool foreign)
 {
     unsigned begun = atomic_load(cache->begun);
 
@@ -415,7 +405,6 @@ void truce__cache_begin(struct cache *cache, uint64_t promised, bool foreign)
         return;
     empty(cache);
     atomic_fetch_add(&cache->started, 1); /* 7: nothing is put in before `seen` moves */
-    atomic_store(&cache->promised_all, promised);
     atomic_store(&cache->seen, begun);
 }
 
@@ -514,9 +503,9 @@ void truce__cache_commit(struct cache *cache, uint64_t promised)
     truce_assert(atomic_load(&cache->seen) + 1 == atomic_load(cache->begun));
     atomic_fetch_add(&cache->started, 1);
     if (promised && atomic_load(&cache->closed))
-        atomic_store(&cache->promised_all, promised);
+        atomic_store(&cache->promises->all, promised);
     for (size_t i = 0; i < cache->hashes_count && promised; i++)
-        atomic_store(&cache->promised[cache->hashes[i] % PROMISES], promised);
+        atomic_store(&cache->promises->of[cache->hashes[i] % PROMISES], promised);
     atomic_store(&cache->seen, atomic_load(cache->begun));
 }
 

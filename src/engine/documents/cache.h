@@ -14,16 +14,17 @@
 
 #include "base/buffer.h"
 #include "engine/storage/kv.h"
+#include "engine/storage/lock.h"
 
 #define CACHE_BODY_MAX 65536
 #define CACHE_KEY_MAX  1024
 
 struct cache;
 
-/* `begun`: how many commits that change documents were begun, by all processes (lock.h). `commits`: those that
- * were made, by whatever program (kv.h). */
-struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits,
-                               uint64_t bytes);
+/* `begun`: how many commits that change documents were begun, by all processes, and `promises` what they have promised
+ * (lock.h). `commits`: those that were made, by whatever program (kv.h). */
+struct cache *truce__cache_new(const atomic_uint *begun, struct lock_promises *promises,
+                               const struct kv_commits *commits, uint64_t bytes);
 void truce__cache_free(struct cache *cache); /* NULL is allowed */
 
 /* ---- readers -------------------------------------------------------------------------------- */
@@ -38,10 +39,8 @@ struct cache_look {
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
                       struct buffer *body, struct cache_look *look);
 
-/* After a snapshot has begun: what it shows of that document is durable when this number is, which is
- * `otherwise` where others than this process may have written. */
-uint64_t truce__cache_promised(struct cache *cache, const char *collection, struct bytes key,
-                               uint64_t otherwise);
+/* After a snapshot has begun: what it shows of that document is durable when this number is. */
+uint64_t truce__cache_promised(const struct cache *cache, const char *collection, struct bytes key);
 
 /* For a snapshot that begins after this. */
 uint64_t truce__cache_moment(struct cache *cache);
@@ -57,9 +56,9 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
 
 /* ---- who leads the writer ------------------------------------------------------------------- */
 
-/* The write transaction has begun: what other processes have committed is known now, and has numbers up to
- * `promised`. `foreign`: a program may have that did not say so; its commits are accepted after this (kv.h). */
-void truce__cache_begin(struct cache *cache, uint64_t promised, bool foreign);
+/* The write transaction has begun: what other processes have committed is known now. `foreign`: a program may have
+ * that did not say so; its commits are accepted after this (kv.h). */
+void truce__cache_begin(struct cache *cache, bool foreign);
 
 /* The document as this transaction sees it, appended to `body`. False: look into the file. */
 bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes key, int64_t *row,

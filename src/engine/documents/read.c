@@ -75,9 +75,8 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
 
     if (status)
         return status;
-    *promised = truce__durable_promised(&engine->durable);
-    if (engine->cache)
-        *promised = truce__cache_promised(engine->cache, name, key, *promised);
+    *promised = engine->cache ? truce__cache_promised(engine->cache, name, key)
+                              : truce__durable_promised(&engine->durable);
     status = look_up(engine, reader, name, key, &row, &body, error);
     if (!status)
         truce__buffer_append(found, body.data, body.size);

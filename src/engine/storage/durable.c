@@ -248,9 +248,11 @@ static void wait_for_writer(struct durable *durable, uint64_t number)
 truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_error_t *error)
 {
     truce_status status = truce__durable_usable(durable, error);
-    uint64_t before;
+    uint64_t promised = truce__durable_promised(durable), before;
     bool left;
 
+    if (number > promised) /* nobody has promised that: the page is of a machine that died */
+        number = promised;
     if (status || is_durable(durable, number))
         return status;
     pthread_mutex_lock(&durable->mutex);

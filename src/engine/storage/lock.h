@@ -35,6 +35,14 @@ struct lock_pin {
     atomic_ullong log_at;
 };
 
+/* Which commits have to be on the disk for a document to be (documents/cache.c): of each hash the last that changed one. */
+#define PROMISES 4096
+struct lock_promises {
+    uint64_t seed;     /* of the hashes */
+    atomic_ullong all; /* the last that changed nobody knows how many */
+    atomic_ullong of[PROMISES];
+};
+
 #define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
 #define LOCK_VERSION 5                            /* of the page's layout */
 
@@ -67,7 +75,8 @@ struct lock_page {
     struct lock_pin pins[PIN_HOMES];
     atomic_ullong published; /* records in which a write waits for whoever has the lock, ... */
     atomic_ullong taken;     /* ... and of which he has taken it: a bit for each (records.c) */
-    atomic_ullong whole;     /* the last: LOCK_MAGIC; not, once somebody has cut the file */
+    struct lock_promises promises;
+    atomic_ullong whole; /* the last: LOCK_MAGIC; not, once somebody has cut the file */
 };
 
 /* Behind the page, from the first write that waits for another process on (records.c); where pages of memory may be

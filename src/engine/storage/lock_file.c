@@ -51,6 +51,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "engine/storage/lock_bytes.h"
 #include "engine/storage/stamp.h"
 
@@ -346,16 +347,24 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
     return status;
 }
 
+/* Those who are gone have left it, or a machine that died: of several moments. */
+static void forget_others(struct lock_page *page)
+{
+    atomic_store(&page->published, 0);
+    atomic_store(&page->taken, 0);
+    for (size_t i = 0; i < PROMISES; i++)
+        atomic_store(&page->promises.of[i], 0);
+    atomic_store(&page->promises.all, atomic_load(&page->promised));
+}
+
 void truce__lock_adopt(struct lock *lock)
 {
     struct lock_page *page = lock->page;
     bool broken;
 
     truce_assert(lock->alone || lock->known);
-    if (lock->alone) {
-        atomic_store(&page->published, 0);
-        atomic_store(&page->taken, 0);
-    }
+    if (lock->alone && lock->known)
+        forget_others(page);
     if (lock->known)
         return;
     broken = is_whole(page) && page->version == LOCK_VERSION && atomic_load(&page->broken);
@@ -363,6 +372,7 @@ void truce__lock_adopt(struct lock *lock)
     page->version = LOCK_VERSION;
     page->size = sizeof *page;
     page->self = lock->id;
+    page->promises.seed = truce__random_entropy();
     atomic_store(&page->broken, broken);
     atomic_store(&page->whole, LOCK_MAGIC);
     atomic_store(&page->magic, LOCK_MAGIC);
