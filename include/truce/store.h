@@ -192,7 +192,8 @@ typedef struct truce_write_result {
 TRUCE_EXPORT void truce_write_result_release(truce_write_result *result);
 
 /* `result` may be NULL everywhere. A document without _id gets an ObjectId as its first field; to
- * know it, put one in yourself. DUPLICATE: a unique key is taken (error->message names it). */
+ * know it, put one in yourself. DUPLICATE: a unique key is taken (error->message names it). UNKNOWN, of every write: a
+ * server did not answer, or another process, which was carrying the write out, was stopped over it (docs/store.md). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_insert(truce_store *store, const char *collection,
                                                       const bson_t *document,
                                                       const truce_write_options *options,
