@@ -360,6 +360,7 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
     struct records *records = &writer->combine.records;
     int64_t until_ns = first_deadline(group);
     bool looks = true; /* whether the lock is free */
+    truce_status status;
 
     for (;;) {
         enum record_state state = truce__records_look(records);
@@ -386,12 +387,15 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
             }
             break;
         }
-        if (looks && !truce__lock_try(writer->lock)) {
+        status = looks ? truce__lock_try(writer->lock) : TRUCE_LOCKED;
+        if (!status) {
             if (look_in_turn(writer, group, &settled) == OUR_TURN)
                 return OUR_TURN;
             looks = !settled;
             continue;
         }
+        if (status != TRUCE_LOCKED && truce__records_withdraw(records))
+            return NO_TURN; /* and hears why */
         truce__records_sleep(records, state, PUBLISHED_NAP_NS);
         looks = true;
     }

@@ -474,6 +474,32 @@ TEST(what_fails_with_the_writes_of_others_is_done_without_them)
     close_both();
 }
 
+/* The transaction of both fails, and each is tried by itself. */
+TEST(a_disk_that_is_full_for_a_moment_loses_nothing_of_two_processes)
+{
+    int64_t done = 0;
+    char found[40];
+
+    REQUIRE(begin());
+    for (bool served = false; !served;) { /* or its own process was faster */
+        struct call call = {0}, theirs = {.engine = other};
+
+        take_lock();
+        start(&call);
+        disk_fail(DISK_FULL, 1, false);
+        die();
+        run_call(&theirs);
+        end(&call);
+        done += !theirs.status + !call.status;
+        served = others()->served;
+        CHECK(!served || disk_faults());
+    }
+    CHECK_INT(done, >, 0);
+    snprintf(found, sizeof found, "{'_id': 1, 'n': %d}", (int)done);
+    CHECK_INT(count(found), ==, 1);
+    close_both();
+}
+
 TEST(a_write_whose_time_is_over_is_withdrawn_and_is_never_done)
 {
     struct call call = {.deadline_ms = 100};
@@ -536,6 +562,25 @@ TEST(a_lock_file_that_is_cut_while_a_write_is_published_leaves_it_unknown)
     end(&call);
     CHECK_STATUS(TRUCE_UNKNOWN, call.status, call.error);
     die();
+    CHECK_INT(count("{'n': 0}"), ==, 2);
+    close_both();
+}
+
+TEST(a_lock_file_that_is_removed_while_a_write_is_published_is_told_soon)
+{
+    int64_t began_ns = truce__clock_monotonic_ns();
+    struct call call = {0};
+    char name[420];
+
+    REQUIRE(begin());
+    take_lock();
+    start(&call);
+    snprintf(name, sizeof name, "%s-lock", path);
+    CHECK(!unlink(name));
+    die();
+    end(&call);
+    CHECK_STATUS(TRUCE_CORRUPT, call.status, call.error);
+    CHECK_INT((truce__clock_monotonic_ns() - began_ns) / 1000000, <, DEADLINE_MS / 2);
     CHECK_INT(count("{'n': 0}"), ==, 2);
     close_both();
 }
