@@ -41,12 +41,16 @@ static void run_child(const char *path, int orders, int told)
         (char *)"--quiet", NULL};
     struct cli *cli = bson_malloc0(sizeof *cli);
     pthread_t failer;
+    sigset_t all, before;
     bool done;
     int code;
 
     dup2(told, STDOUT_FILENO);
+    sigfillset(&all); /* signals are for the program, and not for this thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&failer, NULL, fail_when_told, &orders))
         _exit(99);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_detach(failer);
     code = cli_call_read(cli, words, &done);
     fflush(NULL);
