@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "base/random.h"
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
+#include "tests/support/own_faults.h"
 #include "tests/support/test.h"
 
 #define DEADLINE_MS 20000
@@ -550,10 +552,6 @@ TEST(a_lock_file_that_is_cut_while_a_write_is_published_leaves_it_unknown)
     struct call call = {0};
     char name[420];
 
-    if (TEST_THREAD_SANITIZED) {
-        test_skip("the sanitizer takes the fault for one of its own");
-        return;
-    }
     REQUIRE(begin());
     take_lock();
     start(&call);
@@ -635,6 +633,34 @@ TEST(the_write_of_a_process_that_is_gone_is_not_carried_out)
     CHECK_INT(atomic_load(&own->writer.combine.carried), ==, 0);
     CHECK_INT(atomic_load(&page()->published), ==, 0);
     CHECK_INT(count("{'_id': 1, 'n': 0, 'm': 1}"), ==, 1);
+    truce__engine_close(own);
+}
+
+static int64_t lock_file_bytes(void)
+{
+    char name[420];
+    struct stat found = {0};
+
+    snprintf(name, sizeof name, "%s-lock", path);
+    CHECK(!stat(name, &found));
+    return found.st_size;
+}
+
+TEST(the_lock_file_is_long_from_the_first_wait_until_somebody_is_alone)
+{
+    struct call call = {0};
+
+    REQUIRE(begin());
+    CHECK_INT(lock_file_bytes(), ==, sizeof(struct lock_page));
+    take_lock();
+    start(&call);
+    die();
+    CHECK(end_well(&call));
+    CHECK_INT(lock_file_bytes(), ==, LOCK_FILE_BYTES);
+    close_both();
+    REQUIRE(open_engine(&own));
+    CHECK_INT(lock_file_bytes(), ==, sizeof(struct lock_page));
+    CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     truce__engine_close(own);
 }
 

@@ -13,6 +13,7 @@
 #include "engine/storage/lock_bytes.h"
 #include "tests/support/damage.h"
 #include "tests/support/open_lock.h"
+#include "tests/support/own_faults.h"
 #include "tests/support/test.h"
 #include "truce/store.h"
 
@@ -20,19 +21,6 @@
 
 static char path[400], lock_path[420], other[420];
 static truce_store *store;
-
-/* A sanitizer would take SIGBUS for itself. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void)
-{
-    return "handle_sigbus=0";
-}
-
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-    return "handle_sigbus=0";
-}
 
 static void new_path(void)
 {
@@ -187,8 +175,8 @@ TEST(what_is_no_regular_file_is_refused_at_once)
 
 TEST(a_file_of_something_else_is_left_as_it_is)
 {
-    static const size_t sizes[] = {1, 7, 8, 2000, sizeof(struct lock_page), 20000};
-    static char letters[20000];
+    static const size_t sizes[] = {1, 7, 8, 2000, sizeof(struct lock_page), 50000, LOCK_FILE_BYTES};
+    static char letters[LOCK_FILE_BYTES];
 
     memset(letters, 'x', sizeof letters);
     REQUIRE(make_closed());
