@@ -6,7 +6,6 @@
  */
 #include "engine/documents/carry.h"
 
-#include "base/assert.h"
 #include "query/incoming.h"
 
 const struct carry *const truce__carries[] = {&truce__carry_bulk, &truce__carry_modify, NULL};
@@ -91,7 +90,7 @@ const bson_t *truce__carry_part(struct value packed, const char *name, bson_t *m
     return made;
 }
 
-int32_t truce__carry_number(struct value document, const char *name)
+static int32_t number_field(struct value document, const char *name)
 {
     struct value value = truce__value_field(document, name, 1);
 
@@ -131,12 +130,12 @@ bool truce__carry_unpack_write(struct value packed, bool atomic, truce_write *wr
 
     if (packed.type != BSON_TYPE_DOCUMENT)
         return false;
-    flags = truce__carry_number(packed, "f");
+    flags = number_field(packed, "f");
     collection = truce__value_field(packed, "c", 1);
     if (collection.type != BSON_TYPE_UTF8)
         return false;
     *write =
-        (truce_write){.kind = (truce_write_kind)truce__carry_number(packed, "k"),
+        (truce_write){.kind = (truce_write_kind)number_field(packed, "k"),
                       .collection = truce__value_text(collection, &length),
                       .filter = truce__carry_part(packed, part_names[FILTER], &parts[FILTER]),
                       .document = truce__carry_part(packed, part_names[DOCUMENT], &parts[DOCUMENT]),

@@ -25,7 +25,6 @@ bool truce__carry_unpack_write(struct value packed, bool atomic, truce_write *wr
                                bson_t parts[CARRY_PARTS]);
 /* NULL: there is none */
 const bson_t *truce__carry_part(struct value packed, const char *name, bson_t *made);
-int32_t truce__carry_number(struct value packed, const char *name);
 
 void truce__carry_pack_number(bson_t *packed, const char *name, int64_t number);
 void truce__carry_pack_outcome(bson_t *packed, const truce_write_outcome *outcome);

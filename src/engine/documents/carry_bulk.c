@@ -4,7 +4,6 @@
  *     request   {a: atomic, r: relaxed, d: deadline, w: [write, ...]}
  *     answer    {s: first failure, a: of which write, o: {"0": outcome, ...}}, what is zero left out
  */
-#include "base/assert.h"
 #include "engine/documents/bulk.h"
 #include "engine/documents/carry.h"
 
