@@ -35,11 +35,6 @@
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
-static struct bytes bytes_of(const bson_t *document)
-{
-    return (struct bytes){bson_get_data(document), document->len};
-}
-
 const struct collection *truce__catalog_find(const struct catalog *catalog, const char *name)
 {
     uint32_t low = 0, high = catalog->count;
@@ -114,7 +109,7 @@ static truce_status begin_header(struct kv *kv, int64_t next, const bson_oid_t *
 
     BSON_APPEND_INT64(&header, "next", next);
     BSON_APPEND_OID(&header, "id", id);
-    status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&header), error);
+    status = truce__kv_row_insert(kv, CATALOG, &row, kv_body(&header), error);
     bson_destroy(&header);
     return status;
 }
@@ -150,7 +145,7 @@ static truce_status take_number(struct kv *kv, int64_t *number, bson_error_t *er
     if (!status) {
         *number = bson_iter_int64(&next);
         bson_iter_overwrite_int64(&next, *number + 1);
-        status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, bytes_of(&header), error);
+        status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, kv_body(&header), error);
     } else if (status == TRUCE_NOT_FOUND) {
         bson_oid_init(&id, NULL);
         status = begin_header(kv, FIRST_NUMBER + 1, &id, error);
@@ -167,7 +162,7 @@ truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_e
 
     if (!status && !bson_has_field(&header, "id")) {
         BSON_APPEND_OID(&header, "id", id);
-        status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, bytes_of(&header), error);
+        status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, kv_body(&header), error);
         if (!status)
             status = truce__kv_version_bump(kv, error);
     } else if (status == TRUCE_NOT_FOUND) { /* its first collection brings it */
@@ -241,7 +236,7 @@ static truce_status write_collection(struct kv *kv, const struct collection *col
     bson_t row;
 
     describe(collection, name, without, with, &row);
-    status = truce__kv_row_update(kv, CATALOG, collection->id, bytes_of(&row), error);
+    status = truce__kv_row_update(kv, CATALOG, collection->id, kv_body(&row), error);
     bson_destroy(&row);
     if (!status)
         status = truce__kv_version_bump(kv, error);
@@ -256,7 +251,7 @@ static truce_status insert_collection(struct kv *kv, const struct collection *co
     bson_t row;
 
     describe(collection, collection->name, NULL, NULL, &row);
-    status = truce__kv_row_insert(kv, CATALOG, &id, bytes_of(&row), error);
+    status = truce__kv_row_insert(kv, CATALOG, &id, kv_body(&row), error);
     bson_destroy(&row);
     return status;
 }
@@ -418,7 +413,7 @@ truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson
     if (status)
         return status;
     describe_feed(feed, &body);
-    status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&body), error);
+    status = truce__kv_row_insert(kv, CATALOG, &row, kv_body(&body), error);
     bson_destroy(&body);
     return status;
 }
@@ -430,7 +425,7 @@ truce_status truce__catalog_change_feed(struct kv *kv, const struct feed_spec *f
     bson_t body;
 
     describe_feed(feed, &body);
-    status = truce__kv_row_update(kv, CATALOG, feed->table, bytes_of(&body), error);
+    status = truce__kv_row_update(kv, CATALOG, feed->table, kv_body(&body), error);
     bson_destroy(&body);
     return status ? status : truce__kv_version_bump(kv, error);
 }

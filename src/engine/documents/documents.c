@@ -32,11 +32,6 @@ bool truce__documents_failed(truce_status status)
     return status == TRUCE_IO || status == TRUCE_CORRUPT || status == TRUCE_LOCKED;
 }
 
-static struct bytes bytes_of(const bson_t *document)
-{
-    return (struct bytes){bson_get_data(document), document->len};
-}
-
 /* ---- lists of keys -------------------------------------------------------------------------- */
 
 static struct bytes key_at(const struct index_keys *keys, uint32_t number)
@@ -207,12 +202,12 @@ static truce_status write_row(struct change *change, bson_error_t *error)
     truce_status status;
 
     if (!change->before)
-        return truce__kv_row_insert(kv, table, &change->row, bytes_of(change->after), error);
+        return truce__kv_row_insert(kv, table, &change->row, kv_body(change->after), error);
     if (!change->after)
         return truce__kv_row_delete(kv, table, change->row, error);
-    status = truce__kv_row_update(kv, table, change->row, bytes_of(change->after), error);
+    status = truce__kv_row_update(kv, table, change->row, kv_body(change->after), error);
     if (!status) /* what is changed once is changed again, and read for it */
-        truce__kv_vouch(kv, table, change->row, bytes_of(change->after));
+        truce__kv_vouch(kv, table, change->row, kv_body(change->after));
     return status;
 }
 

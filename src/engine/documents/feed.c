@@ -117,7 +117,7 @@ static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, 
     struct bytes body;
 
     BSON_APPEND_INT64(&header, "horizon", horizon);
-    body = (struct bytes){bson_get_data(&header), header.len};
+    body = kv_body(&header);
     if (first)
         status = truce__kv_row_insert(kv, table, &row, body, error);
     else
@@ -180,8 +180,7 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
 
     if (bson_iter_init_find(&at, entry, "s"))
         bson_iter_overwrite_int64(&at, end->sum + entry->len);
-    status = truce__kv_row_insert(writer->kv, table, &row,
-                                  (struct bytes){bson_get_data(entry), entry->len}, error);
+    status = truce__kv_row_insert(writer->kv, table, &row, kv_body(entry), error);
     if (status)
         return status;
     end->last = position;

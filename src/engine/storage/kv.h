@@ -45,6 +45,11 @@ struct bytes {
     size_t size;
 };
 
+static inline struct bytes kv_body(const bson_t *document)
+{
+    return (struct bytes){bson_get_data(document), document->len};
+}
+
 truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error);
 void truce__kv_close(struct kv *kv);
 
