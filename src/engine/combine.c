@@ -15,10 +15,11 @@
 #include "base/assert.h"
 #include "engine/writer.h"
 
-#define OPERATIONS_MAX                                                                             \
-    8 /* in one record: their answers find room, but where many have much to say */
-#define PASSES                                                                                     \
-    3 /* of a turn over what is published: who comes while others are carried out comes along */
+/* In one record: their answers find room, but where many have much to say. */
+#define OPERATIONS_MAX 8
+/* Of a turn over what is published: who comes while others are carried out comes along. */
+#define PASSES 3
+/* Groups that are not published after one was refused: twice as many each time. */
 #define PAUSE_LEAST 8
 #define PAUSE_MOST  1024
 
@@ -218,7 +219,7 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
         carried = CARRIED_HALF;
     if (carried == CARRIED)
         return TRUCE_OK;
-    combine->refused |= UINT64_C(1) << record;
+    combine->refused |= record_bit(record);
     if (carried == CARRIED_NOT && done <= 1)
         return TRUCE_OK;
     return status ? status
@@ -238,12 +239,12 @@ static truce_status run_published(struct combine *combine, struct writer *writer
 
     *taken = truce__records_take(&combine->records);
     combine->taken |= *taken;
-    for (size_t i = 0; i < RECORDS && *taken && !status; i++) {
-        if (!(*taken >> i & 1))
-            continue;
-        if (truce__records_relaxed(&combine->records, i))
-            combine->relaxed |= UINT64_C(1) << i;
-        status = run_record(combine, writer, i, error);
+    for (uint64_t left = *taken; left && !status;) {
+        size_t record = record_next(&left);
+
+        if (truce__records_relaxed(&combine->records, record))
+            combine->relaxed |= record_bit(record);
+        status = run_record(combine, writer, record, error);
     }
     return status;
 }

@@ -348,12 +348,6 @@ static void leave_unknown(struct write_op *group)
                                  "what came of it: look whether it is there");
 }
 
-static enum turn told(struct writer *writer, struct write_op *group, uint64_t *promise)
-{
-    truce__combine_tell(&writer->combine, group, promise);
-    return DONE_THERE;
-}
-
 /* While it is published: until it is done, or the time is over, or it is our turn. */
 static enum turn wait_published(struct writer *writer, struct write_op *group, uint64_t *promise)
 {
@@ -369,7 +363,8 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
 
         switch (state) {
         case RECORD_ANSWERED:
-            return told(writer, group, promise);
+            truce__combine_tell(&writer->combine, group, promise);
+            return DONE_THERE;
         case RECORD_RETURNED:
             truce__combine_take_back(&writer->combine);
             return NO_TURN;
@@ -456,7 +451,7 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
     group = take_group(writer);
     truce_assert(group == op);
     if (op->alone)
-        truce__writer_run_alone(writer, op);
+        op->status = op->run(op, writer, &op->error);
     else
         truce__writer_run_group(writer, op);
     pages = truce__kv_wal_pages(writer->kv);

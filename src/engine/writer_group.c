@@ -75,7 +75,7 @@ void truce__writer_changed(struct writer *writer, const struct collection *colle
                       false);
     key = (struct bytes){writer->key.bytes, writer->key.size};
     if (after)
-        body = (struct bytes){bson_get_data(after), after->len};
+        body = kv_body(after);
     if (before)
         truce__cache_change(writer->cache, collection->name, key, row, body);
     else
@@ -211,11 +211,6 @@ static void rehearse(struct writer *writer, struct write_op *first)
         return;
     (void)run_each(writer, first, NULL, &relaxed, &ignored);
     roll_back(writer);
-}
-
-void truce__writer_run_alone(struct writer *writer, struct write_op *op)
-{
-    op->status = op->run(op, writer, &op->error);
 }
 
 bool truce__writer_keeps_company(const struct writer *writer)

@@ -9,7 +9,6 @@ bool truce__writer_keeps_company(const struct writer *writer);
 
 /* All operations from `first` on, in one transaction, with those of other processes behind them. */
 void truce__writer_run_group(struct writer *writer, struct write_op *first);
-void truce__writer_run_alone(struct writer *writer, struct write_op *op);
 
 /* What one who had the turn and died has left taken: nothing of others is carried out before it is known what was. */
 truce_status truce__writer_settle_orphans(struct writer *writer, bson_error_t *error);

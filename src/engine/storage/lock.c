@@ -137,11 +137,19 @@ static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, b
     return status;
 }
 
-static void hold(struct lock *lock)
+/* Whose byte it is now. */
+static truce_status hold(struct lock *lock, bson_error_t *error)
 {
+    truce_status status = truce__lock_check(lock, error);
+
+    if (status) {
+        free_byte(lock, BYTE_LOCK);
+        return status;
+    }
     lock->held = true;
     atomic_store(&lock->page->held_since, truce__clock_wall_ms());
     atomic_store(&lock->page->holder, lock->process);
+    return TRUCE_OK;
 }
 
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error)
@@ -152,31 +160,17 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     /* who does not wait needs no turn, as long as nobody waits */
     if (has_waiters(lock) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
         status = wait_in_turn(lock, deadline_ns, error);
-    if (status)
-        return status;
-    status = truce__lock_check(lock, error);
-    if (status)
-        free_byte(lock, BYTE_LOCK);
-    else
-        hold(lock);
-    return status;
+    return status ? status : hold(lock, error);
 }
 
 /* Who waits has said so lately; whether somebody still does the kernel knows. */
 truce_status truce__lock_try(struct lock *lock)
 {
-    truce_status status;
-
     truce_assert(!lock->held);
     if ((has_waiters(lock) && lock_has_byte(lock->file, BYTE_TURNSTILE)) ||
         !try_byte(lock, BYTE_LOCK, F_WRLCK))
         return TRUCE_LOCKED;
-    status = truce__lock_check(lock, NULL);
-    if (status)
-        free_byte(lock, BYTE_LOCK);
-    else
-        hold(lock);
-    return status;
+    return hold(lock, NULL);
 }
 
 void truce__lock_release(struct lock *lock)

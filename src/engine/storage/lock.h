@@ -119,8 +119,8 @@ void truce__lock_admit(struct lock *lock, const char *path);
  * database open under this name. While the door is shut; adopted. */
 truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t *error);
 
-/* Makes the file as long as that, and maps the records. IO: there is no room. */
-truce_status truce__lock_map_records(struct lock *lock, void **records, bson_error_t *error);
+/* Makes the file as long as that, and maps the records; NULL: there is no room. */
+void *truce__lock_map_records(const struct lock *lock);
 void truce__lock_unmap_records(void *records);
 
 /* Before pages of the file itself change. False: somebody reads it without a look at the log, for a

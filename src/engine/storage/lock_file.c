@@ -224,50 +224,38 @@ static bool is_known(const struct lock *lock)
            truce__file_id_equal(&page->self, &lock->id);
 }
 
-/* The page has an opening of its own, since a mapping keeps what it was made from, and a forked child
- * keeps its mappings. */
-static bool map_page(struct lock *lock)
+/* What is mapped has an opening of its own, since a mapping keeps what it was made from, and a forked child
+ * keeps its mappings. NULL: it cannot be. */
+static void *map_part(const struct lock *lock, off_t at, size_t size)
 {
     int file = truce__lock_file_open(lock->path, O_RDWR);
     struct file_id id;
-    void *page = MAP_FAILED;
+    void *part = MAP_FAILED;
 
     if (file < 0)
-        return false;
+        return NULL;
     if (!truce__file_id_of(file, &id) || !truce__file_id_equal(&id, &lock->id))
         errno = ESTALE;
     else
-        page = mmap(NULL, sizeof *lock->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        part = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, at);
     truce__process_close(file);
-    if (page == MAP_FAILED)
-        return false;
-    lock->page = page;
-    truce__process_guard(page, sizeof *lock->page);
-    return true;
+    if (part == MAP_FAILED)
+        return NULL;
+    truce__process_guard(part, size);
+    return part;
 }
 
-truce_status truce__lock_map_records(struct lock *lock, void **records, bson_error_t *error)
+static bool map_page(struct lock *lock)
 {
-    int file = truce__lock_file_open(lock->path, O_RDWR);
-    struct file_id id;
-    void *mapping = MAP_FAILED;
+    lock->page = map_part(lock, 0, sizeof *lock->page);
+    return lock->page;
+}
 
-    *records = NULL;
-    if (file < 0)
-        return fail(lock, "open", error);
-    if (!truce__file_id_of(file, &id) || !truce__file_id_equal(&id, &lock->id))
-        errno = ESTALE;
-    else
-        errno = posix_fallocate(file, 0, LOCK_FILE_BYTES);
-    if (!errno)
-        mapping = mmap(NULL, LOCK_RECORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                       LOCK_RECORDS_AT);
-    truce__process_close(file);
-    if (mapping == MAP_FAILED)
-        return fail(lock, "map", error);
-    truce__process_guard(mapping, LOCK_RECORDS_BYTES);
-    *records = mapping;
-    return TRUCE_OK;
+void *truce__lock_map_records(const struct lock *lock)
+{
+    if (posix_fallocate(lock->file, 0, LOCK_FILE_BYTES))
+        return NULL;
+    return map_part(lock, LOCK_RECORDS_AT, LOCK_RECORDS_BYTES);
 }
 
 void truce__lock_unmap_records(void *records)

@@ -55,20 +55,6 @@ struct record {
 _Static_assert(RECORDS * sizeof(struct record) == LOCK_RECORDS_BYTES, "the file has room for them");
 _Static_assert(sizeof(struct lock_page) <= LOCK_RECORDS_AT, "they stand behind the page");
 
-static uint64_t bit(size_t record)
-{
-    return UINT64_C(1) << record;
-}
-
-/* Takes the lowest bit out of the set. */
-static size_t next_of(uint64_t *set)
-{
-    size_t record = (size_t)__builtin_ctzll(*set);
-
-    *set &= *set - 1;
-    return record;
-}
-
 static int64_t number_of_claim(size_t record)
 {
     return LOCK_RECORDS + (int64_t)record;
@@ -89,13 +75,9 @@ void truce__records_release(struct records *records)
 
 static bool map(struct records *records)
 {
-    void *all;
-
-    if (records->tried)
-        return records->all;
+    if (!records->tried)
+        records->all = truce__lock_map_records(records->lock);
     records->tried = true;
-    if (!truce__lock_map_records(records->lock, &all, NULL))
-        records->all = all;
     return records->all;
 }
 
@@ -147,7 +129,7 @@ bool truce__records_publish(struct records *records, struct bytes request, bool 
     record->answer_size = 0;
     memcpy(record->request, request.data, request.size);
     atomic_store(&record->state, RECORD_PUBLISHED);
-    atomic_fetch_or(&records->lock->page->published, bit(records->own));
+    atomic_fetch_or(&records->lock->page->published, record_bit(records->own));
     return true;
 }
 
@@ -165,7 +147,7 @@ bool truce__records_withdraw(struct records *records)
 {
     if (!change_state(own(records), RECORD_PUBLISHED, RECORD_FREE))
         return false;
-    atomic_fetch_and(&records->lock->page->published, ~bit(records->own));
+    atomic_fetch_and(&records->lock->page->published, ~record_bit(records->own));
     return true;
 }
 
@@ -196,15 +178,15 @@ static bool take(struct records *records, size_t number)
     struct lock_page *page = records->lock->page;
     struct record *record = &records->all[number];
 
-    atomic_fetch_and(&page->published, ~bit(number));
+    atomic_fetch_and(&page->published, ~record_bit(number));
     if (!truce__lock_is_claimed(records->lock, number_of_claim(number))) {
         change_state(record, RECORD_PUBLISHED, RECORD_FREE);
         return false;
     }
-    atomic_fetch_or(&page->taken, bit(number));
+    atomic_fetch_or(&page->taken, record_bit(number));
     if (change_state(record, RECORD_PUBLISHED, RECORD_TAKEN))
         return true;
-    atomic_fetch_and(&page->taken, ~bit(number));
+    atomic_fetch_and(&page->taken, ~record_bit(number));
     return false;
 }
 
@@ -214,14 +196,14 @@ uint64_t truce__records_take(struct records *records)
 
     truce_assert(atomic_load(&records->lock->held));
     if (records->claim >= 0)
-        published &= ~bit(records->own);
+        published &= ~record_bit(records->own);
     if (!published || !map(records))
         return 0;
     while (published) {
-        size_t number = next_of(&published);
+        size_t number = record_next(&published);
 
         if (take(records, number))
-            taken |= bit(number);
+            taken |= record_bit(number);
     }
     return taken;
 }
@@ -261,7 +243,7 @@ static truce_status put_proof(struct kv *kv, const uint64_t *numbers, size_t cou
 
     BSON_APPEND_BINARY(&proof, PROOF_FIELD, BSON_SUBTYPE_BINARY, (const uint8_t *)numbers,
                        (uint32_t)(count * sizeof *numbers));
-    body = (struct bytes){bson_get_data(&proof), proof.len};
+    body = kv_body(&proof);
     status = truce__kv_row_get(kv, PROOF_TABLE, PROOF_ROW, &before, error);
     if (!status)
         status = truce__kv_row_update(kv, PROOF_TABLE, PROOF_ROW, body, error);
@@ -278,7 +260,7 @@ truce_status truce__records_prove(struct records *records, struct kv *kv, uint64
     size_t count = 0;
 
     while (taken)
-        numbers[count++] = records->all[next_of(&taken)].number;
+        numbers[count++] = records->all[record_next(&taken)].number;
     return put_proof(kv, numbers, count, error);
 }
 
@@ -296,11 +278,10 @@ static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t 
     *count = 0;
     if (status)
         return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-    if (!bson_init_static(&proof, body.data, body.size) ||
-        !bson_iter_init_find(&iter, &proof, PROOF_FIELD) || !BSON_ITER_HOLDS_BINARY(&iter))
-        return truce__fail(TRUCE_CORRUPT, error, "the row of combined writes is damaged");
-    bson_iter_binary(&iter, NULL, &size, &data);
-    if (size % sizeof *numbers || size > RECORDS * sizeof *numbers)
+    if (bson_init_static(&proof, body.data, body.size) &&
+        bson_iter_init_find(&iter, &proof, PROOF_FIELD) && BSON_ITER_HOLDS_BINARY(&iter))
+        bson_iter_binary(&iter, NULL, &size, &data);
+    if (!data || size % sizeof *numbers || size > RECORDS * sizeof *numbers)
         return truce__fail(TRUCE_CORRUPT, error, "the row of combined writes is damaged");
     memcpy(numbers, data, size);
     *count = size / sizeof *numbers;
@@ -313,21 +294,21 @@ static void settle_all(struct records *records, uint64_t taken, enum record_stat
 {
     truce_assert(atomic_load(&records->lock->held));
     for (uint64_t left = taken; left;)
-        atomic_store(&records->all[next_of(&left)].state, state);
+        atomic_store(&records->all[record_next(&left)].state, state);
     atomic_fetch_and(&records->lock->page->taken, ~taken);
 }
 
 void truce__records_answer_all(struct records *records, uint64_t taken, uint64_t promise)
 {
     for (uint64_t left = taken; left;)
-        records->all[next_of(&left)].promise = promise;
+        records->all[record_next(&left)].promise = promise;
     settle_all(records, taken, RECORD_ANSWERED);
 }
 
 void truce__records_return_all(struct records *records, uint64_t taken, uint64_t refused)
 {
     for (uint64_t left = taken; left;) {
-        size_t number = next_of(&left);
+        size_t number = record_next(&left);
 
         records->all[number].promise = refused >> number & 1;
     }
@@ -362,15 +343,15 @@ truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64
     if (status)
         return status;
     for (uint64_t left = taken; left;) {
-        size_t number = next_of(&left);
+        size_t number = record_next(&left);
         struct record *record = &records->all[number];
 
         if (atomic_load(&record->state) != RECORD_TAKEN)
             continue;
         if (is_among(record->number, numbers, count))
-            done |= bit(number);
+            done |= record_bit(number);
         else
-            *lost |= bit(number);
+            *lost |= record_bit(number);
     }
     truce__records_answer_all(records, done, promise);
     truce__records_wake(records, done);
@@ -383,7 +364,7 @@ truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64
 void truce__records_wake(struct records *records, uint64_t answered)
 {
     while (answered)
-        truce__word_wake_shared(&records->all[next_of(&answered)].state, 1);
+        truce__word_wake_shared(&records->all[record_next(&answered)].state, 1);
 }
 
 void truce__records_wake_next(struct records *records)
@@ -391,11 +372,11 @@ void truce__records_wake_next(struct records *records)
     uint64_t published = atomic_load(&records->lock->page->published), behind;
 
     if (records->claim >= 0)
-        published &= ~bit(records->own);
+        published &= ~record_bit(records->own);
     if (!published || !map(records))
         return;
-    behind = records->claim >= 0 ? published & ~(2 * bit(records->own) - 1) : 0;
+    behind = records->claim >= 0 ? published & ~(2 * record_bit(records->own) - 1) : 0;
     if (behind)
         published = behind;
-    truce__word_wake_shared(&records->all[next_of(&published)].state, 1);
+    truce__word_wake_shared(&records->all[record_next(&published)].state, 1);
 }

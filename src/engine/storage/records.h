@@ -23,6 +23,21 @@ enum record_state {
 
 struct record;
 
+/* Records as a set: a bit for each. */
+static inline uint64_t record_bit(size_t record)
+{
+    return UINT64_C(1) << record;
+}
+
+/* Takes the lowest out of the set, which is not empty. */
+static inline size_t record_next(uint64_t *set)
+{
+    size_t record = (size_t)__builtin_ctzll(*set);
+
+    *set &= *set - 1;
+    return record;
+}
+
 /* The records as one store sees them that is open in one process. */
 struct records {
     struct lock *lock;
