@@ -46,6 +46,8 @@ truce_status truce__document_check_inside(const bson_t *document, uint32_t level
 truce_status truce__message_check(const bson_t *message, bson_error_t *error);
 /* The same of bytes that were read from a file, which are that document and nothing else. */
 bool truce__document_sound(const uint8_t *bytes, size_t size);
+/* ... and borrows them, if so. */
+bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document);
 /* The same of a row of the file, which may be larger. */
 bool truce__row_sound(const uint8_t *bytes, size_t size);
 /* Its size alone, of a document that is made of checked parts. */

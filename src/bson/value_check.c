@@ -349,6 +349,11 @@ bool truce__document_sound(const uint8_t *bytes, size_t size)
     return is_sound(bytes, size, TRUCE_DOCUMENT_BYTES_MAX);
 }
 
+bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document)
+{
+    return truce__document_sound(bytes, size) && bson_init_static(document, bytes, size);
+}
+
 bool truce__row_sound(const uint8_t *bytes, size_t size)
 {
     return is_sound(bytes, size, TRUCE_ROW_BYTES_MAX);

@@ -140,8 +140,7 @@ static bool get_entry(const struct wreck_column *body, bson_t *entry, const char
 {
     bson_iter_t iter, list, first;
 
-    if (!body->bytes || !truce__document_sound(body->data, body->size) ||
-        !bson_init_static(entry, body->data, body->size))
+    if (!body->bytes || !truce__document_borrow(body->data, body->size, entry))
         return false;
     if ((!bson_iter_init_find(&iter, entry, "name") &&
          !bson_iter_init_find(&iter, entry, "keeps")) ||
@@ -159,9 +158,8 @@ static bool is_feed(const struct wreck_column *body)
 {
     bson_t entry;
 
-    return body->bytes && truce__document_sound(body->data, body->size) &&
-           bson_init_static(&entry, body->data, body->size) && bson_has_field(&entry, "feed") &&
-           bson_has_field(&entry, "keep_ms");
+    return body->bytes && truce__document_borrow(body->data, body->size, &entry) &&
+           bson_has_field(&entry, "feed") && bson_has_field(&entry, "keep_ms");
 }
 
 /* An entry of the catalog: a collection's name, indexes and validator. */

@@ -123,8 +123,7 @@ void truce__salvage_put(struct salvage *salvage, struct salvage_table *table, co
     struct salvage_batch *batch = &salvage->batch;
     bson_t document;
 
-    if (!truce__document_sound(body->data, body->size) ||
-        !bson_init_static(&document, body->data, body->size)) {
+    if (!truce__document_borrow(body->data, body->size, &document)) {
         salvage->report->lost++;
         if (table)
             table->lost++;

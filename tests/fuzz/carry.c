@@ -99,7 +99,6 @@ static bson_t *make_modify(struct fuzz_input *input)
 
     append_write(input, request, "w");
     bson_append_bool(request, "n", 1, fuzz_below(input, 2));
-    bson_append_bool(request, "r", 1, fuzz_below(input, 2));
     bson_append_int64(request, "d", 1, 0);
     if (!fuzz_below(input, 3))
         bson_append_document(request, "p", 1, projection);
@@ -112,7 +111,6 @@ static bson_t *make_bulk(struct fuzz_input *input)
     bson_t *request = bson_new(), list;
 
     bson_append_bool(request, "a", 1, fuzz_below(input, 2));
-    bson_append_bool(request, "r", 1, fuzz_below(input, 2));
     bson_append_int64(request, "d", 1, 0);
     bson_append_array_begin(request, "w", 1, &list);
     for (uint32_t i = fuzz_below(input, 5); i-- > 0;)

@@ -62,7 +62,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/random.h"
 
 #define SHARDS      64
 #define BUCKET      512   /* bytes of entries, about; a bucket for each */

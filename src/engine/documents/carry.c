@@ -17,6 +17,12 @@ void truce__carry_limit(struct budget *budget, int64_t deadline_ns)
     truce__budget_init(budget, deadline_ns, &enough);
 }
 
+void truce__carry_put(struct buffer *bytes, bson_t *packed)
+{
+    truce__buffer_append(bytes, bson_get_data(packed), packed->len);
+    bson_destroy(packed);
+}
+
 /* ---- writes ----------------------------------------------------------------------------------------- */
 
 enum {

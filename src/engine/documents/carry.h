@@ -18,6 +18,9 @@ extern const struct carry *const truce__carries[]; /* all, and NULL */
 /* So many documents, and no more. */
 void truce__carry_limit(struct budget *budget, int64_t deadline_ns);
 
+/* What was packed goes to the end of the bytes, and is destroyed. */
+void truce__carry_put(struct buffer *bytes, bson_t *packed);
+
 size_t truce__carry_bytes(const truce_write *write);
 void truce__carry_pack_write(bson_t *packed, const truce_write *write);
 /* False: it is none that a store would let through to its backend. */

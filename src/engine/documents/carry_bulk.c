@@ -1,7 +1,7 @@
 /*
  * Bulks that another process carries out.
  *
- *     request   {a: atomic, r: relaxed, d: deadline, w: [write, ...]}
+ *     request   {a: atomic, d: deadline, w: [write, ...]}
  *     answer    {s: first failure, a: of which write, o: {"0": outcome, ...}}, what is zero left out
  */
 #include "engine/documents/bulk.h"
@@ -25,28 +25,32 @@ static bool is_small(const struct bulk *bulk)
     return bytes < RECORD_REQUEST_MAX;
 }
 
+static void begin_nth(bson_t *list, size_t number, bson_t *part)
+{
+    char room[16];
+    const char *key;
+
+    bson_uint32_to_string((uint32_t)number, &key, room, sizeof room);
+    bson_append_document_begin(list, key, -1, part);
+}
+
 static bool pack(const struct write_op *op, struct buffer *request)
 {
     const struct bulk *bulk = (const struct bulk *)op;
     bson_t packed = BSON_INITIALIZER, list, write;
-    char room[16];
-    const char *key;
 
     if (!is_small(bulk))
         return false;
     bson_append_bool(&packed, "a", 1, bulk->options->atomic);
-    bson_append_bool(&packed, "r", 1, bulk->base.relaxed);
     bson_append_int64(&packed, "d", 1, bulk->budget.deadline_ns);
     bson_append_array_begin(&packed, "w", 1, &list);
     for (size_t i = 0; i < bulk->count; i++) {
-        bson_uint32_to_string((uint32_t)i, &key, room, sizeof room);
-        bson_append_document_begin(&list, key, -1, &write);
+        begin_nth(&list, i, &write);
         truce__carry_pack_write(&write, &bulk->writes[i]);
         bson_append_document_end(&list, &write);
     }
     bson_append_array_end(&packed, &list);
-    truce__buffer_append(request, bson_get_data(&packed), packed.len);
-    bson_destroy(&packed);
+    truce__carry_put(request, &packed);
     return true;
 }
 
@@ -62,17 +66,15 @@ struct carried_bulk {
 static bool unpack_bulk(struct value request, struct carried_bulk *carried)
 {
     struct value atomic = truce__value_field(request, "a", 1);
-    struct value relaxed = truce__value_field(request, "r", 1);
     struct value deadline = truce__value_field(request, "d", 1);
     struct value writes = truce__value_field(request, "w", 1);
     struct fields fields;
     size_t count = 0;
 
-    if (atomic.type != BSON_TYPE_BOOL || relaxed.type != BSON_TYPE_BOOL ||
-        deadline.type != BSON_TYPE_INT64 || writes.type != BSON_TYPE_ARRAY)
+    if (atomic.type != BSON_TYPE_BOOL || deadline.type != BSON_TYPE_INT64 ||
+        writes.type != BSON_TYPE_ARRAY)
         return false;
     carried->options.atomic = truce__value_bool(atomic);
-    carried->options.relaxed = truce__value_bool(relaxed);
     truce__carry_limit(&carried->bulk.budget, truce__value_int64(deadline));
     fields = truce__fields(writes);
     while (truce__fields_next(&fields)) {
@@ -91,8 +93,7 @@ static struct write_op *open_bulk(void *arg, struct bytes request)
     struct carried_bulk *carried;
     bson_t packed;
 
-    if (!truce__document_sound(request.data, request.size) ||
-        !bson_init_static(&packed, request.data, request.size))
+    if (!truce__document_borrow(request.data, request.size, &packed))
         return NULL;
     carried = bson_aligned_alloc0(_Alignof(struct carried_bulk), sizeof *carried);
     if (!unpack_bulk(truce__value_document(&packed), carried)) {
@@ -129,8 +130,6 @@ static enum carried answer_bulk(const struct write_op *op, struct buffer *answer
     const struct bulk *bulk = (const struct bulk *)op;
     bson_t packed = BSON_INITIALIZER, list, outcome;
     enum carried carried = took_long(bulk);
-    char room[16];
-    const char *key;
 
     if (carried != CARRIED)
         return carried;
@@ -138,14 +137,12 @@ static enum carried answer_bulk(const struct write_op *op, struct buffer *answer
     truce__carry_pack_number(&packed, "a", (int64_t)bulk->first_at);
     bson_append_document_begin(&packed, "o", 1, &list);
     for (size_t i = 0; i < bulk->count; i++) {
-        bson_uint32_to_string((uint32_t)i, &key, room, sizeof room);
-        bson_append_document_begin(&list, key, -1, &outcome);
+        begin_nth(&list, i, &outcome);
         truce__carry_pack_outcome(&outcome, &bulk->outcomes[i]);
         bson_append_document_end(&list, &outcome);
     }
     bson_append_document_end(&packed, &list);
-    truce__buffer_append(answer, bson_get_data(&packed), packed.len);
-    bson_destroy(&packed);
+    truce__carry_put(answer, &packed);
     return CARRIED;
 }
 
@@ -184,8 +181,7 @@ static bool unpack(struct write_op *op, struct bytes answer)
     bson_t packed;
 
     op->reset(op);
-    if (!truce__document_sound(answer.data, answer.size) ||
-        !bson_init_static(&packed, answer.data, answer.size))
+    if (!truce__document_borrow(answer.data, answer.size, &packed))
         return false;
     told = truce__value_document(&packed);
     list = truce__value_field(told, "o", 1);

@@ -1,7 +1,7 @@
 /*
  * Find-and-modifies that another process carries out.
  *
- *     request   {w: write, p: projection, n: return_new, r: relaxed, d: deadline}
+ *     request   {w: write, p: projection, n: return_new, d: deadline}
  *     answer    outcome, and v: the document
  *
  * A document that is larger than an answer may be is not brought: then its own process does it all, and sends none for a while.
@@ -39,10 +39,8 @@ static bool pack(const struct write_op *op, struct buffer *request)
     if (modify->options->projection)
         bson_append_document(&packed, "p", 1, modify->options->projection);
     bson_append_bool(&packed, "n", 1, modify->options->return_new);
-    bson_append_bool(&packed, "r", 1, modify->base.relaxed);
     bson_append_int64(&packed, "d", 1, modify->budget.deadline_ns);
-    truce__buffer_append(request, bson_get_data(&packed), packed.len);
-    bson_destroy(&packed);
+    truce__carry_put(request, &packed);
     return true;
 }
 
@@ -58,12 +56,10 @@ struct carried_modify {
 static bool unpack_modify(struct value request, struct carried_modify *carried)
 {
     struct value return_new = truce__value_field(request, "n", 1);
-    struct value relaxed = truce__value_field(request, "r", 1);
     struct value deadline = truce__value_field(request, "d", 1);
     truce_write write;
 
-    if (return_new.type != BSON_TYPE_BOOL || relaxed.type != BSON_TYPE_BOOL ||
-        deadline.type != BSON_TYPE_INT64 ||
+    if (return_new.type != BSON_TYPE_BOOL || deadline.type != BSON_TYPE_INT64 ||
         !truce__carry_unpack_write(truce__value_field(request, "w", 1), false, &write,
                                    carried->parts) ||
         (write.kind != TRUCE_WRITE_UPDATE && write.kind != TRUCE_WRITE_REMOVE))
@@ -71,7 +67,6 @@ static bool unpack_modify(struct value request, struct carried_modify *carried)
     carried->options =
         (truce_modify_options){.remove = write.kind == TRUCE_WRITE_REMOVE,
                                .return_new = truce__value_bool(return_new),
-                               .relaxed = truce__value_bool(relaxed),
                                .upsert = write.options.upsert,
                                .pipeline = write.options.pipeline,
                                .unvalidated = write.options.unvalidated,
@@ -104,8 +99,7 @@ static struct write_op *open_modify(void *arg, struct bytes request)
     bson_error_t error;
     bson_t packed;
 
-    if (!truce__document_sound(request.data, request.size) ||
-        !bson_init_static(&packed, request.data, request.size))
+    if (!truce__document_borrow(request.data, request.size, &packed))
         return NULL;
     carried = bson_aligned_alloc0(_Alignof(struct carried_modify), sizeof *carried);
     if (!unpack_modify(truce__value_document(&packed), carried)) {
@@ -133,8 +127,7 @@ static enum carried answer_modify(const struct write_op *op, struct buffer *answ
         return CARRIED_NOT;
     truce__carry_pack_outcome(&packed, &outcome);
     bson_append_document(&packed, "v", 1, modify->document);
-    truce__buffer_append(answer, bson_get_data(&packed), packed.len);
-    bson_destroy(&packed);
+    truce__carry_put(answer, &packed);
     return CARRIED;
 }
 
@@ -157,8 +150,7 @@ static bool unpack(struct write_op *op, struct bytes answer)
     bool possible;
 
     op->reset(op);
-    if (!truce__document_sound(answer.data, answer.size) ||
-        !bson_init_static(&packed, answer.data, answer.size) ||
+    if (!truce__document_borrow(answer.data, answer.size, &packed) ||
         !truce__value_subdocument(&packed, "v", &document))
         return false;
     possible = truce__carry_unpack_outcome(truce__value_document(&packed), &write, &outcome);

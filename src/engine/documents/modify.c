@@ -1,5 +1,6 @@
 /* Find-and-modify: one document is found, changed or removed, and shown, in one atomic step. */
 #include "engine/documents/modify.h"
+
 #include "base/assert.h"
 #include "engine/documents/carry.h"
 #include "engine/documents/documents.h"
