@@ -224,6 +224,16 @@ static void answer(uint64_t promise)
     truce__combine_committed(others(), promise);
 }
 
+/* All of it, but that nobody is woken. */
+static void carry_out(struct call *call)
+{
+    take_lock();
+    start(call);
+    take_and_run();
+    answer(commit());
+    die();
+}
+
 /* ---- it dies -------------------------------------------------------------------------------------------- */
 
 TEST(one_that_died_before_it_took_anything_leaves_the_write_to_its_process)
@@ -284,11 +294,7 @@ TEST(one_that_died_before_it_woke_anybody_is_not_waited_for)
     struct call call = {0};
 
     REQUIRE(begin());
-    take_lock();
-    start(&call);
-    take_and_run();
-    answer(commit());
-    die();
+    carry_out(&call);
     CHECK(end_well(&call));
     CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();
@@ -335,11 +341,7 @@ TEST(what_another_has_done_is_told_when_it_is_on_the_disk)
 
     REQUIRE(begin());
     disk_hold_syncs(true);
-    take_lock();
-    start(&call);
-    take_and_run();
-    answer(commit());
-    die();
+    carry_out(&call);
     truce__records_wake(&others()->records, others()->taken);
     truce__clock_sleep_ms(50);
     CHECK(!atomic_load(&call.done));
@@ -387,11 +389,7 @@ TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_ag
     CHECK_INT(own->writer.combine.pause, >, 0);
     own->writer.combine.pause = 0;
     call = (struct call){0};
-    take_lock();
-    start(&call); /* and nothing of that one is left with the other */
-    take_and_run();
-    answer(commit());
-    die();
+    carry_out(&call); /* and nothing of that one is left with the other */
     CHECK(end_well(&call));
     CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();
@@ -537,11 +535,7 @@ TEST(what_one_that_was_stopped_has_taken_is_not_known_and_the_next_write_goes_on
     die();
     CHECK(end_well(&next));
     CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 1}"), ==, 1);
-    take_lock();
-    start(&next); /* and what came of it is in nobody's way */
-    take_and_run();
-    answer(commit());
-    die();
+    carry_out(&next); /* and what came of it is in nobody's way */
     CHECK(end_well(&next));
     CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 2}"), ==, 1);
     close_both();
