@@ -108,8 +108,10 @@ truce_tree *truce_tree_new(truce_store *store, const truce_tree_options *options
     pthread_mutex_init(&tree->mutex, NULL);
     tree->refused = check_options(options, &tree->refusal) != TRUCE_OK;
     tree->deadline_ms = COMMIT_DEADLINE_MS;
-    if (tree->refused)
+    if (tree->refused) {
+        tree->name = bson_strdup(""); /* filters are made of it before its refusal is told */
         return tree;
+    }
     tree->deadline_ms = options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS;
     tree->collection = bson_strdup(options->collection);
     tree->name = bson_strdup(options->name ? options->name : options->collection);

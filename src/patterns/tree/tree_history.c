@@ -233,16 +233,18 @@ static truce_status take_head(truce_tree_import *import, const bson_t *head, bso
     import->whole = bson_iter_init_find(&iter, head, "whole") && bson_iter_as_bool(&iter);
     if (import->from < 1 || !*names.collection)
         return truce__fail(TRUCE_INVALID, error, "{$tree: ...} has no collection, or no \"from\"");
+    status = truce__tree_ready(import->tree, false, error);
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
     named = truce_tree_new(import->tree->store, &names); /* which looks at the names */
-    status = named->refused ? truce__tree_ready(named, false, error) : TRUCE_OK;
-    truce_tree_free(named);
-    if (!status)
-        status = truce__tree_ready(import->tree, false, error);
-    if (status == TRUCE_NOT_FOUND) {
+    if (named->refused) {
+        status = truce__tree_ready(named, false, error);
+    } else if (status) {
         take_names(import->tree, head);
         import->first = import->whole ? import->from : 0;
         status = TRUCE_OK;
     }
+    truce_tree_free(named);
     return status;
 }
 

@@ -1,0 +1,289 @@
+/* Whatever a handle that was made of wrong options is asked for, it says what was wrong with them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/test.h"
+#include "truce/truce.h"
+
+static bson_error_t error;
+static bson_t out;
+static bson_t *some;
+static const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+static const bson_oid_t oid;
+
+/* `status` is of the call that the macro made. Answers are made ready by every call, or not at all. */
+static void said(truce_status status, const char *call)
+{
+    if (status != TRUCE_INVALID || !strstr(error.message, "zeros"))
+        test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", call, status, error.message);
+    memset(&error, 0, sizeof error);
+}
+
+#define REFUSED(call) said(call, #call)
+
+/* The call makes `out` ready, whatever becomes of it. */
+#define REFUSED_OUT(call)                                                                          \
+    do {                                                                                           \
+        REFUSED(call);                                                                             \
+        bson_destroy(&out);                                                                        \
+    } while (0)
+
+static truce_store *begin(void)
+{
+    truce_store *store;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        abort();
+    some = test_bson("{'_id': 1, 'a': 1}");
+    return store;
+}
+
+static void end(truce_store *store)
+{
+    bson_destroy(some);
+    truce_store_close(store);
+}
+
+TEST(a_tree_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_tree *tree = truce_tree_new(
+        store, &(truce_tree_options){.collection = "pages", .name = "site", .reserved = {1}});
+    truce_tree_import *import = truce_tree_import_new(tree);
+    bson_t *line =
+        test_bson("{'$tree': 'site', 'collection': 'pages', 'from': {'$numberLong': '1'}, "
+                  "'to': {'$numberLong': '1'}, 'whole': true}");
+    truce_tree_edit *edit;
+    truce_tree_snapshot *snapshot;
+    int64_t versions;
+
+    REFUSED(truce_tree_begin(tree, NULL, &edit, &error));
+    REFUSED(truce_tree_open(tree, NULL, &snapshot, &error));
+    REFUSED(truce_tree_diff(tree, 1, 2, NULL, NULL, &error));
+    REFUSED(truce_tree_log(tree, 0, NULL, NULL, &error));
+    REFUSED_OUT(truce_tree_status(tree, &out, &error));
+    REFUSED(truce_tree_branch(tree, NULL, "other", &error));
+    REFUSED(truce_tree_merge(tree, "other", NULL, NULL, NULL, &error));
+    REFUSED(truce_tree_drop(tree, &error));
+    REFUSED(truce_tree_export(tree, 0, NULL, NULL, &error));
+    REFUSED(truce_tree_import_line(import, line, &error));
+    REFUSED(truce_tree_retain(tree, &(truce_tree_keep){0}, &error));
+    REFUSED(truce_tree_tag(tree, "launch", 1, &error));
+    REFUSED(truce_tree_untag(tree, "launch", &error));
+    REFUSED(truce_tree_collect(tree, NULL, &error));
+    REFUSED(truce_tree_erase(tree, &id, &versions, &error));
+    truce_tree_import_free(import);
+    truce_tree_free(tree);
+    bson_destroy(line);
+    end(store);
+}
+
+TEST(a_queue_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_queue *queue =
+        truce_queue_new(store, &(truce_queue_options){.queue = "mail", .reserved = {1}});
+    const truce_flow_job flow = {.queue = queue, .payload = some, .name = "first"};
+    const truce_queue_source source = {.queue = queue};
+    const bson_t *payloads[] = {some};
+    truce_pool *pool;
+    truce_job *job;
+    bson_oid_t made;
+    size_t count;
+    uint32_t many;
+
+    REFUSED(truce_queue_add(queue, NULL, some, NULL, NULL, &error));
+    REFUSED(truce_queue_add_many(queue, payloads, 1, NULL, &made, &error));
+    REFUSED(truce_queue_add_flow(&flow, 1, NULL, &made, &error));
+    REFUSED(truce_queue_claim(queue, &job, &error));
+    REFUSED(truce_queue_claim_many(queue, 1, &job, &count, &error));
+    REFUSED(truce_queue_claim_wait(queue, 1, &job, &error));
+    REFUSED(truce_queue_claim_from(&source, 1, 1, &job, &count, &error));
+    REFUSED(truce_queue_signal(queue, NULL, &oid, "paid", some, &error));
+    REFUSED(truce_queue_close(queue, NULL, &oid, &error));
+    REFUSED_OUT(truce_queue_get(queue, NULL, &oid, &out, &error));
+    REFUSED(truce_queue_cancel(queue, NULL, &oid, &error));
+    REFUSED(truce_queue_retry(queue, NULL, &oid, &error));
+    REFUSED(truce_queue_discard(queue, NULL, &oid, &error));
+    REFUSED(truce_queue_redrive(queue, 1, &many, &error));
+    REFUSED(truce_queue_pause(queue, &error));
+    REFUSED(truce_queue_resume(queue, &error));
+    REFUSED(truce_queue_limit(queue, &(truce_queue_limits){0}, &error));
+    REFUSED(truce_cron_set(queue, "nightly", "@daily", some, NULL, &error));
+    REFUSED(truce_pool_start(queue, &(truce_pool_options){0}, &pool, &error));
+    truce_queue_free(queue);
+    end(store);
+}
+
+TEST(a_ledger_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_ledger *ledger =
+        truce_ledger_new(store, &(truce_ledger_options){.collection = "bank", .reserved = {1}});
+    const truce_ledger_account account = {.account = "cash", .currency = "EUR"};
+    const truce_ledger_entry entries[] = {{.account = "cash", .value = 1},
+                                          {.account = "bank", .value = -1}};
+    const truce_ledger_transaction transaction = {.id = &id, .entries = entries, .count = 2};
+    truce_ledger_result result;
+    truce_ledger_balance balance;
+    truce_ledger_report report;
+    int digits;
+
+    REFUSED(truce_ledger_currency(ledger, "EUR", 2, &error));
+    REFUSED(truce_ledger_digits(ledger, "EUR", &digits, &error));
+    REFUSED(truce_ledger_open(ledger, NULL, &account, &error));
+    REFUSED(truce_ledger_rules(ledger, NULL, &account, &error));
+    REFUSED(truce_ledger_post(ledger, NULL, &transaction, &result, &error));
+    REFUSED(truce_ledger_post_many(ledger, &transaction, 1, &result, &error));
+    REFUSED(truce_ledger_post_linked(ledger, &transaction, 1, NULL, &error));
+    REFUSED(truce_ledger_balance_of(ledger, "cash", NULL, &balance, &error));
+    REFUSED(truce_ledger_balances(ledger, NULL, NULL, NULL, &error));
+    REFUSED(truce_ledger_statement(ledger, "cash", &(truce_ledger_page){0}, NULL, NULL, &error));
+    REFUSED(truce_ledger_pending(ledger, NULL, NULL, NULL, &error));
+    REFUSED(truce_ledger_find(ledger, &(truce_ledger_search){0}, NULL, NULL, &error));
+    REFUSED(truce_ledger_walk(ledger, NULL, NULL, &error));
+    REFUSED(truce_ledger_verify(ledger, NULL, NULL, NULL, NULL, &report, &error));
+    REFUSED_OUT(truce_ledger_seal(ledger, &out, &error));
+    truce_ledger_free(ledger);
+    end(store);
+}
+
+TEST(a_set_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_set *set = truce_set_new(store, &(truce_set_options){.collection = "students",
+                                                               .key = "_id",
+                                                               .field = "classes",
+                                                               .name = "name",
+                                                               .reserved = {1}});
+    bson_t *element = test_bson("{'name': 'CS 101'}");
+    const truce_set_operation operation = {TRUCE_SET_ADD, some, element, 1, NULL, {0}};
+    truce_set_result result;
+    truce_cursor *cursor;
+    int64_t number;
+
+    REFUSED(truce_set_add(set, NULL, some, element, 1, NULL, &error));
+    REFUSED(truce_set_remove(set, NULL, some, element, 1, NULL, &error));
+    REFUSED(truce_set_apply(set, NULL, &operation, 1, &result, &error));
+    REFUSED(truce_set_check(set, &operation, &error));
+    REFUSED_OUT(truce_set_members(set, some, &out, &error));
+    REFUSED_OUT(truce_set_show(set, some, &out, &error));
+    REFUSED(truce_set_record(set, "one", &operation, 1, &error));
+    REFUSED(truce_set_consume(set, "one", &operation, 1, &result, &error));
+    REFUSED(truce_set_source_start(set, "s", &number, &error));
+    REFUSED(truce_set_source_idle(set, "s", 1, &error));
+    REFUSED(truce_set_void(set, "s", 1, 2, &error));
+    REFUSED_OUT(truce_set_watermark(set, &number, &out, &error));
+    REFUSED(truce_set_collect(set, NULL, &error));
+    REFUSED(truce_set_protect(set, true, &error));
+    REFUSED(truce_set_convert(set, NULL, &error));
+    REFUSED(truce_set_quarantine(set, &cursor, &error));
+    REFUSED(truce_set_replay(set, some, 1, "one", NULL, &error));
+    REFUSED(truce_set_forget(set, false, &error));
+    truce_set_free(set);
+    bson_destroy(element);
+    end(store);
+}
+
+TEST(items_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_item *item = truce_item_new(store, &(truce_item_options){.collection = "employees",
+                                                                   .field = "badges",
+                                                                   .identity = "type",
+                                                                   .reserved = {1}});
+    bson_t *update = test_bson("{'$set': {'n': 1}}"), *badge = test_bson("{'type': 'A'}");
+    truce_item_result result;
+    truce_item_converted converted;
+
+    REFUSED(truce_item_update(item, NULL, some, badge, update, &result, &error));
+    REFUSED(truce_item_add(item, NULL, some, badge, &result, &error));
+    REFUSED(truce_item_replace(item, NULL, some, badge, badge, &result, &error));
+    REFUSED(truce_item_upsert(item, NULL, some, badge, &result, &error));
+    REFUSED(truce_item_remove(item, NULL, some, badge, &result, &error));
+    REFUSED(truce_item_index(item, TRUCE_ITEM_ARRAY, "n", NULL, &error));
+    REFUSED(truce_item_convert(item, TRUCE_ITEM_MAP, &converted, NULL, &error));
+    truce_item_free(item);
+    bson_destroy(update);
+    bson_destroy(badge);
+    end(store);
+}
+
+static void saved(truce_status status, const char *call, truce_revision_result *result)
+{
+    said(status, call);
+    truce_revision_result_release(result);
+}
+
+#define REFUSED_SAVE(call) saved(call, #call, &result)
+
+TEST(revisions_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_revision *revision = truce_revision_new(
+        store, &(truce_revision_options){.collection = "posts", .reserved = {1}});
+    bson_t *patch = test_bson("{'a': 2}");
+    truce_revision_result result;
+    truce_cursor *cursor;
+    int64_t version;
+
+    REFUSED_OUT(truce_revision_get(revision, NULL, &id, &out, &version, &error));
+    REFUSED_SAVE(truce_revision_save(revision, NULL, some, 0, NULL, &result, &error));
+    REFUSED_SAVE(truce_revision_merge(revision, NULL, some, 0, NULL, &result, &error));
+    REFUSED_SAVE(truce_revision_patch(revision, NULL, &id, 0, false, TRUCE_PATCH_MERGE, patch,
+                                      &result, &error));
+    REFUSED_SAVE(truce_revision_remove(revision, NULL, &id, 0, NULL, &result, &error));
+    REFUSED_OUT(truce_revision_at(revision, &id, 1, &out, &error));
+    REFUSED(truce_revision_log(revision, &id, &cursor, &error));
+    REFUSED(truce_revision_prune(revision, &version, &error));
+    REFUSED(truce_revision_conflicts(revision, &cursor, &error));
+    REFUSED_OUT(truce_revision_conflict(revision, &oid, &out, &error));
+    REFUSED_SAVE(truce_revision_resolve(revision, NULL, &oid, TRUCE_RESOLVE_MINE, NULL, NULL,
+                                        &result, &error));
+    truce_revision_free(revision);
+    bson_destroy(patch);
+    end(store);
+}
+
+TEST(copies_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_sync *sync = truce_sync_new(store, &(truce_sync_options){.reserved = {1}});
+    bson_t *copies = test_bson("{'city': 'address.city'}"),
+           *update = test_bson("{'$set': {'a': 2}}");
+    const truce_sync_rule rule = {.name = "city",
+                                  .master = "people",
+                                  .dependent = "orders",
+                                  .reference = "customer",
+                                  .copies = copies};
+    truce_sync_report report;
+
+    REFUSED(truce_sync_declare(sync, &rule, &error));
+    REFUSED(truce_sync_drop(sync, "city", &error));
+    REFUSED_OUT(truce_sync_status(sync, &out, &error));
+    REFUSED(truce_sync_update(sync, NULL, "people", &id, update, NULL, &error));
+    REFUSED(truce_sync_insert(sync, NULL, "people", some, NULL, &error));
+    REFUSED(truce_sync_settle(sync, "people", &id, NULL, &error));
+    REFUSED_OUT(truce_sync_read(sync, "people", &id, &out, &error));
+    REFUSED(truce_sync_walk(sync, "city", NULL, &report, &error));
+    truce_sync_free(sync);
+    bson_destroy(copies);
+    bson_destroy(update);
+    end(store);
+}
+
+TEST(transfers_of_wrong_options)
+{
+    truce_store *store = begin();
+    truce_transfers *transfers = truce_transfers_new(
+        store, &(truce_transfer_options){
+                   .collection = "transfers", .accounts = "accounts", .reserved = {1}});
+    const truce_transfer transfer = {.id = &id, .source = &id, .destination = &id, .value = &id};
+
+    REFUSED(truce_transfer_start(transfers, NULL, &transfer, NULL, &error));
+    REFUSED(truce_transfer_resume(transfers, &id, &error));
+    REFUSED(truce_transfer_cancel(transfers, &id, &error));
+    REFUSED_OUT(truce_transfer_get(transfers, &id, &out, &error));
+    truce_transfers_free(transfers);
+    end(store);
+}
