@@ -469,6 +469,7 @@ static truce_status parse_index(struct value value, struct unwind_stage *stage, 
     if (text[0] == '$')
         return truce__refuse(28822, error,
                              "$unwind's includeArrayIndex must not begin with '$': '%s'", text);
+    truce__path_release(&stage->index); /* it may be said twice */
     return parse_path(text, length, &stage->index, error);
 }
 

@@ -326,12 +326,18 @@ static const struct option {
     {"dropDups", option_ignored, false},
 };
 
-static truce_status parse_option(const struct fields *at, struct index_spec *spec,
+/* `given`: a bit for each that stood before it. */
+static truce_status parse_option(const struct fields *at, struct index_spec *spec, uint64_t *given,
                                  bson_error_t *error)
 {
+    _Static_assert(sizeof options / sizeof *options <= 64, "a bit for each option");
+
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (strcmp(options[i].name, at->key) != 0)
             continue;
+        if (*given & UINT64_C(1) << i)
+            return truce__refuse(40413, error, "index option '%s' is given twice", at->key);
+        *given |= UINT64_C(1) << i;
         if (spec->is_id && !options[i].of_id)
             return truce__refuse(CODE_INVALID_INDEX_OPTION, error,
                                  "index option '%s' is not for the index on _id", at->key);
@@ -469,6 +475,7 @@ static truce_status parse(struct value specification, struct index_spec *spec, b
 {
     struct fields fields = truce__fields(specification);
     struct value key = truce__value_field(specification, "key", 3);
+    uint64_t given = 0;
     truce_status status;
 
     if (!key.type)
@@ -476,7 +483,7 @@ static truce_status parse(struct value specification, struct index_spec *spec, b
     status = parse_key(key, spec, error);
     while (!status && truce__fields_next(&fields)) {
         if (strcmp(fields.key, "key") != 0)
-            status = parse_option(&fields, spec, error);
+            status = parse_option(&fields, spec, &given, error);
     }
     if (!status)
         status = check_together(spec, error);
