@@ -192,12 +192,14 @@ static truce_status check_moment(struct call *call, bson_error_t *error)
 static truce_status read_frame_field(struct call *call, const bson_iter_t *at, bson_error_t *error)
 {
     const char *name = bson_iter_key(at);
+    truce_status status;
 
     if (!strcmp(name, "$db")) {
         if (!BSON_ITER_HOLDS_UTF8(at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a text");
         snprintf(call->database, sizeof call->database, "%s", bson_iter_utf8(at, NULL));
-        return database_check(bson_iter_utf8(at, NULL), error);
+        status = text_check(at, CODE_INVALID_NAMESPACE, error);
+        return status ? status : database_check(bson_iter_utf8(at, NULL), error);
     }
     if (!strcmp(name, "maxTimeMS"))
         return read_deadline(call, at, error);
@@ -305,7 +307,9 @@ static truce_status find_command(struct call *call, bson_error_t *error)
     call->command = server_command(name);
     if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
         return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'", name);
-    return TRUCE_OK;
+    return BSON_ITER_HOLDS_UTF8(&call->value)
+               ? text_check(&call->value, CODE_INVALID_NAMESPACE, error)
+               : TRUCE_OK;
 }
 
 /* Old drivers send {$query: {isMaster: 1}, $readPreference: ...}. */

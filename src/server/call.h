@@ -97,7 +97,7 @@ uint32_t call_code(truce_status status, const bson_error_t *error);
 /* ---- fields --------------------------------------------------------------------------------- */
 
 enum field_type {
-    FIELD_TEXT,     /* const char *; NULL: not given */
+    FIELD_TEXT,     /* const char *; NULL: not given. A zero byte within is refused: BadValue (2) */
     FIELD_DOCUMENT, /* const bson_t *; NULL: not given */
     FIELD_ARRAY,    /* const bson_t * */
     FIELD_EITHER,   /* struct either: a document or an array */
@@ -124,7 +124,7 @@ struct field {
 };
 
 /* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that
- * every command may have are passed over. TypeMismatch (14); 40415 for a field that is not in the table, 323 for one that is
+ * every command may have are passed over. TypeMismatch (14); 40413 for a field that is given twice, 40415 for one that is not in the table, 323 for one that is
  * not stable, if the call is strict. */
 truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
                          bool skip, void *into, bson_error_t *error);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/random.h"
@@ -103,6 +104,12 @@ static truce_status keep(struct call *call, const struct field *field, const bso
 {
     bool is_document = BSON_ITER_HOLDS_DOCUMENT(at), is_array = BSON_ITER_HOLDS_ARRAY(at);
 
+    if (BSON_ITER_HOLDS_UTF8(at) && field->type != FIELD_VALUE) {
+        truce_status status = text_check(at, CODE_BAD_VALUE, error);
+
+        if (status)
+            return status;
+    }
     switch (field->type) {
     case FIELD_TEXT:
         if (!BSON_ITER_HOLDS_UTF8(at))
@@ -156,10 +163,17 @@ static truce_status keep(struct call *call, const struct field *field, const bso
     return TRUCE_OK;
 }
 
+static uint64_t bit_of(const struct field *fields, const struct field *field)
+{
+    truce_assert(field - fields < 64);
+    return UINT64_C(1) << (field - fields);
+}
+
 truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
                          bool skip, void *into, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
+    uint64_t given = 0; /* a bit for each field of the table */
     bson_iter_t at;
 
     (void)bson_iter_init(&at, document);
@@ -172,16 +186,22 @@ truce_status call_fields(struct call *call, const bson_t *document, const struct
             field++;
         if (field->name && BSON_ITER_HOLDS_NULL(&at))
             continue; /* as if it were not there: several drivers send it so */
-        if (field->name && field->unstable && call_is_strict(call))
+        if (!field->name) {
+            if (!skip || !is_common(bson_iter_key(&at)))
+                status = truce__refuse(40415, error, "the field '%.80s' of '%.80s' is not known",
+                                       bson_iter_key(&at), call->command->name);
+            continue;
+        }
+        if (given & bit_of(fields, field))
+            status = truce__refuse(40413, error, "the field '%.80s' is given twice", field->name);
+        else if (field->unstable && call_is_strict(call))
             status = truce__refuse(CODE_API_STRICT, error,
                                    "the field '%.80s' is not in API Version 1, and the call is "
                                    "strict (apiStrict)",
                                    field->name);
-        else if (field->name)
+        else
             status = keep(call, field, &at, into ? (uint8_t *)into + field->at : NULL, error);
-        else if (!skip || !is_common(bson_iter_key(&at)))
-            status = truce__refuse(40415, error, "the field '%.80s' of '%.80s' is not known",
-                                   bson_iter_key(&at), call->command->name);
+        given |= bit_of(fields, field);
     }
     return status;
 }

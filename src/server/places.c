@@ -5,6 +5,17 @@
 
 #include "base/assert.h"
 
+truce_status text_check(const bson_iter_t *text, uint32_t code, bson_error_t *error)
+{
+    uint32_t length;
+    const char *name = bson_iter_utf8(text, &length);
+
+    if (strlen(name) == length)
+        return TRUCE_OK;
+    return truce__refuse(code, error, "'%.80s' must not have a zero byte within",
+                         bson_iter_key(text));
+}
+
 truce_status database_check(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
@@ -76,8 +87,8 @@ struct naming {
     bson_error_t *error;
 };
 
-static truce_status name_stages(const struct naming *naming, const bson_iter_t *stages,
-                                bson_t *result);
+/* `at`: before the first. */
+static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result);
 
 static truce_status append_place(const struct naming *naming, const char *database,
                                  const char *collection, bool writes, bson_t *to, const char *key)
@@ -98,22 +109,29 @@ static truce_status append_target(const struct naming *naming, const bson_iter_t
                                   bool writes, bson_t *to, const char *key)
 {
     const char *database = naming->database, *collection = NULL;
+    truce_status status = TRUCE_OK;
     bson_iter_t field;
 
-    if (BSON_ITER_HOLDS_UTF8(value))
-        return append_place(naming, database, bson_iter_utf8(value, NULL), writes, to, key);
-    if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field))
-        while (bson_iter_next(&field)) {
-            if (!strcmp(bson_iter_key(&field), "db") && BSON_ITER_HOLDS_UTF8(&field))
+    if (BSON_ITER_HOLDS_UTF8(value)) {
+        status = text_check(value, CODE_INVALID_NAMESPACE, naming->error);
+        collection = bson_iter_utf8(value, NULL);
+    } else if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field)) {
+        while (!status && bson_iter_next(&field)) {
+            if (!BSON_ITER_HOLDS_UTF8(&field))
+                continue;
+            status = text_check(&field, CODE_INVALID_NAMESPACE, naming->error);
+            if (!strcmp(bson_iter_key(&field), "db"))
                 database = bson_iter_utf8(&field, NULL);
-            else if (!strcmp(bson_iter_key(&field), "coll") && BSON_ITER_HOLDS_UTF8(&field))
+            else if (!strcmp(bson_iter_key(&field), "coll"))
                 collection = bson_iter_utf8(&field, NULL);
         }
-    if (collection) {
-        truce_status status = database_check(database, naming->error);
-
-        return status ? status : append_place(naming, database, collection, writes, to, key);
+        if (!status && collection)
+            status = database_check(database, naming->error);
     }
+    if (status)
+        return status;
+    if (collection)
+        return append_place(naming, database, collection, writes, to, key);
     BSON_APPEND_VALUE(to, key, bson_iter_value((bson_iter_t *)value));
     return TRUCE_OK;
 }
@@ -123,7 +141,7 @@ static truce_status append_fields(const struct naming *naming, const bson_iter_t
                                   const char *target, bson_t *to)
 {
     truce_status status = TRUCE_OK;
-    bson_iter_t field;
+    bson_iter_t field, stages;
 
     if (!bson_iter_recurse(value, &field))
         return TRUCE_OK;
@@ -133,9 +151,10 @@ static truce_status append_fields(const struct naming *naming, const bson_iter_t
 
         if (!strcmp(key, target)) {
             status = append_target(naming, &field, !strcmp(target, "into"), to, key);
-        } else if (!strcmp(key, "pipeline") && BSON_ITER_HOLDS_ARRAY(&field)) {
+        } else if (!strcmp(key, "pipeline") && BSON_ITER_HOLDS_ARRAY(&field) &&
+                   bson_iter_recurse(&field, &stages)) {
             BSON_APPEND_ARRAY_BEGIN(to, key, &inner);
-            status = name_stages(naming, &field, &inner);
+            status = name_stages(naming, stages, &inner);
             bson_append_array_end(to, &inner);
         } else {
             BSON_APPEND_VALUE(to, key, bson_iter_value(&field));
@@ -147,18 +166,18 @@ static truce_status append_fields(const struct naming *naming, const bson_iter_t
 static truce_status append_facets(const struct naming *naming, const bson_iter_t *value, bson_t *to)
 {
     truce_status status = TRUCE_OK;
-    bson_iter_t facet;
+    bson_iter_t facet, stages;
     bson_t inner;
 
     if (!bson_iter_recurse(value, &facet))
         return TRUCE_OK;
     while (!status && bson_iter_next(&facet)) {
-        if (!BSON_ITER_HOLDS_ARRAY(&facet)) {
+        if (!BSON_ITER_HOLDS_ARRAY(&facet) || !bson_iter_recurse(&facet, &stages)) {
             BSON_APPEND_VALUE(to, bson_iter_key(&facet), bson_iter_value(&facet));
             continue;
         }
         BSON_APPEND_ARRAY_BEGIN(to, bson_iter_key(&facet), &inner);
-        status = name_stages(naming, &facet, &inner);
+        status = name_stages(naming, stages, &inner);
         bson_append_array_end(to, &inner);
     }
     return status;
@@ -197,15 +216,12 @@ static truce_status append_stage(const struct naming *naming, const bson_iter_t 
     return status;
 }
 
-static truce_status name_stages(const struct naming *naming, const bson_iter_t *stages,
-                                bson_t *result)
+static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result)
 {
     truce_status status = TRUCE_OK;
-    bson_iter_t at, field;
+    bson_iter_t field;
     bson_t inner;
 
-    if (!bson_iter_recurse(stages, &at))
-        return TRUCE_OK;
     while (!status && bson_iter_next(&at)) {
         if (!BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &field)) {
             BSON_APPEND_VALUE(result, bson_iter_key(&at), bson_iter_value(&at));
@@ -223,14 +239,8 @@ truce_status place_pipeline(const char *own, const char *database, const bson_t 
                             const struct place_guard *guard, bson_t *result, bson_error_t *error)
 {
     struct naming naming = {own, database, guard, error};
-    bson_t around = BSON_INITIALIZER;
-    truce_status status = TRUCE_OK;
     bson_iter_t stages;
 
     bson_init(result);
-    BSON_APPEND_ARRAY(&around, "p", pipeline);
-    if (bson_iter_init_find(&stages, &around, "p"))
-        status = name_stages(&naming, &stages, result);
-    bson_destroy(&around);
-    return status;
+    return bson_iter_init(&stages, pipeline) ? name_stages(&naming, stages, result) : TRUCE_OK;
 }

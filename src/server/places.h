@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include <bson/bson.h>
+
 #include "base/limits.h"
 #include "base/status.h"
 
@@ -27,6 +29,9 @@ static inline bool place_is_system(const char *collection)
 {
     return !strncmp(collection, "system.", 7);
 }
+
+/* Refused with the code: the text has a zero byte within, and so names something else than what stands before the zero. */
+truce_status text_check(const bson_iter_t *text, uint32_t code, bson_error_t *error);
 
 /* CODE_INVALID_NAMESPACE, as MongoDB. */
 truce_status database_check(const char *name, bson_error_t *error);
