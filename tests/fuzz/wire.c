@@ -7,42 +7,13 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/limits.h"
-#include "base/status.h"
 #include "bson/value.h"
-#include "server/call.h"
 #include "server/compress.h"
-#include "store/store.h"
-#include "tests/support/no_sleep.h"
+#include "tests/support/changed_bson.h"
+#include "tests/support/still_server.h"
 
 #define OPENED_MAX 65536
-
-/* Nobody else writes: the time passes, and that is all. */
-static truce_status wait_in_vain(truce_store *store, const char *collection, uint64_t *token,
-                                 uint32_t timeout_ms, bson_error_t *error)
-{
-    (void)store;
-    (void)token;
-    truce__clock_sleep_ms(timeout_ms);
-    return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms", collection,
-                       timeout_ms);
-}
-
-static struct server *start(void)
-{
-    static truce_store_ops ops;
-    truce_store *store;
-    struct server *server;
-
-    truce_assert(!truce_store_open("memory:", NULL, &store, NULL));
-    ops = *store->ops;
-    ops.wait = wait_in_vain;
-    store->ops = &ops;
-    no_sleep_use();
-    truce_assert(!server_start(store, NULL, &server, NULL));
-    return server;
-}
 
 static void check_reply(const struct wire_request *request, const bson_t *reply)
 {
@@ -86,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bson_t reply;
 
     if (!server)
-        server = start();
+        server = still_start();
     if (size > 4096)
         return -1;
     connection.server = server;
@@ -98,7 +69,40 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         call_run(&connection, &request, &reply);
         check_reply(&request, &reply);
         bson_destroy(&reply);
+        login_release(&connection.login);
     }
     truce__buffer_release(&message);
     return 0;
+}
+
+/* ---- how the next input is made of one --------------------------------------------------------- */
+
+#define BODY 17 /* after the header without its length, the flags and the kind of the section */
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
+
+/* Half of them are changed as bytes, the others by a field, so that all lengths stay right. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
+{
+    uint32_t places, length = 0;
+    bson_t body, *changed;
+
+    if (size > BODY + 5)
+        memcpy(&length, data + BODY, sizeof length);
+    length = BSON_UINT32_FROM_LE(length);
+    if (seed & 1 || length < 5 || length > size - BODY ||
+        !bson_init_static(&body, data + BODY, length) || truce__message_check(&body, NULL))
+        return LLVMFuzzerMutate(data, size, room);
+    places = bson_places(&body);
+    if (!places)
+        return LLVMFuzzerMutate(data, size, room);
+    changed = bson_changed(&body, (seed >> 1) % places, (seed >> 8) % bson_changes);
+    if (size - length + changed->len <= room) {
+        memmove(data + BODY + changed->len, data + BODY + length, size - BODY - length);
+        memcpy(data + BODY, bson_get_data(changed), changed->len);
+        size = size - length + changed->len;
+    }
+    bson_destroy(changed);
+    return size;
 }

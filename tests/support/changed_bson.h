@@ -1,0 +1,18 @@
+#ifndef TRUCE_TESTS_SUPPORT_CHANGED_BSON_H
+#define TRUCE_TESTS_SUPPORT_CHANGED_BSON_H
+
+/* Documents with one field changed to what nobody would send: for what takes documents from others. */
+#include <stdint.h>
+
+#include <bson/bson.h>
+
+/* Ways to change a field: it is left out, stands twice, or has another value. */
+extern const uint32_t bson_changes;
+
+/* Fields of the document and of all within it. */
+uint32_t bson_places(const bson_t *document);
+
+/* The document with the change at the place; bson_destroy it. */
+bson_t *bson_changed(const bson_t *document, uint32_t place, uint32_t change);
+
+#endif

@@ -1,0 +1,42 @@
+#ifndef TRUCE_TESTS_SUPPORT_STILL_SERVER_H
+#define TRUCE_TESTS_SUPPORT_STILL_SERVER_H
+
+/* A server of a store in memory, whose calls are run by the test's own thread: no sockets, and no time passes by itself. */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/call.h"
+#include "store/store.h"
+#include "tests/support/no_sleep.h"
+
+static const truce_store_ops *still_inner;
+
+/* Nobody else writes: the time passes, and that is all. Where things stand is told as ever. */
+static truce_status still_wait(truce_store *store, const char *collection, uint64_t *token,
+                               uint32_t timeout_ms, bson_error_t *error)
+{
+    if (!timeout_ms)
+        return still_inner->wait(store, collection, token, 0, error);
+    truce__clock_sleep_ms(timeout_ms);
+    return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms", collection,
+                       timeout_ms);
+}
+
+static struct server *still_start(void)
+{
+    static truce_store_ops ops;
+    truce_store *store;
+    struct server *server;
+
+    truce_assert(!truce_store_open("memory:", NULL, &store, NULL));
+    still_inner = store->ops;
+    ops = *store->ops;
+    ops.wait = still_wait;
+    store->ops = &ops;
+    no_sleep_use();
+    truce_assert(!server_start(store, NULL, &server, NULL));
+    server->login_delay_ms = 0;
+    return server;
+}
+
+#endif
