@@ -47,19 +47,32 @@ static bool open_up(struct buffer *message)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A new one now and then, as what is written stays in memory. */
+static struct server *fresh(struct server *server, uint32_t run)
+{
+    truce_store *store = server ? server->store : NULL;
+
+    if (run % 5000)
+        return server;
+    if (server)
+        server_stop(server, 0);
+    truce_store_close(store);
+    return still_start();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct server *server;
+    static uint32_t runs;
     struct connection connection = {0};
     struct buffer message = {0};
     struct wire_request request;
     bson_error_t error;
     bson_t reply;
 
-    if (!server)
-        server = still_start();
     if (size > 4096)
         return -1;
+    server = fresh(server, runs++);
     connection.server = server;
     /* a copy, so that what is read beyond the end is seen */
     truce__buffer_append(&message, &(uint32_t){BSON_UINT32_TO_LE((uint32_t)size + 4)}, 4);
