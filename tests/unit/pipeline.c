@@ -551,6 +551,31 @@ TEST(wrong_arguments_of_n_accumulators_are_refused)
     pipeline_world_release(&world);
 }
 
+/* Decades end where the numbers do. */
+TEST(bucket_auto_rounds_the_least_and_the_greatest_numbers)
+{
+    static const char *const series[] = {"1-2-5", "R5",  "R10", "R20", "R40",  "R80",      "E6",
+                                         "E12",   "E24", "E48", "E96", "E192", "POWERSOF2"};
+    struct pipeline_world world;
+
+    pipeline_world_init(&world);
+    for (size_t i = 0; i < sizeof series / sizeof *series; i++) {
+        char stages[200];
+
+        snprintf(stages, sizeof stages,
+                 "{'v': [{'$bucketAuto': {'groupBy': '$n', 'buckets': 1, 'granularity': '%s'}}, "
+                 "{'$project': {'_id': 0}}]}",
+                 series[i]);
+        pipeline_check(&world, stages,
+                       "{'v': [{'n': 4.9406564584124654e-324}, {'n': 1.7976931348623157e308}]}",
+                       "{'v': [{'count': 2}]}");
+        pipeline_check(&world, stages, "{'v': [{'n': 4.9406564584124654e-324}]}",
+                       "{'v': [{'count': 1}]}");
+        pipeline_check(&world, stages, "{'v': [{'n': 3e-323}]}", "{'v': [{'count': 1}]}");
+    }
+    pipeline_world_release(&world);
+}
+
 TEST(bucket_auto_rounds_its_bounds_to_a_series)
 {
     struct pipeline_world world;

@@ -100,12 +100,12 @@ static double number_at(const struct series *series, ptrdiff_t at, double scale)
     return series->numbers[at] * scale;
 }
 
-/* The power of ten that brings the decade of the series to where the number is. */
+/* The power of ten that brings the decade of the series to where the number is; of the least numbers there are, the least one. */
 static double scale_of(const struct series *series, double number)
 {
     double first = series->numbers[0], scale = 1;
 
-    while (number < first * scale && scale > 0)
+    while (number < first * scale && scale / 10 > 0)
         scale /= 10;
     while (number >= first * scale * 10 && isfinite(scale))
         scale *= 10;
