@@ -25,14 +25,54 @@ static inline int64_t truce__field_number(const bson_t *document, const char *na
     return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
 }
 
-/* Milliseconds since 1970; 0: there is no such date. */
+/* A number that a filter by it finds again; 0: there is no such field. False: something else stands there. */
+static inline bool truce__field_whole(const bson_t *document, const char *name, int64_t *number)
+{
+    bson_iter_t iter;
+    double real;
+
+    *number = 0;
+    if (!bson_iter_init_find(&iter, document, name))
+        return true;
+    real = BSON_ITER_HOLDS_DOUBLE(&iter) ? bson_iter_double(&iter) : 0;
+    if (!(BSON_ITER_HOLDS_INT(&iter) || BSON_ITER_HOLDS_DOUBLE(&iter)) ||
+        !(real > -0x1p53 && real < 0x1p53) || (double)(int64_t)real != real)
+        return false;
+    *number = bson_iter_as_int64(&iter);
+    return true;
+}
+
+/* Further from 1970 no date is told, so that what is reckoned with dates stays in 64 bits: 285,000 years. */
+#define FIELD_DATE_MAX (INT64_C(1) << 53)
+
+/* Milliseconds since 1970 of a date. */
+static inline int64_t truce__iter_date(const bson_iter_t *iter)
+{
+    int64_t date = bson_iter_date_time(iter);
+
+    if (date > FIELD_DATE_MAX)
+        return FIELD_DATE_MAX;
+    return date < -FIELD_DATE_MAX ? -FIELD_DATE_MAX : date;
+}
+
+/* 0: there is no such date. */
 static inline int64_t truce__field_date(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_DATE_TIME(&iter)
-               ? bson_iter_date_time(&iter)
+               ? truce__iter_date(&iter)
                : 0;
+}
+
+/* So many milliseconds, between two dates at most. */
+static inline int64_t truce__field_span(const bson_t *document, const char *name)
+{
+    int64_t span = truce__field_number(document, name);
+
+    if (span > FIELD_DATE_MAX)
+        return FIELD_DATE_MAX;
+    return span < 0 ? 0 : span;
 }
 
 #endif

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "commit/journal.h"
 #include "store/reserved.h"
 #include "store/store.h"
@@ -87,7 +88,7 @@ int64_t truce__doctor_number(const bson_t *facts, const char *path, int64_t othe
         return number > -9e15 && number < 9e15 ? (int64_t)number : otherwise;
     }
     if (BSON_ITER_HOLDS_DATE_TIME(&found))
-        return bson_iter_date_time(&found);
+        return truce__iter_date(&found);
     return BSON_ITER_HOLDS_INT(&found) ? bson_iter_as_int64(&found) : otherwise;
 }
 

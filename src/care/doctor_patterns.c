@@ -65,7 +65,7 @@ static truce_status look_at_book(struct doctor *doctor, truce_store *store, cons
                                  bson_error_t *error)
 {
     const char *name = truce__field_text(book, "_id");
-    int64_t before_ms = truce__clock_wall_ms() - truce__field_number(book, "resume_ms") - LATE_MS,
+    int64_t before_ms = truce__clock_wall_ms() - truce__field_span(book, "resume_ms") - LATE_MS,
             still = 0;
     bson_t *filter = BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"),
                               BCON_UTF8("committed"), BCON_UTF8("applied"), BCON_UTF8("canceling"),
@@ -147,9 +147,12 @@ static truce_status need_origin(struct doctor *doctor, truce_store *store, const
 static truce_status look_at_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
                                  bson_error_t *error)
 {
-    int64_t unsettled = truce__field_number(tree, "current") - truce__field_number(tree, "settled");
+    int64_t unsettled = truce__field_number(tree, "current"),
+            settled = truce__field_number(tree, "settled");
     truce_status status;
 
+    if (__builtin_sub_overflow(unsettled, settled, &unsettled))
+        unsettled = INT64_MAX;
     if (bson_has_field(tree, "dropped")) {
         truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
                            "the tree %s is dropped, and not all of it is gone",

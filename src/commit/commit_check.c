@@ -94,6 +94,7 @@ static truce_status held_document(struct check *check, const char *collection,
     if (finding.rule && by->check->repair) {
         status = truce__intent_meet(&by->worker, collection, document, error);
         repaired = !status;
+        status = status == TRUCE_CORRUPT ? TRUCE_OK : status; /* its commit is spoilt */
     }
     if (finding.rule)
         truce__check_tell(by->check, &finding, repaired);
@@ -204,6 +205,25 @@ static const char *op_of(const bson_t *post)
                : "";
 }
 
+/* Nobody may do anything by it. */
+static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid_t *id)
+{
+    bson_error_t why;
+    bson_value_t target = {.value_type = BSON_TYPE_OID, .value.v_oid = *id};
+    struct finding finding = {.rule = "spoilt-entry",
+                              .collection = COMMITS,
+                              .commit = id,
+                              .id = &target,
+                              .text = why.message,
+                              .repair = "none: put the entry right by hand"};
+
+    if (!truce__journal_post_check(id, post, &why))
+        return false;
+    by->blocked = true;
+    truce__check_tell(by->check, &finding, false);
+    return true;
+}
+
 /* A decided commit still owes this document a release, but it is gone. */
 static truce_status check_missing(struct inspector *by, const bson_t *post, const bson_oid_t *id,
                                   bson_error_t *error)
@@ -217,6 +237,8 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
     bson_value_t target;
     truce_status status;
 
+    if (tell_spoilt(by, post, id))
+        return TRUCE_OK;
     if ((strcmp(op_of(post), "set") != 0 && strcmp(op_of(post), "whole") != 0) ||
         !truce__journal_target(post, &finding.collection, &target))
         return TRUCE_OK;
@@ -245,7 +267,8 @@ static truce_status check_blocked(struct inspector *by, const bson_t *post, cons
     bson_value_t target;
     truce_status status;
 
-    if (!truce__journal_target(post, &finding.collection, &target))
+    if (truce__journal_post_check(id, post, NULL) ||
+        !truce__journal_target(post, &finding.collection, &target))
         return TRUCE_OK;
     finding.id = &target;
     finding.text = taken.message;
@@ -313,7 +336,9 @@ static truce_status check_state(struct inspector *by, const bson_t *commit, cons
     else if (status && error)
         *error = why;
     truce__check_tell(by->check, &finding, by->check->repair && !status);
-    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* blocked, which was told */
+    if (status == TRUCE_LOCKED || (status == TRUCE_CORRUPT && by->blocked))
+        return TRUCE_OK; /* which was told */
+    return status;
 }
 
 static void check_overwritten(struct inspector *by, const bson_t *commit, const bson_oid_t *id)

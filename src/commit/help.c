@@ -121,6 +121,55 @@ bool truce__journal_target(const bson_t *element, const char **collection, bson_
     *id = *bson_iter_value(&iter);
     return true;
 }
+
+/* [{p: path, v?: value}] */
+static bool are_changes(struct value changes)
+{
+    struct fields each = truce__fields(changes);
+
+    if (changes.type != BSON_TYPE_ARRAY)
+        return false;
+    while (truce__fields_next(&each))
+        if (each.value.type != BSON_TYPE_DOCUMENT ||
+            truce__value_field(each.value, "p", 1).type != BSON_TYPE_UTF8)
+            return false;
+    return true;
+}
+
+static bool is_sound(const bson_t *post)
+{
+    static const char *const others[] = {"hold", "remove", "free"};
+    const char *op = truce__field_text(post, "op"), *collection;
+    bson_value_t id;
+
+    if (!truce__journal_target(post, &collection, &id))
+        return false;
+    if (!strcmp(op, "set"))
+        return are_changes(truce__value_field(truce__value_document(post), "changes", 7));
+    if (!strcmp(op, "whole") || !strcmp(op, "insert"))
+        return truce__value_field(truce__value_document(post), "document", 8).type ==
+               BSON_TYPE_DOCUMENT;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(op, others[i]))
+            return true;
+    return false;
+}
+
+truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *post,
+                                       bson_error_t *error)
+{
+    char hex[25];
+
+    if (is_sound(post))
+        return TRUCE_OK;
+    bson_oid_to_string(commit, hex);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "commit %s is decided, but somebody has changed what it has still to write "
+                       "to \"%.60s\": put the entry of `post` right in " COMMITS
+                       ", or write the document yourself and take its \"_intent\" off",
+                       hex, truce__field_text(post, "ns"));
+}
+
 /* ---- meeting -------------------------------------------------------------------------------- */
 
 static int64_t number_at(const bson_t *document, const char *path)

@@ -145,4 +145,8 @@ int64_t truce__journal_hash(const bson_t *document, bool reserved);
 /* {ns, id} out of an element of writes or post; both borrowed. False: not of truce's making. */
 bool truce__journal_target(const bson_t *element, const char **collection, bson_value_t *id);
 
+/* CORRUPT: the entry of the commit's `post` is not as truce writes them, and nothing may be done by it. */
+truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *post,
+                                       bson_error_t *error);
+
 #endif

@@ -366,11 +366,13 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
                                     const bson_t *post, const bson_t *seen, bson_error_t *error)
 {
     struct release release;
-    bool done = false;
-    truce_status status = TRUCE_OK;
+    bool done = false, begun;
+    truce_status status = truce__journal_post_check(commit, post, error);
 
-    if (!begin(&release, worker, commit, post))
-        return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
+    if (status)
+        return status;
+    begun = begin(&release, worker, commit, post);
+    truce_assert(begun);
     if (!bson_has_field(post, "was")) { /* a stub: nobody writes there */
         done = true;
         status = write_over(&release, error);

@@ -66,9 +66,11 @@ static truce_status look(truce_store *store, const char *collection, const bson_
         return see_before(document, seen);
     status = truce__commit_place(store, collection, &id, &place, &commit, error);
     if (!status && is_decided(&commit) &&
-        truce__journal_post(&commit, place.collection, document, &post))
-        status = see_after(&id, &post, document, seen);
-    else if (!status || status == TRUCE_NOT_FOUND)
+        truce__journal_post(&commit, place.collection, document, &post)) {
+        status = truce__journal_post_check(&id, &post, error);
+        if (!status)
+            status = see_after(&id, &post, document, seen);
+    } else if (!status || status == TRUCE_NOT_FOUND)
         status = see_before(document, seen);
     truce__commit_place_leave(&place);
     bson_destroy(&commit);

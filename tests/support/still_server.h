@@ -22,11 +22,11 @@ static truce_status still_wait(truce_store *store, const char *collection, uint6
                        timeout_ms);
 }
 
-static struct server *still_start(void)
+/* In memory; who uses it lives where time is what was slept. */
+static inline truce_store *still_store(void)
 {
     static truce_store_ops ops;
     truce_store *store;
-    struct server *server;
 
     truce_assert(!truce_store_open("memory:", NULL, &store, NULL));
     still_inner = store->ops;
@@ -34,6 +34,13 @@ static struct server *still_start(void)
     ops.wait = still_wait;
     store->ops = &ops;
     no_sleep_use();
+    return store;
+}
+
+static inline struct server *still_serve(truce_store *store)
+{
+    struct server *server;
+
     truce_assert(!server_start(store, NULL, &server, NULL));
     server->login_delay_ms = 0;
     return server;

@@ -215,6 +215,31 @@ TEST(a_change_that_is_owed_to_a_document_that_is_gone_is_told)
                        .left = ""});
 }
 
+/* What was no change that truce knows was taken for a removal once. */
+TEST(what_a_commit_has_to_write_and_somebody_changed_is_told_and_not_done)
+{
+    static const char *const spoilt[] = {
+        "{'ns': 'things', 'id': 'a', 'op': 'set', 'changes': [{'v': 2}], 'was': {'$numberLong': '1'}}",
+        "{'ns': 'things', 'id': 'a', 'op': 'set', 'was': {'$numberLong': '1'}}",
+        "{'ns': 'things', 'id': 'a', 'op': 'whole', 'document': 5, 'was': {'$numberLong': '1'}}",
+        "{'ns': 'things', 'id': 'a', 'op': 'sett', 'was': {'$numberLong': '1'}}",
+        "{'ns': 'things', 'id': 'a', 'op': 5, 'was': {'$numberLong': '1'}}",
+    };
+
+    for (size_t i = 0; i < sizeof spoilt / sizeof *spoilt; i++) {
+        char *commit =
+            bson_strdup_printf("{'_id': " C ", 'state': 'committed', 'post': [%s]}", spoilt[i]);
+
+        run(&(struct rule){.commit = commit,
+                           .document = "{'_id': 'a', 'n': 1, " HELD "}",
+                           .told = "spoilt-entry, half-applied",
+                           .repaired = "spoilt-entry, half-applied",
+                           .left = "spoilt-entry, half-applied",
+                           .mended = "{'_id': 'a', 'n': 1, " HELD "}"});
+        bson_free(commit);
+    }
+}
+
 /* ---- what is none of truce's ------------------------------------------------------------------------ */
 
 #define PAST "{'$date': '2020-01-01T00:00:00Z'}"

@@ -5,12 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bson/value.h"
 #include "server/pattern_command.h"
 #include "tests/support/changed_bson.h"
-#include "tests/support/still_server.h"
-#include "tests/support/test.h"
-#include "truce/json.h"
+#include "tests/support/still_calls.h"
 
 /* Commands of which all others here may be told something. */
 static const char *const before[] = {
@@ -148,47 +145,6 @@ static const struct sample {
     {"{listCommands: 1}"},
 };
 
-static struct server *server;
-static struct connection connection;
-
-/* Always an answer; bson_destroy it. */
-static void run(const bson_t *command, bson_t *reply)
-{
-    struct wire_request request = {.id = 1};
-
-    REQUIRE(bson_init_static(&request.body, bson_get_data(command), command->len));
-    call_run(&connection, &request, reply);
-}
-
-static bool sound(const bson_t *command, const bson_t *reply)
-{
-    bson_error_t error = {0};
-    char *text;
-
-    if (!truce__message_check(reply, &error) && bson_has_field(reply, "ok"))
-        return true;
-    text = bson_as_canonical_extended_json(command, NULL);
-    test_fail(__FILE__, __LINE__, "%s is answered by what is no answer: %s", text, error.message);
-    bson_free(text);
-    return false;
-}
-
-static bson_t *command_of(const char *json)
-{
-    bson_error_t error;
-    bson_t typed, *copy;
-
-    if (truce_json_read(json, strlen(json), TRUCE_JSON_TYPED, &typed, NULL, &error)) {
-        test_fail(__FILE__, __LINE__, "%s: %s", json, error.message);
-        abort();
-    }
-    if (!bson_has_field(&typed, "$db"))
-        BSON_APPEND_UTF8(&typed, "$db", "test");
-    copy = bson_copy(&typed);
-    bson_destroy(&typed);
-    return copy;
-}
-
 /* As it stands; -1: whatever comes. */
 static void run_plain(const bson_t *command, int code)
 {
@@ -196,8 +152,7 @@ static void run_plain(const bson_t *command, int code)
     bson_iter_t iter;
     int64_t got = 0;
 
-    run(command, &reply);
-    sound(command, &reply);
+    answer(command, &reply);
     if (bson_iter_init_find(&iter, &reply, "code"))
         got = bson_iter_as_int64(&iter);
     if (code >= 0 && got != code) {
@@ -217,8 +172,7 @@ static void run_changed(const bson_t *command)
         for (uint32_t change = 0; change < bson_changes; change++) {
             bson_t *changed = bson_changed(command, place, change), reply;
 
-            run(changed, &reply);
-            sound(changed, &reply);
+            answer(changed, &reply);
             bson_destroy(&reply);
             bson_destroy(changed);
         }
@@ -247,7 +201,7 @@ static void try_all(const char *json, int code)
 
     snprintf(path, sizeof path, "%s/store", test_directory());
     if (strstr(json, "waitMS"))
-        server = still_start();
+        server = still_serve(still_store());
     else
         start(path);
     store = server->store;
@@ -313,7 +267,7 @@ TEST(a_zero_within_a_text_does_not_end_it)
     truce_store *store;
     bson_t *command;
 
-    server = still_start();
+    server = still_serve(still_store());
     store = server->store;
     connection = (struct connection){.server = server, .socket = -1};
     command = bson_new();
@@ -339,7 +293,7 @@ TEST(a_field_that_is_given_twice_is_refused)
 {
     truce_store *store;
 
-    server = still_start();
+    server = still_serve(still_store());
     store = server->store;
     connection = (struct connection){.server = server, .socket = -1};
     refused(BCON_NEW("find", "c", "filter", "{", "a", BCON_INT32(1), "}", "filter", "{", "}"),

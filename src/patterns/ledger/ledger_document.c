@@ -155,7 +155,7 @@ int64_t truce__ledger_date(const bson_t *document, const char *field)
         bson_iter_timestamp(&iter, &seconds, &increment);
         return INT64_C(1000) * seconds;
     }
-    return BSON_ITER_HOLDS_DATE_TIME(&iter) ? bson_iter_date_time(&iter) : 0;
+    return BSON_ITER_HOLDS_DATE_TIME(&iter) ? truce__iter_date(&iter) : 0;
 }
 
 bson_value_t truce__ledger_value(const bson_t *document, const char *field)

@@ -47,6 +47,11 @@ struct lane {
 
 /* ---- the lane ----------------------------------------------------------------------------------- */
 
+static bool take_count(const bson_t *document, const char *name, int64_t *count)
+{
+    return truce__field_whole(document, name, count) && *count >= 0 && *count <= FIELD_DATE_MAX;
+}
+
 static truce_status lane_read(struct lane *lane, truce_commit *commit, const char *queue,
                               const char *name, bson_error_t *error)
 {
@@ -62,14 +67,21 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
     status = truce_commit_read(commit, QUEUE_LANES, &lane->id, &document, error);
     lane->stands = !status;
     if (lane->stands) {
-        lane->out = truce__field_number(&document, "out");
-        lane->width = truce__field_number(&document, "width");
-        lane->head = truce__field_number(&document, "head");
-        lane->tail = truce__field_number(&document, "tail");
-        lane->rate = truce__field_number(&document, "rate");
-        lane->per_ms = truce__field_number(&document, "per_ms");
+        if (!take_count(&document, "out", &lane->out) ||
+            !take_count(&document, "width", &lane->width) ||
+            !take_count(&document, "head", &lane->head) ||
+            !take_count(&document, "tail", &lane->tail) ||
+            !take_count(&document, "rate", &lane->rate))
+            status = truce__fail(
+                TRUCE_CORRUPT, error,
+                "the lane \"%.100s\" of the queue \"%.100s\" is not as truce left it: put "
+                "its document in " QUEUE_LANES " right",
+                name, queue);
+        lane->per_ms = truce__field_span(&document, "per_ms");
         if (bson_iter_init_find(&iter, &document, "full"))
             lane->full_ms = bson_iter_as_double(&iter);
+        if (!(lane->full_ms >= 0 && lane->full_ms <= FIELD_DATE_MAX))
+            lane->full_ms = 0;
     }
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;

@@ -239,7 +239,7 @@ bool truce__job_date(const bson_t *document, const char *path, int64_t *ms)
     *ms = 0;
     if (!find_in(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
         return false;
-    *ms = bson_iter_date_time(&iter);
+    *ms = truce__iter_date(&iter);
     return true;
 }
 

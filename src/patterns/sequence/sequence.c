@@ -56,7 +56,7 @@ static void build(const char *name, const bson_oid_t *by, int64_t count, bson_t 
 static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *first)
 {
     struct value recent = truce__value_field(truce__value_document(document), "recent", 6);
-    int64_t taken = 0;
+    int64_t taken = 0; /* RECENT_MAX of COUNT_MAX, or as many as a document has room for */
     bool found = false;
     struct fields fields;
 
@@ -72,6 +72,8 @@ static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *fi
             continue;
         truce__value_bson(fields.value, &one);
         count = truce__field_number(&one, "count");
+        if (count < 1 || count > COUNT_MAX) /* not of truce's making */
+            return false;
         if (bson_iter_init_find(&iter, &one, "by") && BSON_ITER_HOLDS_OID(&iter) &&
             bson_oid_equal(bson_iter_oid(&iter), by)) {
             found = true;
@@ -80,8 +82,8 @@ static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *fi
             taken += count;
         }
     }
-    *first = truce__field_number(document, "value") - taken + 1;
-    return found;
+    return found &&
+           !__builtin_sub_overflow(truce__field_number(document, "value"), taken - 1, first);
 }
 
 static truce_status look(truce_store *store, const char *name, const bson_oid_t *by, int64_t *first,

@@ -287,6 +287,12 @@ struct range {
     int64_t from, to; /* both included */
 };
 
+/* The next number; of the last one itself. */
+static inline int64_t truce__number_behind(int64_t number)
+{
+    return number < INT64_MAX ? number + 1 : number;
+}
+
 /* Rising, and no two of them touch. Zero-initialise. */
 struct ranges {
     struct range *at;

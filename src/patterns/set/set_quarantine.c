@@ -27,7 +27,7 @@ static void append_reason(const struct number_fate *fate, const struct set_rank 
         reason = bson_strdup_printf("number %lld was declared void", (long long)rank->seq);
     else if (fate->known && rank->seq <= fate->floor)
         reason = bson_strdup_printf("its source said that nothing below %lld would come",
-                                    (long long)fate->floor + 1);
+                                    (long long)truce__number_behind(fate->floor));
     else if (!fate->known)
         reason = bson_strdup("its source was not announced before the watermark passed its number");
     else

@@ -41,16 +41,11 @@ static size_t first_from(const struct ranges *ranges, int64_t number)
     return low;
 }
 
-static int64_t behind(int64_t number)
-{
-    return number < INT64_MAX ? number + 1 : number;
-}
-
 bool truce__ranges_touch(const struct ranges *ranges, int64_t from, int64_t to)
 {
     size_t i = first_from(ranges, from - 1);
 
-    return i < ranges->count && ranges->at[i].from <= behind(to);
+    return i < ranges->count && ranges->at[i].from <= truce__number_behind(to);
 }
 
 bool truce__ranges_has(const struct ranges *ranges, int64_t number)
@@ -72,7 +67,7 @@ void truce__ranges_add(struct ranges *ranges, int64_t from, int64_t to)
     size_t i = first_from(ranges, from - 1), end = i;
 
     truce_assert(from > INT64_MIN && from <= to);
-    for (; end < ranges->count && ranges->at[end].from <= behind(to); end++) {
+    for (; end < ranges->count && ranges->at[end].from <= truce__number_behind(to); end++) {
         from = ranges->at[end].from < from ? ranges->at[end].from : from;
         to = ranges->at[end].to > to ? ranges->at[end].to : to;
     }
@@ -109,7 +104,7 @@ void truce__ranges_settle(struct ranges *ranges)
     for (size_t i = 1; i < ranges->count; i++) {
         struct range *last = &ranges->at[kept], next = ranges->at[i];
 
-        if (next.from > behind(last->to))
+        if (next.from > truce__number_behind(last->to))
             ranges->at[++kept] = next;
         else if (next.to > last->to)
             last->to = next.to;
@@ -129,7 +124,7 @@ void truce__ranges_merge(struct ranges *ranges, const struct ranges *more)
         struct range next = old ? ranges->at[i++] : more->at[k++];
         struct range *last = both.count ? &both.at[both.count - 1] : NULL;
 
-        if (!last || next.from > behind(last->to))
+        if (!last || next.from > truce__number_behind(last->to))
             truce__ranges_append(&both, next.from, next.to);
         else if (next.to > last->to)
             last->to = next.to;
@@ -176,7 +171,7 @@ void truce__ranges_store(const struct ranges *ranges, int64_t base, bson_t *docu
         put_number(&bytes, (uint64_t)(range.from - next) * 2 + (range.to > range.from));
         if (range.to > range.from)
             put_number(&bytes, (uint64_t)(range.to - range.from));
-        next = behind(range.to);
+        next = truce__number_behind(range.to);
     }
     bson_append_binary(document, field, -1, BSON_SUBTYPE_BINARY, bytes.bytes, (uint32_t)bytes.size);
     truce__buffer_release(&bytes);
@@ -214,7 +209,7 @@ bool truce__ranges_read(const bson_t *document, const char *field, int64_t base,
             return false;
         left -= more;
         truce__ranges_append(ranges, next, next + (int64_t)more);
-        next = behind(next + (int64_t)more);
+        next = truce__number_behind(next + (int64_t)more);
     }
     return true;
 }

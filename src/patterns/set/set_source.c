@@ -282,7 +282,7 @@ truce_status truce_set_watermark(truce_set *set, int64_t *watermark, bson_t *rep
             bson_append_utf8(&one, "source", -1, list.sources[i].name, -1);
             bson_append_int64(&one, "watermark", -1, list.sources[i].watermark);
             bson_append_int64(&one, "floor", -1, list.sources[i].floor);
-            bson_append_int64(&one, "missing", -1, list.sources[i].watermark + 1);
+            bson_append_int64(&one, "missing", -1, truce__number_behind(list.sources[i].watermark));
             bson_append_document_end(&array, &one);
         }
         bson_append_array_end(report, &array);
@@ -327,7 +327,7 @@ static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
     bson_append_bool(&inner, "$exists", -1, false);
     bson_append_document_end(&filter, &inner);
     bson_append_document_begin(&update, "$set", -1, &inner);
-    bson_append_int64(&inner, "first", -1, floor + 1);
+    bson_append_int64(&inner, "first", -1, truce__number_behind(floor));
     bson_append_int64(&inner, "floor", -1, floor);
     bson_append_document_end(&update, &inner);
     status = truce__set_update_answered(set, SET_SOURCES, &filter, &update, NULL, error);

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "bson/number.h"
 #include "patterns/sync/sync.h"
 #include "truce/id.h"
 
@@ -52,11 +53,23 @@ int64_t truce__sync_revision(const bson_t *master)
                : 0;
 }
 
+/* Rounded down; what is no number is below all. The guard of copies sees the same. */
+static int64_t number_of(struct value value)
+{
+    double number = truce__value_is_number(value) ? truce__number_to_double(value) : -1;
+
+    if (truce__value_is_integer(value))
+        return truce__value_integer(value);
+    if (!(number >= 0))
+        return -1;
+    return number < 0x1p63 ? (int64_t)number : INT64_MAX;
+}
+
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent)
 {
     struct value copied = truce__sync_at(dependent, rule->copied);
 
-    return truce__value_is_integer(copied) ? truce__value_integer(copied) : -1;
+    return number_of(copied);
 }
 
 truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
@@ -135,11 +148,6 @@ static void append_equal(bson_t *filter, const char *field, const bson_value_t *
     bson_append_document_end(filter, &inner);
 }
 
-static void append_below(bson_t *filter, const char *field, int64_t number)
-{
-    BCON_APPEND(filter, field, "{", "$not", "{", "$gte", BCON_INT64(number), "}", "}");
-}
-
 /* An array with the master in it is no reference. */
 void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *master,
                                   bson_t *filter)
@@ -167,8 +175,11 @@ void truce__sync_append_guard(const struct sync_rule *rule, const bson_t *master
     BSON_APPEND_DOCUMENT_BEGIN(&none, "1", &one);
     BCON_APPEND(&one, rule->reference, "{", "$type", "array", "}");
     bson_append_document_end(&none, &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&none, "2", &one);
+    BCON_APPEND(&one, rule->copied, "{", "$gte", BCON_INT64(truce__sync_revision(master)), "$not",
+                "{", "$type", "array", "}", "}");
+    bson_append_document_end(&none, &one);
     bson_append_array_end(filter, &none);
-    append_below(filter, rule->copied, truce__sync_revision(master));
     truce__intent_append_absent(filter);
 }
 

@@ -165,8 +165,14 @@ static truce_status mend(const struct walk *walk, const bson_t *dependent, const
     bool done;
     truce_status status;
 
-    if (revision < truce__sync_revision(master))
-        return truce__sync_bring_up(walk->work, walk->rule, dependent, error);
+    if (revision < truce__sync_revision(master)) {
+        /* a walk has no deadline, but no dependent holds it up for ever */
+        walk->work->worker.deadline_ns =
+            truce__clock_monotonic_ns() + COMMIT_DEADLINE_MS * INT64_C(1000000);
+        status = truce__sync_bring_up(walk->work, walk->rule, dependent, error);
+        walk->work->worker.deadline_ns = INT64_MAX;
+        return status;
+    }
     status = truce__sync_touch(walk->work, walk->rule->master, master, revision, &done, error);
     return status ? status : truce__sync_settle_master(walk->work, walk->rule->master, &id, error);
 }

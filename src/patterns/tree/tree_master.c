@@ -26,7 +26,7 @@ static bool read_published(const bson_t *document, struct tree_master *master)
         bson_oid_copy(bson_iter_oid(&entry), &master->published[count].token);
         if (bson_iter_recurse(&array, &entry) && bson_iter_find(&entry, "at") &&
             BSON_ITER_HOLDS_DATE_TIME(&entry))
-            master->published[count].at_ms = bson_iter_date_time(&entry);
+            master->published[count].at_ms = truce__iter_date(&entry);
     }
     return count == room;
 }
@@ -39,17 +39,18 @@ static bool parse(const bson_t *document, struct tree_master *master)
     if (!bson_iter_init_find(&iter, document, "born") || !BSON_ITER_HOLDS_OID(&iter))
         return false;
     bson_oid_copy(bson_iter_oid(&iter), &master->born);
-    master->current = truce__field_number(document, "current");
-    master->settled = truce__field_number(document, "settled");
-    master->floor = truce__field_number(document, "floor");
-    master->gone = truce__field_number(document, "gone");
-    master->collected = truce__field_number(document, "collected");
+    if (!truce__field_whole(document, "current", &master->current) ||
+        !truce__field_whole(document, "settled", &master->settled) ||
+        !truce__field_whole(document, "floor", &master->floor) ||
+        !truce__field_whole(document, "gone", &master->gone) ||
+        !truce__field_whole(document, "collected", &master->collected))
+        return false;
     master->at_ms = truce__field_date(document, "at");
     master->first = truce__field_number(document, "first");
     master->first = master->first > 0 ? master->first : 1;
     if (truce__value_subdocument(document, "keep", &keep)) {
         master->keep.versions = truce__field_number(&keep, "versions");
-        master->keep.age_ms = truce__field_number(&keep, "age_ms");
+        master->keep.age_ms = truce__field_span(&keep, "age_ms");
     }
     return master->collected >= 0 && master->collected <= master->gone &&
            master->gone <= master->floor && master->floor <= master->settled &&

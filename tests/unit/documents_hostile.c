@@ -1,0 +1,353 @@
+/*
+ * Documents of every pattern, truce's own among them, that somebody else has changed: a field is gone, stands twice, or is something
+ * else. Whoever meets one answers, and says so or goes on; nobody crashes, and nobody waits for ever.
+ */
+#include <string.h>
+
+#include "base/random.h"
+#include "server/pattern_command.h"
+#include "tests/support/changed_bson.h"
+#include "tests/support/still_calls.h"
+#include "truce/sys/decorate.h"
+#include "truce/truce.h"
+
+/* What stands in the store when the documents are changed. */
+static const char *const built[] = {
+    "{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}, {_id: 'c', n: 0}, {_id: 'd', n: 4}]}",
+    "{truceCommit: [{update: 'accounts', id: 'a', with: {$inc: {n: -5}}}, {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}], "
+    "key: 'payment 17', keyTime: 1767225600000, leave: {receipt: 17}}",
+    "{truceRequest: 'mail 17', name: 'mail', input: {to: 'ada@example.org'}}",
+    "{truceSequence: 'orders', take: 3}",
+    "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}, keep: 5}",
+    "{truceRevision: 'posts', save: {_id: 1, title: 'On it', views: 0}, version: 1, keep: 5}",
+    "{truceRevision: 'posts', merge: {_id: 1, title: 'On that', views: 1}, version: 1, keep: 5, inbox: true}",
+    "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', upsert: {type: 'MENTOR', since: 2026}}",
+    "{truceEnqueue: 'mail', payload: {to: 'ada@example.org'}, id: {$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
+    "{truceEnqueue: 'mail', payload: {n: 1}, id: {$oid: '0123456789abcdef01234568'}, lane: 'l', laneWidth: 2, laneRate: 5, "
+    "lanePerMS: 1000, tags: ['x'], metadata: {a: 1}}",
+    "{truceEnqueue: 'mail', payload: {n: 2}, lane: 'l', laneWidth: 2, priority: 5}",
+    "{truceEnqueue: 'mail', payload: {n: 3}, after: [{$oid: '0123456789abcdef01234568'}], name: 'second'}",
+    "{truceEnqueue: 'mail', payload: {n: 4}, delayMS: 50, uniquePayload: true, uniquePeriodMS: 60000}",
+    "{truceClaim: 'mail', leaseMS: 30000}",
+    "{truceClaim: 'mail', leaseMS: 1000}",
+    "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}",
+    "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'cash', min: -100000}",
+    "{truceLedgerPost: 'bank', id: 'sale 16', entries: [{account: 'cash', value: -1250}, {account: 'sales', value: 1250}]}",
+    "{truceLedgerPost: 'bank', id: 'held', kind: 'pending', entries: [{account: 'cash', value: -50}, {account: 'sales', value: 50}]}",
+    "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: {name: 'CS 101', room: 4}, seq: 1001}",
+    "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', remove: {name: 'CS 102'}, seq: 1002, source: "
+    "'east', consumer: 'one'}",
+    "{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', source: 'east', start: true}",
+    "{insert: 'users', documents: [{_id: 17, name: 'Bob'}]}",
+    "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user', copies: {author: 'name'}, settleMS: 1}",
+    "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
+    "{truceTransfer: 'transactions', id: 16, source: 'a', destination: 'b', amount: 1, accounts: 'accounts', field: 'n'}",
+    "{truceTreePublish: 'site', collection: 'pages', parent: 'up', changes: [{put: {itemId: 'home', title: 'Home'}}, {put: "
+    "{itemId: 'about', up: 'home', title: 'About'}}], message: 'the first pages'}",
+    "{truceTreePublish: 'site', changes: [{put: {itemId: 'home', title: 'House'}}]}",
+    "{truceTree: 'site', tag: 'launch'}",
+    "{truceTree: 'site', branch: 'draft'}",
+    "{truceTreePublish: 'draft', changes: [{put: {itemId: 'about', up: 'home', title: 'Draft'}}]}",
+};
+
+/* What is asked besides the example of each pattern. */
+static const char *const asked[] = {
+    "{truceRevision: 'posts', get: 1}",
+    "{truceRevision: 'posts', save: {_id: 1, title: 'New', views: 9}, version: 2, keep: 2}",
+    "{truceConflicts: 'posts'}",
+    "{truceQueue: 'mail', action: 'resume'}",
+    "{truceQueue: 'mail', action: 'redrive'}",
+    "{truceQueue: 'mail', action: 'cancel', id: {$oid: '0123456789abcdef01234568'}}",
+    "{truceQueue: 'mail', action: 'retry', id: {$oid: '0123456789abcdef01234568'}}",
+    "{truceJobs: 'mail'}",
+    "{truceClaim: 'mail', most: 10}",
+    "{truceEnqueue: 'mail', payload: {n: 9}, lane: 'l', after: [{$oid: '0123456789abcdef01234567'}]}",
+    "{truceLedgerPost: 'bank', id: 'settled', kind: 'settle', of: 'held'}",
+    "{truceLedgerPost: 'bank', id: 'back', kind: 'reverse', of: 'sale 16'}",
+    "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', show: true}",
+    "{truceSyncRead: 'comments', id: 1}",
+    "{truceTransferResume: 'transactions', id: 16}",
+    "{truceTree: 'site', merge: 'draft'}",
+    "{truceTree: 'site', keep: {versions: 1}}",
+    "{truceTree: 'site', collect: true}",
+    "{truceTree: 'site', erase: 'home'}",
+    "{truceTree: 'draft', drop: true}",
+    "{truceTreePublish: 'site', revert: 1}",
+    "{find: 'accounts', filter: {n: {$gte: 0}}}",
+    "{update: 'accounts', updates: [{q: {}, u: {$inc: {n: 1}}, multi: true}]}",
+    "{truceSweep: 1}",
+};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static struct random chance;
+
+static uint32_t below(uint32_t bound)
+{
+    return (uint32_t)truce__random_below(&chance, bound);
+}
+
+static void ask(const char *json)
+{
+    bson_t *command = command_of(json), reply;
+
+    answer(command, &reply);
+    bson_destroy(&reply);
+    bson_destroy(command);
+}
+
+static bson_value_t id_of(const char *text)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
+
+    id.value.v_utf8.str = (char *)text;
+    id.value.v_utf8.len = (uint32_t)strlen(text);
+    return id;
+}
+
+/* ---- what was begun and not ended -------------------------------------------------------------- */
+
+static truce_status two(truce_store *store, const bson_t *change, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    bson_value_t c = id_of("c"), d = id_of("d");
+    truce_commit *commit;
+    truce_status status = truce_commit_begin(store, &options, &commit, error);
+
+    if (status)
+        return status;
+    status = truce_commit_update(commit, "accounts", &c, NULL, change, error);
+    if (!status)
+        status = truce_commit_update(commit, "accounts", &d, NULL, change, error);
+    if (!status)
+        status = truce_commit_apply(commit, error);
+    truce_commit_free(commit);
+    return status;
+}
+
+static truce_status transfer(truce_store *store, bson_error_t *error)
+{
+    truce_transfers *transfers =
+        truce_transfers_new(store, &(truce_transfer_options){.collection = "transactions",
+                                                             .accounts = "accounts",
+                                                             .field = "n",
+                                                             .mechanism = TRUCE_MECHANISM_JOURNAL});
+    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 18}, a = id_of("a"),
+                 b = id_of("b"), value = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+    truce_status status = truce_transfer_start(
+        transfers, NULL,
+        &(truce_transfer){.id = &id, .source = &a, .destination = &b, .value = &value}, NULL,
+        error);
+
+    truce_transfers_free(transfers);
+    return status;
+}
+
+static truce_status master(truce_store *store, const bson_t *change, bson_error_t *error)
+{
+    truce_sync *sync = truce_sync_new(store, NULL);
+    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 17};
+    truce_status status = truce_sync_update(sync, NULL, "users", &id, change, NULL, error);
+
+    truce_sync_free(sync);
+    return status;
+}
+
+static truce_status publish(truce_store *store, bson_error_t *error)
+{
+    truce_tree *tree = truce_tree_new(store, &(truce_tree_options){.name = "site"});
+    bson_t *item = test_bson("{'itemId': 'late', 'title': 'Late'}");
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
+
+    if (!status) {
+        status = truce_tree_put(edit, item, error);
+        if (!status)
+            status = truce_tree_publish(edit, NULL, NULL, error);
+        truce_tree_edit_free(edit);
+    }
+    truce_tree_free(tree);
+    bson_destroy(item);
+    return status;
+}
+
+/* Each ends at a write of its own, as if its process had died. */
+static void leave_open(truce_store *store)
+{
+    truce_fault_options fault = {.kind = TRUCE_FAULT_FAIL,
+                                 .status = TRUCE_INVALID,
+                                 .at = 1 + below(8),
+                                 .from_then_on = true,
+                                 .writes_only = true};
+    bson_t *more = test_bson("{'$inc': {'n': 1}}"), *name = test_bson("{'$set': {'name': 'Eve'}}");
+    bson_error_t error;
+
+    truce_fault_arm(store, &fault);
+    (void)two(store, more, &error);
+    truce_fault_arm(store, &fault);
+    (void)transfer(store, &error);
+    truce_fault_arm(store, &fault);
+    (void)master(store, name, &error);
+    truce_fault_arm(store, &fault);
+    (void)publish(store, &error);
+    truce_fault_arm(store, &(truce_fault_options){0});
+    bson_destroy(more);
+    bson_destroy(name);
+}
+
+/* ---- what is changed --------------------------------------------------------------------------- */
+
+/* The names of all collections; bson_destroy it. */
+static void names_of(truce_store *store, bson_t *names)
+{
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_collection_list(store, NULL, names, &error), error);
+}
+
+static const char *name_at(const bson_t *names, uint32_t at)
+{
+    bson_iter_t iter, inner;
+
+    (void)bson_iter_init(&iter, names);
+    for (uint32_t i = 0; i <= at; i++)
+        truce_assert(bson_iter_next(&iter));
+    truce_assert(bson_iter_recurse(&iter, &inner) && bson_iter_find(&inner, "name"));
+    return bson_iter_utf8(&inner, NULL);
+}
+
+/* A document of the collection; false: there is none. */
+static bool choose(truce_store *store, const char *collection, bson_t *document)
+{
+    bson_t none = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *at = NULL;
+    bson_error_t error;
+    int64_t count = 0;
+
+    bson_init(document);
+    (void)!truce_count(store, collection, &none, NULL, &count, &error);
+    if (!count || truce_find(store, collection, &none, NULL, &cursor, &error))
+        return false;
+    for (uint32_t left = 1 + below((uint32_t)count); left; left--)
+        if (truce_cursor_next(cursor, &at, &error) || !at)
+            break;
+    if (at)
+        bson_copy_to(at, document);
+    truce_cursor_close(cursor);
+    return at != NULL;
+}
+
+static void put_instead(truce_store *store, const char *collection, const bson_t *old,
+                        const bson_t *changed)
+{
+    bson_t filter = BSON_INITIALIZER;
+    bson_error_t error;
+    bson_iter_t id;
+
+    truce_assert(bson_iter_init_find(&id, old, "_id"));
+    BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&id));
+    (void)!truce_remove(store, collection, &filter, NULL, &(truce_write_result){0}, &error);
+    (void)!truce_insert(store, collection, changed, NULL,
+                        &error); /* it may be one that no store takes */
+    bson_destroy(&filter);
+}
+
+/* A field of a document of any collection. */
+static void change_one(truce_store *store)
+{
+    bson_t names, document, *changed;
+    const char *collection;
+
+    names_of(store, &names);
+    collection = name_at(&names, below((uint32_t)bson_count_keys(&names)));
+    if (choose(store, collection, &document)) {
+        changed = bson_changed(&document, below(bson_places(&document)), below(bson_changes));
+        put_instead(store, collection, &document, changed);
+        bson_destroy(changed);
+    }
+    bson_destroy(&document);
+    bson_destroy(&names);
+}
+
+/* ---- the rounds -------------------------------------------------------------------------------- */
+
+static void build(truce_store *store)
+{
+    for (size_t i = 0; i < COUNT(built); i++)
+        ask(built[i]);
+    leave_open(store);
+}
+
+/* All that there is, from any of it on: what comes first may take away what the others would meet. */
+static void ask_all(void)
+{
+    static const char *questions[200];
+    static size_t count;
+    size_t first;
+
+    if (!count) {
+        for (const struct pattern_group *group = pattern_groups; group->title; group++)
+            for (const struct pattern *const *at = group->patterns; *at; at++)
+                questions[count++] = (*at)->example;
+        for (size_t i = 0; i < COUNT(asked); i++)
+            questions[count++] = asked[i];
+        truce_assert(count <= COUNT(questions));
+    }
+    first = below((uint32_t)count);
+    for (size_t i = 0; i < count; i++)
+        ask(questions[(first + i) % count]);
+    truce__clock_sleep_ms(120000); /* leases end */
+    ask("{truceSweep: 1}");
+    ask("{truceCheck: 1}");
+}
+
+static void round_of(uint32_t changes)
+{
+    truce_store *store = truce_fault_wrap(still_store(), &(truce_fault_options){0});
+
+    server = still_serve(store);
+    connection = (struct connection){.server = server, .socket = -1};
+    build(store);
+    while (changes--)
+        change_one(store);
+    ask_all();
+    server_stop(server, 1000);
+    truce_store_close(store);
+}
+
+TEST(what_is_built_is_answered)
+{
+    truce__random_seed(&chance, 1);
+    server = still_serve(still_store());
+    connection = (struct connection){.server = server, .socket = -1};
+    for (size_t i = 0; i < COUNT(built); i++) {
+        bson_t *command = command_of(built[i]), reply;
+        bson_iter_t ok;
+        char *text;
+
+        answer(command, &reply);
+        if (!bson_iter_init_find(&ok, &reply, "ok") || !bson_iter_as_bool(&ok)) {
+            text = bson_as_relaxed_extended_json(&reply, NULL);
+            test_fail(__FILE__, __LINE__, "%s: %s", built[i], text);
+            bson_free(text);
+        }
+        bson_destroy(&reply);
+        bson_destroy(command);
+    }
+    truce_store *store = server->store;
+    server_stop(server, 1000);
+    truce_store_close(store);
+}
+
+#define ROUNDS 500
+
+/* The same ones each time; in long form others each time. */
+TEST(documents_that_somebody_changed_end_nobody)
+{
+    long rounds = test_scale("TRUCE_SPOILT_ROUNDS", ROUNDS);
+
+    truce__random_seed(&chance, rounds == ROUNDS ? ROUNDS : test_seed());
+    for (long i = 0; i < rounds; i++)
+        round_of(1 + below(3));
+}
