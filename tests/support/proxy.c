@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/support/changed_bson.h"
 
 #define MESSAGE_MAX (64 * 1024 * 1024)
 
@@ -33,6 +34,7 @@ struct proxy {
     uint64_t at, count[2];
     const bson_t *say, *then;
     const char *only;
+    uint32_t place, change; /* of PROXY_SAY_CHANGED */
     bool hit, stopping, holding;
     int held, pumps;
 };
@@ -190,6 +192,30 @@ static bool say_to_client(struct pump *pump, const uint8_t *message, const bson_
     return sent;
 }
 
+/* libmongoc 1.23 ends its program at an error whose code is 0 (`precondition failed: *code`). */
+static bool ends_libmongoc(const bson_t *answer)
+{
+    bson_iter_t code;
+
+    return bson_iter_init_find(&code, answer, "code") && !(uint32_t)bson_iter_as_int64(&code);
+}
+
+static bool say_changed(struct pump *pump, const uint8_t *message, uint32_t size)
+{
+    struct proxy *proxy = pump->link->proxy;
+    bson_t body, *changed;
+    uint32_t places;
+    bool sent;
+
+    if (!body_of(message, size, &body) || !(places = bson_places(&body)))
+        return write_whole(pump->link->ends[0], message, size);
+    changed = bson_changed(&body, proxy->place % places, proxy->change);
+    sent = ends_libmongoc(changed) ? write_whole(pump->link->ends[0], message, size)
+                                   : say_to_client(pump, message, changed);
+    bson_destroy(changed);
+    return sent;
+}
+
 /* False: the connection has ended. */
 static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
 {
@@ -202,6 +228,8 @@ static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
         return false;
     if (fault == PROXY_SAY)
         return say_to_client(pump, message, say);
+    if (fault == PROXY_SAY_CHANGED)
+        return say_changed(pump, message, size);
     if (fault == PROXY_DELAY)
         truce__clock_sleep_ms(PROXY_DELAY_MS);
     if (fault == PROXY_HOLD)
@@ -355,6 +383,14 @@ void proxy_script(struct proxy *proxy, const bson_t *say, const bson_t *then, co
     proxy->say = say;
     proxy->then = then;
     proxy->only = only;
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+void proxy_change(struct proxy *proxy, uint32_t place, uint32_t change)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->place = place;
+    proxy->change = change;
     pthread_mutex_unlock(&proxy->mutex);
 }
 

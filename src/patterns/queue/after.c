@@ -52,8 +52,10 @@ static bool is_state(const bson_t *job, const char *state)
 int64_t truce__after_left(const bson_t *job)
 {
     bson_t after;
+    int64_t left =
+        truce__value_subdocument(job, "after", &after) ? truce__field_number(&after, "left") : 0;
 
-    return truce__value_subdocument(job, "after", &after) ? truce__field_number(&after, "left") : 0;
+    return left >= 0 && left <= INT32_MAX ? left : 0; /* a check counts anew */
 }
 
 bool truce__after_is_open(const bson_t *job)

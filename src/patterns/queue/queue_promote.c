@@ -197,6 +197,8 @@ static bool lease_is_over(const truce_queue *queue, const bson_t *job, const str
 
     if (bson_iter_init(&iter, job) && bson_iter_find_descendant(&iter, "lease.ms", &found))
         lease_ms = bson_iter_as_int64(&found);
+    if (lease_ms < 0 || lease_ms > DAY_MS)
+        lease_ms = DAY_MS;
     since_ns = truce__memo_watch(queue->store, &rescue->token, rescue->at_ms);
     return truce__clock_monotonic_ns() - since_ns >= lease_ms * NS_IN_MS ||
            truce__clock_wall_ms() - rescue->at_ms >= DAY_MS;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/field.h"
 #include "bson/value.h"
 #include "query/index/index_set.h"
 
@@ -145,7 +146,12 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
         status = cursor->ops->next(cursor, &told, error);
         if (status || !told)
             break;
-        append_definition(indexes, count++, told);
+        if (*truce__field_text(told, "name"))
+            append_definition(indexes, count++, told);
+        else
+            status =
+                truce__fail(TRUCE_IO, error, "%s: the server's answer has an index without a name",
+                            command.what);
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);
