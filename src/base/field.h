@@ -42,17 +42,17 @@ static inline bool truce__field_whole(const bson_t *document, const char *name, 
     return true;
 }
 
-/* Further from 1970 no date is told, so that what is reckoned with dates stays in 64 bits: 285,000 years. */
-#define FIELD_DATE_MAX (INT64_C(1) << 53)
+/* Nothing that truce counts comes so far, nor does a date: what is reckoned with them stays in 64 bits. */
+#define FIELD_MAX (INT64_C(1) << 53)
 
 /* Milliseconds since 1970 of a date. */
 static inline int64_t truce__iter_date(const bson_iter_t *iter)
 {
     int64_t date = bson_iter_date_time(iter);
 
-    if (date > FIELD_DATE_MAX)
-        return FIELD_DATE_MAX;
-    return date < -FIELD_DATE_MAX ? -FIELD_DATE_MAX : date;
+    if (date > FIELD_MAX)
+        return FIELD_MAX;
+    return date < -FIELD_MAX ? -FIELD_MAX : date;
 }
 
 /* 0: there is no such date. */
@@ -65,14 +65,14 @@ static inline int64_t truce__field_date(const bson_t *document, const char *name
                : 0;
 }
 
-/* So many milliseconds, between two dates at most. */
-static inline int64_t truce__field_span(const bson_t *document, const char *name)
+/* So many, or so many milliseconds: from 0 to FIELD_MAX, whatever stands there. */
+static inline int64_t truce__field_count(const bson_t *document, const char *name)
 {
-    int64_t span = truce__field_number(document, name);
+    int64_t count = truce__field_number(document, name);
 
-    if (span > FIELD_DATE_MAX)
-        return FIELD_DATE_MAX;
-    return span < 0 ? 0 : span;
+    if (count > FIELD_MAX)
+        return FIELD_MAX;
+    return count < 0 ? 0 : count;
 }
 
 #endif

@@ -65,7 +65,7 @@ static truce_status look_at_book(struct doctor *doctor, truce_store *store, cons
                                  bson_error_t *error)
 {
     const char *name = truce__field_text(book, "_id");
-    int64_t before_ms = truce__clock_wall_ms() - truce__field_span(book, "resume_ms") - LATE_MS,
+    int64_t before_ms = truce__clock_wall_ms() - truce__field_count(book, "resume_ms") - LATE_MS,
             still = 0;
     bson_t *filter = BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"),
                               BCON_UTF8("committed"), BCON_UTF8("applied"), BCON_UTF8("canceling"),

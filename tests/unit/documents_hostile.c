@@ -6,49 +6,12 @@
 
 #include "base/random.h"
 #include "server/pattern_command.h"
+#include "store/reserved.h"
 #include "tests/support/changed_bson.h"
+#include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 #include "truce/sys/decorate.h"
 #include "truce/truce.h"
-
-/* What stands in the store when the documents are changed. */
-static const char *const built[] = {
-    "{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}, {_id: 'c', n: 0}, {_id: 'd', n: 4}]}",
-    "{truceCommit: [{update: 'accounts', id: 'a', with: {$inc: {n: -5}}}, {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}], "
-    "key: 'payment 17', keyTime: 1767225600000, leave: {receipt: 17}}",
-    "{truceRequest: 'mail 17', name: 'mail', input: {to: 'ada@example.org'}}",
-    "{truceSequence: 'orders', take: 3}",
-    "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}, keep: 5}",
-    "{truceRevision: 'posts', save: {_id: 1, title: 'On it', views: 0}, version: 1, keep: 5}",
-    "{truceRevision: 'posts', merge: {_id: 1, title: 'On that', views: 1}, version: 1, keep: 5, inbox: true}",
-    "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', upsert: {type: 'MENTOR', since: 2026}}",
-    "{truceEnqueue: 'mail', payload: {to: 'ada@example.org'}, id: {$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
-    "{truceEnqueue: 'mail', payload: {n: 1}, id: {$oid: '0123456789abcdef01234568'}, lane: 'l', laneWidth: 2, laneRate: 5, "
-    "lanePerMS: 1000, tags: ['x'], metadata: {a: 1}}",
-    "{truceEnqueue: 'mail', payload: {n: 2}, lane: 'l', laneWidth: 2, priority: 5}",
-    "{truceEnqueue: 'mail', payload: {n: 3}, after: [{$oid: '0123456789abcdef01234568'}], name: 'second'}",
-    "{truceEnqueue: 'mail', payload: {n: 4}, delayMS: 50, uniquePayload: true, uniquePeriodMS: 60000}",
-    "{truceClaim: 'mail', leaseMS: 30000}",
-    "{truceClaim: 'mail', leaseMS: 1000}",
-    "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}",
-    "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'cash', min: -100000}",
-    "{truceLedgerPost: 'bank', id: 'sale 16', entries: [{account: 'cash', value: -1250}, {account: 'sales', value: 1250}]}",
-    "{truceLedgerPost: 'bank', id: 'held', kind: 'pending', entries: [{account: 'cash', value: -50}, {account: 'sales', value: 50}]}",
-    "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: {name: 'CS 101', room: 4}, seq: 1001}",
-    "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', remove: {name: 'CS 102'}, seq: 1002, source: "
-    "'east', consumer: 'one'}",
-    "{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', source: 'east', start: true}",
-    "{insert: 'users', documents: [{_id: 17, name: 'Bob'}]}",
-    "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user', copies: {author: 'name'}, settleMS: 1}",
-    "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
-    "{truceTransfer: 'transactions', id: 16, source: 'a', destination: 'b', amount: 1, accounts: 'accounts', field: 'n'}",
-    "{truceTreePublish: 'site', collection: 'pages', parent: 'up', changes: [{put: {itemId: 'home', title: 'Home'}}, {put: "
-    "{itemId: 'about', up: 'home', title: 'About'}}], message: 'the first pages'}",
-    "{truceTreePublish: 'site', changes: [{put: {itemId: 'home', title: 'House'}}]}",
-    "{truceTree: 'site', tag: 'launch'}",
-    "{truceTree: 'site', branch: 'draft'}",
-    "{truceTreePublish: 'draft', changes: [{put: {itemId: 'about', up: 'home', title: 'Draft'}}]}",
-};
 
 /* What is asked besides the example of each pattern. */
 static const char *const asked[] = {
@@ -338,6 +301,44 @@ TEST(what_is_built_is_answered)
     truce_store *store = server->store;
     server_stop(server, 1000);
     truce_store_close(store);
+}
+
+/* What held somebody up once, for ever or until there was no more memory. */
+TEST(numbers_that_truce_cannot_have_written_hold_nobody_up)
+{
+    static const struct {
+        const char *collection, *filter, *update, *asked;
+    } cases[] = {
+        {TREES, "{'_id': 'site'}", "{'$set': {'settled': 0.5}}",
+         "{truceTree: 'site', collect: true}"},
+        {TREES, "{'_id': 'site'}", "{'$set': {'current': 2147483647}}",
+         "{truceTree: 'site', collect: true}"},
+        {"comments", "{'_id': 1}", "{'$set': {'synced.author': [1, 9007199254740991]}}",
+         "{truceSyncRepair: 'author'}"},
+        {"comments", "{'_id': 1}", "{'$set': {'synced.author': 1e300}}",
+         "{truceSyncRepair: 'author'}"},
+    };
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        bson_t *filter = test_bson(cases[i].filter), *update = test_bson(cases[i].update);
+        truce_store *store = truce_fault_wrap(still_store(), &(truce_fault_options){0});
+        truce_write_result result = {0};
+        bson_error_t error = {0};
+
+        server = still_serve(store);
+        connection = (struct connection){.server = server, .socket = -1};
+        for (size_t each = 0; each < COUNT(built); each++)
+            ask(built[each]);
+        CHECK_OK(truce_update(store, cases[i].collection, filter, update, NULL, &result, &error),
+                 error);
+        CHECK_INT(result.modified, ==, 1);
+        ask("{update: 'users', updates: [{q: {_id: 17}, u: {$set: {name: 'Eve'}}}]}");
+        ask(cases[i].asked);
+        server_stop(server, 1000);
+        truce_store_close(store);
+        bson_destroy(filter);
+        bson_destroy(update);
+    }
 }
 
 #define ROUNDS 500

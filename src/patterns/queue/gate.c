@@ -121,7 +121,7 @@ truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *lim
 
 static double tokens_of(const bson_t *gate, int64_t now_ms)
 {
-    int64_t per_ms = truce__field_span(gate, "per_ms"), at_ms;
+    int64_t per_ms = truce__field_count(gate, "per_ms"), at_ms;
     double rate = (double)truce__field_number(gate, "rate"), tokens = 0;
     bson_iter_t iter;
 

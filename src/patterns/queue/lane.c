@@ -49,7 +49,7 @@ struct lane {
 
 static bool take_count(const bson_t *document, const char *name, int64_t *count)
 {
-    return truce__field_whole(document, name, count) && *count >= 0 && *count <= FIELD_DATE_MAX;
+    return truce__field_whole(document, name, count) && *count >= 0 && *count <= FIELD_MAX;
 }
 
 static truce_status lane_read(struct lane *lane, truce_commit *commit, const char *queue,
@@ -77,10 +77,10 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
                 "the lane \"%.100s\" of the queue \"%.100s\" is not as truce left it: put "
                 "its document in " QUEUE_LANES " right",
                 name, queue);
-        lane->per_ms = truce__field_span(&document, "per_ms");
+        lane->per_ms = truce__field_count(&document, "per_ms");
         if (bson_iter_init_find(&iter, &document, "full"))
             lane->full_ms = bson_iter_as_double(&iter);
-        if (!(lane->full_ms >= 0 && lane->full_ms <= FIELD_DATE_MAX))
+        if (!(lane->full_ms >= 0 && lane->full_ms <= FIELD_MAX))
             lane->full_ms = 0;
     }
     bson_destroy(&document);

@@ -168,7 +168,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
     bson_oid_copy(token, &job->token);
     job->epoch = truce__field_number(document, "epoch");
     job->attempt = (uint32_t)truce__field_number(document, "attempt");
-    job->timeout_ms = truce__field_span(document, "timeout_ms");
+    job->timeout_ms = truce__field_count(document, "timeout_ms");
     (void)truce__job_date(document, "lease.since", &job->since_ms);
     bson_init(&job->steps);
     if (truce__value_subdocument(document, "steps", &steps))

@@ -158,7 +158,7 @@ struct rescue {
 
 static char *reason(const bson_t *job, int64_t now_ms)
 {
-    int64_t timeout_ms = truce__field_span(job, "timeout_ms"), since_ms;
+    int64_t timeout_ms = truce__field_count(job, "timeout_ms"), since_ms;
 
     if (timeout_ms && truce__job_date(job, "lease.since", &since_ms) &&
         now_ms >= since_ms + timeout_ms)

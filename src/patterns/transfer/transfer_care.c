@@ -63,7 +63,7 @@ static truce_status sweep_book(struct sweep *sweep, const char *collection, cons
     truce_transfer_options options = {.collection = truce__field_text(book, "_id")};
     truce_transfers *transfers = truce_transfers_new(sweep->store, &options);
     int64_t now_ms = truce__clock_wall_ms();
-    bson_t *still = under_way(now_ms - truce__field_span(book, "resume_ms")),
+    bson_t *still = under_way(now_ms - truce__field_count(book, "resume_ms")),
            *old = BCON_NEW("expires", "{", "$lte", BCON_DATE_TIME(now_ms), "}");
     truce_status status =
         truce__sweep_each(sweep, options.collection, still, resume, transfers, error);

@@ -223,7 +223,7 @@ static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *
     BSON_APPEND_DOCUMENT_BEGIN(status, "tags", &tags);
     while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
         BSON_APPEND_INT64(&tags, truce__field_text(document, "tag"),
-                          truce__field_number(document, "version"));
+                          truce__field_count(document, "version"));
     bson_append_document_end(status, &tags);
     truce_cursor_close(cursor);
     bson_destroy(filter);

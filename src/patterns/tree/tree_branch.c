@@ -43,10 +43,10 @@ static truce_status parse(const truce_tree *tree, const bson_t *master, struct t
     bson_oid_copy(bson_iter_oid(&iter), &from->born);
     memcpy(from->tree, truce__field_text(&said, "tree"), strlen(truce__field_text(&said, "tree")));
     memcpy(from->root, truce__field_text(&said, "root"), strlen(truce__field_text(&said, "root")));
-    from->theirs = truce__field_number(&said, "theirs");
-    from->ours = truce__field_number(&said, "ours");
+    from->theirs = truce__field_count(&said, "theirs");
+    from->ours = truce__field_count(&said, "ours");
     from->pulled = bson_iter_init_find(&iter, &said, "pulled");
-    from->merges = truce__field_number(&said, "merges");
+    from->merges = truce__field_count(&said, "merges");
     return TRUCE_OK;
 }
 

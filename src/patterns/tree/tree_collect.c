@@ -75,7 +75,7 @@ static truce_status current_at(struct collecting *collecting, int64_t time_ms, i
     truce__tree_filter(collecting->tree, &filter);
     BCON_APPEND(&filter, "pub", BCON_BOOL(true), "at", "{", "$lte", BCON_DATE_TIME(time_ms), "}");
     status = truce_find_one(collecting->tree->store, TREE_EDITS, &filter, &options, &found, error);
-    *version = truce__field_number(&found, "version");
+    *version = truce__field_count(&found, "version");
     bson_destroy(&found);
     bson_destroy(&filter);
     bson_destroy(sort);
@@ -123,7 +123,7 @@ static truce_status least_base(struct collecting *collecting, int64_t *base, bso
     BCON_APPEND(&filter, "state", BCON_UTF8("open"), "pub", "{", "$exists", BCON_BOOL(false), "}",
                 "version", "{", "$gt", BCON_INT64(collecting->master.gone), "}");
     status = truce_find_one(collecting->tree->store, TREE_EDITS, &filter, &options, &found, error);
-    *base = status ? INT64_MAX : truce__field_number(&found, "version") - 1;
+    *base = status ? INT64_MAX : truce__field_count(&found, "version") - 1;
     bson_destroy(&found);
     bson_destroy(&filter);
     bson_destroy(sort);
@@ -263,7 +263,7 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
         return TRUCE_OK;
     bson_oid_copy(bson_iter_oid(&iter), &token);
     truce__tree_filter(collecting->tree, &filter);
-    BCON_APPEND(&filter, "version", BCON_INT64(truce__field_number(record, "version")), "token",
+    BCON_APPEND(&filter, "version", BCON_INT64(truce__field_count(record, "version")), "token",
                 BCON_OID(&token), "pub", "{", "$exists", BCON_BOOL(false), "}");
     status = remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true, error);
     bson_destroy(&filter);

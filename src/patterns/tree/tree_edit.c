@@ -172,7 +172,7 @@ static void take_request(truce_tree_edit *edit, const bson_t *record)
         return;
     edit->has_id = true;
     bson_oid_copy(bson_iter_oid(&id), &edit->id);
-    edit->since = truce__field_number(&request, "since");
+    edit->since = truce__field_count(&request, "since");
     edit->since_said = bson_has_field(&request, "since");
 }
 
@@ -187,7 +187,7 @@ static truce_status resume(truce_tree_edit *edit, const bson_oid_t *token, bson_
     if (!status || status == TRUCE_NOT_FOUND)
         status = truce__tree_renew(edit->tree, token, error);
     if (!status) {
-        edit->base = truce__field_number(&found, "version") - 1;
+        edit->base = truce__field_count(&found, "version") - 1;
         edit->base_at_ms = 0;
         if (!edit->message && *truce__field_text(&found, "message"))
             edit->message = bson_strdup(truce__field_text(&found, "message"));
@@ -372,7 +372,7 @@ static truce_status replace(truce_tree_edit *edit, const bson_t *item, bson_erro
     status =
         truce_find_one(edit->tree->store, edit->tree->collection, &filter, NULL, &found, error);
     if (!status && !truce__tree_same(&found, item)) {
-        edited = truce__field_number(&found, "edited");
+        edited = truce__field_count(&found, "edited");
         there = truce__document_id(&found);
         BSON_APPEND_VALUE(&guard, "_id", &there);
         if (edited)

@@ -101,7 +101,7 @@ static truce_status export_tags(struct exporting *exporting, bson_error_t *error
     while (!status && !exporting->enough && !(status = truce_cursor_next(cursor, &tag, error)) &&
            tag)
         hand(exporting, BCON_NEW("$tag", BCON_UTF8(truce__field_text(tag, "tag")), "version",
-                                 BCON_INT64(truce__field_number(tag, "version"))));
+                                 BCON_INT64(truce__field_count(tag, "version"))));
     truce_cursor_close(cursor);
     bson_destroy(sort);
     bson_destroy(filter);
@@ -229,7 +229,7 @@ static truce_status take_head(truce_tree_import *import, const bson_t *head, bso
     if (import->headed)
         return truce__fail(TRUCE_INVALID, error, "a second {$tree: ...}");
     import->headed = true;
-    import->from = truce__field_number(head, "from");
+    import->from = truce__field_count(head, "from");
     import->whole = bson_iter_init_find(&iter, head, "whole") && bson_iter_as_bool(&iter);
     if (import->from < 1 || !*names.collection)
         return truce__fail(TRUCE_INVALID, error, "{$tree: ...} has no collection, or no \"from\"");
@@ -321,7 +321,7 @@ static truce_status check_next(const truce_tree_import *import, int64_t current,
 
 static truce_status take_version(truce_tree_import *import, const bson_t *line, bson_error_t *error)
 {
-    int64_t version = truce__field_number(line, "$version"), current;
+    int64_t version = truce__field_count(line, "$version"), current;
     struct tree_master master = {0};
     bool there;
     truce_status status = end_version(import, error);
@@ -352,7 +352,7 @@ static truce_status take_tag(truce_tree_import *import, const bson_t *line, bson
 
     return status ? status
                   : truce_tree_tag(import->tree, truce__field_text(line, "$tag"),
-                                   truce__field_number(line, "version"), error);
+                                   truce__field_count(line, "version"), error);
 }
 
 truce_status truce_tree_import_line(truce_tree_import *import, const bson_t *line,

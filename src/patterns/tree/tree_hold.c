@@ -111,7 +111,7 @@ truce_status truce__tree_held(truce_tree *tree, int64_t *held, bson_error_t *err
 
     truce__tree_filter(tree, &filter);
     status = truce_find_one(tree->store, TREE_HOLDS, &filter, &options, &found, error);
-    *held = status ? INT64_MAX : truce__field_number(&found, "version");
+    *held = status ? INT64_MAX : truce__field_count(&found, "version");
     bson_destroy(&found);
     bson_destroy(&filter);
     bson_destroy(sort);
@@ -134,7 +134,7 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
 
     tag_filter(tree, tag, &filter);
     status = truce_find_one(tree->store, TREE_HOLDS, &filter, NULL, &found, error);
-    *version = truce__field_number(&found, "version");
+    *version = truce__field_count(&found, "version");
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "tree \"%s\" has no tag \"%s\"", tree->name, tag);
     bson_destroy(&found);

@@ -7,7 +7,7 @@
 /* Of one that is not settled the time stands in the master. */
 static void show(const struct tree_master *master, const bson_t *record, bson_t *entry)
 {
-    int64_t version = truce__field_number(record, "version"),
+    int64_t version = truce__field_count(record, "version"),
             at_ms = version > master->settled
                         ? master->published[version - master->settled - 1].at_ms
                         : truce__field_date(record, "at");
@@ -28,7 +28,7 @@ static void show(const struct tree_master *master, const bson_t *record, bson_t 
 /* A record's _id is its token, as an item has one. */
 bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 {
-    int64_t version = truce__field_number(record, "version");
+    int64_t version = truce__field_count(record, "version");
     bson_iter_t iter;
 
     if (version < master->gone || version > master->current)

@@ -12,23 +12,26 @@
 static bool read_published(const bson_t *document, struct tree_master *master)
 {
     int64_t room = master->current - master->settled, count = 0;
-    bson_iter_t iter, array, entry;
+    struct value published = truce__value_field(truce__value_document(document), "published", 9);
+    bson_iter_t array, entry;
+    bson_t each;
 
-    if (room < 0 || room > INT32_MAX || !bson_iter_init_find(&iter, document, "published") ||
-        !BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &array))
+    if (published.type != BSON_TYPE_ARRAY)
+        return false;
+    truce__value_bson(published, &each);
+    if (bson_count_keys(&each) != room || !bson_iter_init(&array, &each))
         return false;
     master->published = bson_malloc0(((size_t)room + 1) * sizeof *master->published);
     for (; bson_iter_next(&array); count++) {
-        if (count == room || !BSON_ITER_HOLDS_DOCUMENT(&array) ||
-            !bson_iter_recurse(&array, &entry) || !bson_iter_find(&entry, "token") ||
-            !BSON_ITER_HOLDS_OID(&entry))
+        if (!BSON_ITER_HOLDS_DOCUMENT(&array) || !bson_iter_recurse(&array, &entry) ||
+            !bson_iter_find(&entry, "token") || !BSON_ITER_HOLDS_OID(&entry))
             return false;
         bson_oid_copy(bson_iter_oid(&entry), &master->published[count].token);
         if (bson_iter_recurse(&array, &entry) && bson_iter_find(&entry, "at") &&
             BSON_ITER_HOLDS_DATE_TIME(&entry))
             master->published[count].at_ms = truce__iter_date(&entry);
     }
-    return count == room;
+    return true;
 }
 
 static bool parse(const bson_t *document, struct tree_master *master)
@@ -43,14 +46,15 @@ static bool parse(const bson_t *document, struct tree_master *master)
         !truce__field_whole(document, "settled", &master->settled) ||
         !truce__field_whole(document, "floor", &master->floor) ||
         !truce__field_whole(document, "gone", &master->gone) ||
-        !truce__field_whole(document, "collected", &master->collected))
+        !truce__field_whole(document, "collected", &master->collected) ||
+        master->current > FIELD_MAX)
         return false;
     master->at_ms = truce__field_date(document, "at");
-    master->first = truce__field_number(document, "first");
+    master->first = truce__field_count(document, "first");
     master->first = master->first > 0 ? master->first : 1;
     if (truce__value_subdocument(document, "keep", &keep)) {
-        master->keep.versions = truce__field_number(&keep, "versions");
-        master->keep.age_ms = truce__field_span(&keep, "age_ms");
+        master->keep.versions = truce__field_count(&keep, "versions");
+        master->keep.age_ms = truce__field_count(&keep, "age_ms");
     }
     return master->collected >= 0 && master->collected <= master->gone &&
            master->gone <= master->floor && master->floor <= master->settled &&

@@ -132,7 +132,7 @@ static truce_status publish_in(truce_tree_edit *edit, truce_commit *commit, bson
     BSON_APPEND_UTF8(&holder, "_id", edit->tree->name);
     id = truce__document_id(&holder);
     status = truce_commit_read(commit, TREES, &id, &document, error);
-    current = truce__field_number(&document, "current");
+    current = truce__field_count(&document, "current");
     if (!status && (!bson_iter_init_find(&iter, &document, "born") || !BSON_ITER_HOLDS_OID(&iter) ||
                     !bson_oid_equal(bson_iter_oid(&iter), &edit->born) ||
                     bson_has_field(&document, "dropped")))
@@ -171,7 +171,7 @@ static truce_status find_request(const truce_tree_edit *edit, const struct tree_
            record) {
         if (!truce__tree_records(master, record) || !bson_iter_init_find(&token, record, "_id"))
             continue;
-        found->version = truce__field_number(record, "version");
+        found->version = truce__field_count(record, "version");
         found->own = bson_oid_equal(bson_iter_oid(&token), &edit->token);
     }
     truce_cursor_close(cursor);

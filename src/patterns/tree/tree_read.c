@@ -70,7 +70,7 @@ static truce_status version_at(truce_tree *tree, const struct tree_master *maste
     BCON_APPEND(&filter, "pub", BCON_BOOL(true), "at", "{", "$lte", BCON_DATE_TIME(time_ms), "}",
                 "version", "{", "$lte", BCON_INT64(master->settled), "}");
     status = truce_find_one(tree->store, TREE_EDITS, &filter, &options, &found, error);
-    *version = truce__field_number(&found, "version");
+    *version = truce__field_count(&found, "version");
     if (status == TRUCE_NOT_FOUND)
         status = truce__fail(master->gone > 1 ? TRUCE_EXPIRED : TRUCE_NOT_FOUND, error,
                              "no version of tree \"%s\" that was current then is kept", tree->name);
@@ -329,7 +329,7 @@ static void take(bson_t *kept, const bson_t *document)
 static truce_status pair_add(struct pair *pair, const bson_t *document, bson_error_t *error)
 {
     struct value id = truce__tree_item_id(document);
-    int64_t version = truce__field_number(document, "version");
+    int64_t version = truce__field_count(document, "version");
     truce_status status = TRUCE_OK;
 
     if (!bson_empty(&pair->id) && !truce__value_equal(truce__tree_item_id(&pair->id), id))

@@ -38,10 +38,11 @@ void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head 
 bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
                           struct pipeline_part *part)
 {
-    const struct stage *stage = &pipeline->stages[number];
+    const struct stage *stage;
 
     if (number >= pipeline->count)
         return false;
+    stage = &pipeline->stages[number];
     *part = (struct pipeline_part){
         .from = stage->from, .to = stage->to, .filter = truce__stage_filter(stage)};
     return true;
