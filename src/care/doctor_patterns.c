@@ -147,12 +147,9 @@ static truce_status need_origin(struct doctor *doctor, truce_store *store, const
 static truce_status look_at_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
                                  bson_error_t *error)
 {
-    int64_t unsettled = truce__field_number(tree, "current"),
-            settled = truce__field_number(tree, "settled");
+    int64_t unsettled = truce__field_count(tree, "current") - truce__field_count(tree, "settled");
     truce_status status;
 
-    if (__builtin_sub_overflow(unsettled, settled, &unsettled))
-        unsettled = INT64_MAX;
     if (bson_has_field(tree, "dropped")) {
         truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
                            "the tree %s is dropped, and not all of it is gone",

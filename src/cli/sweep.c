@@ -184,8 +184,9 @@ const struct cli_command cli_check = {
         "Of a file: damaged-page, damaged-document, unreadable, wrong-index, repeated-key; an\n"
         "index that is wrong is built anew by --repair, and writers wait as long. Of every store:\n"
         "orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
-        "overwritten, forked, missing-document, blocked, displaced, spoilt-entry, stale-keys. Each\n"
-        "finding names the document, the rule and what --repair would do; without --repair nothing is written.\n"
+        "overwritten, forked, missing-document, blocked, displaced, spoilt-entry, stale-keys.\n"
+        "Each finding names the document, the rule and what --repair would do; without --repair\n"
+        "nothing is written.\n"
         "Exit code 1: there are findings that were not repaired.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"

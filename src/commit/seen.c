@@ -70,8 +70,9 @@ static truce_status look(truce_store *store, const char *collection, const bson_
         status = truce__journal_post_check(&id, &post, error);
         if (!status)
             status = see_after(&id, &post, document, seen);
-    } else if (!status || status == TRUCE_NOT_FOUND)
+    } else if (!status || status == TRUCE_NOT_FOUND) {
         status = see_before(document, seen);
+    }
     truce__commit_place_leave(&place);
     bson_destroy(&commit);
     return status;

@@ -124,8 +124,8 @@ struct field {
 };
 
 /* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that
- * every command may have are passed over. TypeMismatch (14); 40413 for a field that is given twice, 40415 for one that is not in the table, 323 for one that is
- * not stable, if the call is strict. */
+ * every command may have are passed over. TypeMismatch (14); 40413 for a field that is given twice, 40415 for one that
+ * is not in the table, 323 for one that is not stable, if the call is strict. */
 truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
                          bool skip, void *into, bson_error_t *error);
 /* The same of the command itself. */
