@@ -31,15 +31,17 @@ static void do_find(void)
 {
     truce_cursor *cursor = NULL;
     truce_find_options options = {.limit = 300};
+    truce_status status = truce_find(through, "things", filter, &options, &cursor, &error);
 
-    drain(truce_find(through, "things", filter, &options, &cursor, &error), cursor);
+    drain(status, cursor);
 }
 
 static void do_aggregate(void)
 {
     truce_cursor *cursor = NULL;
+    truce_status status = truce_aggregate(through, "things", pipeline, NULL, &cursor, &error);
 
-    drain(truce_aggregate(through, "things", pipeline, NULL, &cursor, &error), cursor);
+    drain(status, cursor);
 }
 
 static void do_insert(void)
