@@ -125,10 +125,11 @@ bool truce__journal_target(const bson_t *element, const char **collection, bson_
 /* [{p: path, v?: value}] */
 static bool are_changes(struct value changes)
 {
-    struct fields each = truce__fields(changes);
+    struct fields each;
 
     if (changes.type != BSON_TYPE_ARRAY)
         return false;
+    each = truce__fields(changes);
     while (truce__fields_next(&each))
         if (each.value.type != BSON_TYPE_DOCUMENT ||
             truce__value_field(each.value, "p", 1).type != BSON_TYPE_UTF8)
