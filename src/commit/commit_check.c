@@ -196,15 +196,6 @@ static truce_status each_post(struct inspector *by, const bson_t *commit, const 
     return status;
 }
 
-static const char *op_of(const bson_t *post)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, post, "op") && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
-}
-
 /* Nobody may do anything by it. */
 static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid_t *id)
 {
@@ -233,13 +224,14 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
         .commit = id,
         .text = "a decided commit changes the document, which is not there: a plain remove took it",
         .repair = "none: the change has no document to go into"};
+    const char *op = truce__field_text(post, "op");
     bson_t filter, document;
     bson_value_t target;
     truce_status status;
 
     if (tell_spoilt(by, post, id))
         return TRUCE_OK;
-    if ((strcmp(op_of(post), "set") != 0 && strcmp(op_of(post), "whole") != 0) ||
+    if ((strcmp(op, "set") != 0 && strcmp(op, "whole") != 0) ||
         !truce__journal_target(post, &finding.collection, &target))
         return TRUCE_OK;
     finding.id = &target;

@@ -206,7 +206,8 @@ struct release {
     bson_error_t reason; /* why the store refused */
 };
 
-static bool begin(struct release *release, struct worker *worker, const bson_oid_t *commit,
+/* Of an entry that is sound (truce__journal_post_check). */
+static void begin(struct release *release, struct worker *worker, const bson_oid_t *commit,
                   const bson_t *post)
 {
     *release = (struct release){.worker = worker,
@@ -214,8 +215,7 @@ static bool begin(struct release *release, struct worker *worker, const bson_oid
                                 .post = post,
                                 .op = truce__field_text(post, "op"),
                                 .write = BSON_INITIALIZER};
-    if (!truce__journal_target(post, &release->collection, &release->id))
-        return false;
+    truce_assert(truce__journal_target(post, &release->collection, &release->id));
     truce__filter_intent(&release->id, commit, &release->filter);
     if (!strcmp(release->op, "set"))
         set_changes(post, commit, &release->write);
@@ -225,7 +225,6 @@ static bool begin(struct release *release, struct worker *worker, const bson_oid
         BCON_APPEND(&release->write, "$unset", "{", "_intent", BCON_UTF8(""), "}");
     else
         release->remove = true;
-    return true;
 }
 
 static void end(struct release *release)
@@ -293,9 +292,8 @@ void truce__journal_release_write(const truce_store *store, const bson_oid_t *co
                                   const bson_t *post, bson_t *seen, struct step_write *made)
 {
     struct release release;
-    bool known = begin(&release, NULL, commit, post);
 
-    truce_assert(known);
+    begin(&release, NULL, commit, post);
     truce__step_write_init(made, release.remove ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE,
                            release.collection);
     move(&made->document, &release.write);
@@ -366,13 +364,12 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
                                     const bson_t *post, const bson_t *seen, bson_error_t *error)
 {
     struct release release;
-    bool done = false, begun;
+    bool done = false;
     truce_status status = truce__journal_post_check(commit, post, error);
 
     if (status)
         return status;
-    begun = begin(&release, worker, commit, post);
-    truce_assert(begun);
+    begin(&release, worker, commit, post);
     if (!bson_has_field(post, "was")) { /* a stub: nobody writes there */
         done = true;
         status = write_over(&release, error);

@@ -54,22 +54,16 @@ int64_t truce__sync_revision(const bson_t *master)
 }
 
 /* Rounded down; what is no number is below all. The guard of copies sees the same. */
-static int64_t number_of(struct value value)
-{
-    double number = truce__value_is_number(value) ? truce__number_to_double(value) : -1;
-
-    if (truce__value_is_integer(value))
-        return truce__value_integer(value);
-    if (!(number >= 0))
-        return -1;
-    return number < 0x1p63 ? (int64_t)number : INT64_MAX;
-}
-
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent)
 {
     struct value copied = truce__sync_at(dependent, rule->copied);
+    double number = truce__value_is_number(copied) ? truce__number_to_double(copied) : -1;
 
-    return number_of(copied);
+    if (truce__value_is_integer(copied))
+        return truce__value_integer(copied);
+    if (!(number >= 0))
+        return -1;
+    return number < 0x1p63 ? (int64_t)number : INT64_MAX;
 }
 
 truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
