@@ -541,15 +541,21 @@ TEST(what_one_that_was_stopped_has_taken_is_not_known_and_the_next_write_goes_on
     close_both();
 }
 
+/* A write that nobody has taken yet; `name`: of the lock file that it stands in. */
+static void publish(struct call *call, char name[420])
+{
+    take_lock();
+    start(call);
+    snprintf(name, 420, "%s-lock", path);
+}
+
 TEST(a_lock_file_that_is_cut_while_a_write_is_published_leaves_it_unknown)
 {
     struct call call = {0};
     char name[420];
 
     REQUIRE(begin());
-    take_lock();
-    start(&call);
-    snprintf(name, sizeof name, "%s-lock", path);
+    publish(&call, name);
     CHECK(!truncate(name, LOCK_RECORDS_AT));
     end(&call);
     CHECK_STATUS(TRUCE_UNKNOWN, call.status, call.error);
@@ -565,9 +571,7 @@ TEST(a_lock_file_that_is_removed_while_a_write_is_published_is_told_soon)
     char name[420];
 
     REQUIRE(begin());
-    take_lock();
-    start(&call);
-    snprintf(name, sizeof name, "%s-lock", path);
+    publish(&call, name);
     CHECK(!unlink(name));
     die();
     end(&call);

@@ -57,7 +57,7 @@ static struct server *fresh(struct server *server, uint32_t run)
     if (server)
         server_stop(server, 0);
     truce_store_close(store);
-    return still_serve(still_store());
+    return still_serve(still_store(), NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "server/compress.h"
-#include "server/pattern_command.h"
 #include "server/users.h"
 #include "store/reserved.h"
+#include "tests/support/each_pattern.h"
 #include "tests/support/kept_log.h"
 #include "tests/support/scram_client.h"
 #include "tests/support/talk.h"
@@ -161,24 +161,24 @@ TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
 
     begin();
     end_ = dial();
-    for (const struct pattern_group *group = pattern_groups; group->title; group++)
-        for (const struct pattern *const *at = group->patterns; *at; at++) {
-            const struct need *need = &(*at)->command.need;
-            char *json = bson_strdup_printf("{'%s': 1, '$db': 'school'}", (*at)->command.name);
+    EACH_PATTERN(pattern)
+    {
+        const struct need *need = &pattern->command.need;
+        char *json = bson_strdup_printf("{'%s': 1, '$db': 'school'}", pattern->command.name);
 
-            if (*at == &truce_help_pattern) {
-                CHECK_INT(need->kind, ==, NEED_NOTHING);
-            } else if (group->patterns == care_patterns) {
-                CHECK_INT(need->kind, ==, NEED_SERVER);
-                CHECK(need->actions == ACTION_SERVER || need->actions == ACTION_KILL);
-                expect_on(end_, json, CODE_UNAUTHORIZED);
-            } else {
-                CHECK_INT(need->kind, ==, NEED_DATABASE);
-                CHECK(need->actions == READS || need->actions == WRITES);
-                expect_on(end_, json, CODE_UNAUTHORIZED);
-            }
-            bson_free(json);
+        if (pattern == &truce_help_pattern) {
+            CHECK_INT(need->kind, ==, NEED_NOTHING);
+        } else if (group->patterns == care_patterns) {
+            CHECK_INT(need->kind, ==, NEED_SERVER);
+            CHECK(need->actions == ACTION_SERVER || need->actions == ACTION_KILL);
+            expect_on(end_, json, CODE_UNAUTHORIZED);
+        } else {
+            CHECK_INT(need->kind, ==, NEED_DATABASE);
+            CHECK(need->actions == READS || need->actions == WRITES);
+            expect_on(end_, json, CODE_UNAUTHORIZED);
         }
+        bson_free(json);
+    }
     close(end_);
     end();
 }
@@ -198,14 +198,14 @@ TEST(a_user_without_roles_may_do_nothing)
             expect_on(end_, json, CODE_UNAUTHORIZED);
         bson_free(json);
     }
-    for (const struct pattern_group *group = pattern_groups; group->title; group++)
-        for (const struct pattern *const *at = group->patterns; *at; at++) {
-            char *json = bson_strdup_printf("{'%s': 'x', '$db': 'school'}", (*at)->command.name);
+    EACH_PATTERN(pattern)
+    {
+        char *json = bson_strdup_printf("{'%s': 'x', '$db': 'school'}", pattern->command.name);
 
-            if (*at != &truce_help_pattern)
-                expect_on(end_, json, CODE_UNAUTHORIZED);
-            bson_free(json);
-        }
+        if (pattern != &truce_help_pattern)
+            expect_on(end_, json, CODE_UNAUTHORIZED);
+        bson_free(json);
+    }
     expect_on(end_, "{'explain': {'find': 'x'}, '$db': 'school'}", 13);
     expect_on(end_, "{'explain': {'count': 'x'}, '$db': 'school'}", 13);
     expect_on(end_, "{'explain': {'explain': {'find': 'x'}}, '$db': 'school'}", 115);

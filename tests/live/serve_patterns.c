@@ -8,15 +8,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/pattern_command.h"
+#include "tests/support/each_pattern.h"
 #include "tests/support/served_story.h"
 
 /* ---- the table -------------------------------------------------------------------------------- */
-
-#define EACH_PATTERN(pattern)                                                                      \
-    for (const struct pattern_group *group = pattern_groups; group->title; group++)                \
-        for (const struct pattern *const *at = group->patterns, *pattern; (pattern = *at) != NULL; \
-             at++)
 
 TEST(every_command_says_all_of_itself_and_its_example_runs)
 {

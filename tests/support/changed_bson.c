@@ -217,25 +217,41 @@ uint32_t bson_places(const bson_t *document)
     return places;
 }
 
-static void copy_changed(const bson_t *document, uint32_t *place, uint32_t change, bson_t *out);
+/* One of bson_changes, or a value. */
+struct change {
+    uint32_t number;
+    const bson_value_t *value; /* NULL: `number` */
+};
+
+static void append_change(const struct change *change, const bson_iter_t *iter, bson_t *out)
+{
+    const char *key = bson_iter_key(iter);
+    uint32_t length = bson_iter_key_len(iter);
+
+    if (change->value) {
+        bson_append_value(out, key, (int)length, change->value);
+    } else if (change->number >= VALUES) {
+        append_other(out, key, length, change->number - VALUES);
+    } else if (change->number == TWICE) {
+        bson_append_value(out, key, (int)length, bson_iter_value((bson_iter_t *)iter));
+        bson_append_value(out, key, (int)length, bson_iter_value((bson_iter_t *)iter));
+    }
+}
+
+static void copy_changed(const bson_t *document, uint32_t *place, const struct change *change,
+                         bson_t *out);
 
 /* *place counts down to the field that is changed. */
-static void copy_field(const bson_iter_t *iter, uint32_t *place, uint32_t change, bson_t *out)
+static void copy_field(const bson_iter_t *iter, uint32_t *place, const struct change *change,
+                       bson_t *out)
 {
     const char *key = bson_iter_key(iter);
     uint32_t length = bson_iter_key_len(iter);
     bson_t inner, copy;
-    bool here = (*place)-- == 0;
 
-    if (here && change == LEAVE_OUT)
-        return;
-    if (here && change >= VALUES) {
-        append_other(out, key, length, change - VALUES);
-        return;
-    }
-    if (here)
-        bson_append_value(out, key, (int)length, bson_iter_value((bson_iter_t *)iter));
-    if (here || !within(iter, &inner)) {
+    if ((*place)-- == 0) {
+        append_change(change, iter, out);
+    } else if (!within(iter, &inner)) {
         bson_append_value(out, key, (int)length, bson_iter_value((bson_iter_t *)iter));
     } else if (BSON_ITER_HOLDS_ARRAY(iter)) {
         bson_append_array_begin(out, key, (int)length, &copy);
@@ -248,7 +264,8 @@ static void copy_field(const bson_iter_t *iter, uint32_t *place, uint32_t change
     }
 }
 
-static void copy_changed(const bson_t *document, uint32_t *place, uint32_t change, bson_t *out)
+static void copy_changed(const bson_t *document, uint32_t *place, const struct change *change,
+                         bson_t *out)
 {
     bson_iter_t iter;
 
@@ -261,6 +278,14 @@ bson_t *bson_changed(const bson_t *document, uint32_t place, uint32_t change)
 {
     bson_t *out = bson_new();
 
-    copy_changed(document, &place, change, out);
+    copy_changed(document, &place, &(struct change){.number = change}, out);
+    return out;
+}
+
+bson_t *bson_replaced(const bson_t *document, uint32_t place, const bson_value_t *value)
+{
+    bson_t *out = bson_new();
+
+    copy_changed(document, &place, &(struct change){.value = value}, out);
     return out;
 }

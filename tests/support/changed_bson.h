@@ -14,5 +14,7 @@ uint32_t bson_places(const bson_t *document);
 
 /* The document with the change at the place; bson_destroy it. */
 bson_t *bson_changed(const bson_t *document, uint32_t place, uint32_t change);
+/* With this value there. */
+bson_t *bson_replaced(const bson_t *document, uint32_t place, const bson_value_t *value);
 
 #endif

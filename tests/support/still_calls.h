@@ -7,9 +7,37 @@
 #include "tests/support/test.h"
 #include "truce/json.h"
 
-/* begun and ended by the test */
+/* of the test */
 static struct server *server;
 static struct connection connection;
+
+/* A connection to what still_serve gave. */
+static inline void still_connect(struct server *started)
+{
+    server = started;
+    connection = (struct connection){.server = server, .socket = -1};
+}
+
+/* The server and its store. */
+static inline void still_end(void)
+{
+    truce_store *store = server->store;
+
+    login_release(&connection.login);
+    server_stop(server, 1000);
+    truce_store_close(store);
+}
+
+/* This was not the answer that it should be. */
+static inline void fail_answer(const bson_t *command, const bson_t *reply)
+{
+    char *sent = bson_as_relaxed_extended_json(command, NULL),
+         *told = bson_as_relaxed_extended_json(reply, NULL);
+
+    test_fail(__FILE__, __LINE__, "%s is answered with %s", sent, told);
+    bson_free(sent);
+    bson_free(told);
+}
 
 /* bson_destroy it. */
 static inline void answer(const bson_t *command, bson_t *reply)
@@ -42,6 +70,29 @@ static inline bson_t *command_of(const char *json)
     copy = bson_copy(&typed);
     bson_destroy(&typed);
     return copy;
+}
+
+/* Whatever it is answered. */
+static inline void ask(const char *json)
+{
+    bson_t *command = command_of(json), reply;
+
+    answer(command, &reply);
+    bson_destroy(&reply);
+    bson_destroy(command);
+}
+
+/* A command that succeeds. */
+static inline void must(const char *json)
+{
+    bson_t *command = command_of(json), reply;
+    bson_iter_t ok;
+
+    answer(command, &reply);
+    if (!bson_iter_init_find(&ok, &reply, "ok") || !bson_iter_as_bool(&ok))
+        fail_answer(command, &reply);
+    bson_destroy(&reply);
+    bson_destroy(command);
 }
 
 #endif

@@ -37,11 +37,12 @@ static inline truce_store *still_store(void)
     return store;
 }
 
-static inline struct server *still_serve(truce_store *store)
+/* `options`: NULL, or as of server_start. Logins that fail are answered at once. */
+static inline struct server *still_serve(truce_store *store, const struct server_options *options)
 {
     struct server *server;
 
-    truce_assert(!server_start(store, NULL, &server, NULL));
+    truce_assert(!server_start(store, options, &server, NULL));
     server->login_delay_ms = 0;
     return server;
 }

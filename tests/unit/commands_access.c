@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/pattern_command.h"
 #include "server/users.h"
+#include "tests/support/changed_bson.h"
+#include "tests/support/each_pattern.h"
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 
@@ -153,17 +154,17 @@ static void elsewhere(truce_store *store, struct buffer *all)
 }
 
 /* Each that was there is there still, byte for byte; what belongs to school may stand among them. */
-static void check_elsewhere(const struct buffer *before_, const struct buffer *after)
+static void check_elsewhere(const struct buffer *was, const struct buffer *is)
 {
-    for (size_t at = 0; at < before_->size;) {
+    for (size_t at = 0; at < was->size;) {
         uint32_t length;
 
-        memcpy(&length, before_->bytes + at, sizeof length);
-        if (!memmem(after->bytes, after->size, before_->bytes + at, length)) {
+        memcpy(&length, was->bytes + at, sizeof length);
+        if (!memmem(is->bytes, is->size, was->bytes + at, length)) {
             bson_t document;
             char *text;
 
-            REQUIRE(bson_init_static(&document, before_->bytes + at, length));
+            REQUIRE(bson_init_static(&document, was->bytes + at, length));
             text = bson_as_relaxed_extended_json(&document, NULL);
             test_fail(__FILE__, __LINE__, "it was changed: %s", text);
             bson_free(text);
@@ -218,34 +219,11 @@ static int64_t seen;
 
 static void look(const bson_t *command, const bson_t *reply)
 {
-    char *sent, *told;
-
     if (!memmem(bson_get_data(reply), reply->len, SECRET, strlen(SECRET)))
         return;
     seen++;
-    if (!stranger)
-        return;
-    sent = bson_as_relaxed_extended_json(command, NULL);
-    told = bson_as_relaxed_extended_json(reply, NULL);
-    test_fail(__FILE__, __LINE__, "%s is answered with %s", sent, told);
-    bson_free(sent);
-    bson_free(told);
-}
-
-static void must(const char *json)
-{
-    bson_t *command = command_of(json), reply;
-    bson_iter_t ok;
-    char *told;
-
-    answer(command, &reply);
-    if (!bson_iter_init_find(&ok, &reply, "ok") || !bson_iter_as_bool(&ok)) {
-        told = bson_as_relaxed_extended_json(&reply, NULL);
-        test_fail(__FILE__, __LINE__, "%s: %s", json, told);
-        bson_free(told);
-    }
-    bson_destroy(&reply);
-    bson_destroy(command);
+    if (stranger)
+        fail_answer(command, reply);
 }
 
 static void send(const bson_t *command)
@@ -258,85 +236,24 @@ static void send(const bson_t *command)
     bson_destroy(&reply);
 }
 
-/* The field at *place, counted as bson_places does, becomes the value. */
-static void copy_named(const bson_t *document, uint32_t *place, const bson_value_t *value,
-                       bson_t *out)
-{
-    bson_iter_t iter;
-    bson_t inner, copy;
-
-    (void)bson_iter_init(&iter, document);
-    while (bson_iter_next(&iter)) {
-        const char *key = bson_iter_key(&iter);
-        const uint8_t *bytes;
-        uint32_t length;
-
-        if ((*place)-- == 0) {
-            BSON_APPEND_VALUE(out, key, value);
-        } else if (BSON_ITER_HOLDS_DOCUMENT(&iter)) {
-            bson_iter_document(&iter, &length, &bytes);
-            REQUIRE(bson_init_static(&inner, bytes, length));
-            BSON_APPEND_DOCUMENT_BEGIN(out, key, &copy);
-            copy_named(&inner, place, value, &copy);
-            bson_append_document_end(out, &copy);
-        } else if (BSON_ITER_HOLDS_ARRAY(&iter)) {
-            bson_iter_array(&iter, &length, &bytes);
-            REQUIRE(bson_init_static(&inner, bytes, length));
-            BSON_APPEND_ARRAY_BEGIN(out, key, &copy);
-            copy_named(&inner, place, value, &copy);
-            bson_append_array_end(out, &copy);
-        } else {
-            BSON_APPEND_VALUE(out, key, bson_iter_value(&iter));
-        }
-    }
-}
-
-static uint32_t places_of(const bson_t *document)
-{
-    uint32_t places = UINT32_MAX;
-    bson_value_t null = {.value_type = BSON_TYPE_NULL};
-    bson_t copy = BSON_INITIALIZER;
-
-    copy_named(document, &places, &null, &copy);
-    bson_destroy(&copy);
-    return UINT32_MAX - places;
-}
-
-/* {v: VALUE} */
-static bson_t *value_of(const char *json, bson_iter_t *value)
-{
-    char *text = bson_strdup_printf("{v: %s}", json);
-    bson_error_t error;
-    bson_t typed, *holder;
-
-    if (truce_json_read(text, strlen(text), TRUCE_JSON_TYPED, &typed, NULL, &error)) {
-        test_fail(__FILE__, __LINE__, "%s: %s", text, error.message);
-        abort();
-    }
-    holder = bson_copy(&typed);
-    bson_destroy(&typed);
-    bson_free(text);
-    truce_assert(bson_iter_init_find(value, holder, "v"));
-    return holder;
-}
-
 static void send_with_names(const bson_t *command)
 {
-    uint32_t places = places_of(command);
+    uint32_t places = bson_places(command);
 
     for (size_t i = 0; i < COUNT(names); i++) {
-        bson_iter_t value;
-        bson_t *holder = value_of(names[i], &value);
+        char *json = bson_strdup_printf("{name: %s}", names[i]);
+        bson_t *holder = command_of(json);
+        bson_iter_t name;
 
+        truce_assert(bson_iter_init_find(&name, holder, "name"));
         for (uint32_t at = 0; at < places; at++) {
-            bson_t changed = BSON_INITIALIZER;
-            uint32_t place = at;
+            bson_t *changed = bson_replaced(command, at, bson_iter_value(&name));
 
-            copy_named(command, &place, bson_iter_value(&value), &changed);
-            send(&changed);
-            bson_destroy(&changed);
+            send(changed);
+            bson_destroy(changed);
         }
         bson_destroy(holder);
+        bson_free(json);
     }
 }
 
@@ -365,33 +282,28 @@ static void send_all(const char *database)
     struct buffer was = {0}, is = {0};
     truce_store *store = still_store();
 
-    server = still_serve(store);
-    connection = (struct connection){.server = server, .socket = -1};
+    still_connect(still_serve(store, NULL));
     for (size_t i = 0; i < COUNT(secrets); i++)
         must(secrets[i]);
     server_stop(server, 1000);
     own = database;
     add_owner(store, database);
     elsewhere(store, &was);
-    server = NULL;
-    REQUIRE(!server_start(store, &(struct server_options){.auth = true}, &server, NULL));
-    server->login_delay_ms = 0;
-    connection = (struct connection){.server = server, .socket = -1};
+    still_connect(still_serve(store, &(struct server_options){.auth = true}));
     for (size_t i = 0; i < COUNT(plain); i++)
         try_command(plain[i]);
     for (size_t i = 0; i < COUNT(built); i++)
         try_command(built[i]);
     for (size_t i = 0; i < COUNT(samples); i++)
         try_command(samples[i].command);
-    for (const struct pattern_group *group = pattern_groups; group->title; group++)
-        for (const struct pattern *const *at = group->patterns; *at; at++)
-            try_command((*at)->example);
+    EACH_PATTERN(pattern)
+    {
+        try_command(pattern->example);
+    }
     elsewhere(store, &is);
     if (stranger)
         check_elsewhere(&was, &is);
-    login_release(&connection.login);
-    server_stop(server, 1000);
-    truce_store_close(store);
+    still_end();
     truce__buffer_release(&was);
     truce__buffer_release(&is);
 }

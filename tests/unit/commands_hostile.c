@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/pattern_command.h"
 #include "tests/support/changed_bson.h"
+#include "tests/support/each_pattern.h"
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 
@@ -20,14 +20,8 @@ static void run_plain(const bson_t *command, int code)
     answer(command, &reply);
     if (bson_iter_init_find(&iter, &reply, "code"))
         got = bson_iter_as_int64(&iter);
-    if (code >= 0 && got != code) {
-        char *sent = bson_as_relaxed_extended_json(command, NULL),
-             *answer = bson_as_relaxed_extended_json(&reply, NULL);
-
-        test_fail(__FILE__, __LINE__, "%s is answered with %s", sent, answer);
-        bson_free(sent);
-        bson_free(answer);
-    }
+    if (code >= 0 && got != code)
+        fail_answer(command, &reply);
     bson_destroy(&reply);
 }
 
@@ -44,17 +38,16 @@ static void run_changed(const bson_t *command)
     }
 }
 
-static void start(const char *path)
+static struct server *serve_file(const char *path)
 {
     static const struct server_feed feed = {.keep_ms = 3600000};
+    static const struct server_options options = {
+        .replica_set = "rs0", .feed = &feed, .test_commands = true};
     truce_store *store;
 
     truce__world_use(NULL);
     truce_assert(!truce_store_open(path, NULL, &store, NULL));
-    truce_assert(!server_start(
-        store, &(struct server_options){.replica_set = "rs0", .feed = &feed, .test_commands = true},
-        &server, NULL));
-    server->login_delay_ms = 0;
+    return still_serve(store, &options);
 }
 
 /* On a store of its own: a file, but for who waits for others, which takes no time in a store in memory. */
@@ -62,35 +55,24 @@ static void try_all(const char *json, int code)
 {
     bson_t *command = command_of(json);
     char path[600];
-    truce_store *store;
 
     snprintf(path, sizeof path, "%s/store", test_directory());
-    if (strstr(json, "waitMS"))
-        server = still_serve(still_store());
-    else
-        start(path);
-    store = server->store;
-    connection = (struct connection){.server = server, .socket = -1};
-    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
-        bson_t *first = command_of(before[i]);
-
-        run_plain(first, 0);
-        bson_destroy(first);
-    }
+    still_connect(strstr(json, "waitMS") ? still_serve(still_store(), NULL) : serve_file(path));
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        must(before[i]);
     run_plain(command, code);
     run_changed(command);
-    login_release(&connection.login);
-    server_stop(server, 1000);
-    truce_store_close(store);
+    still_end();
     unlink(path);
     bson_destroy(command);
 }
 
 TEST(fields_of_patterns_changed)
 {
-    for (const struct pattern_group *group = pattern_groups; group->title; group++)
-        for (const struct pattern *const *at = group->patterns; *at; at++)
-            try_all((*at)->example, -1);
+    EACH_PATTERN(pattern)
+    {
+        try_all(pattern->example, -1);
+    }
 }
 
 static bool has_sample(const char *name)
@@ -129,12 +111,9 @@ static void refused(bson_t *command, int code)
 
 TEST(a_zero_within_a_text_does_not_end_it)
 {
-    truce_store *store;
     bson_t *command;
 
-    server = still_serve(still_store());
-    store = server->store;
-    connection = (struct connection){.server = server, .socket = -1};
+    still_connect(still_serve(still_store(), NULL));
     command = bson_new();
     bson_append_utf8(command, "find", -1, "c\0d", 3);
     refused(command, 73);
@@ -150,22 +129,16 @@ TEST(a_zero_within_a_text_does_not_end_it)
     command = BCON_NEW("ping", BCON_INT32(1));
     bson_append_utf8(command, "$db", -1, "te\0st", 5);
     refused(command, 73);
-    server_stop(server, 1000);
-    truce_store_close(store);
+    still_end();
 }
 
 TEST(a_field_that_is_given_twice_is_refused)
 {
-    truce_store *store;
-
-    server = still_serve(still_store());
-    store = server->store;
-    connection = (struct connection){.server = server, .socket = -1};
+    still_connect(still_serve(still_store(), NULL));
     refused(BCON_NEW("find", "c", "filter", "{", "a", BCON_INT32(1), "}", "filter", "{", "}"),
             40413);
     refused(BCON_NEW("createIndexes", "c", "indexes", "[", "{", "key", "{", "a", BCON_INT32(1), "}",
                      "name", "a", "name", "b", "}", "]"),
             40413);
-    server_stop(server, 1000);
-    truce_store_close(store);
+    still_end();
 }

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "server/pattern_command.h"
 #include "store/reserved.h"
+#include "tests/support/bank.h"
 #include "tests/support/changed_bson.h"
+#include "tests/support/each_pattern.h"
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 #include "truce/sys/decorate.h"
-#include "truce/truce.h"
 
 /* What is asked besides the example of each pattern. */
 static const char *const asked[] = {
@@ -50,38 +50,19 @@ static uint32_t below(uint32_t bound)
     return (uint32_t)truce__random_below(&chance, bound);
 }
 
-static void ask(const char *json)
-{
-    bson_t *command = command_of(json), reply;
-
-    answer(command, &reply);
-    bson_destroy(&reply);
-    bson_destroy(command);
-}
-
-static bson_value_t id_of(const char *text)
-{
-    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
-
-    id.value.v_utf8.str = (char *)text;
-    id.value.v_utf8.len = (uint32_t)strlen(text);
-    return id;
-}
-
 /* ---- what was begun and not ended -------------------------------------------------------------- */
 
-static truce_status two(truce_store *store, const bson_t *change, bson_error_t *error)
+static truce_status two(truce_store *store, bson_error_t *error)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
-    bson_value_t c = id_of("c"), d = id_of("d");
     truce_commit *commit;
     truce_status status = truce_commit_begin(store, &options, &commit, error);
 
     if (status)
         return status;
-    status = truce_commit_update(commit, "accounts", &c, NULL, change, error);
+    status = add_update(commit, "accounts", "c", NULL, "{'$inc': {'n': 1}}", error);
     if (!status)
-        status = truce_commit_update(commit, "accounts", &d, NULL, change, error);
+        status = add_update(commit, "accounts", "d", NULL, "{'$inc': {'n': 1}}", error);
     if (!status)
         status = truce_commit_apply(commit, error);
     truce_commit_free(commit);
@@ -95,8 +76,8 @@ static truce_status transfer(truce_store *store, bson_error_t *error)
                                                              .accounts = "accounts",
                                                              .field = "n",
                                                              .mechanism = TRUCE_MECHANISM_JOURNAL});
-    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 18}, a = id_of("a"),
-                 b = id_of("b"), value = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 18}, a = text_id("a"),
+                 b = text_id("b"), value = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
     truce_status status = truce_transfer_start(
         transfers, NULL,
         &(truce_transfer){.id = &id, .source = &a, .destination = &b, .value = &value}, NULL,
@@ -142,11 +123,11 @@ static void leave_open(truce_store *store)
                                  .at = 1 + below(8),
                                  .from_then_on = true,
                                  .writes_only = true};
-    bson_t *more = test_bson("{'$inc': {'n': 1}}"), *name = test_bson("{'$set': {'name': 'Eve'}}");
+    bson_t *name = test_bson("{'$set': {'name': 'Eve'}}");
     bson_error_t error;
 
     truce_fault_arm(store, &fault);
-    (void)two(store, more, &error);
+    (void)two(store, &error);
     truce_fault_arm(store, &fault);
     (void)transfer(store, &error);
     truce_fault_arm(store, &fault);
@@ -154,7 +135,6 @@ static void leave_open(truce_store *store)
     truce_fault_arm(store, &fault);
     (void)publish(store, &error);
     truce_fault_arm(store, &(truce_fault_options){0});
-    bson_destroy(more);
     bson_destroy(name);
 }
 
@@ -250,9 +230,10 @@ static void ask_all(void)
     size_t first;
 
     if (!count) {
-        for (const struct pattern_group *group = pattern_groups; group->title; group++)
-            for (const struct pattern *const *at = group->patterns; *at; at++)
-                questions[count++] = (*at)->example;
+        EACH_PATTERN(pattern)
+        {
+            questions[count++] = pattern->example;
+        }
         for (size_t i = 0; i < COUNT(asked); i++)
             questions[count++] = asked[i];
         truce_assert(count <= COUNT(questions));
@@ -269,38 +250,20 @@ static void round_of(uint32_t changes)
 {
     truce_store *store = truce_fault_wrap(still_store(), &(truce_fault_options){0});
 
-    server = still_serve(store);
-    connection = (struct connection){.server = server, .socket = -1};
+    still_connect(still_serve(store, NULL));
     build(store);
     while (changes--)
         change_one(store);
     ask_all();
-    server_stop(server, 1000);
-    truce_store_close(store);
+    still_end();
 }
 
 TEST(what_is_built_is_answered)
 {
-    truce__random_seed(&chance, 1);
-    server = still_serve(still_store());
-    connection = (struct connection){.server = server, .socket = -1};
-    for (size_t i = 0; i < COUNT(built); i++) {
-        bson_t *command = command_of(built[i]), reply;
-        bson_iter_t ok;
-        char *text;
-
-        answer(command, &reply);
-        if (!bson_iter_init_find(&ok, &reply, "ok") || !bson_iter_as_bool(&ok)) {
-            text = bson_as_relaxed_extended_json(&reply, NULL);
-            test_fail(__FILE__, __LINE__, "%s: %s", built[i], text);
-            bson_free(text);
-        }
-        bson_destroy(&reply);
-        bson_destroy(command);
-    }
-    truce_store *store = server->store;
-    server_stop(server, 1000);
-    truce_store_close(store);
+    still_connect(still_serve(still_store(), NULL));
+    for (size_t i = 0; i < COUNT(built); i++)
+        must(built[i]);
+    still_end();
 }
 
 /* What held somebody up once, for ever or until there was no more memory. */
@@ -325,8 +288,7 @@ TEST(numbers_that_truce_cannot_have_written_hold_nobody_up)
         truce_write_result result = {0};
         bson_error_t error = {0};
 
-        server = still_serve(store);
-        connection = (struct connection){.server = server, .socket = -1};
+        still_connect(still_serve(store, NULL));
         for (size_t each = 0; each < COUNT(built); each++)
             ask(built[each]);
         CHECK_OK(truce_update(store, cases[i].collection, filter, update, NULL, &result, &error),
@@ -334,8 +296,7 @@ TEST(numbers_that_truce_cannot_have_written_hold_nobody_up)
         CHECK_INT(result.modified, ==, 1);
         ask("{update: 'users', updates: [{q: {_id: 17}, u: {$set: {name: 'Eve'}}}]}");
         ask(cases[i].asked);
-        server_stop(server, 1000);
-        truce_store_close(store);
+        still_end();
         bson_destroy(filter);
         bson_destroy(update);
     }
