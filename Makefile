@@ -6,7 +6,7 @@
 #   make soak       the long forms of the tests: some hours
 #   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
 #                   make bench-growth: up to 10^7 documents
-#   make mutants    changes rules one at a time; the tests must notice
+#   make mutants    changes each guard of an invariant; the tests must fail
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
 #   make deb        Debian packages: build/package/*.deb
 PREFIX  ?= /usr/local

@@ -310,6 +310,7 @@ static bool usable(const struct cache *cache)
 {
     unsigned seen = atomic_load(&cache->seen), known = atomic_load(&cache->commits->known);
 
+    /* invariant 1 */
     return !atomic_load(&cache->closed) && seen == atomic_load(cache->begun) &&
            known == atomic_load(cache->commits->now);
 }
@@ -345,6 +346,7 @@ bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collect
     look->may_fill = usable(cache);
     if (look->may_fill)
         entry = find(shard, &name);
+    /* invariant 2, 3 */
     if (entry && entry->changing)
         look->may_fill = false;
     else if (entry && entry->since <= moment) {
@@ -388,6 +390,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
     if (!look->may_fill || body.size > CACHE_BODY_MAX)
         return;
     pthread_mutex_lock(&shard->mutex);
+    /* invariant 3 */
     if (shard->version == look->version && !find(shard, &name) && make_room(shard, needed))
         put_in(cache, shard, &name, row, body);
     pthread_mutex_unlock(&shard->mutex);
@@ -400,6 +403,7 @@ void truce__cache_begin(struct cache *cache, bool foreign)
     unsigned begun = atomic_load(cache->begun);
 
     truce_assert(!cache->changes_count && !atomic_load(&cache->closed));
+    /* invariant 4 */
     if (atomic_load(&cache->seen) == begun && !foreign)
         return;
     empty(cache);
