@@ -103,21 +103,38 @@ void server_forget(struct connection *connection)
     while (*at != connection)
         at = &(*at)->next;
     *at = connection->next;
+    connection->next = server->ended;
+    server->ended = connection;
     server->connected--;
     close(connection->socket);
     login_release(&connection->login);
     pthread_cond_broadcast(&server->gone);
     pthread_mutex_unlock(&server->mutex);
-    pthread_mutex_destroy(&connection->operation.mutex);
-    bson_free(connection);
+}
+
+/* Joins the threads of connections that have ended: OpenSSL cleans up after each thread, and no thread may do that
+ * while the process ends. */
+static void join_ended(struct server *server)
+{
+    struct connection *ended, *next;
+
+    pthread_mutex_lock(&server->mutex);
+    ended = server->ended;
+    server->ended = NULL;
+    pthread_mutex_unlock(&server->mutex);
+    for (; ended; ended = next) {
+        next = ended->next;
+        if (ended->started)
+            pthread_join(ended->thread, NULL);
+        pthread_mutex_destroy(&ended->operation.mutex);
+        bson_free(ended);
+    }
 }
 
 static void welcome(struct server *server, int socket, const struct sockaddr_in *from)
 {
     struct connection *connection = bson_malloc0(sizeof *connection);
     char address[INET_ADDRSTRLEN] = "";
-    pthread_attr_t attributes;
-    pthread_t thread;
     int on = 1;
 
     connection->server = server;
@@ -132,11 +149,9 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
         bson_free(connection);
         return;
     }
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&thread, &attributes, connection_run, connection))
-        server_forget(connection); /* no thread can be had: it is as if there were too many */
-    pthread_attr_destroy(&attributes);
+    connection->started = !pthread_create(&connection->thread, NULL, connection_run, connection);
+    if (!connection->started)
+        server_forget(connection); /* no thread can be had: the same as too many connections */
 }
 
 /* A position of the feed, as clients know it. */
@@ -198,6 +213,7 @@ static void *accept_all(void *arg)
             welcome(server, socket, &from);
         else if (errno == EMFILE || errno == ENFILE)
             truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
+        join_ended(server);
         held_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);
         pasts_expire(server->pasts);
@@ -503,6 +519,7 @@ void server_stop(struct server *server, int64_t drain_ms)
         }
     }
     pthread_mutex_unlock(&server->mutex);
+    join_ended(server);
     sweeper_join(server->sweeper);
     if (interrupted)
         truce_resume(server->store);

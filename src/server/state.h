@@ -30,6 +30,8 @@ enum server_counted {
 struct connection {
     struct connection *next;
     struct server *server;
+    pthread_t thread;
+    bool started; /* there is a thread; of the accepter, and of server_stop after its end */
     int socket;
     struct stream stream; /* on it */
     int32_t number;
@@ -87,12 +89,13 @@ struct server {
     pthread_cond_t gone;
     bool sweeping; /* the sweeper's thread is there */
     struct connection *connections;
+    struct connection *ended; /* whose threads are to be joined */
     int connected;
     int64_t created, refused;
     bool stopping;
 };
 
-/* The life of a connection, which is freed at its end. */
+/* The life of a connection. */
 void *connection_run(void *connection);
 bool server_is_stopping(struct server *server);
 /* Now, as replica sets count it: seconds in the upper half, and below what keeps two of a second apart. It never goes back, and
@@ -101,7 +104,7 @@ uint64_t server_time(struct server *server);
 /* The same, and no other call of it or of this function has it: of one thread at a time. What is changed through this server
  * from now on comes behind it. */
 uint64_t server_tick(struct server *server);
-/* By connection_run, as its last step. */
+/* By connection_run, as its last step: the accepter joins the thread and frees the connection. */
 void server_forget(struct connection *connection);
 
 #endif

@@ -262,6 +262,10 @@ bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *clien
 /* This connection's streams keep to the limits. */
 void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client);
 void truce__mongo_limit_forget(struct mongo_store *store);
+/* From now on each read and connect of this thread ends soon after `*stop` is true, on connections of a client with
+ * the second function. */
+void truce__mongo_limit_until(const atomic_bool *stop);
+void truce__mongo_limit_listener(mongoc_client_t *client);
 
 /* ---- mongo_count.c ---- */
 
@@ -283,7 +287,8 @@ struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32
 truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const truce_store *store,
                                         const char *collection, uint64_t *token,
                                         uint32_t timeout_ms, bson_error_t *error);
-/* Returns at once; NULL is allowed. No wait may be going on. */
+/* Ends the thread and waits for its end, which takes no answer of a server; NULL is allowed. No wait may be going
+ * on. */
 void truce__mongo_listener_close(struct mongo_listener *listener);
 
 /* ---- mongo_facts.c ---- */

@@ -11,10 +11,17 @@
  * around, what it still has to clean up gets as long in all, and then LEAST_MS for a message: a server that lives
  * answers in that, and one that does not holds nobody.
  *
+ * The thread that listens for changes waits for each message in slices of STOP_SLICE_MS, and checks between them
+ * whether its store is being closed (mongo_listen.c).
+ *
  * Where libmongoc does not let its streams be made by others (its function for that is in Debian's library, and
  * not in every one), the URI's socketTimeoutMS is the only limit.
  */
 #include "store/mongodb/mongo.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "base/deadline.h"
@@ -23,9 +30,14 @@
 #define LEAST_MS 100
 
 static _Thread_local struct {
-    int64_t until_ns; /* of the call; 0: none */
-    uint32_t wait_ms; /* for the server; 0: the store's */
+    int64_t until_ns;        /* of the call; 0: none */
+    uint32_t wait_ms;        /* for the server; 0: the store's */
+    const atomic_bool *stop; /* true: no read or connect of this thread goes on; NULL: none */
 } limit;
+
+#define STOP_SLICE_MS 50
+#define LENGTH_BYTES                                                                               \
+    4 /* libmongoc reads the length of a message first, with nothing in its buffers */
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
@@ -42,6 +54,16 @@ void truce__mongo_limit(uint32_t wait_ms)
         left_ms > LEAST_MS ? (uint32_t)(left_ms < INT32_MAX ? left_ms : INT32_MAX) : LEAST_MS;
     limit.until_ns =
         now_ns + INT64_C(1000000) * (left_ms + GRACE_MS > LEAST_MS ? left_ms + GRACE_MS : LEAST_MS);
+}
+
+void truce__mongo_limit_until(const atomic_bool *stop)
+{
+    limit.stop = stop;
+}
+
+static bool is_stopped(void)
+{
+    return limit.stop && atomic_load(limit.stop);
 }
 
 uint32_t truce__mongo_wait_ms(const struct mongo_store *store)
@@ -103,10 +125,31 @@ static ssize_t write_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, siz
     return inner_of(stream)->writev(inner_of(stream), parts, count, shorter(timeout_ms));
 }
 
+/* Waits until a message begins to arrive, or its time is over. False: the thread was stopped. */
+static bool await_message(mongoc_stream_t *inner, int32_t timeout_ms)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + INT64_C(1000000) * timeout_ms;
+    mongoc_stream_poll_t readable = {.stream = inner, .events = POLLIN};
+
+    while (!is_stopped()) {
+        if (mongoc_stream_poll(&readable, 1, STOP_SLICE_MS) ||
+            (timeout_ms >= 0 && truce__clock_monotonic_ns() >= until_ns))
+            return true;
+    }
+    return false;
+}
+
 static ssize_t read_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, size_t count,
                             size_t least, int32_t timeout_ms)
 {
-    return inner_of(stream)->readv(inner_of(stream), parts, count, least, shorter(timeout_ms));
+    mongoc_stream_t *inner = inner_of(stream);
+
+    timeout_ms = shorter(timeout_ms);
+    if (limit.stop && least <= LENGTH_BYTES && !await_message(inner, timeout_ms)) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    return inner->readv(inner, parts, count, least, timeout_ms);
 }
 
 static void destroy(mongoc_stream_t *stream)
@@ -157,10 +200,16 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
                                     void *arg, bson_error_t *error)
 {
     int32_t connect_ms = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_CONNECTTIMEOUTMS, 10000);
-    mongoc_uri_t *hurried = mongoc_uri_copy(uri);
+    mongoc_uri_t *hurried;
     mongoc_stream_t *inner;
     struct limited *made;
 
+    if (is_stopped()) {
+        bson_set_error(error, MONGOC_ERROR_STREAM, MONGOC_ERROR_STREAM_CONNECT,
+                       "the store is being closed");
+        return NULL;
+    }
+    hurried = mongoc_uri_copy(uri);
     mongoc_uri_set_option_as_int32(hurried, MONGOC_URI_CONNECTTIMEOUTMS, shorter(connect_ms));
     inner = truce__mongoc_make_stream(hurried, host, arg, error);
     mongoc_uri_destroy(hurried);
@@ -203,6 +252,12 @@ static bool is_new(struct mongo_store *store, const mongoc_client_t *client)
 void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client)
 {
     if (truce__mongoc_make_stream && is_new(store, client))
+        mongoc_client_set_stream_initiator(client, make_stream, client);
+}
+
+void truce__mongo_limit_listener(mongoc_client_t *client)
+{
+    if (truce__mongoc_make_stream)
         mongoc_client_set_stream_initiator(client, make_stream, client);
 }
 

@@ -1,28 +1,28 @@
 /*
- * Hearing of changes: one thread of a store reads the change stream of its database, and moves a counter
- * for each collection of which something came. The first wait starts it.
+ * Listening for changes. One thread of a store reads the change stream of its database and advances a counter
+ * for each collection that an event names. The first wait starts the thread.
  *
  *     slot of the name ->  [ 7 ][ 0 ][ 3 ] ...      a token is the counter that its waiter has seen
  *
- *     asleep ---wait---> opening ---server answers---> listening ---nobody waits for idle_ms---> asleep
- *                           ^                              |
- *                           +----- RETRY_MS, rising <------+ network error, a server that steps down
+ *     opening ---server answers---> listening ---no wait for idle_ms---> asleep ---wait---> opening
+ *        ^                              |
+ *        +----- RETRY_MS, rising <------+ network error, a server that steps down
  *
  * Invariants
- * 1. A change that was acknowledged after a token was filled ends the wait for it: its event comes while
- *    somebody listens, and whenever listening begins, every counter is moved, since nobody heard what
- *    came before. So a stream that broke need not be taken up where it ended; libmongoc does that by
- *    itself where it can.
- * 2. No wait depends on the stream: where it is not there, or has been silent for longer than the server
+ * 1. A change that was acknowledged after a token was filled ends the wait for it: its event arrives while
+ *    the thread listens, and every counter advances whenever listening begins, because no event of the time
+ *    before arrives. So a broken stream need not be resumed where it ended; libmongoc resumes it where it can.
+ * 2. No wait depends on the stream: if the stream is not open, or has been silent for longer than the server
  *    may be, a wait ends after POLL_MS and its caller looks.
- * 3. Nobody waits for the thread. It has a connection of its own and shares nothing with the store but
- *    this struct, which the last of the two frees; after the store was closed it ends by itself, when
- *    the server next answers (AWAIT_MS) or is given up.
+ * 3. No thread outlives its store: closing joins it. The thread runs code of libmongoc and OpenSSL, which the
+ *    end of the process tears down. It ends within STOP_SLICE_MS of the stop, also in the middle of a read
+ *    (mongo_limit.c), and after at most GIVE_UP in the middle of a connect.
  *
- * Counters are shared by hash, so a wait may end for another collection's change.
+ * Collections share counters by hash, so a wait may end for a change of another collection.
  */
 #include "store/mongodb/mongo.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -35,8 +35,8 @@
 #define POLL_MS   250  /* a wait while nobody listens */
 #define RETRY_MS  50   /* until the first try to open it again */
 #define RETRY_MAX 5000 /* the last ones */
-#define GIVE_UP                                                                                    \
-    5000 /* the most that the thread waits for a server, and for a socket beyond AWAIT_MS */
+/* The most that the thread waits for a server, and for a socket beyond AWAIT_MS. */
+#define GIVE_UP 2000
 
 struct mongo_listener {
     mongoc_uri_t *uri;
@@ -44,9 +44,11 @@ struct mongo_listener {
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t moved;
     uint32_t counters[SLOTS];
-    bool listening, running, stop;
+    bool listening, asleep;
+    bool started; /* the thread exists, until it is joined */
+    pthread_t thread;
+    atomic_bool stop; /* set under the mutex; the thread's reads look at it without */
     int64_t idle_ns;
-    int users; /* the store, and the thread while it runs */
     int waiters;
     int64_t heard_ns, waited_ns; /* by now_ns() */
 };
@@ -75,24 +77,7 @@ struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32
     pthread_cond_init(&listener->moved, &attributes);
     pthread_condattr_destroy(&attributes);
     listener->idle_ns = idle_ms * INT64_C(1000000);
-    listener->users = 1;
     return listener;
-}
-
-static void let_go(struct mongo_listener *listener)
-{
-    bool last;
-
-    pthread_mutex_lock(&listener->mutex);
-    last = --listener->users == 0;
-    pthread_mutex_unlock(&listener->mutex);
-    if (!last)
-        return;
-    pthread_cond_destroy(&listener->moved);
-    pthread_mutex_destroy(&listener->mutex);
-    mongoc_uri_destroy(listener->uri);
-    bson_free(listener->database);
-    bson_free(listener);
 }
 
 void truce__mongo_listener_close(struct mongo_listener *listener)
@@ -100,10 +85,16 @@ void truce__mongo_listener_close(struct mongo_listener *listener)
     if (!listener)
         return;
     pthread_mutex_lock(&listener->mutex);
-    listener->stop = true;
+    atomic_store(&listener->stop, true);
     pthread_cond_broadcast(&listener->moved);
     pthread_mutex_unlock(&listener->mutex);
-    let_go(listener);
+    if (listener->started)
+        pthread_join(listener->thread, NULL);
+    pthread_cond_destroy(&listener->moved);
+    pthread_mutex_destroy(&listener->mutex);
+    mongoc_uri_destroy(listener->uri);
+    bson_free(listener->database);
+    bson_free(listener);
 }
 
 /* The system's, also where a test has put another clock in its place: nobody could wake by that. */
@@ -182,11 +173,16 @@ static void set_listening(struct mongo_listener *listener, bool listening)
     pthread_mutex_unlock(&listener->mutex);
 }
 
-/* Under the mutex: the store is closed, or nobody has waited for long. */
+/* Under the mutex: no wait needs the stream any more. */
+static bool is_idle(const struct mongo_listener *listener)
+{
+    return !listener->waiters && now_ns() - listener->waited_ns > listener->idle_ns;
+}
+
+/* Under the mutex. */
 static bool is_over(const struct mongo_listener *listener)
 {
-    return listener->stop ||
-           (!listener->waiters && now_ns() - listener->waited_ns > listener->idle_ns);
+    return atomic_load(&listener->stop) || is_idle(listener);
 }
 
 static bool goes_on(struct mongo_listener *listener)
@@ -239,41 +235,49 @@ static void pause_for(struct mongo_listener *listener, int64_t pause_ms)
     pthread_mutex_unlock(&listener->mutex);
 }
 
-static void *run(void *arg)
+/* Until the store is closed, or no wait needs the stream. */
+static void listen_while_needed(struct mongo_listener *listener)
 {
-    struct mongo_listener *listener = arg;
     mongoc_client_t *client = mongoc_client_new_from_uri(listener->uri);
     int64_t pause_ms = RETRY_MS;
-    bool over = client == NULL;
 
-    if (client)
+    if (client) {
         mongoc_client_set_error_api(client, MONGOC_ERROR_API_VERSION_2);
-    while (!over) {
-        if (hear_all(listener, client))
+        truce__mongo_limit_listener(client);
+    }
+    while (goes_on(listener)) {
+        if (client && hear_all(listener, client))
             pause_ms = RETRY_MS;
         pause_for(listener, pause_ms);
         pause_ms = pause_ms * 2 < RETRY_MAX ? pause_ms * 2 : RETRY_MAX;
-        pthread_mutex_lock(&listener->mutex);
-        over = is_over(listener);
-        listener->running = !over; /* a wait that comes now starts another */
-        pthread_mutex_unlock(&listener->mutex);
     }
     if (client)
         mongoc_client_destroy(client);
-    let_go(listener);
-    return NULL;
 }
 
-/* Under the mutex. */
-static void start(struct mongo_listener *listener)
+/* False: the store is closed. */
+static bool sleep_while_idle(struct mongo_listener *listener)
 {
-    pthread_t thread;
+    bool stop;
 
-    if (truce__thread_start(&thread, run, listener)) { /* else: waits poll */
-        pthread_detach(thread);
-        listener->running = true;
-        listener->users++;
-    }
+    pthread_mutex_lock(&listener->mutex);
+    listener->asleep = true;
+    while (!atomic_load(&listener->stop) && is_idle(listener))
+        pthread_cond_wait(&listener->moved, &listener->mutex);
+    listener->asleep = false;
+    stop = atomic_load(&listener->stop);
+    pthread_mutex_unlock(&listener->mutex);
+    return !stop;
+}
+
+static void *run(void *arg)
+{
+    struct mongo_listener *listener = arg;
+
+    truce__mongo_limit_until(&listener->stop);
+    while (sleep_while_idle(listener))
+        listen_while_needed(listener);
+    return NULL;
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -299,8 +303,10 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
 
     pthread_mutex_lock(&listener->mutex);
     listener->waiters++;
-    if (!listener->running)
-        start(listener);
+    if (listener->asleep)
+        pthread_cond_broadcast(&listener->moved);
+    if (!listener->started) /* if there is no thread to have, waits poll */
+        listener->started = truce__thread_start(&listener->thread, run, listener);
     for (;;) {
         seen = (uint64_t)*counter << 1 | 1; /* never 0 */
         trusted_ns = trusted_until(listener, begun_ns);

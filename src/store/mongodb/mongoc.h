@@ -79,6 +79,7 @@
     each(stream_destroy) \
     each(stream_failed) \
     each(stream_flush) \
+    each(stream_poll) \
     each(stream_setsockopt) \
     each(stream_should_retry) \
     each(stream_timed_out) \
@@ -208,6 +209,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_stream_destroy truce__mongoc.stream_destroy
 #define mongoc_stream_failed truce__mongoc.stream_failed
 #define mongoc_stream_flush truce__mongoc.stream_flush
+#define mongoc_stream_poll truce__mongoc.stream_poll
 #define mongoc_stream_setsockopt truce__mongoc.stream_setsockopt
 #define mongoc_stream_should_retry truce__mongoc.stream_should_retry
 #define mongoc_stream_timed_out truce__mongoc.stream_timed_out
