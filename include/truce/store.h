@@ -130,7 +130,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_count(truce_store *store, const c
                                                      const truce_count_options *options,
                                                      int64_t *count, bson_error_t *error);
 
-/* `values`: an array of the distinct values of a path; the elements of arrays count one by one */
+/* `values`: an array of the distinct values of a path, in the order of values; the elements of arrays
+ * count one by one */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_distinct(truce_store *store, const char *collection,
                                                         const char *path, const bson_t *filter,
                                                         bson_t *values, bson_error_t *error);

@@ -106,6 +106,14 @@ static double as_double(const struct sum *sum)
     return isfinite(sum->high) ? sum->high : sum->plain;
 }
 
+/* The sum of integers is exact in both doubles, so its nearest double has the low one, too. */
+static double nearest_double(const struct sum *sum)
+{
+    bool whole = sum->type == BSON_TYPE_INT32 || sum->type == BSON_TYPE_INT64;
+
+    return whole ? sum->high + sum->low : as_double(sum);
+}
+
 static decimal as_decimal(const struct sum *sum)
 {
     _IDEC_flags flags = 0;
@@ -152,7 +160,7 @@ struct value truce__sum_value(const struct sum *sum, struct arena *arena)
     if (sum->type == BSON_TYPE_DECIMAL128)
         return truce__value_from_decimal(arena, truce__decimal_to_bson(as_decimal(sum)));
     if (sum->type == BSON_TYPE_DOUBLE || !doubles_to_int64(sum, &whole))
-        return truce__value_from_double(arena, as_double(sum));
+        return truce__value_from_double(arena, nearest_double(sum));
     if (sum->type == BSON_TYPE_INT32 && whole >= INT32_MIN && whole <= INT32_MAX)
         return truce__value_from_int32(arena, (int32_t)whole);
     return truce__value_from_int64(arena, whole);
@@ -166,7 +174,7 @@ struct value truce__sum_average(const struct sum *sum, struct arena *arena)
     if (sum->count == 0)
         return truce__value_null();
     if (sum->type != BSON_TYPE_DECIMAL128)
-        return truce__value_from_double(arena, as_double(sum) / (double)sum->count);
+        return truce__value_from_double(arena, nearest_double(sum) / (double)sum->count);
     mean =
         bid128_div(as_decimal(sum), bid128_from_int64(sum->count), BID_ROUNDING_TO_NEAREST, &flags);
     return truce__value_from_decimal(arena, truce__decimal_to_bson(mean));

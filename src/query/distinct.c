@@ -1,5 +1,5 @@
 /*
- * Distinct values: a hash table of values copied into an arena, in the order they came.
+ * Distinct values: a hash table of values copied into an arena, sorted when they are asked for.
  *
  *     slots    [ 3 | - | 1 | - | 2 | ... ]     number of a value + 1; open addressing, half full
  *     values   [ v0, v1, v2, ... ]
@@ -9,6 +9,8 @@
  * only; any other name goes into each document of the array.
  */
 #include "query/distinct.h"
+
+#include <stdlib.h>
 
 #include "base/limits.h"
 
@@ -141,11 +143,41 @@ truce_status truce__distinct_add(struct distinct *distinct, struct value documen
     return TRUCE_OK;
 }
 
+/* No two of the values are equal, so the order is total. */
+static int distinct_compare(const void *a, const void *b)
+{
+    const struct value *one = a, *other = b;
+
+    return truce__value_compare(*one, *other);
+}
+
 void truce__distinct_values(const struct distinct *distinct, bson_t *values)
 {
+    struct value *sorted = bson_malloc(distinct->count * sizeof *sorted);
     uint32_t index = 0;
 
+    if (distinct->count) {
+        memcpy(sorted, distinct->values, distinct->count * sizeof *sorted);
+        qsort(sorted, distinct->count, sizeof *sorted, distinct_compare);
+    }
     bson_init(values);
     for (uint32_t i = 0; i < distinct->count; i++)
-        truce__value_append_element(values, &index, distinct->values[i]);
+        truce__value_append_element(values, &index, sorted[i]);
+    bson_free(sorted);
+}
+
+truce_status truce__distinct_sort(bson_t *values, bson_error_t *error)
+{
+    struct distinct *distinct;
+    truce_status status = truce__distinct_new("values", &distinct, error);
+    struct fields fields = truce__fields(truce__value_document(values));
+
+    if (status)
+        return status;
+    while (truce__fields_next(&fields))
+        add(distinct, fields.value);
+    bson_destroy(values);
+    truce__distinct_values(distinct, values);
+    truce__distinct_free(distinct);
+    return TRUCE_OK;
 }

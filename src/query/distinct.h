@@ -1,8 +1,8 @@
 #ifndef TRUCE_QUERY_DISTINCT_H
 #define TRUCE_QUERY_DISTINCT_H
 
-/* The distinct values of a path over many documents: the elements of an array at its end count one
- * by one, each value is kept as it was first seen. */
+/* Collects the distinct values of a path over many documents. The elements of an array at the path's
+ * end count one by one. Of equal values (1 and 1.0) the first one is kept. */
 #include "base/budget.h"
 #include "bson/path.h"
 #include "bson/value.h"
@@ -16,7 +16,11 @@ void truce__distinct_free(struct distinct *distinct);
 truce_status truce__distinct_add(struct distinct *distinct, struct value document,
                                  struct budget *budget, bson_error_t *error);
 
-/* The array of the values so far; initialised here, the caller destroys it. */
+/* Makes the array of the values so far, in the order of values. The function initialises `values`;
+ * the caller destroys it. */
 void truce__distinct_values(const struct distinct *distinct, bson_t *values);
+
+/* Replaces the array `values`, which may come from another server, by its sorted distinct values. */
+truce_status truce__distinct_sort(bson_t *values, bson_error_t *error);
 
 #endif

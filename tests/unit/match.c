@@ -131,6 +131,82 @@ TEST(of_several_positions_the_last_counts_but_none_from_or_nor_and_not)
     check_position("{'a': 2, '$nor': [{'b': 5}]}", "{'a': [1, 2], 'b': [1, 2, 3]}", 1);
 }
 
+TEST(the_position_under_several_conditions_is_of_an_element_that_meets_all_of_them)
+{
+    check_position("{'$and': [{'a': {'$gt': 1}}, {'a': {'$lt': 3}}]}", "{'a': [1, 2, 3]}", 1);
+    check_position("{'$and': [{'a': {'$lt': 3}}, {'a': {'$gt': 1}}]}", "{'a': [3, 2, 1]}", 1);
+    check_position("{'a': {'$gte': 2, '$lte': 4, '$mod': [2, 0]}}", "{'a': [5, 3, 6, 4, 2]}", 3);
+    check_position("{'$and': [{'$and': [{'a': {'$gt': 1}}]}, {'a': {'$lt': 3}}, {'b': 1}]}",
+                   "{'a': [9, 0, 2], 'b': 1}", 2);
+    check_position("{'a.b': 1, 'a.c': 2}", "{'a': [{'b': 1}, {'c': 2}, {'b': 1, 'c': 2}]}", 2);
+    check_position("{'a': {'$elemMatch': {'b': 1}}, 'a.c': 2}",
+                   "{'a': [{'b': 1}, {'b': 1, 'c': 2}, {'c': 2}]}", 1);
+    check_position("{'a': {'$gt': 1, '$ne': 9}}", "{'a': [1, 2, 3]}", 1);
+    /* no element meets both: MongoDB tests $lt before $gt */
+    check_position("{'a': {'$gt': 3, '$lt': 3}}", "{'a': [1, 5]}", 1);
+    check_position("{'b': 1, 'a': 2}", "{'a': [1, 2], 'b': [1]}", 0);
+}
+
+TEST(a_position_among_many_equalities_is_of_an_element_that_meets_all_conditions)
+{
+    bson_t *filter = bson_new(), all, operands;
+    char name[16];
+
+    BSON_APPEND_DOCUMENT_BEGIN(filter, "a", &all);
+    BSON_APPEND_ARRAY_BEGIN(&all, "$all", &operands);
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        BSON_APPEND_INT32(&operands, name, 7);
+    }
+    bson_append_array_end(&all, &operands);
+    BSON_APPEND_INT32(&all, "$gt", 3);
+    bson_append_document_end(filter, &all);
+    {
+        char *text = bson_as_relaxed_extended_json(filter, NULL);
+
+        check_position(text, "{'a': [5, 1, 7]}", 2);
+        bson_free(text);
+    }
+    bson_destroy(filter);
+}
+
+static bool bits_match(const char *operator, const char *number)
+{
+    char filter[80], document[120];
+
+    snprintf(filter, sizeof filter, "{'a': {'%s': [0]}}", operator);
+    snprintf(document, sizeof document, "{'a': {'$number%s'}}", number);
+    return matches(filter, document);
+}
+
+TEST(numbers_without_a_64_bit_value_have_no_bits)
+{
+    static const char *const operators[] = {"$bitsAllClear", "$bitsAnyClear", "$bitsAllSet",
+                                            "$bitsAnySet"};
+    static const char *const numbers[] = {
+        "Decimal': 'NaN",
+        "Decimal': 'Infinity",
+        "Decimal': '-Infinity",
+        "Decimal': '9.999999999999999999999999999999999E+6144",
+        "Decimal': '9223372036854775808",
+        "Decimal': '-9223372036854775809",
+        "Double': 'NaN",
+        "Double': 'Infinity",
+        "Double': '-Infinity",
+        "Double': '9223372036854775808",
+        "Double': '0.5",
+    };
+
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
+        for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
+            CHECK(!bits_match(operators[i], numbers[j]));
+    }
+    CHECK(bits_match("$bitsAllSet", "Decimal': '9223372036854775807"));
+    CHECK(bits_match("$bitsAllClear", "Decimal': '-9223372036854775808"));
+    CHECK(bits_match("$bitsAllClear", "Double': '-9223372036854775808"));
+    CHECK(bits_match("$bitsAllClear", "Decimal': '2"));
+}
+
 TEST(equality_is_by_value_not_by_bytes)
 {
     CHECK(matches("{'a': 0.0}", "{'a': {'$numberDouble': '-0.0'}}"));

@@ -36,6 +36,49 @@ TEST(many_operators_work_at_once)
     CHECK_INT(updated.result.items_matched, ==, 0);
 }
 
+TEST(pull_takes_every_condition_that_a_filter_takes)
+{
+    static const struct {
+        const char *condition, *before, *after;
+    } cases[] = {
+        {"{'$eq': 2}", "[1, 2, 3]", "[1, 3]"},
+        {"{'$eq': null}", "[1, null, 3]", "[1, 3]"},
+        {"{'$eq': {'x': 1}}", "[{'x': 1}, {'x': 1, 'y': 2}]", "[{'x': 1, 'y': 2}]"},
+        {"{'$eq': 2, '$exists': true}", "[1, 2]", "[1]"},
+        {"{'$ne': 2}", "[1, 2, 3]", "[2]"},
+        {"{'$gt': 1}", "[1, 2]", "[1]"},
+        {"{'$gte': 2}", "[1, 2]", "[1]"},
+        {"{'$lt': 2}", "[1, 2]", "[2]"},
+        {"{'$lte': 1}", "[1, 2]", "[2]"},
+        {"{'$in': [2, 3]}", "[1, 2, 3]", "[1]"},
+        {"{'$nin': [2, 3]}", "[1, 2, 3]", "[2, 3]"},
+        {"{'$not': {'$gt': 1}}", "[1, 2]", "[2]"},
+        {"{'$mod': [2, 0]}", "[1, 2, 4]", "[1]"},
+        {"{'$type': 'string'}", "[1, 'a']", "[1]"},
+        {"{'$exists': true}", "[1, 2]", "[]"},
+        {"{'$size': 1}", "[1, [2]]", "[1]"},
+        {"{'$all': [1, 2]}", "[1, [1, 2]]", "[1]"},
+        {"{'$regex': '^a'}", "['ab', 'b']", "['b']"},
+        {"{'$bitsAllSet': 1}", "[1, 2, 3]", "[2]"},
+        {"{'$elemMatch': {'$gt': 1}}", "[1, [2]]", "[1]"},
+        {"{'$or': [{'x': 1}, {'x': 2}]}", "[{'x': 1}, {'x': 3}]", "[{'x': 3}]"},
+        {"{'$and': [{'x': 1}, {'y': 2}]}", "[{'x': 1}, {'x': 1, 'y': 2}]", "[{'x': 1}]"},
+        {"{'$nor': [{'x': 1}]}", "[{'x': 1}, {'x': 3}]", "[{'x': 1}]"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *update = bson_strdup_printf("{'$pull': {'a': %s}}", cases[i].condition);
+        char *before = bson_strdup_printf("{'_id': 1, 'a': %s}", cases[i].before);
+        char *after = bson_strdup_printf("{'_id': 1, 'a': %s}", cases[i].after);
+        struct updated updated = {.update = update, .before = before};
+
+        CHECK_UPDATE(after, &updated);
+        bson_free(update);
+        bson_free(before);
+        bson_free(after);
+    }
+}
+
 TEST(new_fields_are_appended_by_name_and_numbers_by_value)
 {
     struct updated names = {.update = "{'$set': {'c': 1, 'a': 2, 'b.y': 3, 'b.x': 4}}",

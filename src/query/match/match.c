@@ -24,6 +24,9 @@
  *     whole only. An element that was reached by its number at the end of the path is not entered.
  *  4. The position that positional operators use is that of the outermost array that was entered
  *     by rule 2 or 3; an array of which a number in the path chose the element does not count.
+ *  5. If several conditions of an AND have positions, MongoDB's order of conditions decides
+ *     (place_rank): the last one counts. If that array has an element that meets all conditions on
+ *     the array, the first such element counts instead; MongoDB leaves this case undefined.
  *
  * Nothing is allocated: the walk is recursion over views of the document, and its depth is bounded
  * by the depth of documents. Its time is bounded by TRUCE_MATCH_FORKS_MAX: each document in an
@@ -32,6 +35,8 @@
  * Not done here: $where, geo and $text (refused by the parser), and collations.
  */
 #include "query/match/match.h"
+
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
@@ -95,13 +100,13 @@ static bool may_fork(const struct match_node *node, struct match_run *run)
 }
 
 /* An element in the middle of the path, number `index` of its array. */
-static bool visit_element(const struct match_node *node, struct value element, int64_t index,
-                          uint32_t part, struct match_run *run)
+static bool visit_element(const struct match_node *node, struct value array, struct value element,
+                          int64_t index, uint32_t part, struct match_run *run)
 {
     const struct path_part *next = node->path.parts + part;
 
     if (element.type == BSON_TYPE_DOCUMENT && visit(node, element, part, run)) {
-        run->array_index = index;
+        run->place = (struct match_place){array, index};
         return true;
     }
     if (next->index != index)
@@ -124,15 +129,18 @@ static bool visit_array(const struct match_node *node, struct value array, uint3
     for (int64_t index = 0; truce__fields_next(&fields); index++) {
         if (!truce__match_spend(run, 1))
             return false;
+        if (!truce__match_sees(run, array, index))
+            continue;
         if (!at_end) {
-            if (visit_element(node, fields.value, index, part, run))
+            if (visit_element(node, array, fields.value, index, part, run))
                 return true;
         } else if (truce__match_leaf_test(node, fields.value, run)) {
-            run->array_index = index;
+            run->place = (struct match_place){array, index};
             return true;
         }
     }
-    return at_end && truce__match_leaf_test(node, array, run);
+    return at_end && run->pinned.array.data != array.data &&
+           truce__match_leaf_test(node, array, run);
 }
 
 static bool test_expression(const struct match_node *node, struct value document,
@@ -158,25 +166,113 @@ static bool test_schema(const struct match_node *node, struct value value, struc
 static bool any_child(const struct match_node *node, struct value value, match_node_test *test,
                       struct match_run *run)
 {
-    int64_t array_index = run->array_index;
+    struct match_place place = run->place;
     bool any = node->extra && truce__match_table_any(node, value, test, run);
 
     for (uint32_t i = 0; !node->extra && i < node->children_count && !any; i++)
         any = truce__match_spend(run, 1) && test(node->children[i], value, run);
-    run->array_index = array_index;
+    run->place = place;
     return any;
+}
+
+static inline bool has_path(const struct match_node *node)
+{
+    return node->kind >= MATCH_EQ && node->kind <= MATCH_ELEM_VALUE;
+}
+
+/* MongoDB sorts the conditions of an AND by kind before it tests them. */
+static int place_rank(enum match_kind kind)
+{
+    static const enum match_kind order[] = {
+        MATCH_ELEM_OBJECT, MATCH_ELEM_VALUE, MATCH_SIZE, MATCH_EQ,    MATCH_LTE,
+        MATCH_LT,          MATCH_GT,         MATCH_GTE,  MATCH_REGEX, MATCH_MOD,
+        MATCH_EXISTS,      MATCH_IN,         MATCH_BITS, MATCH_TYPE};
+    int rank = 0;
+
+    while (rank < (int)(sizeof order / sizeof *order) && order[rank] != kind)
+        rank++;
+    return rank;
+}
+
+/* Does the place of `child` count rather than that of the child `before` it? */
+static bool place_wins(const struct match_node *child, const struct match_node *before)
+{
+    int order = place_rank(child->kind) - place_rank(before->kind);
+
+    return (order ? order : strcmp(child->path.text, before->path.text)) >= 0;
+}
+
+static bool has_first_part(const struct match_node *node, const struct path *path)
+{
+    const struct path_part *a = path->parts, *b = node->path.parts;
+
+    return has_path(node) && path->count && node->path.count && a->length == b->length &&
+           !memcmp(a->name, b->name, a->length);
+}
+
+/* Does every condition that leads through the pinned array hold? */
+static bool pinned_holds(const struct match_node *node, const struct path *path, struct value value,
+                         match_node_test *test, struct match_run *run)
+{
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        const struct match_node *child = node->children[i];
+
+        if (has_first_part(child, path) && !(truce__match_spend(run, 1) && test(child, value, run)))
+            return false;
+    }
+    return run->status == TRUCE_OK;
+}
+
+/* The first element of the array of `place` that meets all conditions on that array; or `place`. */
+static struct match_place shared_place(const struct match_node *node, const struct path *path,
+                                       struct match_place place, struct value value,
+                                       match_node_test *test, struct match_run *run)
+{
+    struct match_place outer = run->pinned;
+    struct fields fields = truce__fields(place.array);
+    bool found = false;
+
+    run->pinned = (struct match_place){place.array, -1};
+    while (!found && run->status == TRUCE_OK && truce__fields_next(&fields)) {
+        run->pinned.index++;
+        found = pinned_holds(node, path, value, test, run);
+    }
+    if (found)
+        place = run->pinned;
+    run->pinned = outer;
+    return place;
 }
 
 static bool all_children(const struct match_node *node, struct value value, match_node_test *test,
                          struct match_run *run)
 {
-    if (node->extra)
-        return truce__match_table_all(node, value, test, run);
+    struct match_place place = run->place;
+    const struct match_node *winner = NULL;
+    bool differ = false;
+
+    if (node->extra && !truce__match_table_holds(node, value, test, run))
+        return false;
     for (uint32_t i = 0; i < node->children_count; i++) {
-        if (!truce__match_spend(run, 1) || !test(node->children[i], value, run))
+        const struct match_node *child = node->children[i];
+
+        if (node->extra && !truce__match_table_is_direct(node->extra, i))
+            continue;
+        run->place.index = -1;
+        if (!truce__match_spend(run, 1) || !test(child, value, run))
             return false;
+        if (run->place.index < 0)
+            continue;
+        differ = differ || (winner && (run->place.index != place.index ||
+                                       run->place.array.data != place.array.data));
+        if (winner && !place_wins(child, winner))
+            continue;
+        winner = child;
+        place = run->place;
     }
-    return true;
+    if (differ)
+        place = shared_place(node, &winner->path, place, value, test, run);
+    run->place = place;
+    return run->status == TRUCE_OK;
 }
 
 /* the kinds that look at no path; *known tells whether it is one */
@@ -204,11 +300,6 @@ static bool test_logic(const struct match_node *node, struct value value, match_
         *known = false;
         return false;
     }
-}
-
-static inline bool has_path(const struct match_node *node)
-{
-    return node->kind >= MATCH_EQ && node->kind <= MATCH_ELEM_VALUE;
 }
 
 bool truce__match_node_test(const struct match_node *node, struct value document,
@@ -269,13 +360,13 @@ truce_status truce__match_test(const struct match *match, struct value document,
 {
     struct match_run run = {.context = context,
                             .error = error,
-                            .array_index = -1,
+                            .place.index = -1,
                             .budget = context ? context->budget : NULL};
     bool matched = test_subject(match, document, &run);
 
     truce__field_finder_release(&run.finder);
     result->matched = matched && run.status == TRUCE_OK;
-    result->array_index = result->matched ? run.array_index : -1;
+    result->array_index = result->matched ? run.place.index : -1;
     return run.status;
 }
 

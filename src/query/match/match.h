@@ -78,7 +78,8 @@ bool truce__match_regex_prefix(const struct match_node *node, const char **prefi
 struct match_result {
     bool matched;
     /* The element of the outermost array on the way that matched, for the positional operators; -1:
-     * none. Conditions inside $or, $nor and $not do not count; of several the last one does. */
+     * none. Conditions inside $or, $nor and $not do not count; rule 5 of match.c chooses among
+     * several. */
     int64_t array_index;
 };
 

@@ -186,7 +186,8 @@ static bool bit_of_integer(int64_t number, uint32_t position)
     return (uint64_t)number >> (position < 63 ? position : 63) & 1;
 }
 
-/* A double counts if it is an int64; a decimal is rounded, and what is none becomes INT64_MIN. */
+/* The integer whose bits are tested: a double must be one, a decimal is rounded to one. NaN, the
+ * infinities, and numbers beyond 64 bits have none. */
 static bool integer_for_bits(struct value value, int64_t *number)
 {
     _IDEC_flags flags = 0;
@@ -194,7 +195,7 @@ static bool integer_for_bits(struct value value, int64_t *number)
     if (value.type == BSON_TYPE_DECIMAL128) {
         *number =
             bid128_to_int64_rnint(truce__decimal_of_bson(truce__value_decimal(value)), &flags);
-        return true;
+        return !(flags & BID_INVALID_EXCEPTION);
     }
     return truce__value_is_number(value) && truce__number_to_int64(value, number);
 }
@@ -227,14 +228,14 @@ static bool test_elements(const struct match_node *node, struct value value, str
         return false;
     fields = truce__fields(value);
     for (int64_t index = 0; truce__fields_next(&fields); index++) {
-        bool all =
-            truce__match_spend(run, 1) && (!objects || truce__value_is_container(fields.value));
+        bool all = truce__match_spend(run, 1) && truce__match_sees(run, value, index) &&
+                   (!objects || truce__value_is_container(fields.value));
 
         for (uint32_t i = 0; i < node->children_count && all; i++)
             all = objects ? truce__match_node_test(node->children[i], fields.value, run)
                           : truce__match_element_test(node->children[i], fields.value, run);
         if (all) {
-            run->array_index = index;
+            run->place = (struct match_place){value, index};
             return true;
         }
     }

@@ -230,17 +230,18 @@ static bool meets_all(const struct match_table *table, const uint64_t *hits)
     return true;
 }
 
-bool truce__match_table_all(const struct match_node *node, struct value value,
-                            match_node_test *test, struct match_run *run)
+bool truce__match_table_holds(const struct match_node *node, struct value value,
+                              match_node_test *test, struct match_run *run)
 {
     const struct match_table *table = node->extra;
     uint64_t *hits = find_hits(table, value, test, run);
     bool all = meets_all(table, hits) && run->status == TRUCE_OK;
 
     bson_free(hits);
-    for (uint32_t i = 0; i < node->children_count && all; i++) {
-        if (has_bit(table->direct, i))
-            all = truce__match_spend(run, 1) && test(node->children[i], value, run);
-    }
     return all;
+}
+
+bool truce__match_table_is_direct(const struct match_table *table, uint32_t child)
+{
+    return has_bit(table->direct, child);
 }

@@ -1,7 +1,7 @@
 #ifndef TRUCE_QUERY_MATCH_MATCH_TREE_H
 #define TRUCE_QUERY_MATCH_MATCH_TREE_H
 
-/* What the files match*.c share; nobody else includes this. */
+/* What the files match*.c share. */
 #include "bson/field_finder.h"
 #include "query/match/match.h"
 #include "query/regex.h"
@@ -20,17 +20,29 @@ struct match {
     char *identifier; /* of an array filter, or NULL */
 };
 
+/* An element of the outermost array on a condition's way; index -1: none. */
+struct match_place {
+    struct value array;
+    int64_t index;
+};
+
 /* One test of one document. The first failure ends it. */
 struct match_run {
     struct query_context *context;
     bson_error_t *error;
     truce_status status;
-    int64_t array_index;
+    struct match_place place;  /* that the conditions so far have met */
+    struct match_place pinned; /* the only element of this array that conditions see */
     uint32_t forks; /* elements that were entered both by name and by number */
     struct budget *budget;
     struct field_finder finder; /* in the document */
     uint64_t *hits;             /* of the table that is asked: a bit for each child */
 };
+
+static inline bool truce__match_sees(const struct match_run *run, struct value array, int64_t index)
+{
+    return run->pinned.array.data != array.data || run->pinned.index == index;
+}
 
 /* For work on so many values; false: the time of the call is over, and so is the test. */
 static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
@@ -72,8 +84,10 @@ typedef bool match_node_test(const struct match_node *node, struct value value,
                              struct match_run *run);
 bool truce__match_table_any(const struct match_node *node, struct value value,
                             match_node_test *test, struct match_run *run);
-bool truce__match_table_all(const struct match_node *node, struct value value,
-                            match_node_test *test, struct match_run *run);
+/* Of an AND: do the children of its groups hold? Those that are direct remain to be tested. */
+bool truce__match_table_holds(const struct match_node *node, struct value value,
+                              match_node_test *test, struct match_run *run);
+bool truce__match_table_is_direct(const struct match_table *table, uint32_t child);
 /* one element against all equalities of one path */
 bool truce__match_group_test(const struct match_node *group, struct value value,
                              struct match_run *run);

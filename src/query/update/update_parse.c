@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "query/match/match_tree.h"
 
 /* where $rename takes the field from: not written by users, so not in the table */
 static const struct update_operator rename_source = {
@@ -306,27 +307,15 @@ truce_status truce__update_parse_filters(struct update *update, const bson_t *fi
     return TRUCE_OK;
 }
 
-/* {$gte: 5} is about the value, {x: 1} about its fields; so is, as for MongoDB, what begins with
- * another operator ($or, $eq, $not), of which not all are possible there */
+/* {$gte: 5} is about the value; {x: 1}, and what begins with $or and the like, is about its fields. */
 static bool is_about_fields(struct value condition)
 {
-    static const char *const about_value[] = {
-        "$lt",         "$lte",          "$gt",         "$gte",         "$ne",
-        "$in",         "$nin",          "$size",       "$all",         "$mod",
-        "$exists",     "$type",         "$elemMatch",  "$regex",       "$options",
-        "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear"};
     struct fields fields;
 
     if (condition.type != BSON_TYPE_DOCUMENT)
         return false;
     fields = truce__fields(condition);
-    if (!truce__fields_next(&fields))
-        return true;
-    for (size_t i = 0; i < sizeof about_value / sizeof *about_value; i++) {
-        if (strcmp(about_value[i], fields.key) == 0)
-            return false;
-    }
-    return true;
+    return !truce__fields_next(&fields) || !truce__match_is_operator(fields.key);
 }
 
 truce_status truce__update_condition(struct update_parser *parser, struct value condition,

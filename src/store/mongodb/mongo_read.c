@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "bson/value.h"
+#include "query/distinct.h"
 
 static struct mongo_store *of(truce_store *base)
 {
@@ -210,6 +211,8 @@ truce_status truce__mongo_distinct(truce_store *base, const char *collection, co
     status = truce__mongo_run_alone(of(base), &command, &reply, error);
     if (!status)
         status = take(&reply, "values", command.what, values, error);
+    if (!status)
+        status = truce__distinct_sort(values, error);
     bson_destroy(&reply);
     bson_destroy(&body);
     return status;
