@@ -7,6 +7,7 @@
 #include "bson/value.h"
 #include "engine/engine.h"
 #include "query/incoming.h"
+#include "query/index/index.h"
 #include "query/match/match.h"
 #include "server/same_collection.h"
 #include "server/watch.h"
@@ -16,6 +17,7 @@
 struct shape {
     const bson_t *validator, *images; /* NULL: not given */
     const bson_t *index;              /* of collMod alone */
+    const bson_t *id_index;           /* of create alone */
     const char *level, *action;
     struct view_fields view; /* of a view, instead */
 };
@@ -230,21 +232,22 @@ truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_erro
     return status;
 }
 
-static const struct field create_fields[] = {SHAPE_FIELDS,
-                                             VIEW_FIELDS,
-                                             {"autoIndexId", FIELD_IGNORED, 0},
-                                             {"capped", FIELD_PLAIN, 0},
-                                             {"clusteredIndex", FIELD_PLAIN, 0},
-                                             {"collation", FIELD_PLAIN, 0},
-                                             {"encryptedFields", FIELD_PLAIN, 0},
-                                             {"expireAfterSeconds", FIELD_PLAIN, 0},
-                                             {"idIndex", FIELD_IGNORED, 0},
-                                             {"indexOptionDefaults", FIELD_PLAIN, 0},
-                                             {"max", FIELD_PLAIN, 0},
-                                             {"size", FIELD_PLAIN, 0},
-                                             {"storageEngine", FIELD_PLAIN, 0},
-                                             {"timeseries", FIELD_PLAIN, 0},
-                                             {NULL, FIELD_IGNORED, 0}};
+static const struct field create_fields[] = {
+    SHAPE_FIELDS,
+    VIEW_FIELDS,
+    {"autoIndexId", FIELD_IGNORED, 0},
+    {"capped", FIELD_PLAIN, 0},
+    {"clusteredIndex", FIELD_PLAIN, 0},
+    {"collation", FIELD_PLAIN, 0},
+    {"encryptedFields", FIELD_PLAIN, 0},
+    {"expireAfterSeconds", FIELD_PLAIN, 0},
+    {"idIndex", FIELD_DOCUMENT, offsetof(struct shape, id_index)},
+    {"indexOptionDefaults", FIELD_PLAIN, 0},
+    {"max", FIELD_PLAIN, 0},
+    {"size", FIELD_PLAIN, 0},
+    {"storageEngine", FIELD_PLAIN, 0},
+    {"timeseries", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
 
 /* With its options in one step, where that is to be had. */
 static truce_status make_collection(struct call *call, const char *place, const struct shape *shape,
@@ -268,6 +271,20 @@ static truce_status refuse_view(struct call *call, const char *name, bson_error_
                          call_namespace(call, name));
 }
 
+/* Every collection has the index {_id: 1}; its options are checked, and change nothing. */
+static truce_status check_id_index(const bson_t *specification, bson_error_t *error)
+{
+    struct index_spec spec = {0};
+    truce_status status = truce__index_spec_parse(specification, &spec, error);
+
+    if (!status && !spec.is_id)
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "the field 'key' of idIndex must be {_id: 1}, not that of '%s'",
+                               spec.name);
+    truce__index_spec_release(&spec);
+    return status;
+}
+
 static truce_status create_collection(struct call *call, const char *place,
                                       const struct shape *shape, bson_error_t *error)
 {
@@ -276,6 +293,8 @@ static truce_status create_collection(struct call *call, const char *place,
     bool there = false, images = false;
     truce_status status = check_shape(call, shape, &images, error);
 
+    if (!status && shape->id_index)
+        status = check_id_index(shape->id_index, error);
     if (!status && shape->view.pipeline)
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "'pipeline' requires 'viewOn' to also be specified");

@@ -22,13 +22,6 @@ static const struct field create_index_fields[] = {
     {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
-/* Without what MongoDB's drivers may say and the store has no use for. */
-static void trim_index(const bson_t *given, bson_t *index)
-{
-    bson_init(index);
-    bson_copy_to_excluding_noinit(given, index, "v", "background", "ns", NULL);
-}
-
 truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct documents indexes;
@@ -47,13 +40,8 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     if (!status)
         before = there ? count_indexes(call, place) : 1;
     around = truce_deadline_begin(call->deadline_ms);
-    for (uint32_t i = 0; !status && i < indexes.count; i++) {
-        bson_t index;
-
-        trim_index(indexes.all[i], &index);
-        status = truce_index_create(call->store, place, &index, error);
-        bson_destroy(&index);
-    }
+    for (uint32_t i = 0; !status && i < indexes.count; i++)
+        status = truce_index_create(call->store, place, indexes.all[i], error);
     truce_deadline_end(around);
     if (status)
         return status;

@@ -141,6 +141,15 @@ TEST(keys_options_and_their_combinations_are_checked)
     check_refused("{'key': {'a': 1}, 'name': '_id_'}", CODE_BAD_VALUE);
     check_refused("{'key': {'a': 1}, 'v': 3}", CODE_CANNOT_CREATE_INDEX);
     check_refused("{'key': {'_id': 1}, 'sparse': true}", 197);
+    check_refused("{'key': {'_id': 1}, 'unique': true}", 197);
+    check_refused("{'key': {'_id': 1}, 'background': true}", 197);
+    check_refused("{'key': {'_id': 1}, 'hidden': false}", 197);
+    check_refused("{'key': {'_id': 1}, 'expireAfterSeconds': 1}", 197);
+    check_refused("{'key': {'_id': 1}, 'v': 9}", CODE_CANNOT_CREATE_INDEX);
+    check_refused("{'key': {'_id': -1}}", CODE_BAD_VALUE);
+    check_refused("{'key': {'_id': 1.5}}", CODE_BAD_VALUE);
+    check_refused("{'key': {'_id': 2}, 'name': '_id_'}", CODE_BAD_VALUE);
+    check_name("{'key': {'_id': 2}}", "_id_2");
     check_refused("{'key': {'a': 1}, 'partialFilterExpression': {'a': {'$regex': 'x'}}}",
                   CODE_CANNOT_CREATE_INDEX);
     check_refused("{'key': {'a': 1}, 'partialFilterExpression': {'$or': [{'a': {'$size': 1}}]}}",

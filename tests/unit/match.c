@@ -170,7 +170,7 @@ TEST(a_position_among_many_equalities_is_of_an_element_that_meets_all_conditions
     bson_destroy(filter);
 }
 
-static bool bits_match(const char *operator, const char *number)
+static bool bits_match(const char *operator, const char * number)
 {
     char filter[80], document[120];
 

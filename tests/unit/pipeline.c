@@ -498,6 +498,52 @@ TEST(n_accumulators_keep_the_n_first_last_least_greatest_and_best)
     pipeline_world_release(&world);
 }
 
+TEST(arrays_are_concatenated_and_united_across_the_documents_of_a_group)
+{
+    struct pipeline_world world;
+    static const char *const documents =
+        "{'v': [{'a': [1, [2]]}, {}, {'a': []}, {'a': [[2], 1, 3, 1.0]}, {'a': [null]}]}";
+
+    pipeline_world_init(&world);
+    pipeline_check(
+        &world,
+        "{'v': [{'$group': {'_id': null, 'c': {'$concatArrays': '$a'}, 'u': {'$setUnion': '$a'}, "
+        "'n': {'$concatArrays': '$nope'}}}]}",
+        documents,
+        "{'v': [{'_id': null, 'c': [1, [2], [2], 1, 3, 1.0, null], 'u': [1, [2], 3, null], 'n': []}]}");
+    pipeline_check(
+        &world,
+        "{'v': [{'$bucket': {'groupBy': '$k', 'boundaries': [0, 2, 4], 'output': {'c': {'$concatArrays': '$a'}}}}]}",
+        "{'v': [{'k': 0, 'a': [1]}, {'k': 1, 'a': [1]}, {'k': 2, 'a': [3]}]}",
+        "{'v': [{'_id': 0, 'c': [1, 1]}, {'_id': 2, 'c': [3]}]}");
+    pipeline_world_release(&world);
+}
+
+TEST(accumulators_of_arrays_refuse_other_values)
+{
+    static const char *const values[] = {"1", "'a'", "{'a': 1}", "null"};
+    static const char *const names[] = {"$concatArrays", "$setUnion"};
+
+    for (size_t i = 0; i < 8; i++) {
+        char *stages = bson_strdup_printf("{'v': [{'$group': {'_id': null, 'r': {'%s': '$a'}}}]}",
+                                          names[i % 2]);
+        char *documents = bson_strdup_printf("{'v': [{'a': [1]}, {'a': %s}]}", values[i / 2]);
+        bson_t *pipeline = test_array(stages), *given = test_array(documents), result;
+        struct pipeline_world world;
+        bson_error_t error = {0};
+
+        pipeline_world_init(&world);
+        CHECK_STATUS(TRUCE_INVALID, pipeline_run(&world, pipeline, given, &result, &error), error);
+        CHECK_INT(error.code, ==, CODE_TYPE_MISMATCH);
+        bson_destroy(&result);
+        bson_destroy(pipeline);
+        bson_destroy(given);
+        bson_free(stages);
+        bson_free(documents);
+        pipeline_world_release(&world);
+    }
+}
+
 TEST(equal_sort_keys_of_top_and_bottom_keep_the_order_of_arrival)
 {
     struct pipeline_world world;
@@ -659,13 +705,13 @@ static bson_t *many_documents(uint64_t seed, int count, unsigned groups)
     return documents;
 }
 
-#define EVERY_ACCUMULATOR                                                                                                                               \
-    "{'$group': {'_id': {'g': '$g', 'h': {'$mod': ['$n', 2]}}, 'sum': {'$sum': '$n'}, 'avg': {'$avg': '$v'}, 'count': {'$count': {}}, "                 \
-    "'dev': {'$stdDevPop': '$n'}, 'devs': {'$stdDevSamp': '$n'}, 'first': {'$first': '$v'}, 'last': {'$last': '$v'}, 'min': {'$min': '$v'}, "           \
-    "'max': {'$max': '$v'}, 'merged': {'$mergeObjects': {'a': '$n', 'b': '$v'}}, 'push': {'$push': '$n'}, 'set': {'$addToSet': '$n'}, "                 \
-    "'firstN': {'$firstN': {'n': 3, 'input': '$n'}}, 'lastN': {'$lastN': {'n': 3, 'input': '$v'}}, 'minN': {'$minN': {'n': 3, 'input': '$n'}}, "        \
-    "'maxN': {'$maxN': {'n': 2, 'input': '$v'}}, 'top': {'$top': {'sortBy': {'n': 1}, 'output': '$_id'}}, 'bottom': {'$bottom': {'sortBy': {'v': -1}, " \
-    "'output': '$_id'}}, 'topN': {'$topN': {'n': 4, 'sortBy': {'n': -1}, 'output': '$_id'}}, 'bottomN': {'$bottomN': {'n': 4, 'sortBy': {'n': 1}, "     \
+#define EVERY_ACCUMULATOR                                                                                                                                                                                                                                \
+    "{'$group': {'_id': {'g': '$g', 'h': {'$mod': ['$n', 2]}}, 'sum': {'$sum': '$n'}, 'avg': {'$avg': '$v'}, 'count': {'$count': {}}, "                                                                                                                  \
+    "'dev': {'$stdDevPop': '$n'}, 'devs': {'$stdDevSamp': '$n'}, 'first': {'$first': '$v'}, 'last': {'$last': '$v'}, 'min': {'$min': '$v'}, "                                                                                                            \
+    "'max': {'$max': '$v'}, 'merged': {'$mergeObjects': {'a': '$n', 'b': '$v'}}, 'push': {'$push': '$n'}, 'set': {'$addToSet': '$n'}, 'concat': {'$concatArrays': {'$concatArrays': [['$n', '$v']]}}, 'union': {'$setUnion': {'$setUnion': [['$n']]}}, " \
+    "'firstN': {'$firstN': {'n': 3, 'input': '$n'}}, 'lastN': {'$lastN': {'n': 3, 'input': '$v'}}, 'minN': {'$minN': {'n': 3, 'input': '$n'}}, "                                                                                                         \
+    "'maxN': {'$maxN': {'n': 2, 'input': '$v'}}, 'top': {'$top': {'sortBy': {'n': 1}, 'output': '$_id'}}, 'bottom': {'$bottom': {'sortBy': {'v': -1}, "                                                                                                  \
+    "'output': '$_id'}}, 'topN': {'$topN': {'n': 4, 'sortBy': {'n': -1}, 'output': '$_id'}}, 'bottomN': {'$bottomN': {'n': 4, 'sortBy': {'n': 1}, "                                                                                                      \
     "'output': '$_id'}}}}"
 
 static void check_spilled_group(uint64_t seed, int count, unsigned groups, size_t memory_max)

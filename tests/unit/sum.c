@@ -49,8 +49,9 @@ TEST(longs_are_summed_exactly_beyond_their_range_and_back)
 {
     check_sum("[{'$numberLong': '9223372036854775807'}, {'$numberLong': '-9223372036854775808'}]",
               "{'r': {'$numberLong': '-1'}}", "{'r': -0.5}");
-    check_sum("[{'$numberLong': '-9223372036854775808'}, {'$numberLong': '9223372036854775807'}, 4]",
-              "{'r': {'$numberLong': '3'}}", "{'r': 1.0}");
+    check_sum(
+        "[{'$numberLong': '-9223372036854775808'}, {'$numberLong': '9223372036854775807'}, 4]",
+        "{'r': {'$numberLong': '3'}}", "{'r': 1.0}");
     check_sum("[{'$numberLong': '9223372036854775807'}, 1, -1]",
               "{'r': {'$numberLong': '9223372036854775807'}}", "{'r': 3074457345618258432.0}");
     check_sum("[{'$numberLong': '-9223372036854775808'}, -1, 1]",

@@ -5,8 +5,8 @@
  *     states of one group:  | state of the first | of the second | ...   (aligned, state_size)
  *
  * Putting a state away: a kind whose state is plain bytes is copied; the others tell what they hold
- * (each), and take it up again by adding it. That works because each kind gives back what it holds
- * in an order in which adding it makes the same state.
+ * (each), and take it up again by adding it, or by `restore` where what is held is not what was added.
+ * That works because each kind gives back what it holds in an order that makes the same state.
  */
 #include "query/aggregate/accumulator.h"
 
@@ -407,7 +407,7 @@ static truce_status load_one(struct accumulation *run, void *state, const uint8_
 
         input.value = truce__value_load(at);
         input.key = truce__value_load(at);
-        status = kind->add(run, state, &input);
+        status = kind->restore ? kind->restore(run, state, &input) : kind->add(run, state, &input);
     }
     return status;
 }

@@ -22,7 +22,7 @@ struct accumulation {
     bson_error_t *error;
 };
 
-/* Called for what a state holds, in an order in which it could be added again. */
+/* Called for what a state holds, in an order in which it can be restored. */
 typedef void accumulator_visit(void *arg, struct accumulator_input input);
 
 struct accumulator_kind {
@@ -35,6 +35,9 @@ struct accumulator_kind {
     truce_status (*finish)(struct accumulation *run, const void *state, struct value *result);
     /* NULL: the state is plain bytes */
     void (*each)(const void *state, accumulator_visit *visit, void *arg);
+    /* adds what `each` visited; NULL: `add` does */
+    truce_status (*restore)(struct accumulation *run, void *state,
+                            const struct accumulator_input *input);
 };
 
 struct accumulator {

@@ -2,7 +2,7 @@
  * The accumulators that need no `n`: sums, averages, extremes, first and last, lists, sets, counts,
  * deviations and merged documents.
  *
- * Lists ($push) and sets ($addToSet) keep their values in chunks, one behind the other:
+ * Lists ($push, $concatArrays) and sets ($addToSet, $setUnion) keep their values in chunks, one behind the other:
  *
  *     chunk ─> chunk ─> chunk      each: | type 1 | size 4 | data | type 1 | ...
  *
@@ -410,6 +410,42 @@ static truce_status set_add(struct accumulation *run, void *data,
     return TRUCE_OK;
 }
 
+typedef truce_status element_add(struct accumulation *run, void *data,
+                                 const struct accumulator_input *input);
+
+/* The elements of an array, one by one. A missing field adds nothing, as in MongoDB; null is refused. */
+static truce_status add_elements(struct accumulation *run, void *data,
+                                 const struct accumulator_input *input, element_add *add)
+{
+    truce_status status = TRUCE_OK;
+    struct fields fields;
+
+    if (input->value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (input->value.type != BSON_TYPE_ARRAY)
+        return truce__refuse(CODE_TYPE_MISMATCH, run->error, "%s takes arrays, not %s",
+                             run->accumulator->kind->name, truce__type_name(input->value.type));
+    fields = truce__fields(input->value);
+    while (!status && truce__fields_next(&fields)) {
+        struct accumulator_input element = {.value = fields.value};
+
+        status = add(run, data, &element);
+    }
+    return status;
+}
+
+static truce_status concat_add(struct accumulation *run, void *data,
+                               const struct accumulator_input *input)
+{
+    return add_elements(run, data, input, push_add);
+}
+
+static truce_status union_add(struct accumulation *run, void *data,
+                              const struct accumulator_input *input)
+{
+    return add_elements(run, data, input, set_add);
+}
+
 static void list_each(const void *data, accumulator_visit *visit, void *arg)
 {
     const struct list_state *list = data;
@@ -453,5 +489,9 @@ const struct accumulator_kind truce__accumulators_plain[] = {
      merge_each},
     {"$push", FORM_EXPRESSION, sizeof(struct list_state), push_add, list_finish, list_each},
     {"$addToSet", FORM_EXPRESSION, sizeof(struct list_state), set_add, list_finish, list_each},
+    {"$concatArrays", FORM_EXPRESSION, sizeof(struct list_state), concat_add, list_finish,
+     list_each, push_add},
+    {"$setUnion", FORM_EXPRESSION, sizeof(struct list_state), union_add, list_finish, list_each,
+     set_add},
     {NULL},
 };

@@ -146,6 +146,18 @@ static truce_status parse_fields(struct value key, struct index_spec *spec, bson
     return TRUCE_OK;
 }
 
+/* {_id: 1}; also {_id: -1} and {_id: 1.5}, which are refused. {_id: 2} is an index like any other. */
+static bool is_id_key(struct value key)
+{
+    struct fields fields = truce__fields(key);
+    int64_t direction;
+
+    return truce__fields_next(&fields) && !strcmp(fields.key, "_id") &&
+           truce__value_is_number(fields.value) &&
+           truce__number_truncate(fields.value, &direction) &&
+           (direction == 1 || direction == -1) && !truce__fields_next(&fields);
+}
+
 static truce_status parse_key(struct value key, struct index_spec *spec, bson_error_t *error)
 {
     bson_t borrowed;
@@ -158,9 +170,9 @@ static truce_status parse_key(struct value key, struct index_spec *spec, bson_er
     status = parse_fields(truce__value_document(spec->key), spec, error);
     if (status)
         return status;
-    spec->is_id =
-        spec->count == 1 && !spec->fields[0].wildcard && !strcmp(spec->fields[0].path.text, "_id");
-    if (spec->is_id && spec->fields[0].descending)
+    spec->is_id = is_id_key(truce__value_document(spec->key));
+    if (spec->is_id && truce__number_to_double(
+                           truce__value_field(truce__value_document(spec->key), "_id", 3)) != 1)
         return truce__refuse(CODE_BAD_VALUE, error, "the index on _id must be {_id: 1}");
     return TRUCE_OK;
 }

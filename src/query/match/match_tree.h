@@ -33,7 +33,7 @@ struct match_run {
     truce_status status;
     struct match_place place;  /* that the conditions so far have met */
     struct match_place pinned; /* the only element of this array that conditions see */
-    uint32_t forks; /* elements that were entered both by name and by number */
+    uint32_t forks;            /* elements that were entered both by name and by number */
     struct budget *budget;
     struct field_finder finder; /* in the document */
     uint64_t *hits;             /* of the table that is asked: a bit for each child */
