@@ -75,6 +75,7 @@
     X(PRIMARY_STEPPED_DOWN, 189, "PrimarySteppedDown")                                             \
     X(VIEW_PIPELINE_MAX_SIZE_EXCEEDED, 195, "ViewPipelineMaxSizeExceeded")                         \
     X(INVALID_INDEX_SPECIFICATION_OPTION, 197, "InvalidIndexSpecificationOption")                  \
+    X(INVALID_UUID, 207, "InvalidUUID")                                                            \
     X(INCOMPLETE_HISTORY, 217, "IncompleteTransactionHistory")                                     \
     X(QUERY_FEATURE_NOT_ALLOWED, 224, "QueryFeatureNotAllowed")                                    \
     X(TRANSACTION_TOO_OLD, 225, "TransactionTooOld")                                               \

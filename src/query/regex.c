@@ -15,8 +15,12 @@
  * of the code. The quick one is for short texts, with a limit so low that it is over in a moment. What
  * it does not finish, and what is longer, goes to the careful one, which calls us back before each item
  * of the pattern that it tries. The calls, and the bytes between them, are counted as steps: the same
- * search always ends at the same step, and each takes from the budget of the call. The careful form is
- * compiled when it is first needed.
+ * search always ends at the same step, and each takes from the budget of the call.
+ *
+ * The careful form is several times as large as the quick one, because a callout precedes each item, and
+ * PCRE2 limits the size of both. A new expression therefore compiles both forms, and a pattern is refused
+ * before any search if either form fails: whether a pattern is valid never depends on the text. The
+ * just-in-time code is the expensive part; the careful form gets it when a search first needs it.
  */
 #include "query/regex.h"
 
@@ -93,15 +97,36 @@ static truce_status refuse_pattern(int number, const char *pattern, bson_error_t
                          pattern, reason);
 }
 
+/* Checks that the careful form compiles; the code is small and made again when it is needed. */
+static truce_status check_careful(const char *pattern, size_t length, uint32_t flags,
+                                  bson_error_t *error)
+{
+    int number;
+    size_t offset;
+    pcre2_code *code = compile(pattern, length, flags | PCRE2_AUTO_CALLOUT, &number, &offset);
+
+    if (!code)
+        return truce__refuse(CODE_REGEX_INVALID, error,
+                             "regular expression /%.120s/ of %zu bytes is too large: its compiled "
+                             "form exceeds 64 KiB, which is about 8,000 characters",
+                             pattern, length);
+    pcre2_code_free(code);
+    return TRUCE_OK;
+}
+
 static truce_status compile_regex(struct regex *regex, size_t length, uint32_t flags,
                                   bson_error_t *error)
 {
     int number;
     size_t offset;
+    truce_status status;
 
     regex->code = compile(regex->pattern, length, flags, &number, &offset);
     if (!regex->code)
         return refuse_pattern(number, regex->pattern, error);
+    status = check_careful(regex->pattern, length, flags, error);
+    if (status)
+        return status;
     /* without the just-in-time compiler the interpreter does it */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &regex->captures);
@@ -249,7 +274,7 @@ static const pcre2_code *careful_code(const struct regex *regex)
         return code;
     code = compile(regex->pattern, strlen(regex->pattern), regex->flags | PCRE2_AUTO_CALLOUT,
                    &number, &offset);
-    truce_assert(code);
+    truce_assert(code); /* the same call succeeded in check_careful(), so only memory can lack */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     if (atomic_compare_exchange_strong(&shared->careful, &others, code))
         return code;

@@ -19,10 +19,13 @@
 #include "server/top.h"
 #include "store/alias.h"
 
-/* As a set of one member answers who wants more of them: it was done here, and nowhere else. */
+#define CONCERN_MEMBERS_MAX 50 /* members of a replica set, as MongoDB */
+
+/* As a set of one member answers a client that wants more of them: it was done here, and nowhere else. */
 static void keep_members(struct call *call, const bson_iter_t *w)
 {
-    bool many = BSON_ITER_HOLDS_NUMBER(w) && bson_iter_as_int64(w) > 1;
+    int64_t members;
+    bool many = call_number(w, &members) && members > 1;
     bool other = BSON_ITER_HOLDS_UTF8(w) && strcmp(bson_iter_utf8(w, NULL), "majority") != 0;
     bson_t *concern;
 
@@ -38,48 +41,92 @@ static void keep_members(struct call *call, const bson_iter_t *w)
     bson_destroy(concern);
 }
 
-static truce_status read_concern(struct call *call, const bson_iter_t *value)
+/* As MongoDB, which has FailedToParse (9) for the fields of a write concern but j. */
+static truce_status check_concern(const bson_iter_t *field, bson_error_t *error)
+{
+    const char *name = bson_iter_key(field);
+    bool document = BSON_ITER_HOLDS_DOCUMENT(field), text = BSON_ITER_HOLDS_UTF8(field);
+    int64_t number;
+
+    if (BSON_ITER_HOLDS_NULL(field))
+        return TRUCE_OK;
+    if (!strcmp(name, "w")) {
+        if (!call_number(field, &number) && !text && !document)
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "w of writeConcern has to be a number, string, or object");
+        if (call_is_number(field) && (number < 0 || number > CONCERN_MEMBERS_MAX))
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "w of writeConcern has to be a number from 0 to %d",
+                                 CONCERN_MEMBERS_MAX);
+    } else if (!strcmp(name, "j") || !strcmp(name, "fsync")) {
+        if (!call_is_number(field) && !BSON_ITER_HOLDS_BOOL(field))
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "%s of writeConcern must be numeric or a boolean value", name);
+    } else if (!strcmp(name, "wtimeout") && !call_is_number(field)) {
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "wtimeout of writeConcern must be a number");
+    }
+    return TRUCE_OK;
+}
+
+static truce_status read_concern(struct call *call, const bson_iter_t *value, bson_error_t *error)
 {
     bson_iter_t field;
+    truce_status status = TRUCE_OK;
 
-    if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field))
-        while (bson_iter_next(&field)) {
-            bool no_wait = !strcmp(bson_iter_key(&field), "w") && BSON_ITER_HOLDS_NUMBER(&field) &&
-                           !bson_iter_as_int64(&field);
-            bool no_journal = !strcmp(bson_iter_key(&field), "j") && BSON_ITER_HOLDS_BOOL(&field) &&
-                              !bson_iter_bool(&field);
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "writeConcern must be a document");
+    while (!status && bson_iter_next(&field)) {
+        int64_t number;
+        bool no_wait =
+            !strcmp(bson_iter_key(&field), "w") && call_number(&field, &number) && !number;
+        bool no_journal = !strcmp(bson_iter_key(&field), "j") && !BSON_ITER_HOLDS_NULL(&field) &&
+                          !call_truth(&field);
 
-            call->relaxed = call->relaxed || no_wait || no_journal;
-            if (!strcmp(bson_iter_key(&field), "w"))
-                keep_members(call, &field);
-        }
-    return TRUCE_OK;
+        status = check_concern(&field, error);
+        call->relaxed = call->relaxed || no_wait || no_journal;
+        if (!status && !strcmp(bson_iter_key(&field), "w"))
+            keep_members(call, &field);
+    }
+    return status;
 }
 
 static truce_status read_deadline(struct call *call, const bson_iter_t *value, bson_error_t *error)
 {
-    int64_t number = BSON_ITER_HOLDS_NUMBER(value) ? bson_iter_as_int64(value) : -1;
+    int64_t number;
 
+    if (!call_number(value, &number))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "maxTimeMS must be a number");
     if (number < 0 || number > INT32_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "maxTimeMS must be a number from 0 to %d",
-                             INT32_MAX);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "maxTimeMS must be a number from 0 to %d, and is %lld", INT32_MAX,
+                             (long long)number);
     call->deadline_ms = (uint32_t)number;
     return TRUCE_OK;
 }
 
-void call_read_lsid(struct call_session *session, const bson_iter_t *value)
+truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
+                            bson_error_t *error)
 {
+    bson_subtype_t subtype = BSON_SUBTYPE_BINARY;
     const uint8_t *bytes;
     uint32_t size = 0;
     bson_iter_t field;
 
-    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field) ||
-        !bson_iter_find(&field, "id") || !BSON_ITER_HOLDS_BINARY(&field))
-        return;
-    bson_iter_binary(&field, NULL, &size, &bytes);
-    session->given = size == sizeof session->id;
-    if (session->given)
-        memcpy(session->id, bytes, sizeof session->id);
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "lsid must be a document");
+    if (!bson_iter_find(&field, "id"))
+        return truce__refuse(40414, error, "lsid must have the field 'id'");
+    if (BSON_ITER_HOLDS_BINARY(&field))
+        bson_iter_binary(&field, &subtype, &size, &bytes);
+    if (subtype != BSON_SUBTYPE_UUID)
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "lsid.id must be a UUID");
+    if (size != sizeof session->id)
+        return truce__refuse(CODE_INVALID_UUID, error, "lsid.id must have 16 bytes, and has %u",
+                             size);
+    session->given = true;
+    memcpy(session->id, bytes, sizeof session->id);
+    return TRUCE_OK;
 }
 
 static truce_status read_session(struct call *call, const bson_iter_t *at, bson_error_t *error)
@@ -87,12 +134,14 @@ static truce_status read_session(struct call *call, const bson_iter_t *at, bson_
     struct call_session *session = &call->session;
     const char *name = bson_iter_key(at);
 
-    if (!strcmp(name, "lsid")) {
-        call_read_lsid(session, at);
-    } else if (!strcmp(name, "txnNumber")) {
-        if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < 0)
+    if (!strcmp(name, "lsid"))
+        return call_read_lsid(session, at, error);
+    if (!strcmp(name, "txnNumber")) {
+        if (!BSON_ITER_HOLDS_INT64(at))
             return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "txnNumber must be a number of 64 bits that is not negative");
+                                 "txnNumber must be an integer of 64 bits (long)");
+        if (bson_iter_int64(at) < 0)
+            return truce__refuse(CODE_INVALID_OPTIONS, error, "txnNumber cannot be negative");
         session->number = bson_iter_as_int64(at);
     } else if (!strcmp(name, "stmtId")) {
         if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < -1 ||
@@ -194,6 +243,8 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
     const char *name = bson_iter_key(at);
     truce_status status;
 
+    if (BSON_ITER_HOLDS_NULL(at) && strcmp(name, "$db") != 0)
+        return TRUCE_OK; /* as if it were not there, as in call_fields */
     if (!strcmp(name, "$db")) {
         if (!BSON_ITER_HOLDS_UTF8(at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a text");
@@ -204,7 +255,7 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
     if (!strcmp(name, "maxTimeMS"))
         return read_deadline(call, at, error);
     if (!strcmp(name, "writeConcern"))
-        return read_concern(call, at);
+        return read_concern(call, at, error);
     if (!strcmp(name, "readConcern"))
         return read_moment(call, at, error);
     return read_session(call, at, error);
@@ -250,22 +301,28 @@ bool call_is_strict(const struct call *call)
 {
     bson_iter_t strict;
 
-    return bson_iter_init_find(&strict, &call->request->body, "apiStrict") &&
-           bson_iter_as_bool(&strict);
+    return bson_iter_init_find(&strict, &call->request->body, "apiStrict") && call_truth(&strict);
 }
 
 static truce_status check_api(const struct call *call, bson_error_t *error)
 {
     const bson_t *body = &call->request->body;
-    bson_iter_t version;
+    static const char *const flags[] = {"apiStrict", "apiDeprecationErrors"};
+    bson_iter_t version, flag;
 
-    if (!bson_iter_init_find(&version, body, "apiVersion"))
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (bson_iter_init_find(&flag, body, flags[i]) && !BSON_ITER_HOLDS_BOOL(&flag) &&
+            !BSON_ITER_HOLDS_NULL(&flag))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must be true or false", flags[i]);
+    if (!bson_iter_init_find(&version, body, "apiVersion") || BSON_ITER_HOLDS_NULL(&version))
         return bson_has_field(body, "apiStrict") || bson_has_field(body, "apiDeprecationErrors")
                    ? truce__refuse(CODE_API_VERSION_ERROR, error,
                                    "Provided apiStrict and/or apiDeprecationErrors without passing "
                                    "apiVersion")
                    : TRUCE_OK;
-    if (!BSON_ITER_HOLDS_UTF8(&version) || strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
+    if (!BSON_ITER_HOLDS_UTF8(&version))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "apiVersion must be a string");
+    if (strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
         return truce__refuse(CODE_API_VERSION_ERROR, error, "API version must be \"1\"");
     if (!call_is_strict(call) || call_is_stable(call->command))
         return TRUCE_OK;

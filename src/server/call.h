@@ -75,8 +75,9 @@ bool call_is_strict(const struct call *call);
 /* Runs the command, in the transaction that it is of (serve_session.c). */
 truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error);
 
-/* {id: UUID}; of another form it is as if there were none. */
-void call_read_lsid(struct call_session *session, const bson_iter_t *value);
+/* Reads {id: UUID}. TypeMismatch (14), InvalidUUID (207), or 40414 for another form. */
+truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
+                            bson_error_t *error);
 /* The id of a session as the server knows it: with a user, of that user alone. */
 void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
                      uint8_t id[SESSION_ID_BYTES]);
@@ -102,10 +103,13 @@ enum field_type {
     FIELD_ARRAY,    /* const bson_t * */
     FIELD_EITHER,   /* struct either: a document or an array */
     FIELD_HINT,     /* const bson_t *: a document, or a text as truce_find_options has it */
-    FIELD_NUMBER,   /* int64_t; left as it is if not given */
-    FIELD_FLAG,     /* bool, also from a number; left as it is if not given */
-    FIELD_VALUE,    /* const bson_value_t *, of any type; NULL: not given */
-    FIELD_OID,      /* const bson_oid_t *; NULL: not given */
+    /* int64_t, by call_number; left as it is if not given */
+    FIELD_NUMBER,
+    /* the same, but a fraction and what is larger than 64 bits are refused: BadValue (2) */
+    FIELD_WHOLE,
+    FIELD_FLAG,  /* bool, also from a number; left as it is if not given */
+    FIELD_VALUE, /* const bson_value_t *, of any type; NULL: not given */
+    FIELD_OID,   /* const bson_oid_t *; NULL: not given */
     FIELD_PLAIN, /* nothing is kept; it must be absent, null, false or empty: truce cannot do it */
     FIELD_IGNORED, /* nothing is kept */
 };
@@ -122,6 +126,14 @@ struct field {
     size_t at;
     bool unstable; /* it is not in MongoDB's stable API */
 };
+
+/* Is it a number of any of BSON's four types? */
+bool call_is_number(const bson_iter_t *at);
+/* Converts a number of any type as MongoDB does for the fields of commands: a fraction is cut off, a number beyond 64 bits is
+ * the nearest one, and NaN is 0. Returns false for other types. */
+bool call_number(const bson_iter_t *at, int64_t *number);
+/* Returns false for false and for zero of any type. */
+bool call_truth(const bson_iter_t *at);
 
 /* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that
  * every command may have are passed over. TypeMismatch (14); 40413 for a field that is given twice, 40415 for one that

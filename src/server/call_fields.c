@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "bson/number.h"
 #include "bson/value.h"
 #include "query/expression/expression.h"
 #include "server/call.h"
@@ -68,6 +69,30 @@ static const bson_t *hint_of(struct call *call, const bson_iter_t *at)
     return view;
 }
 
+bool call_is_number(const bson_iter_t *at)
+{
+    return truce__value_is_number(truce__value_of_iter(at));
+}
+
+bool call_truth(const bson_iter_t *at)
+{
+    return truce__value_truth(truce__value_of_iter(at));
+}
+
+bool call_number(const bson_iter_t *at, int64_t *number)
+{
+    struct value value = truce__value_of_iter(at);
+    double real;
+
+    if (!truce__value_is_number(value))
+        return false;
+    if (truce__number_truncate(value, number))
+        return true;
+    real = truce__number_to_double(value);
+    *number = real > 0 ? INT64_MAX : real < 0 ? INT64_MIN : 0; /* 0: not a number */
+    return true;
+}
+
 /* Absent in all but name: null, false, 0, {} or [], or the collation that is none. */
 static bool is_plain(const bson_iter_t *at)
 {
@@ -80,7 +105,7 @@ static bool is_plain(const bson_iter_t *at)
                !strcmp(bson_iter_utf8(&inner, NULL), "simple");
     }
     return BSON_ITER_HOLDS_NULL(at) ||
-           ((BSON_ITER_HOLDS_NUMBER(at) || BSON_ITER_HOLDS_BOOL(at)) && !bson_iter_as_bool(at));
+           ((call_is_number(at) || BSON_ITER_HOLDS_BOOL(at)) && !call_truth(at));
 }
 
 static truce_status wrong_type(const bson_iter_t *at, const char *wanted, bson_error_t *error)
@@ -91,11 +116,20 @@ static truce_status wrong_type(const bson_iter_t *at, const char *wanted, bson_e
 
 static truce_status keep_number(const bson_iter_t *at, int64_t *number, bson_error_t *error)
 {
-    double given = BSON_ITER_HOLDS_DOUBLE(at) ? bson_iter_double(at) : 0;
+    return call_number(at, number) ? TRUCE_OK : wrong_type(at, "a number", error);
+}
 
-    if (!BSON_ITER_HOLDS_NUMBER(at) || !(given > -9e18 && given < 9e18))
+/* An amount or a version is never rounded. */
+static truce_status keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
+{
+    bool rounded = BSON_ITER_HOLDS_DOUBLE(at) && !truce__double_is_whole(bson_iter_double(at));
+
+    if (!call_is_number(at))
         return wrong_type(at, "a number", error);
-    *number = bson_iter_as_int64(at);
+    if (rounded || !truce__number_to_int64(truce__value_of_iter(at), number))
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the field '%.80s' must be a whole number of 64 bits",
+                             bson_iter_key(at));
     return TRUCE_OK;
 }
 
@@ -138,10 +172,12 @@ static truce_status keep(struct call *call, const struct field *field, const bso
         break;
     case FIELD_NUMBER:
         return keep_number(at, into, error);
+    case FIELD_WHOLE:
+        return keep_whole(at, into, error);
     case FIELD_FLAG:
-        if (!BSON_ITER_HOLDS_BOOL(at) && !BSON_ITER_HOLDS_NUMBER(at))
+        if (!BSON_ITER_HOLDS_BOOL(at) && !call_is_number(at))
             return wrong_type(at, "true or false", error);
-        *(bool *)into = bson_iter_as_bool(at);
+        *(bool *)into = call_truth(at);
         break;
     case FIELD_VALUE:
         *(const bson_value_t **)into = truce__arena_copy(

@@ -133,7 +133,7 @@ static void read_start(const bson_t *document, struct start *start)
             bson_iter_binary(&at, NULL, &start->size, &start->payload);
         else if (!strcmp(key, "options") && BSON_ITER_HOLDS_DOCUMENT(&at) &&
                  bson_iter_recurse(&at, &option) && bson_iter_find(&option, "skipEmptyExchange"))
-            start->brief = bson_iter_as_bool(&option);
+            start->brief = call_truth(&option);
     }
 }
 

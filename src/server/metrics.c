@@ -154,6 +154,12 @@ void metrics_sent(struct metrics *metrics, size_t bytes)
     add(&metrics->sent, bytes);
 }
 
+void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent)
+{
+    *received = get(&metrics->received);
+    *sent = get(&metrics->sent);
+}
+
 /* ---- as text ---------------------------------------------------------------------------------- */
 
 static void put(struct buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -35,6 +35,8 @@ void metrics_ran(struct metrics *metrics, const struct command *command, int64_t
 void metrics_failed(struct metrics *metrics, uint32_t code);
 void metrics_received(struct metrics *metrics, size_t bytes);
 void metrics_sent(struct metrics *metrics, size_t bytes);
+/* Returns the bytes of all messages that were received and sent. */
+void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent);
 
 /* All of the server, as text, appended. */
 void metrics_write(struct server *server, struct buffer *out);

@@ -82,8 +82,11 @@ static truce_status read_fields(struct call *call, const struct pattern *pattern
     while (pattern->fields[count].field.name)
         count++;
     fields = truce__arena_take(&call->arena, (count + 1) * sizeof *fields);
-    for (size_t i = 0; i <= count; i++)
+    for (size_t i = 0; i <= count; i++) {
         fields[i] = pattern->fields[i].field;
+        if (fields[i].type == FIELD_NUMBER)
+            fields[i].type = FIELD_WHOLE;
+    }
     status = call_own_fields(call, fields, given, error);
     for (size_t i = 0; i < count && !status; i++)
         status = check_field(call, &pattern->fields[i], given, error);

@@ -148,21 +148,8 @@ struct entry_given {
 
 static const struct field entry_fields[] = {GIVEN(entry_given, account, FIELD_TEXT),
                                             GIVEN(entry_given, type, FIELD_TEXT),
-                                            GIVEN(entry_given, value, FIELD_NUMBER),
+                                            GIVEN(entry_given, value, FIELD_WHOLE),
                                             {0}};
-
-/* A double is no amount, unless it is a whole number that a double holds exactly: some languages have no others. */
-static truce_status check_amount(const bson_t *entry, bson_error_t *error)
-{
-    bson_iter_t value;
-
-    if (!bson_iter_init_find(&value, entry, "value") || !BSON_ITER_HOLDS_DOUBLE(&value))
-        return TRUCE_OK;
-    return truce__double_is_whole(bson_iter_double(&value))
-               ? TRUCE_OK
-               : truce__refuse(CODE_BAD_VALUE, error,
-                               "a 'value' is a whole number of the smallest unit");
-}
 
 static truce_status read_entry(struct call *call, const bson_iter_t *at, truce_ledger_entry *entry,
                                bson_error_t *error)
@@ -175,8 +162,6 @@ static truce_status read_entry(struct call *call, const bson_iter_t *at, truce_l
         return truce__refuse(CODE_TYPE_MISMATCH, error, "an entry must be a document");
     document = call_view_of(call, at);
     status = call_fields(call, document, entry_fields, false, &given, error);
-    if (!status)
-        status = check_amount(document, error);
     if (!status && !given.account)
         status = truce__refuse(40414, error, "an entry needs an 'account'");
     *entry = (truce_ledger_entry){given.account, given.value, given.type};

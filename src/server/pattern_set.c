@@ -139,7 +139,7 @@ struct operation_given {
 
 static const struct field operation_fields[] = {
     GIVEN(operation_given, add, FIELD_DOCUMENT), GIVEN(operation_given, remove, FIELD_DOCUMENT),
-    GIVEN(operation_given, key, FIELD_DOCUMENT), GIVEN(operation_given, seq, FIELD_NUMBER),
+    GIVEN(operation_given, key, FIELD_DOCUMENT), GIVEN(operation_given, seq, FIELD_WHOLE),
     GIVEN(operation_given, source, FIELD_TEXT),  {0}};
 
 static truce_status make_operation(const struct operation_given *given,

@@ -214,7 +214,7 @@ static truce_status keep(struct call *call, truce_tree *tree, const bson_t *give
         int64_t versions, ageMS;
     } read = {0};
     static const struct field fields[] = {
-        {"versions", FIELD_NUMBER, 0}, {"ageMS", FIELD_NUMBER, sizeof(int64_t)}, {0}};
+        {"versions", FIELD_WHOLE, 0}, {"ageMS", FIELD_WHOLE, sizeof(int64_t)}, {0}};
     truce_status status = call_fields(call, given, fields, false, &read, error);
 
     return status ? status

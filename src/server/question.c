@@ -156,7 +156,7 @@ truce_status question_batch(struct call *call, const bson_t *cursor, int64_t *mo
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
 {
-    if (!BSON_ITER_HOLDS_NUMBER(&call->value)) {
+    if (!call_is_number(&call->value)) {
         truce_status status = call_place(call, place, error);
 
         *name = status ? "" : bson_iter_utf8(&call->value, NULL);
@@ -174,7 +174,7 @@ static truce_status check_documents(struct call *call, const bson_t *pipeline, b
                      BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &stage) &&
                      bson_iter_next(&stage) && !strcmp(bson_iter_key(&stage), "$documents");
 
-    return documents && !BSON_ITER_HOLDS_NUMBER(&call->value)
+    return documents && !call_is_number(&call->value)
                ? truce__refuse(CODE_INVALID_NAMESPACE, error,
                                "$documents is of no collection: {aggregate: 1}")
                : TRUCE_OK;

@@ -54,7 +54,7 @@ truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
     (void)reply;
     if (!status)
         status = call_own_fields(call, fields, NULL, error);
-    if (!status && !BSON_ITER_HOLDS_NUMBER(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
+    if (!status && !call_is_number(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
         status = truce__refuse(CODE_TYPE_MISMATCH, error, "logRotate is of 1, or of \"server\"");
     if (!status && BSON_ITER_HOLDS_UTF8(&call->value) &&
         strcmp(bson_iter_utf8(&call->value, NULL), "server") != 0)
@@ -168,12 +168,14 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
         {"sampleRate", FIELD_IGNORED, 0},
         {"filter", FIELD_PLAIN, 0},
         {0}};
-    int64_t level = BSON_ITER_HOLDS_NUMBER(&call->value) ? bson_iter_as_int64(&call->value) : 3;
+    int64_t level = 3;
     int64_t was = atomic_load(&call->server->slow_ms);
     truce_status status = call_own_fields(call, fields, &given, error);
 
     if (status)
         return status;
+    if (!call_number(&call->value, &level))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "the level of profile must be a number");
     if (level < -1 || level > 2)
         return truce__refuse(CODE_BAD_VALUE, error, "the level of profile must be -1, 0, 1 or 2");
     if (level > 0)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bson/value.h"
+#include "query/index/index.h"
 
 static int32_t count_indexes(struct call *call, const char *place)
 {
@@ -16,14 +17,32 @@ static int32_t count_indexes(struct call *call, const char *place)
     return count;
 }
 
+struct create_indexes {
+    bool ignores_unknown;
+};
+
 static const struct field create_index_fields[] = {
     {"indexes", FIELD_IGNORED, 0},
+    {"ignoreUnknownIndexOptions", FIELD_FLAG, offsetof(struct create_indexes, ignores_unknown)},
     {"commitQuorum", FIELD_IGNORED, 0},
     {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
+/* Copies an index without the options that no version of MongoDB has; options that truce refuses are still refused. */
+static void copy_known_options(const bson_t *given, bson_t *index)
+{
+    bson_iter_t at;
+
+    bson_init(index);
+    (void)bson_iter_init(&at, given);
+    while (bson_iter_next(&at))
+        if (truce__index_option_is_known(bson_iter_key(&at)))
+            (void)bson_append_iter(index, NULL, -1, &at);
+}
+
 truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    struct create_indexes given = {0};
     struct documents indexes;
     char place[PLACE_MAX];
     bool there = false;
@@ -32,7 +51,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     truce_status status = call_place(call, place, error);
 
     if (!status)
-        status = call_own_fields(call, create_index_fields, NULL, error);
+        status = call_own_fields(call, create_index_fields, &given, error);
     if (!status)
         status = call_documents(call, "indexes", &indexes, error);
     if (!status)
@@ -40,8 +59,17 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     if (!status)
         before = there ? count_indexes(call, place) : 1;
     around = truce_deadline_begin(call->deadline_ms);
-    for (uint32_t i = 0; !status && i < indexes.count; i++)
-        status = truce_index_create(call->store, place, indexes.all[i], error);
+    for (uint32_t i = 0; !status && i < indexes.count; i++) {
+        bson_t known;
+
+        if (!given.ignores_unknown) {
+            status = truce_index_create(call->store, place, indexes.all[i], error);
+            continue;
+        }
+        copy_known_options(indexes.all[i], &known);
+        status = truce_index_create(call->store, place, &known, error);
+        bson_destroy(&known);
+    }
     truce_deadline_end(around);
     if (status)
         return status;

@@ -22,7 +22,7 @@ static bool flag_of(const bson_t *document, const char *name, bool otherwise)
 {
     bson_iter_t at;
 
-    return bson_iter_init_find(&at, document, name) ? bson_iter_as_bool(&at) : otherwise;
+    return bson_iter_init_find(&at, document, name) ? call_truth(&at) : otherwise;
 }
 
 /* The fields of currentOp that are no condition. */
@@ -140,11 +140,12 @@ truce_status serve_current_op(struct call *call, bson_t *reply, bson_error_t *er
 truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_iter_t at;
+    int64_t number;
 
-    if (!bson_iter_init_find(&at, &call->request->body, "op") || !BSON_ITER_HOLDS_NUMBER(&at))
+    if (!bson_iter_init_find(&at, &call->request->body, "op") || !call_number(&at, &number))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
                              "killOp must have the number of a call: {killOp: 1, op: 12}");
-    (void)operations_kill(call->server, bson_iter_as_int64(&at));
+    (void)operations_kill(call->server, number);
     BSON_APPEND_UTF8(reply, "info", "attempting to kill op");
     return TRUCE_OK;
 }

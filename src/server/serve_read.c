@@ -156,13 +156,18 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
 {
     struct get_more more = {.batch = -1};
     struct held_cursor *held;
-    int64_t id = BSON_ITER_HOLDS_NUMBER(&call->value) ? bson_iter_as_int64(&call->value) : 0;
+    int64_t id = 0;
     truce_status status = call_own_fields(call, get_more_fields, &more, error);
 
     if (status)
         return status;
+    if (!call_number(&call->value, &id))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "getMore must have the number of a cursor");
     if (!more.collection)
         return truce__refuse(40414, error, "getMore must name its collection");
+    if (more.batch < -1)
+        return truce__refuse(CODE_BAD_VALUE, error, "batchSize must not be negative, and is %lld",
+                             (long long)more.batch);
     status = check_user(call, id, error);
     if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* those are of no collection */
         status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
@@ -212,19 +217,28 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
     if (!status && !kill.cursors)
         status = truce__refuse(40414, error, "killCursors must have its cursors");
     if (!status && bson_iter_init(&at, kill.cursors))
-        while (!status && bson_iter_next(&at))
-            status = check_user(call, bson_iter_as_int64(&at), error);
+        while (!status && bson_iter_next(&at)) {
+            int64_t id;
+
+            status = call_number(&at, &id)
+                         ? check_user(call, id, error)
+                         : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                         "the cursors of killCursors must be numbers");
+        }
     if (!status && bson_iter_init(&at, kill.cursors))
         while (bson_iter_next(&at)) {
-            int64_t id = BSON_ITER_HOLDS_NUMBER(&at) ? bson_iter_as_int64(&at) : 0;
-            struct held_cursor *held =
-                held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
-            bool waits =
-                !held && held_kill(call->server->cursors, id, ns, call->connection->login.tag);
-            bson_t *to = held || waits ? &killed : &missing;
+            struct held_cursor *held;
             char buffer[16];
             const char *key;
+            int64_t id = 0;
+            bool waits;
+            bson_t *to;
 
+            (void)call_number(&at, &id); /* checked above */
+            held =
+                held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
+            waits = !held && held_kill(call->server->cursors, id, ns, call->connection->login.tag);
+            to = held || waits ? &killed : &missing;
             bson_uint32_to_string(bson_count_keys(to), &key, buffer, sizeof buffer);
             BSON_APPEND_INT64(to, key, id);
             if (held)

@@ -66,8 +66,10 @@ truce_status serve_end_all_sessions(struct call *call, bson_t *reply, bson_error
 truce_status serve_outside(struct call *call, bson_t *reply, bson_error_t *error)
 {
     (void)reply;
-    return truce__refuse(CODE_INVALID_OPTIONS, error,
-                         "%s must have lsid, txnNumber and autocommit: false", call->command->name);
+    return truce__refuse(CODE_COMMAND_FAILED, error,
+                         "%s must be run within a transaction: it needs lsid, txnNumber, and "
+                         "autocommit: false",
+                         call->command->name);
 }
 
 /* ---- which there are ------------------------------------------------------------------------ */
@@ -117,7 +119,7 @@ static void list_sessions(struct call *call, struct listing *listing)
     *listing = (struct listing){.call = call};
     bson_init(&listing->all);
     if (bson_iter_init_find(&lsid, &call->request->body, "lsid"))
-        call_read_lsid(&own, &lsid);
+        (void)call_read_lsid(&own, &lsid, NULL); /* checked with the frame of the command */
     if (own.given)
         list_one(listing, own.id, truce__clock_monotonic_ns());
     if (!call->connection->login.tag[0])

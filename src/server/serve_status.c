@@ -4,7 +4,9 @@
 #include "server/pattern_command.h"
 #include "server/top.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -138,6 +140,35 @@ truce_status serve_get_parameter(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
+/* What mongostat and exporters read of every server, as integers. Nothing waits in a queue, and no assertion was met: the
+ * server would have ended. */
+static void append_process(const struct call *call, bson_t *reply)
+{
+    struct server *server = call->server;
+    long pages = 0, resident = 0, page = sysconf(_SC_PAGESIZE);
+    FILE *file = fopen("/proc/self/statm", "re");
+    struct rusage usage = {0};
+    uint64_t in, out;
+
+    if (file && fscanf(file, "%ld %ld", &pages, &resident) != 2)
+        pages = resident = 0;
+    if (file)
+        fclose(file);
+    (void)getrusage(RUSAGE_SELF, &usage);
+    metrics_bytes(server->metrics, &in, &out);
+    BCON_APPEND(reply, "asserts", "{", "regular", BCON_INT32(0), "warning", BCON_INT32(0), "msg",
+                BCON_INT32(0), "user", BCON_INT32(0), "rollovers", BCON_INT32(0), "}", "extra_info",
+                "{", "page_faults", BCON_INT64(usage.ru_majflt), "}", "globalLock", "{",
+                "totalTime", BCON_INT64((truce__clock_monotonic_ns() - server->started_ns) / 1000),
+                "currentQueue", "{", "total", BCON_INT32(0), "readers", BCON_INT32(0), "writers",
+                BCON_INT32(0), "}", "activeClients", "{", "total", BCON_INT32(0), "readers",
+                BCON_INT32(0), "writers", BCON_INT32(0), "}", "}", "network", "{", "bytesIn",
+                BCON_INT64((int64_t)in), "bytesOut", BCON_INT64((int64_t)out), "numRequests",
+                BCON_INT64(atomic_load(&server->operations)), "}", "mem", "{", "bits",
+                BCON_INT32(64), "resident", BCON_INT32((int32_t)(resident * page >> 20)), "virtual",
+                BCON_INT32((int32_t)(pages * page >> 20)), "supported", BCON_BOOL(true), "}");
+}
+
 truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const char *const names[COUNTED_KINDS] = {"insert", "query",   "update",
@@ -153,8 +184,10 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
     (void)gethostname(host, sizeof host - 1);
     BCON_APPEND(reply, "host", BCON_UTF8(host), "version", BCON_UTF8(SPOKEN_VERSION), "process",
                 BCON_UTF8("truce"), "pid", BCON_INT64(getpid()), "uptime",
-                BCON_DOUBLE((double)up_ms / 1000), "uptimeMillis", BCON_INT64(up_ms), "localTime",
+                BCON_DOUBLE((double)(up_ms / 1000)), "uptimeMillis", BCON_INT64(up_ms),
+                "uptimeEstimate", BCON_INT64(up_ms / 1000), "localTime",
                 BCON_DATE_TIME(truce__clock_wall_ms()));
+    append_process(call, reply);
     pthread_mutex_lock(&server->mutex);
     BCON_APPEND(reply, "connections", "{", "current", BCON_INT32(server->connected), "available",
                 BCON_INT32(server->connections_max - server->connected), "totalCreated",

@@ -155,11 +155,11 @@ static truce_status sim_count(truce_store *store, const char *collection, const 
     return after_call(client, status, (uint64_t)*count, error);
 }
 
-static struct late_call *free_late(struct run *run)
+struct late_call *truce__sim_free_late(const struct run *run)
 {
     for (int i = 0; i < SIM_LATE_MAX; i++) {
         if (!run->late[i].used)
-            return &run->late[i];
+            return (struct late_call *)&run->late[i];
     }
     return NULL;
 }
@@ -171,7 +171,7 @@ static bson_t *copy_of(const bson_t *document)
 
 static truce_status keep_late(struct client *client, const truce_write *write, bson_error_t *error)
 {
-    struct late_call *late = free_late(client->run);
+    struct late_call *late = truce__sim_free_late(client->run);
 
     truce_assert(late);
     *late = (struct late_call){.used = true, .txn = client->txn, .write = *write};
@@ -250,7 +250,7 @@ static truce_status one_bulk(struct client *client, const truce_write *writes, s
     truce_status status;
 
     memset(outcomes, 0, count * sizeof *outcomes);
-    if (!before_call(client, count == 1 && free_late(client->run)))
+    if (!before_call(client, count == 1))
         return no_outcomes(outcomes, count, dead(error), error);
     trace_bulk(client->run, writes, count);
     if (client->verdict == SIM_LATE)
@@ -279,7 +279,8 @@ static truce_status joined_bulk(struct client *client, const truce_write *writes
         status = one_bulk(client, &writes[done], 1, options, &outcomes[done], error);
         changed += outcomes[done].result.matched + outcomes[done].result.inserted;
     }
-    for (size_t i = done; client->verdict == SIM_LATE && i < count && free_late(client->run); i++)
+    for (size_t i = done;
+         client->verdict == SIM_LATE && i < count && truce__sim_free_late(client->run); i++)
         (void)keep_late(client, &writes[i], NULL);
     for (size_t i = 0; changed < count && i < done; i++) {
         if (writes[i].kind != TRUCE_WRITE_INSERT)
@@ -310,12 +311,12 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     bson_init(document);
     if (result)
         memset(result, 0, sizeof *result);
-    if (!before_call(client, free_late(client->run) != NULL))
+    if (!before_call(client, true))
         return dead(error);
     trace_call(client->run, "find-and-modify", collection, filter, update);
     if (client->verdict == SIM_LATE) {
         truce_write write = {.collection = collection, .filter = filter, .document = update};
-        struct late_call *late = free_late(client->run);
+        struct late_call *late = truce__sim_free_late(client->run);
 
         status = keep_late(client, &write, error);
         late->is_modify = true;

@@ -46,7 +46,8 @@ struct client {
     int number;
     struct fiber *fiber;
     const struct sim_client_script *script;
-    bool ended, dead, sleeping, may_be_late;
+    bool ended, dead, sleeping;
+    bool may_be_late;  /* the call before which it stopped is of a kind that can be late */
     uint64_t slept_at; /* store version when it went to sleep */
     int txn;           /* at work on */
     uint64_t ids;      /* drawn so far */
@@ -78,7 +79,9 @@ extern const char *const truce__sim_action_names[];
 /* ---- calls.c ---- */
 
 extern const truce_store_ops truce__sim_store_ops;
-/* A late call is made; nobody hears its answer. */
+/* Returns an unused slot for a late call, or NULL. */
+struct late_call *truce__sim_free_late(const struct run *run);
+/* Makes a late call, whose answer reaches no client. */
 void truce__sim_land(struct run *run, struct late_call *late);
 void truce__sim_drop_late(struct late_call *late);
 

@@ -182,7 +182,8 @@ static void offer_client(const struct run *run, const struct client *client,
     }
     if (run->result->losses < scenario->losses)
         offer(choices, count, SIM_LOSE, client->number);
-    if (run->result->lates < scenario->lates && client->may_be_late)
+    /* another client may have used the last slot since this one stopped before its call */
+    if (run->result->lates < scenario->lates && client->may_be_late && truce__sim_free_late(run))
         offer(choices, count, SIM_LATE, client->number);
 }
 

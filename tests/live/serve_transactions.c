@@ -118,7 +118,7 @@ TEST(what_cannot_be_is_refused_by_its_code)
     expect_code(NEXT(A, 3, "'ping': 1"), 263);
     expect_code(NEXT(A, 3, "'aggregate': 'c', 'pipeline': [{'$out': 'd'}], 'cursor': {}"), 263);
     expect_code(NEXT(A, 3, READ), 251); /* what was refused has ended it */
-    expect_code("{'commitTransaction': 1, '$db': 'admin'}", 72);
+    expect_code("{'commitTransaction': 1, '$db': 'admin'}", 125);
     expect_code("{'find': 'c', 'autocommit': false, '$db': 'test'}", 72);
     expect_code("{'find': 'c', 'startTransaction': true, '$db': 'test'}", 72);
     expect_code("{'find': 'c', 'lsid': " A

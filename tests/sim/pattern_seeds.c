@@ -117,6 +117,16 @@ TEST(copies_that_are_behind_are_known_to_be_in_random_runs)
     run_seeds(SIM_SYNC, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
 }
 
+/* Several clients wait to be late, and there are fewer slots for late calls than clients. */
+TEST(more_clients_can_be_late_than_calls)
+{
+    struct sim_result result;
+
+    truce__sim_seed(SIM_LEDGER, UINT64_C(1795832483066), NULL, &result);
+    CHECK(!result.violation);
+    CHECK_INT(result.lates, >, 0);
+}
+
 TEST(one_seed_of_a_pattern_is_one_run)
 {
     for (uint64_t seed = 1; seed < 60; seed++) {

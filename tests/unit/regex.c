@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "tests/support/test.h"
 
 static struct regex *compile(const char *pattern, const char *options)
@@ -158,6 +159,53 @@ static void *search_often(void *arg)
         CHECK(found);
     }
     return NULL;
+}
+
+/* A pattern compiles with callouts or not at all: the first search that needs them finds them. */
+TEST(a_pattern_that_is_accepted_can_be_searched_for_in_any_text)
+{
+    static const char *const parts[] = {"c",       "(c)", "[cd]", "c?",  "|c",
+                                        "(?:c|d)", "\\w", ".",    "(?i)"};
+    static const size_t lengths[] = {1, 1000, 7000, 8190, 8192, 10000, 16000, 32764};
+    size_t size = 50001;
+    char *text = bson_malloc(size), *pattern = bson_malloc0(TRUCE_REGEX_BYTES_MAX + 1);
+    int refused = 0, accepted = 0;
+
+    memset(text, 'c', size - 1);
+    text[size - 1] = 'd';
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+            size_t part = strlen(parts[p]), length = lengths[l] / part * part;
+            struct regex *regex;
+            bson_error_t error;
+            bool found;
+
+            for (size_t i = 0; i < length; i++)
+                pattern[i] = parts[p][i % part];
+            pattern[length] = 0;
+            if (truce__regex_new(pattern, length, "", &regex, &error)) {
+                CHECK_INT(error.code, ==, 51091);
+                refused++;
+                continue;
+            }
+            accepted++;
+            (void)!truce__regex_find(regex, text, size, 0, NULL, &found, NULL, 0, &error);
+            (void)!truce__regex_find(regex, text, 10, 0, NULL, &found, NULL, 0, &error);
+            truce__regex_free(regex);
+        }
+    }
+    CHECK_INT(refused, >, 10);
+    CHECK_INT(accepted, >, 30);
+    bson_free(pattern);
+    bson_free(text);
+}
+
+/* The same of a short pattern that becomes long when it is compiled. */
+TEST(a_pattern_whose_repetitions_are_too_large_is_refused)
+{
+    check_refused("((abc){200}){200}", 17, "", 51091);
+    check_refused("(abcdefghijklm){1000}", 21, "", 51091);
+    CHECK(finds("(abc){50}", "", "abc") == false);
 }
 
 TEST(threads_share_an_expression)

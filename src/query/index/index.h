@@ -33,6 +33,8 @@ struct index_spec {
  * options and index kinds that truce does not have, with MongoDB's codes. */
 truce_status truce__index_spec_parse(const bson_t *specification, struct index_spec *spec,
                                      bson_error_t *error);
+/* Does truce or MongoDB have an option of that name in the definition of an index? */
+bool truce__index_option_is_known(const char *name);
 void truce__index_spec_release(struct index_spec *spec);
 
 /* What can be changed of an index that is there: {hidden, expireAfterSeconds}, one of them or both. `spec` is as it was if they

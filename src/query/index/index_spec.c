@@ -338,6 +338,14 @@ static const struct option {
     {"dropDups", option_ignored, false},
 };
 
+bool truce__index_option_is_known(const char *name)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!strcmp(options[i].name, name))
+            return true;
+    return !strcmp(name, "key");
+}
+
 /* `given`: a bit for each that stood before it. */
 static truce_status parse_option(const struct fields *at, struct index_spec *spec, uint64_t *given,
                                  bson_error_t *error)

@@ -213,11 +213,10 @@ truce_status truce__match_parse_elements(struct match_parser *parser,
 
 /* -- $size -- */
 
-/* int32, int64 and double, but no decimal: so does MongoDB */
 static bool is_size(struct value value, int64_t *size)
 {
-    return truce__value_is_number(value) && value.type != BSON_TYPE_DECIMAL128 &&
-           truce__number_to_int64(value, size) && *size >= 0 && *size <= INT32_MAX;
+    return truce__value_is_number(value) && truce__number_to_int64(value, size) && *size >= 0 &&
+           *size <= INT32_MAX;
 }
 
 truce_status truce__match_parse_size(struct match_parser *parser,
