@@ -27,6 +27,8 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "commit/journal.h"
+#include "store/care.h"
+#include "store/decorators/database.h"
 #include "store/reserved.h"
 #include "store/store.h"
 
@@ -262,6 +264,25 @@ static truce_status gather_sets(truce_store *store, bson_t *facts, bson_error_t 
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
+/* What is about one database: its collections, and what its patterns keep in them. */
+static truce_status look_at_database(void *arg, truce_store *view, const char *name,
+                                     bson_error_t *error)
+{
+    const struct doctor *whole = arg;
+    struct care_teller teller = {whole->function, whole->arg, name, "subject"};
+    struct doctor doctor = *whole;
+    truce_status status;
+
+    doctor.function = truce__care_tell;
+    doctor.arg = &teller;
+    status = look_at_collections(&doctor, view, error);
+    if (!status)
+        status = look_at_commits(&doctor, view, error);
+    if (!status)
+        status = truce__doctor_queues(&doctor, view, error);
+    return status ? status : truce__doctor_patterns(&doctor, view, error);
+}
+
 truce_status truce_doctor(truce_store *store, truce_doctor_function *function, void *arg,
                           truce_doctor_report *report, bson_error_t *error)
 {
@@ -273,15 +294,10 @@ truce_status truce_doctor(truce_store *store, truce_doctor_function *function, v
     doctor.facts = &report->facts;
     if (!status)
         status = gather_sets(store, &report->facts, error);
-    if (!status) {
-        truce__doctor_server(&doctor);
-        truce__doctor_shards(&doctor);
-        truce__doctor_file(&doctor);
-        status = look_at_collections(&doctor, store, error);
-    }
-    if (!status)
-        status = look_at_commits(&doctor, store, error);
-    if (!status)
-        status = truce__doctor_queues(&doctor, store, error);
-    return status ? status : truce__doctor_patterns(&doctor, store, error);
+    if (status)
+        return status;
+    truce__doctor_server(&doctor);
+    truce__doctor_shards(&doctor);
+    truce__doctor_file(&doctor);
+    return truce__each_database(store, look_at_database, &doctor, error);
 }

@@ -12,15 +12,15 @@
 /* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
  * way. */
 const struct care truce__care_parts[] = {
-    {"store", NULL, truce__store_check},
-    {"commits", truce__commit_sweep, truce__commit_check},
-    {"queues", truce__queue_sweep, truce__queue_check},
-    {"ledgers", truce__ledger_sweep, truce__ledger_check},
-    {"transfers", truce__transfer_sweep, truce__transfer_check},
-    {"sessions", truce__session_sweep_step, NULL},
-    {"changes", truce__feed_sweep, NULL},
-    {"copies in step", truce__sync_sweep, truce__sync_check},
-    {"trees", truce__tree_sweep, truce__tree_check},
+    {"store", true, NULL, truce__store_check},
+    {"commits", false, truce__commit_sweep, truce__commit_check},
+    {"queues", false, truce__queue_sweep, truce__queue_check},
+    {"ledgers", false, truce__ledger_sweep, truce__ledger_check},
+    {"transfers", false, truce__transfer_sweep, truce__transfer_check},
+    {"sessions", true, truce__session_sweep_step, NULL},
+    {"changes", true, truce__feed_sweep, NULL},
+    {"copies in step", false, truce__sync_sweep, truce__sync_check},
+    {"trees", false, truce__tree_sweep, truce__tree_check},
 };
 
 const uint32_t truce__care_parts_count = sizeof truce__care_parts / sizeof *truce__care_parts;

@@ -82,7 +82,7 @@ static int check_store(const struct cli *cli)
 static int check(const struct cli *cli)
 {
     bson_error_t error;
-    truce_status status = database_check(database_of(cli), &error);
+    truce_status status = truce__database_name_check(database_of(cli), &error);
 
     if (check_store(cli))
         return CLI_USAGE;

@@ -135,6 +135,12 @@ truce_status truce__commit_open_for(const truce_commit *commit, const char *coll
         return truce__commit_failed(commit, error);
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "a collection has a name");
+    if (collection[0] ==
+        '@') /* its commits are in that database, where its readers look for them */
+        return truce__fail(TRUCE_INVALID, error,
+                           "the collection \"%s\" is of another database: open the store with that "
+                           "database (truce_store_options)",
+                           collection);
     if (reserved && reserved->outside_commits)
         return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is truce's own",
                            collection);

@@ -6,7 +6,6 @@
 #include "base/field.h"
 #include "commit/commit_care.h"
 #include "commit/memo.h"
-#include "commit/place.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 
@@ -40,17 +39,6 @@ struct inspector {
     bool blocked;         /* the commit that is looked at, and it was told */
 };
 
-static truce_status find_commit(struct inspector *by, const char *collection, const bson_oid_t *id,
-                                bson_t *commit, bson_error_t *error)
-{
-    struct commit_place place;
-    truce_status status =
-        truce__commit_place(by->check->store, collection, id, &place, commit, error);
-
-    truce__commit_place_leave(&place);
-    return status;
-}
-
 /* ---- documents ------------------------------------------------------------------------------ */
 
 static truce_status held_document(struct check *check, const char *collection,
@@ -72,7 +60,7 @@ static truce_status held_document(struct check *check, const char *collection,
         truce__check_tell(by->check, &finding, false);
         return TRUCE_OK;
     }
-    status = find_commit(by, collection, &id, &commit, error);
+    status = truce__commit_find(by->check->store, &id, &commit, error);
     state = status ? "missing" : truce__commit_state(&commit);
     finding.commit = &id;
     finding.rule = NULL;

@@ -4,8 +4,6 @@
 #include "base/clock.h"
 #include "commit/commit_care.h"
 #include "commit/journal.h"
-#include "commit/place.h"
-#include "store/decorators/database.h"
 
 /*
  * The sweep of the journal, in an order in which every step may be cut off:
@@ -23,9 +21,6 @@
  *
  *   S3  The horizon never passes a key that was not used and ended: it is raised to times that stand
  *       in commits, not to what our clock says.
- *
- *   S4  A store that a server shares out among databases has commits in each of them (place.h): all are swept, in their own
- *       database, and a document's commit is looked for in both places before anybody takes it for gone.
  */
 
 #define ABORTED_MS INT64_C(3600000)
@@ -213,22 +208,6 @@ static truce_status purge_commits(struct sweep *sweep, bson_error_t *error)
     return first ? first : status;
 }
 
-/* S4 */
-static truce_status sweep_database(const struct sweep *sweep, const char *commits,
-                                   bson_error_t *error)
-{
-    struct sweep own = *sweep;
-    struct worker worker;
-    truce_status first, status;
-
-    own.store = truce__database_open(sweep->store, commits);
-    truce__worker_init(&worker, own.store, 1);
-    first = sweep_commits(&own, &worker, error);
-    status = purge_commits(&own, first ? NULL : error);
-    truce_store_close(own.store);
-    return first ? first : status;
-}
-
 struct sweep_all {
     struct sweep *sweep;
     struct worker *worker;
@@ -237,14 +216,11 @@ struct sweep_all {
 static truce_status sweep_collection(void *arg, const char *collection, bson_error_t *error)
 {
     struct sweep_all *all = arg;
-    const char *within = truce__place_within(collection);
     bson_t *filter;
     truce_status status;
 
     if (!strcmp(collection, COMMITS))
         return TRUCE_OK;
-    if (within && !strcmp(within, COMMITS))
-        return sweep_database(all->sweep, collection, error);
     filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
     status = truce__sweep_each(all->sweep, collection, filter, strip, all->worker, error);
     bson_destroy(filter);

@@ -10,7 +10,6 @@
 #include "base/random.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
-#include "commit/place.h"
 #include "commit/shadow.h"
 #include "query/update/update.h"
 #include "store/view.h"
@@ -259,24 +258,31 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     return truce__worker_wait(worker, what, error);
 }
 
+truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
+                                bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "_id", id);
+    status = truce_find_one(store, COMMITS, &filter, NULL, commit, error);
+    bson_destroy(&filter);
+    return status;
+}
+
 static truce_status meet(struct worker *worker, const char *collection, const bson_t *document,
                          const bson_oid_t *id, bson_error_t *error)
 {
-    truce_store *own = worker->store;
-    struct commit_place place;
     bson_t commit;
     truce_status status;
     const char *state;
     bson_iter_t iter;
 
-    status = truce__commit_place(own, collection, id, &place, &commit, error);
+    status = truce__commit_find(worker->store, id, &commit, error);
     if (status && status != TRUCE_NOT_FOUND) {
-        truce__commit_place_leave(&place);
         bson_destroy(&commit);
         return status;
     }
-    worker->store = place.store;
-    collection = place.collection;
     state = status ? "missing" : truce__commit_state(&commit);
     if (state && !strcmp(state, "pending")) {
         status = truce__commit_suspect(worker, id, &commit, error);
@@ -292,8 +298,6 @@ static truce_status meet(struct worker *worker, const char *collection, const bs
                 : truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                        truce__shadow_reserved(document), error);
     }
-    worker->store = own;
-    truce__commit_place_leave(&place);
     bson_destroy(&commit);
     return status;
 }

@@ -8,7 +8,6 @@
 #include "base/limits.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
-#include "commit/place.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 

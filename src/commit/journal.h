@@ -81,6 +81,10 @@ truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, b
 
 /* ---- meeting others ---- */
 
+/* Reads the document of a commit, which is always initialised. NOT_FOUND: the commit was undone and purged (J2). */
+truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
+                                bson_error_t *error);
+
 /* `document` has no intent. */
 bool truce__intent_absent(const bson_t *document);
 /* The same as a part of a filter: appends it. */

@@ -12,7 +12,6 @@
 
 #include "base/field.h"
 #include "commit/journal.h"
-#include "commit/place.h"
 #include "commit/shadow.h"
 #include "store/view.h"
 
@@ -55,7 +54,6 @@ static truce_status see_before(const bson_t *document, bson_t *seen)
 static truce_status look(truce_store *store, const char *collection, const bson_t *document,
                          bson_t *seen, bson_error_t *error)
 {
-    struct commit_place place;
     bson_t commit, post;
     truce_status status;
     bson_oid_t id;
@@ -64,16 +62,15 @@ static truce_status look(truce_store *store, const char *collection, const bson_
         return truce__intent_foreign(collection, error);
     if (truce__journal_at_work(document))
         return see_before(document, seen);
-    status = truce__commit_place(store, collection, &id, &place, &commit, error);
+    status = truce__commit_find(store, &id, &commit, error);
     if (!status && is_decided(&commit) &&
-        truce__journal_post(&commit, place.collection, document, &post)) {
+        truce__journal_post(&commit, collection, document, &post)) {
         status = truce__journal_post_check(&id, &post, error);
         if (!status)
             status = see_after(&id, &post, document, seen);
     } else if (!status || status == TRUCE_NOT_FOUND) {
         status = see_before(document, seen);
     }
-    truce__commit_place_leave(&place);
     bson_destroy(&commit);
     return status;
 }

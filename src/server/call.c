@@ -249,8 +249,8 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
         if (!BSON_ITER_HOLDS_UTF8(at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a text");
         snprintf(call->database, sizeof call->database, "%s", bson_iter_utf8(at, NULL));
-        status = text_check(at, CODE_INVALID_NAMESPACE, error);
-        return status ? status : database_check(bson_iter_utf8(at, NULL), error);
+        status = truce__text_check(at, CODE_INVALID_NAMESPACE, error);
+        return status ? status : truce__database_name_check(bson_iter_utf8(at, NULL), error);
     }
     if (!strcmp(name, "maxTimeMS"))
         return read_deadline(call, at, error);
@@ -365,7 +365,7 @@ static truce_status find_command(struct call *call, bson_error_t *error)
     if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
         return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'", name);
     return BSON_ITER_HOLDS_UTF8(&call->value)
-               ? text_check(&call->value, CODE_INVALID_NAMESPACE, error)
+               ? truce__text_check(&call->value, CODE_INVALID_NAMESPACE, error)
                : TRUCE_OK;
 }
 

@@ -8,10 +8,10 @@
 #include "base/status.h"
 #include "server/access.h"
 #include "server/kept.h"
-#include "server/places.h"
 #include "server/sessions.h"
 #include "server/state.h"
 #include "server/wire.h"
+#include "store/places.h"
 
 /* What a command says of the session that it is of. */
 struct call_session {
@@ -30,7 +30,10 @@ struct call {
     bson_iter_t value; /* of the command's own field: {find: "students"} */
     char database[DATABASE_NAME_MAX + 1];
     truce_store *store; /* that it reads and writes: the server's, or its transaction */
-    int64_t owner;      /* of the cursors that it opens and reads: its transaction; 0: none */
+    truce_store
+        *view; /* of a pattern's command: of `store`, its database (store/decorators/database.h) */
+    struct handle *view_handle;
+    int64_t owner; /* of the cursors that it opens and reads: its transaction; 0: none */
     struct call_session session;
     struct kept *kept;                    /* what its statements do is kept; NULL: it is not */
     bool refused;                         /* a statement of it was */

@@ -33,8 +33,7 @@ const char *call_sentence(struct call *call, const char *message)
     size_t length = strlen(call->database);
 
     while ((at = strchr(at, '@')) != NULL) {
-        if (!strncmp(at + 1, call->database, length) && at[1 + length] &&
-            strchr(".:", at[1 + length]))
+        if (!strncmp(at + 1, call->database, length) && at[1 + length] == '.')
             memmove(at, at + 1, strlen(at));
         at++;
     }
@@ -46,7 +45,9 @@ void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *
     if (error->code == CODE_DOCUMENT_VALIDATION_FAILURE)
         refused_append(call_sentence(call, error->message), reply);
     else if (error->code != CODE_DUPLICATE_KEY ||
-             !duplicate_append(error->message, call->server->database, reply))
+             !duplicate_append(error->message,
+                               pattern_of(call->command) ? call->database : call->server->database,
+                               reply))
         BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
 }
 

@@ -139,7 +139,7 @@ static truce_status keep(struct call *call, const struct field *field, const bso
     bool is_document = BSON_ITER_HOLDS_DOCUMENT(at), is_array = BSON_ITER_HOLDS_ARRAY(at);
 
     if (BSON_ITER_HOLDS_UTF8(at) && field->type != FIELD_VALUE) {
-        truce_status status = text_check(at, CODE_BAD_VALUE, error);
+        truce_status status = truce__text_check(at, CODE_BAD_VALUE, error);
 
         if (status)
             return status;
@@ -275,7 +275,7 @@ truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error)
 truce_status call_place_of(struct call *call, const char *collection, char place[PLACE_MAX],
                            bson_error_t *error)
 {
-    return place_of(call->server->database, call->database, collection, place, error);
+    return truce__place_of(call->server->database, call->database, collection, place, error);
 }
 
 truce_status call_place(struct call *call, char place[PLACE_MAX], bson_error_t *error)

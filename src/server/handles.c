@@ -21,9 +21,11 @@ struct handles *handles_new(void)
     return handles;
 }
 
-static void end(struct handle *handle)
+static void end(struct handles *handles, struct handle *handle)
 {
     handle->free(handle->thing);
+    if (handle->under)
+        handles_give(handles, handle->under);
     bson_free(handle->key);
     bson_free(handle);
 }
@@ -34,7 +36,7 @@ void handles_free(struct handles *handles)
         struct handle *gone = handles->first;
 
         handles->first = gone->next;
-        end(gone);
+        end(handles, gone);
     }
     pthread_mutex_destroy(&handles->mutex);
     bson_free(handles);
@@ -80,7 +82,7 @@ static void enter(struct handles *handles, struct handle *handle, const char *ke
 }
 
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
-                            void (*free)(void *thing))
+                            void (*free)(void *thing), struct handle *under)
 {
     struct handle *handle, *gone = NULL;
 
@@ -90,6 +92,9 @@ struct handle *handles_take(struct handles *handles, const char *key, handle_mak
         handle = bson_malloc0(sizeof *handle);
         handle->thing = make(arg);
         handle->free = free;
+        handle->under = under;
+        if (under)
+            under->users++;
         if (key)
             enter(handles, handle, key, &gone);
     }
@@ -97,7 +102,7 @@ struct handle *handles_take(struct handles *handles, const char *key, handle_mak
     handle->used = ++handles->clock;
     pthread_mutex_unlock(&handles->mutex);
     if (gone)
-        end(gone);
+        end(handles, gone);
     return handle;
 }
 
@@ -107,8 +112,8 @@ void handles_give(struct handles *handles, struct handle *handle)
 
     pthread_mutex_lock(&handles->mutex);
     handle->users--;
-    own = !handle->key;
+    own = !handle->key && !handle->users;
     pthread_mutex_unlock(&handles->mutex);
     if (own)
-        end(handle);
+        end(handles, handle);
 }

@@ -19,7 +19,8 @@ struct handle {
     void *thing;
     struct handle *next;
     void (*free)(void *thing);
-    char *key; /* NULL: of one call */
+    char *key;            /* NULL: of one call */
+    struct handle *under; /* in use as long as this one is there; NULL: none */
     int users;
     uint64_t used;
 };
@@ -31,9 +32,10 @@ struct handles *handles_new(void);
 /* Nobody uses one any more. */
 void handles_free(struct handles *handles);
 
-/* The thing of that key, made if there is none. `key` NULL: one for this call. */
+/* The thing of that key, made if there is none. `key` NULL: one for this call. `under`: what the thing is made of, in use by
+ * the caller; NULL: nothing. */
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
-                            void (*free)(void *thing));
+                            void (*free)(void *thing), struct handle *under);
 void handles_give(struct handles *handles, struct handle *handle);
 
 #endif

@@ -159,7 +159,7 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
     forget(login);
     read_start(document, &start);
     if (!status)
-        status = database_check(database, error);
+        status = truce__database_name_check(database, error);
     if (!status && !scram_mechanism_of(start.mechanism, &mechanism))
         status = truce__refuse(CODE_MECHANISM_UNAVAILABLE, error,
                                "Received authentication for mechanism %.40s which is not enabled",

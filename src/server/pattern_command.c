@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bson/value.h"
+#include "store/decorators/database.h"
 
 static const struct pattern *const help_patterns[] = {&truce_help_pattern, NULL};
 
@@ -93,6 +94,86 @@ static truce_status read_fields(struct call *call, const struct pattern *pattern
     return status;
 }
 
+/* ---- names ------------------------------------------------------------------------------------ */
+
+truce_status pattern_text(struct call *call, const char **text, bson_error_t *error)
+{
+    if (!BSON_ITER_HOLDS_UTF8(&call->value))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a text, %s, and is %s",
+                             call->command->name, pattern_of(call->command)->value,
+                             truce__type_name((uint8_t)bson_iter_type(&call->value)));
+    *text = bson_iter_utf8(&call->value, NULL);
+    return TRUCE_OK;
+}
+
+truce_status pattern_collection(struct call *call, const char *collection, bool writes,
+                                bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    truce_status status = call_place_of(call, collection, place, error);
+
+    if (!status)
+        status = access_need_collection(call, call->database, collection, writes ? WRITES : READS,
+                                        error);
+    return status ? status : view_refuse(call, call->database, collection, true, error);
+}
+
+truce_status pattern_own_collection(struct call *call, bool writes, const char **collection,
+                                    bson_error_t *error)
+{
+    truce_status status = pattern_text(call, collection, error);
+
+    return status ? status : pattern_collection(call, *collection, writes, error);
+}
+
+truce_status pattern_guard(void *arg, const char *collection, bool reads, bson_error_t *error)
+{
+    return pattern_collection(arg, collection, !reads, error);
+}
+
+/* ---- the database ----------------------------------------------------------------------------- */
+
+static void *make_view(void *arg)
+{
+    struct call *call = arg;
+
+    return truce__database_open(call->store, call->server->database, call->database);
+}
+
+static void free_view(void *view)
+{
+    truce_store_close(view);
+}
+
+static bool is_shared(const struct call *call)
+{
+    return call->store == call->server->store;
+}
+
+struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
+                              void (*free)(void *thing))
+{
+    bool shared = key && is_shared(call) && strlen(key) <= TRUCE_SERVER_HANDLE_BYTES;
+    char *whole = shared ? bson_strdup_printf("%s\n%s", call->database, key) : NULL;
+    struct handle *handle =
+        handles_take(call->server->handles, whole, make, arg, free, call->view_handle);
+
+    bson_free(whole);
+    return handle;
+}
+
+void pattern_give(struct call *call, struct handle *handle)
+{
+    handles_give(call->server->handles, handle);
+}
+
+static void view_begin(struct call *call)
+{
+    call->view_handle = handles_take(call->server->handles, is_shared(call) ? call->database : NULL,
+                                     make_view, call, free_view, NULL);
+    call->view = call->view_handle->thing;
+}
+
 /* ---- the run ---------------------------------------------------------------------------------- */
 
 /* MongoDB's codes for EXPIRED and NOT_FOUND are of cursors and collections; here a key is too old, a job somebody else's,
@@ -116,8 +197,11 @@ truce_status pattern_run(struct call *call, bson_t *reply, bson_error_t *error)
 
     memset(given, 0, pattern->size + 1);
     status = read_fields(call, pattern, given, error);
-    if (!status)
+    if (!status) {
+        view_begin(call);
         status = pattern->run(call, given, reply, error);
+        pattern_give(call, call->view_handle);
+    }
     truce_deadline_end(before);
     if (status && (status != TRUCE_NOT_FOUND || pattern->ways & PATTERN_STRICT)) {
         name_failure(status, error);
@@ -136,99 +220,4 @@ void pattern_append_error(const struct pattern *pattern, truce_status status, bo
     BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
     if (!transaction && again && pattern->ways & PATTERN_AGAIN)
         BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
-}
-
-/* ---- names ------------------------------------------------------------------------------------ */
-
-truce_status pattern_text(struct call *call, const char **text, bson_error_t *error)
-{
-    if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a text, %s, and is %s",
-                             call->command->name, pattern_of(call->command)->value,
-                             truce__type_name((uint8_t)bson_iter_type(&call->value)));
-    *text = bson_iter_utf8(&call->value, NULL);
-    return TRUCE_OK;
-}
-
-truce_status pattern_name(struct call *call, const char *text, const char **name,
-                          bson_error_t *error)
-{
-    char *made;
-    size_t size;
-
-    *name = text;
-    if (!text)
-        return TRUCE_OK;
-    if (strcmp(call->database, call->server->database) != 0) {
-        size = strlen(call->database) + strlen(text) + 3;
-        made = truce__arena_take(&call->arena, size);
-        snprintf(made, size, "@%s.%s", call->database, text);
-        *name = made;
-    } else if (text[0] == '@') {
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "\"%.80s\" begins with @, which stands for other databases", text);
-    }
-    return TRUCE_OK;
-}
-
-const char *pattern_plain(const struct call *call, const char *name)
-{
-    return place_within(call->server->database, call->database, name);
-}
-
-truce_status pattern_place(struct call *call, const char *collection, bool writes,
-                           const char **place, bson_error_t *error)
-{
-    char *made = truce__arena_take(&call->arena, PLACE_MAX);
-    truce_status status = call_place_of(call, collection, made, error);
-
-    if (!status)
-        status = access_need_collection(call, call->database, collection, writes ? WRITES : READS,
-                                        error);
-    if (!status)
-        status = view_refuse(call, call->database, collection, true, error);
-    *place = made;
-    return status;
-}
-
-truce_status pattern_queue_of(void *arg, const char *queue, const char **place, bson_error_t *error)
-{
-    struct call *call = arg;
-    truce_status status = pattern_name(call, queue, place, error);
-
-    return status ? status : access_need(call, call->database, WRITES, error);
-}
-
-void pattern_renamed_append(const struct call *call, const char *key, const bson_t *document,
-                            const char *field, bson_t *to)
-{
-    bson_iter_t at;
-    bson_t copy;
-
-    BSON_APPEND_DOCUMENT_BEGIN(to, key, &copy);
-    (void)bson_iter_init(&at, document);
-    while (bson_iter_next(&at)) {
-        const char *plain = NULL;
-
-        if (!strcmp(bson_iter_key(&at), field) && BSON_ITER_HOLDS_UTF8(&at))
-            plain = pattern_plain(call, bson_iter_utf8(&at, NULL));
-        if (plain)
-            BSON_APPEND_UTF8(&copy, field, plain);
-        else
-            BSON_APPEND_VALUE(&copy, bson_iter_key(&at), bson_iter_value(&at));
-    }
-    bson_append_document_end(to, &copy);
-}
-
-struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
-                              void (*free)(void *thing))
-{
-    bool shared = call->store == call->server->store && strlen(key) <= TRUCE_SERVER_HANDLE_BYTES;
-
-    return handles_take(call->server->handles, shared ? key : NULL, make, arg, free);
-}
-
-void pattern_give(struct call *call, struct handle *handle)
-{
-    handles_give(call->server->handles, handle);
 }

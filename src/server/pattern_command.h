@@ -11,8 +11,8 @@
  * Invariants:
  *  1. What the row does not name is refused by its name, and so is a number that is beyond what the row allows, before
  *     the store is asked for anything.
- *  2. A name of the store's (a queue, a sequence, a key) is one of the database that the command was sent to: those of
- *     other databases are out of reach (pattern_name).
+ *  2. A command works on the view of the database that it was sent to (call->view, store/decorators/database.h), so all
+ *     that it keeps there, and each name of it (a queue, a sequence, a key), is of that database alone.
  *  3. The reply has `status`, the name of what the call of the library answered, also in an error. NOT_FOUND is an answer
  *     (ok: 1) but of what is all or none, all else but OK an error.
  *  4. In a transaction only those run that say so.
@@ -68,25 +68,19 @@ const char *pattern_type(const struct pattern_field *field);
 
 /* The text of the command's own field; TypeMismatch if it is none. */
 truce_status pattern_text(struct call *call, const char **text, bson_error_t *error);
-/* A name of the store's, for one of the database: "mail" of school is "@school.mail". Lives as long as the call. */
-truce_status pattern_name(struct call *call, const char *text, const char **name,
-                          bson_error_t *error);
-/* The way back, and NULL if it is not of this database. */
-const char *pattern_plain(const struct call *call, const char *name);
-/* The place of a collection that is written or only read. Unauthorized, where it is not allowed. */
-truce_status pattern_place(struct call *call, const char *collection, bool writes,
-                           const char **place, bson_error_t *error);
-/* A document whose field of that name is a name of the store's, as clients know it. */
-void pattern_renamed_append(const struct call *call, const char *key, const bson_t *document,
-                            const char *field, bson_t *to);
-/* A thing of the library, shared by all calls with this key; in a transaction one for the call alone. */
+/* Refuses a collection of the database that the client may not write (`writes`) or read, or that is a view. */
+truce_status pattern_collection(struct call *call, const char *collection, bool writes,
+                                bson_error_t *error);
+/* The same of the collection that the command's own field names, borrowed. */
+truce_status pattern_own_collection(struct call *call, bool writes, const char **collection,
+                                    bson_error_t *error);
+/* The same for the changes of a commit (struct written_guard). */
+truce_status pattern_guard(void *call, const char *collection, bool reads, bson_error_t *error);
+/* A thing of the library that is made on call->view, shared by all calls of the database with this key; of a NULL key, or in a
+ * transaction, one for the call alone. */
 struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
                               void (*free)(void *thing));
 void pattern_give(struct call *call, struct handle *handle);
-/* The queue of that name, which a change of a commit (written.h) puts a job into. */
-truce_status pattern_queue_of(void *call, const char *queue, const char **place,
-                              bson_error_t *error);
-
 /* The rows of a command: its name, what it needs of the database, its help. */
 #define PATTERN(name_, actions_, help_)                                                            \
     .command = {name_, pattern_run, COUNTED_COMMAND, {NEED_DATABASE, actions_}, help_}

@@ -31,20 +31,14 @@ struct committing {
     const bson_t *changes, *leave;
 };
 
-static truce_status place_change(void *arg, const char *collection, bool reads, const char **place,
-                                 bson_error_t *error)
-{
-    return pattern_place(arg, collection, !reads, place, error);
-}
-
 static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct committing *committing = arg;
-    const struct written_places places = {place_change, pattern_queue_of, committing->call};
+    const struct written_guard guard = {pattern_guard, committing->call};
     truce_status status;
 
     truce_commit_changes_fixed(commit);
-    status = truce__written_add(committing->changes, &places, commit, error);
+    status = truce__written_add(committing->changes, &guard, commit, error);
     if (!status && committing->leave)
         status = truce_commit_leave(commit, committing->leave, error);
     return status;
@@ -76,7 +70,7 @@ static void append_left(struct call *call, const char *key, bson_t *reply)
 {
     bson_t result;
 
-    if (!truce_commit_result(call->store, key, &result, NULL) && !bson_empty(&result))
+    if (!truce_commit_result(call->view, key, &result, NULL) && !bson_empty(&result))
         BSON_APPEND_DOCUMENT(reply, "result", &result);
     bson_destroy(&result);
 }
@@ -94,15 +88,14 @@ static truce_status run_commit(struct call *call, const void *arg, bson_t *reply
     bool earlier = false;
     truce_status status = check_commit(call, given, &committing.changes, error);
 
-    if (!status)
-        status = pattern_name(call, given->key, &options.key, error);
     if (!status) {
+        options.key = given->key;
         options.earlier = &earlier;
         if (given->key) {
             BSON_APPEND_ARRAY(&input, "changes", committing.changes);
             options.input = &input;
         }
-        status = truce_transact(call->store, commit_changes, &committing, &options, error);
+        status = truce_transact(call->view, commit_changes, &committing, &options, error);
     }
     bson_destroy(&input);
     if (status)
@@ -141,25 +134,17 @@ static const struct pattern commit_pattern = {
 
 /* ---- by its key ------------------------------------------------------------------------------- */
 
-static truce_status key_of(struct call *call, const char **key, bson_error_t *error)
-{
-    const char *text;
-    truce_status status = pattern_text(call, &text, error);
-
-    return status ? status : pattern_name(call, text, key, error);
-}
-
 static truce_status run_result(struct call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
     const char *key;
     bson_t result;
-    truce_status status = key_of(call, &key, error);
+    truce_status status = pattern_text(call, &key, error);
 
     (void)given;
     if (status)
         return status;
-    status = truce_commit_result(call->store, key, &result, error);
+    status = truce_commit_result(call->view, key, &result, error);
     if (!status)
         BSON_APPEND_DOCUMENT(reply, "result", &result);
     bson_destroy(&result);
@@ -182,18 +167,18 @@ static const struct pattern result_pattern = {
 typedef truce_status found_by_key(truce_store *store, const char *key, bson_t *document,
                                   bson_error_t *error);
 
-static truce_status show(struct call *call, found_by_key *find, const char *name, const char *field,
-                         bson_t *reply, bson_error_t *error)
+static truce_status show(struct call *call, found_by_key *find, const char *name, bson_t *reply,
+                         bson_error_t *error)
 {
     const char *key;
     bson_t document;
-    truce_status status = key_of(call, &key, error);
+    truce_status status = pattern_text(call, &key, error);
 
     if (status)
         return status;
-    status = find(call->store, key, &document, error);
+    status = find(call->view, key, &document, error);
     if (!status)
-        pattern_renamed_append(call, name, &document, field, reply);
+        BSON_APPEND_DOCUMENT(reply, name, &document);
     bson_destroy(&document);
     return status;
 }
@@ -202,7 +187,7 @@ static truce_status run_show(struct call *call, const void *given, bson_t *reply
                              bson_error_t *error)
 {
     (void)given;
-    return show(call, truce_commit_record, "commit", "key", reply, error);
+    return show(call, truce_commit_record, "commit", reply, error);
 }
 
 static const struct pattern show_pattern = {
@@ -235,11 +220,11 @@ static truce_status run_request(struct call *call, const void *arg, bson_t *repl
     static const bson_t none = BSON_INITIALIZER;
     const struct request_given *given = arg;
     const char *key;
-    truce_status status = key_of(call, &key, error);
+    truce_status status = pattern_text(call, &key, error);
 
     (void)reply;
     return status ? status
-                  : truce_request_add(call->store, key, given->name,
+                  : truce_request_add(call->view, key, given->name,
                                       given->input ? given->input : &none, error);
 }
 
@@ -260,7 +245,7 @@ static truce_status run_request_state(struct call *call, const void *given, bson
                                       bson_error_t *error)
 {
     (void)given;
-    return show(call, truce_request_state, "request", "_id", reply, error);
+    return show(call, truce_request_state, "request", reply, error);
 }
 
 static const struct pattern request_state_pattern = {
@@ -293,7 +278,7 @@ static truce_status run_sequence(struct call *call, const void *arg, bson_t *rep
     const struct sequence_given *given = arg;
     int64_t first = 0, last = 0;
     const char *name;
-    truce_status status = key_of(call, &name, error);
+    truce_status status = pattern_text(call, &name, error);
 
     if (!status && given->take && given->raise)
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "'take' or 'raise', not both");
@@ -302,13 +287,13 @@ static truce_status run_sequence(struct call *call, const void *arg, bson_t *rep
     if (status)
         return status;
     if (given->take)
-        status = truce_sequence_take(call->store, name, given->take, &first, error);
+        status = truce_sequence_take(call->view, name, given->take, &first, error);
     else if (given->raise)
-        status = truce_sequence_raise(call->store, name, given->raise, error);
+        status = truce_sequence_raise(call->view, name, given->raise, error);
     if (!status && given->take)
         BSON_APPEND_INT64(reply, "first", first);
     if (!status && !given->take)
-        status = truce_sequence_last(call->store, name, &last, error);
+        status = truce_sequence_last(call->view, name, &last, error);
     if (!status)
         BSON_APPEND_INT64(reply, "last", given->take ? first + given->take - 1 : last);
     return status;

@@ -50,13 +50,10 @@ static truce_status take_revision(struct call *call, const struct revision_named
                                       .inbox = given->inbox,
                                       .keep = (uint32_t)given->keep,
                                       .relaxed = call->relaxed};
-    const void *made[2] = {call->store, &options};
-    const char *collection;
+    const void *made[2] = {call->view, &options};
     char *text, *rules;
-    truce_status status = pattern_text(call, &collection, error);
+    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
 
-    if (!status)
-        status = pattern_place(call, collection, writes, &options.collection, error);
     if (status)
         return status;
     rules = given->rules ? truce_json_write(given->rules, false, TRUCE_JSON_CANONICAL) : NULL;
@@ -202,7 +199,7 @@ static truce_status append_conflicts(struct call *call, truce_cursor *cursor, bs
         if (i && array.len + entry->len > TRUCE_DOCUMENT_BYTES_MAX)
             break;
         bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
-        pattern_renamed_append(call, key, entry, "collection", &array);
+        BSON_APPEND_DOCUMENT(&array, key, entry);
     }
     bson_append_array_end(reply, &array);
     return status;
@@ -374,17 +371,14 @@ static truce_status run_item(struct call *call, const void *arg, bson_t *reply, 
                                   .version = given->versionField,
                                   .layout = given->map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
                                   .relaxed = call->relaxed};
-    const void *made[2] = {call->store, &options};
+    const void *made[2] = {call->view, &options};
     truce_item_result result = {0};
-    const char *collection;
     struct handle *handle;
     char *text;
     truce_status status = check_item(given, error);
 
     if (!status)
-        status = pattern_text(call, &collection, error);
-    if (!status)
-        status = pattern_place(call, collection, true, &options.collection, error);
+        status = pattern_own_collection(call, true, &options.collection, error);
     if (status)
         return status;
     text = bson_strdup_printf("item\n%s\n%s\n%s\n%s\n%d %d", options.collection, given->field,

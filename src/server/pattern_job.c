@@ -74,7 +74,7 @@ static void give_back(truce_job *job)
         return;
 }
 
-static void append_claimed(struct call *call, truce_job **jobs, size_t count, bson_t *reply)
+static void append_claimed(truce_job **jobs, size_t count, bson_t *reply)
 {
     bson_t array;
     size_t i = 0;
@@ -88,7 +88,7 @@ static void append_claimed(struct call *call, truce_job **jobs, size_t count, bs
         if (i && array.len + document->len + REPLY_ROOM > TRUCE_DOCUMENT_BYTES_MAX)
             break;
         bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
-        pattern_job_append(call, document, &jobs[i]->token, key, &array);
+        pattern_job_append(document, &jobs[i]->token, key, &array);
     }
     bson_append_array_end(reply, &array);
     for (; i < count; i++)
@@ -111,7 +111,7 @@ static truce_status run_claim(struct call *call, const void *arg, bson_t *reply,
         return status;
     status = claim(call, handle->thing, given, jobs, &count, error);
     if (!status || status == TRUCE_NOT_FOUND)
-        append_claimed(call, jobs, count, reply);
+        append_claimed(jobs, count, reply);
     for (size_t i = 0; i < count; i++)
         truce_job_free(jobs[i]);
     pattern_give(call, handle);
@@ -355,19 +355,13 @@ struct effects {
     const bson_t *changes;
 };
 
-static truce_status place_effect(void *arg, const char *collection, bool reads, const char **place,
-                                 bson_error_t *error)
-{
-    return pattern_place(arg, collection, !reads, place, error);
-}
-
 static truce_status add_effects(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct effects *effects = arg;
-    const struct written_places places = {place_effect, pattern_queue_of, effects->call};
+    const struct written_guard guard = {pattern_guard, effects->call};
 
     truce_commit_changes_fixed(commit);
-    return truce__written_add(effects->changes, &places, commit, error);
+    return truce__written_add(effects->changes, &guard, commit, error);
 }
 
 static truce_status run_job_commit(struct call *call, const void *arg, bson_t *reply,

@@ -25,13 +25,10 @@ static truce_status take_ledger(struct call *call, bool writes, struct handle **
                                 bson_error_t *error)
 {
     truce_ledger_options options = {0};
-    const void *made[2] = {call->store, &options};
-    const char *collection;
+    const void *made[2] = {call->view, &options};
     char *text;
-    truce_status status = pattern_text(call, &collection, error);
+    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
 
-    if (!status)
-        status = pattern_place(call, collection, writes, &options.collection, error);
     if (status)
         return status;
     text = bson_strdup_printf("ledger\n%s", options.collection);

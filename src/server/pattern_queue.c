@@ -23,13 +23,10 @@ truce_status pattern_queue_take(struct call *call, const char *worker, int64_t l
                                 struct handle **handle, bson_error_t *error)
 {
     truce_queue_options options = {.worker = worker, .lease_ms = (uint32_t)lease_ms};
-    const void *made[2] = {call->store, &options};
-    const char *name;
+    const void *made[2] = {call->view, &options};
     char *text;
-    truce_status status = pattern_text(call, &name, error);
+    truce_status status = pattern_text(call, &options.queue, error);
 
-    if (!status)
-        status = pattern_name(call, name, &options.queue, error);
     if (status)
         return status;
     text = bson_strdup_printf("queue\n%s\n%s\n%u", options.queue, worker ? worker : "",
@@ -46,24 +43,16 @@ static bool is_inner(const char *field)
            !strcmp(field, "told") || !strcmp(field, "then");
 }
 
-void pattern_job_append(const struct call *call, const bson_t *job, const bson_oid_t *token,
-                        const char *key, bson_t *reply)
+void pattern_job_append(const bson_t *job, const bson_oid_t *token, const char *key, bson_t *reply)
 {
-    const char *plain;
     bson_iter_t at;
     bson_t shown;
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, key, &shown);
     (void)bson_iter_init(&at, job);
-    while (bson_iter_next(&at)) {
-        bool named = !strcmp(bson_iter_key(&at), "queue") && BSON_ITER_HOLDS_UTF8(&at);
-
-        plain = named ? pattern_plain(call, bson_iter_utf8(&at, NULL)) : NULL;
-        if (plain)
-            BSON_APPEND_UTF8(&shown, "queue", plain);
-        else if (!is_inner(bson_iter_key(&at)))
+    while (bson_iter_next(&at))
+        if (!is_inner(bson_iter_key(&at)))
             BSON_APPEND_VALUE(&shown, bson_iter_key(&at), bson_iter_value(&at));
-    }
     if (token)
         BSON_APPEND_OID(&shown, "token", token);
     bson_append_document_end(reply, &shown);
@@ -152,19 +141,15 @@ static truce_status read_words(const struct enqueue_given *given, truce_job_opti
     return TRUCE_OK;
 }
 
-/* A job of another database is as if it were not there. */
 static truce_status check_job(struct call *call, const bson_oid_t *id, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(id)), job;
-    bson_iter_t queue;
     char text[25];
-    truce_status status = truce_find_one(call->store, QUEUE, filter, NULL, &job, error);
-    bool ours = !status && bson_iter_init_find(&queue, &job, "queue") &&
-                BSON_ITER_HOLDS_UTF8(&queue) && pattern_plain(call, bson_iter_utf8(&queue, NULL));
+    truce_status status = truce_find_one(call->view, QUEUE, filter, NULL, &job, error);
 
     bson_destroy(filter);
     bson_destroy(&job);
-    if ((status && status != TRUCE_NOT_FOUND) || ours)
+    if (status != TRUCE_NOT_FOUND)
         return status;
     bson_oid_to_string(id, text);
     return truce__refuse(CODE_BAD_VALUE, error, "there is no job %s to wait for", text);
@@ -415,7 +400,7 @@ static truce_status append_jobs(struct call *call, truce_cursor *cursor, bson_t 
         if (status || !job || (i && array.len + job->len > TRUCE_DOCUMENT_BYTES_MAX))
             break;
         bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
-        pattern_job_append(call, job, NULL, key, &array);
+        pattern_job_append(job, NULL, key, &array);
     } while (true);
     bson_append_array_end(reply, &array);
     return status;
@@ -426,19 +411,17 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
     const struct jobs_given *given = arg;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .limit = given->limit ? given->limit : 100};
-    const char *text, *name;
+    const char *name;
     truce_cursor *cursor;
-    truce_status status = pattern_text(call, &text, error);
+    truce_status status = pattern_text(call, &name, error);
 
-    if (!status)
-        status = pattern_name(call, text, &name, error);
     if (!status) {
         if (given->id)
             BSON_APPEND_OID(&filter, "_id", given->id);
         BSON_APPEND_UTF8(&filter, "queue", name);
         if (given->state)
             BSON_APPEND_UTF8(&filter, "state", given->state);
-        status = truce_find(call->store, QUEUE, &filter, &options, &cursor, error);
+        status = truce_find(call->view, QUEUE, &filter, &options, &cursor, error);
     }
     if (!status) {
         status = append_jobs(call, cursor, reply, error);
@@ -465,25 +448,12 @@ static const struct pattern jobs_pattern = {
 static truce_status run_queues(struct call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
-    bson_t stats, array;
-    bson_iter_t at, name;
-    uint32_t i = 0;
-    truce_status status = truce_queue_stats(call->store, &stats, error);
+    bson_t stats;
+    truce_status status = truce_queue_stats(call->view, &stats, error);
 
     (void)given;
-    BSON_APPEND_ARRAY_BEGIN(reply, "queues", &array);
-    (void)bson_iter_init(&at, &stats);
-    while (!status && bson_iter_next(&at)) {
-        char buffer[16];
-        const char *key;
-
-        if (!bson_iter_recurse(&at, &name) || !bson_iter_find(&name, "queue") ||
-            !pattern_plain(call, bson_iter_utf8(&name, NULL)))
-            continue;
-        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
-        pattern_job_append(call, call_view_of(call, &at), NULL, key, &array);
-    }
-    bson_append_array_end(reply, &array);
+    if (!status)
+        BSON_APPEND_ARRAY(reply, "queues", &stats);
     bson_destroy(&stats);
     return status;
 }

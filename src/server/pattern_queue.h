@@ -8,8 +8,7 @@
 /* The queue that the command names; `worker` NULL: the server's name; `lease_ms` 0: the default. */
 truce_status pattern_queue_take(struct call *call, const char *worker, int64_t lease_ms,
                                 struct handle **handle, bson_error_t *error);
-/* A job as clients are shown it: with the queue's name in their database. `token`: of a claim; NULL: none. */
-void pattern_job_append(const struct call *call, const bson_t *job, const bson_oid_t *token,
-                        const char *key, bson_t *reply);
+/* Appends a job without the fields that are the server's own. `token`: of a claim; NULL: none. */
+void pattern_job_append(const bson_t *job, const bson_oid_t *token, const char *key, bson_t *reply);
 
 #endif

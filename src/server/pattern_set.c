@@ -85,13 +85,10 @@ static truce_status take_set(struct call *call, const struct set_named *given,
                                  .watermark = given->watermark,
                                  .layout = given->byElement ? TRUCE_SET_BY_ELEMENT
                                                             : TRUCE_SET_IN_DOCUMENT};
-    const void *made[2] = {call->store, &options};
-    const char *collection;
+    const void *made[2] = {call->view, &options};
     char *text;
-    truce_status status = pattern_text(call, &collection, error);
+    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
 
-    if (!status)
-        status = pattern_place(call, collection, writes, &options.collection, error);
     if (!status)
         status = key_fields(call, key ? key : given->key, &options.key, error);
     if (status)

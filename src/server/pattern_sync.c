@@ -21,40 +21,7 @@ static void free_sync(void *sync)
 
 static struct handle *take_sync(struct call *call)
 {
-    return pattern_handle(call, "sync", make_sync, call->store, free_sync);
-}
-
-/* ---- the names of rules ------------------------------------------------------------------------ */
-
-/* They are names of fields (in `synced`), so without a dot: "author" of school is "@school:author". */
-static truce_status rule_name(struct call *call, const char **name, bson_error_t *error)
-{
-    const char *text;
-    char *made;
-    size_t size;
-    truce_status status = pattern_text(call, &text, error);
-
-    if (status)
-        return status;
-    if (!strcmp(call->database, call->server->database))
-        return pattern_name(call, text, name, error);
-    size = strlen(call->database) + strlen(text) + 3;
-    made = truce__arena_take(&call->arena, size);
-    snprintf(made, size, "@%s:%s", call->database, text);
-    *name = made;
-    return TRUCE_OK;
-}
-
-/* NULL: it is of another database. */
-static const char *plain_rule(const struct call *call, const char *name)
-{
-    size_t length = strlen(call->database);
-
-    if (!strcmp(call->database, call->server->database))
-        return name[0] == '@' ? NULL : name;
-    return name[0] == '@' && !strncmp(name + 1, call->database, length) && name[1 + length] == ':'
-               ? name + length + 2
-               : NULL;
+    return pattern_handle(call, "sync", make_sync, call->view, free_sync);
 }
 
 /* ---- truceSyncDeclare, truceSyncDrop ----------------------------------------------------------- */
@@ -85,18 +52,20 @@ static truce_status run_declare(struct call *call, const void *arg, bson_t *repl
                                 bson_error_t *error)
 {
     const struct declare_given *given = arg;
-    truce_sync_rule rule = {.reference = given->reference,
+    truce_sync_rule rule = {.master = given->master,
+                            .dependent = given->dependent,
+                            .reference = given->reference,
                             .copies = given->copies,
                             .resume_ms = (uint32_t)given->resumeMS,
                             .settle_ms = (uint32_t)given->settleMS};
     struct handle *handle;
-    truce_status status = rule_name(call, &rule.name, error);
+    truce_status status = pattern_text(call, &rule.name, error);
 
     (void)reply;
     if (!status)
-        status = pattern_place(call, given->master, true, &rule.master, error);
+        status = pattern_collection(call, given->master, true, error);
     if (!status)
-        status = pattern_place(call, given->dependent, true, &rule.dependent, error);
+        status = pattern_collection(call, given->dependent, true, error);
     if (status)
         return status;
     handle = take_sync(call);
@@ -124,7 +93,7 @@ static truce_status run_drop(struct call *call, const void *given, bson_t *reply
 {
     struct handle *handle;
     const char *name;
-    truce_status status = rule_name(call, &name, error);
+    truce_status status = pattern_text(call, &name, error);
 
     (void)given, (void)reply;
     if (status)
@@ -166,29 +135,20 @@ static void append_result(const truce_sync_result *result, bson_t *reply)
                 "copies", BCON_INT64(result->copies));
 }
 
-static truce_status collection_of(struct call *call, bool writes, const char **place,
-                                  bson_error_t *error)
-{
-    const char *collection;
-    truce_status status = pattern_text(call, &collection, error);
-
-    return status ? status : pattern_place(call, collection, writes, place, error);
-}
-
 static truce_status run_update(struct call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
 {
     const struct update_given *given = arg;
     truce_sync_result result;
     struct handle *handle;
-    const char *place;
-    truce_status status = collection_of(call, true, &place, error);
+    const char *collection;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
-    status =
-        truce_sync_update(handle->thing, NULL, place, given->id, given->update, &result, error);
+    status = truce_sync_update(handle->thing, NULL, collection, given->id, given->update, &result,
+                               error);
     pattern_give(call, handle);
     if (!status)
         append_result(&result, reply);
@@ -226,13 +186,13 @@ static truce_status run_insert(struct call *call, const void *arg, bson_t *reply
     const struct insert_given *given = arg;
     truce_sync_result result;
     struct handle *handle;
-    const char *place;
-    truce_status status = collection_of(call, true, &place, error);
+    const char *collection;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_insert(handle->thing, NULL, place, given->document, &result, error);
+    status = truce_sync_insert(handle->thing, NULL, collection, given->document, &result, error);
     pattern_give(call, handle);
     if (!status)
         append_result(&result, reply);
@@ -263,14 +223,14 @@ static truce_status run_read(struct call *call, const void *arg, bson_t *reply, 
 {
     const struct one_given *given = arg;
     struct handle *handle;
-    const char *place;
+    const char *collection;
     bson_t document;
-    truce_status status = collection_of(call, true, &place, error);
+    truce_status status = pattern_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_read(handle->thing, place, given->id, &document, error);
+    status = truce_sync_read(handle->thing, collection, given->id, &document, error);
     pattern_give(call, handle);
     if (!status)
         BSON_APPEND_DOCUMENT(reply, "document", &document);
@@ -296,13 +256,13 @@ static truce_status run_settle(struct call *call, const void *arg, bson_t *reply
     const struct one_given *given = arg;
     truce_sync_result result;
     struct handle *handle;
-    const char *place;
-    truce_status status = collection_of(call, true, &place, error);
+    const char *collection;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_settle(handle->thing, place, given->id, &result, error);
+    status = truce_sync_settle(handle->thing, collection, given->id, &result, error);
     pattern_give(call, handle);
     if (!status)
         append_result(&result, reply);
@@ -323,56 +283,17 @@ static const struct pattern settle_pattern = {
 
 /* ---- truceSyncStatus --------------------------------------------------------------------------- */
 
-static void append_rule(const struct call *call, const bson_t *rule, const char *name,
-                        const char *key, bson_t *rules)
-{
-    bson_iter_t at;
-    bson_t shown;
-
-    BSON_APPEND_DOCUMENT_BEGIN(rules, key, &shown);
-    (void)bson_iter_init(&at, rule);
-    while (bson_iter_next(&at)) {
-        const char *field = bson_iter_key(&at), *plain = NULL;
-
-        if (!strcmp(field, "rule"))
-            plain = name;
-        else if ((!strcmp(field, "master") || !strcmp(field, "dependent")) &&
-                 BSON_ITER_HOLDS_UTF8(&at))
-            plain = pattern_plain(call, bson_iter_utf8(&at, NULL));
-        if (plain)
-            BSON_APPEND_UTF8(&shown, field, plain);
-        else
-            BSON_APPEND_VALUE(&shown, field, bson_iter_value(&at));
-    }
-    bson_append_document_end(rules, &shown);
-}
-
 static truce_status run_status(struct call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
     struct handle *handle = take_sync(call);
-    bson_t told, rules;
-    bson_iter_t all, at;
-    uint32_t i = 0;
+    bson_t told;
     truce_status status = truce_sync_status(handle->thing, &told, error);
 
     (void)given;
     pattern_give(call, handle);
-    BSON_APPEND_ARRAY_BEGIN(reply, "rules", &rules);
-    for (bool more =
-             !status && bson_iter_init_find(&all, &told, "rules") && bson_iter_recurse(&all, &at);
-         more && bson_iter_next(&at);) {
-        const bson_t *rule = call_view_of(call, &at);
-        const char *name = plain_rule(call, truce__field_text(rule, "rule"));
-        char buffer[16];
-        const char *key;
-
-        if (!name)
-            continue;
-        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
-        append_rule(call, rule, name, key, &rules);
-    }
-    bson_append_array_end(reply, &rules);
+    if (!status)
+        bson_concat(reply, &told);
     bson_destroy(&told);
     return status;
 }
@@ -438,7 +359,7 @@ static truce_status run_repair(struct call *call, const void *arg, bson_t *reply
     truce_sync_report report = {0};
     struct handle *handle;
     const char *name;
-    truce_status status = rule_name(call, &name, error);
+    truce_status status = pattern_text(call, &name, error);
 
     if (!status && !given->dryRun)
         status = access_need(call, call->database, WRITES, error);

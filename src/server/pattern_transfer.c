@@ -45,18 +45,16 @@ static truce_status take_transfers(struct call *call, const struct layout *given
                                       .fence = given->fence,
                                       .mechanism = given->steps ? TRUCE_MECHANISM_JOURNAL
                                                                 : TRUCE_MECHANISM_AUTO};
-    const void *made[2] = {call->store, &options};
-    const char *collection;
+    const void *made[2] = {call->view, &options};
     char *text;
-    truce_status status = pattern_text(call, &collection, error);
+    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
 
     if (!status && given->steps && call->session.transaction)
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "within a transaction a transfer is one step: no 'steps'");
-    if (!status)
-        status = pattern_place(call, collection, writes, &options.collection, error);
+    options.accounts = given->accounts;
     if (!status && given->accounts)
-        status = pattern_place(call, given->accounts, writes, &options.accounts, error);
+        status = pattern_collection(call, given->accounts, writes, error);
     if (status)
         return status;
 #define OR(text) ((text) ? (text) : "")
@@ -64,10 +62,9 @@ static truce_status take_transfers(struct call *call, const struct layout *given
                               OR(options.accounts), OR(options.field), OR(options.marks),
                               OR(options.fence), given->steps);
 #undef OR
-    /* where the accounts are may be said later, by somebody else: who does not say it looks each time */
-    *handle = given->accounts
-                  ? pattern_handle(call, text, make_transfers, made, free_transfers)
-                  : handles_take(call->server->handles, NULL, make_transfers, made, free_transfers);
+    /* another command may name the accounts later: a command without them looks each time */
+    *handle =
+        pattern_handle(call, given->accounts ? text : NULL, make_transfers, made, free_transfers);
     bson_free(text);
     return TRUCE_OK;
 }
@@ -125,12 +122,13 @@ static truce_status read_entry(struct call *call, const bson_iter_t *at,
         return truce__refuse(40414, error, "an entry needs a 'collection' and an 'id'");
     if (given.when && strcmp(given.when, "before") != 0 && strcmp(given.when, "after") != 0)
         return truce__refuse(CODE_BAD_VALUE, error, "'when' is \"before\" or \"after\"");
-    *entry = (truce_transfer_entry){.id = given.id,
+    *entry = (truce_transfer_entry){.collection = given.collection,
+                                    .id = given.id,
                                     .after = given.when && !strcmp(given.when, "after"),
                                     .guard = given.guard,
                                     .effect = given.effect,
                                     .undo = given.undo};
-    return pattern_place(call, given.collection, true, &entry->collection, error);
+    return pattern_collection(call, given.collection, true, error);
 }
 
 static truce_status read_entries(struct call *call, const bson_t *array, truce_transfer *transfer,
@@ -217,22 +215,7 @@ struct id_given {
 static const struct pattern_field show_fields[] = {
     {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, {{0}}};
 
-static void append_entries(const struct call *call, const bson_iter_t *array, bson_t *to)
-{
-    bson_iter_t at;
-    bson_t entries, entry;
-
-    BSON_APPEND_ARRAY_BEGIN(to, bson_iter_key(array), &entries);
-    for (bool more = bson_iter_recurse(array, &at); more && bson_iter_next(&at);) {
-        struct value value = truce__value_of_iter(&at);
-
-        if (value.type == BSON_TYPE_DOCUMENT && bson_init_static(&entry, value.data, value.size))
-            pattern_renamed_append(call, bson_iter_key(&at), &entry, "ns", &entries);
-    }
-    bson_append_array_end(to, &entries);
-}
-
-/* With the names that clients know, and without what is the commits' own. */
+/* Without the fields of commits. */
 static void append_transfer(struct call *call, const char *key, const bson_t *document,
                             bson_t *reply)
 {
@@ -244,11 +227,7 @@ static void append_transfer(struct call *call, const char *key, const bson_t *do
     while (bson_iter_next(&at)) {
         const char *name = bson_iter_key(&at);
 
-        if (!strcmp(name, "entries") && BSON_ITER_HOLDS_ARRAY(&at))
-            append_entries(call, &at, &shown);
-        else if (!strcmp(name, "reason") && BSON_ITER_HOLDS_UTF8(&at))
-            BSON_APPEND_UTF8(&shown, name, call_sentence(call, bson_iter_utf8(&at, NULL)));
-        else if (strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0)
+        if (strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0)
             BSON_APPEND_VALUE(&shown, name, bson_iter_value(&at));
     }
     bson_append_document_end(reply, &shown);
@@ -328,16 +307,14 @@ static truce_status run_list(struct call *call, const void *arg, bson_t *reply, 
     bson_t filter = BSON_INITIALIZER,
            *sort = BCON_NEW("lastModified", BCON_INT32(-1), "_id", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .limit = limit + 1, .skip = given->skip};
-    const char *collection, *place;
+    const char *collection;
     truce_cursor *cursor;
-    truce_status status = pattern_text(call, &collection, error);
+    truce_status status = pattern_own_collection(call, false, &collection, error);
 
-    if (!status)
-        status = pattern_place(call, collection, false, &place, error);
     if (given->state)
         BSON_APPEND_UTF8(&filter, "state", given->state);
     if (!status)
-        status = truce_find(call->store, place, &filter, &options, &cursor, error);
+        status = truce_find(call->view, collection, &filter, &options, &cursor, error);
     if (!status) {
         status = append_list(call, cursor, limit, reply, error);
         truce_cursor_close(cursor);

@@ -9,16 +9,14 @@ truce_status pattern_tree_take(struct call *call, const char *collection, bool w
                                const char *parent, truce_tree **tree, bson_error_t *error)
 {
     truce_tree_options options = {.parent = parent, .deadline_ms = call->deadline_ms};
-    const char *name;
-    truce_status status = pattern_text(call, &name, error);
+    truce_status status = pattern_text(call, &options.name, error);
 
     *tree = NULL;
-    if (!status)
-        status = pattern_name(call, name, &options.name, error);
+    options.collection = collection;
     if (!status && collection)
-        status = pattern_place(call, collection, writes, &options.collection, error);
+        status = pattern_collection(call, collection, writes, error);
     if (!status)
-        *tree = truce_tree_new(call->store, &options);
+        *tree = truce_tree_new(call->view, &options);
     return status;
 }
 

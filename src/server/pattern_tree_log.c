@@ -223,8 +223,8 @@ static truce_status keep(struct call *call, truce_tree *tree, const bson_t *give
                         error);
 }
 
-static truce_status merge(struct call *call, truce_tree *tree, const struct tree_given *given,
-                          bson_t *reply, bson_error_t *error)
+static truce_status merge(truce_tree *tree, const struct tree_given *given, bson_t *reply,
+                          bson_error_t *error)
 {
     struct tree_rows rows = {BSON_INITIALIZER, .room = TREE_ANSWER_ROWS};
     truce_tree_merge_options options = {
@@ -233,13 +233,10 @@ static truce_status merge(struct call *call, truce_tree *tree, const struct tree
         .author = given->author};
     truce_tree_published published = {0};
     uint32_t conflicts = 0;
-    const char *other;
     truce_status status = pattern_prefer(given->prefer, &options.how.prefer, error);
 
     if (!status)
-        status = pattern_name(call, given->merge, &other, error);
-    if (!status)
-        status = truce_tree_merge(tree, other, &options, &published, &conflicts, error);
+        status = truce_tree_merge(tree, given->merge, &options, &published, &conflicts, error);
     if (status == TRUCE_CONFLICT && conflicts) {
         status = TRUCE_OK;
         BSON_APPEND_UTF8(reply, "outcome", "conflict");
@@ -272,35 +269,13 @@ static truce_status collect(truce_tree *tree, bson_t *reply, bson_error_t *error
     return status;
 }
 
-/* The status with the names that clients know. */
-static truce_status tell(struct call *call, truce_tree *tree, bson_t *reply, bson_error_t *error)
+static truce_status tell(truce_tree *tree, bson_t *reply, bson_error_t *error)
 {
-    bson_t told, inner;
-    bson_iter_t at, name;
+    bson_t told;
     truce_status status = truce_tree_status(tree, &told, error);
 
-    for (bool more = !status && bson_iter_init(&at, &told); more && bson_iter_next(&at);) {
-        const char *key = bson_iter_key(&at),
-                   *text = BSON_ITER_HOLDS_UTF8(&at)
-                               ? pattern_plain(call, bson_iter_utf8(&at, NULL))
-                               : NULL;
-
-        if ((!strcmp(key, "tree") || !strcmp(key, "collection")) && text) {
-            BSON_APPEND_UTF8(reply, key, text);
-        } else if (!strcmp(key, "from") && BSON_ITER_HOLDS_DOCUMENT(&at)) {
-            pattern_renamed_append(call, key, call_view_of(call, &at), "tree", reply);
-        } else if (!strcmp(key, "branches") && bson_iter_recurse(&at, &name)) {
-            BSON_APPEND_ARRAY_BEGIN(reply, key, &inner);
-            while (bson_iter_next(&name)) {
-                text = pattern_plain(call, bson_iter_utf8(&name, NULL));
-                BSON_APPEND_UTF8(&inner, bson_iter_key(&name),
-                                 text ? text : bson_iter_utf8(&name, NULL));
-            }
-            bson_append_array_end(reply, &inner);
-        } else {
-            BSON_APPEND_VALUE(reply, key, bson_iter_value(&at));
-        }
-    }
+    if (!status)
+        bson_concat(reply, &told);
     bson_destroy(&told);
     return status;
 }
@@ -320,8 +295,6 @@ static truce_status act(struct call *call, truce_tree *tree, const struct tree_g
                         bson_t *reply, bson_error_t *error)
 {
     const truce_tree_at at = {.version = given->version};
-    const char *name;
-    truce_status status;
 
     if (given->tag)
         return truce_tree_tag(tree, given->tag, given->version, error);
@@ -330,7 +303,7 @@ static truce_status act(struct call *call, truce_tree *tree, const struct tree_g
     if (given->keep)
         return keep(call, tree, given->keep, error);
     if (given->merge)
-        return merge(call, tree, given, reply, error);
+        return merge(tree, given, reply, error);
     if (given->erase)
         return erase(tree, given->erase, reply, error);
     if (given->collect)
@@ -338,9 +311,8 @@ static truce_status act(struct call *call, truce_tree *tree, const struct tree_g
     if (given->drop)
         return truce_tree_drop(tree, error);
     if (!given->branch)
-        return tell(call, tree, reply, error);
-    status = pattern_name(call, given->branch, &name, error);
-    return status ? status : truce_tree_branch(tree, &at, name, error);
+        return tell(tree, reply, error);
+    return truce_tree_branch(tree, &at, given->branch, error);
 }
 
 static truce_status run_tree(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)

@@ -225,8 +225,8 @@ truce_status question_pipeline(struct call *call, struct question_aggregate *agg
     const struct place_guard guard = {allow_place, call};
     struct view_source source = {0};
     bson_t placed;
-    truce_status status = place_pipeline(call->server->database, call->database,
-                                         aggregate->pipeline, &guard, &placed, error);
+    truce_status status = truce__place_pipeline(call->server->database, call->database,
+                                                aggregate->pipeline, &guard, &placed, error);
 
     if (!status)
         status = check_documents(call, aggregate->pipeline, error);

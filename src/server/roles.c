@@ -118,7 +118,7 @@ static truce_status read_one(const bson_iter_t *at, const char *database, bool l
     if (role < 0 && !lenient)
         return truce__refuse(CODE_ROLE_NOT_FOUND, error, "No role named %.80s@%.63s", name,
                              database);
-    if (role < 0 || database_check(database, lenient ? NULL : error))
+    if (role < 0 || truce__database_name_check(database, lenient ? NULL : error))
         return lenient ? TRUCE_OK : TRUCE_INVALID;
     return lenient && grants->count == TRUCE_USER_ROLES_MAX ? TRUCE_OK
                                                             : add(grants, role, database, error);

@@ -12,7 +12,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
-#include "server/places.h"
+#include "store/places.h"
 
 /* What a command may need; MongoDB's actions, those together that no role has apart (roles.c has their names). */
 enum action {

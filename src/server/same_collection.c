@@ -79,7 +79,7 @@ static struct look look_at(const bson_t *list, const uint8_t uuid[16])
 static truce_status refuse(struct call *call, const char *database, const char *collection,
                            const uint8_t uuid[16], const char *found, bson_error_t *error)
 {
-    const char *actual = found ? place_within(call->server->database, database, found) : NULL;
+    const char *actual = found ? truce__place_name(call->server->database, database, found) : NULL;
     struct uuid_mismatch *mismatch = truce__arena_take(&call->arena, sizeof *mismatch);
 
     *mismatch = (struct uuid_mismatch){
@@ -100,7 +100,8 @@ static truce_status compare(struct call *call, const char *database, const char 
     char place[PLACE_MAX];
     struct look look;
     bson_t list;
-    truce_status status = place_of(call->server->database, database, collection, place, error);
+    truce_status status =
+        truce__place_of(call->server->database, database, collection, place, error);
 
     if (status)
         return status;

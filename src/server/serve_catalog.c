@@ -13,6 +13,7 @@
 #include "query/match/match.h"
 #include "server/sizes.h"
 #include "server/watch.h"
+#include "store/reserved.h"
 
 /* ---- what is there -------------------------------------------------------------------------- */
 
@@ -84,7 +85,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "Dropping the 'admin' database is prohibited.");
     while (!status && places_next(&places, &place, &facts))
-        if (place_within(call->server->database, call->database, place)) {
+        if (truce__place_name(call->server->database, call->database, place)) {
             status = truce_collection_drop(call->server->store, place, error);
             any = any || !status;
             if (status == TRUCE_NOT_FOUND)
@@ -167,6 +168,8 @@ static void describe_collection(const char *name, const bson_t *facts, bool name
     if (bson_has_field(facts, "images"))
         BCON_APPEND(&options, "changeStreamPreAndPostImages", "{", "enabled", BCON_BOOL(true), "}");
     BSON_APPEND_BOOL(&info, "readOnly", false);
+    if (truce__reserved(name)) /* a viewer can hide it */
+        BSON_APPEND_BOOL(&info, "truce", true);
     if (bson_iter_init_find(&uuid, facts, "uuid"))
         bson_append_iter(&info, "uuid", 4, &uuid);
     if (!name_only)
@@ -213,7 +216,7 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
         status = places_begin(call, NULL, false, &places, error);
     }
     while (!status && places_next(&places, &place, &facts)) {
-        const char *name = place_within(call->server->database, call->database, place);
+        const char *name = truce__place_name(call->server->database, call->database, place);
 
         if (!name)
             continue;

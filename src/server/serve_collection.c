@@ -384,14 +384,15 @@ static truce_status place_of_namespace(struct call *call, const char *ns, uint32
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "\"%.80s\" is not of the form DATABASE.COLLECTION", ns);
     snprintf(database, sizeof database, "%.*s", (int)length, ns);
-    status = database_check(database, error);
+    status = truce__database_name_check(database, error);
     if (!status)
         status = access_need_collection(call, database, dot + 1, actions, error);
     if (!status)
         status = view_refuse(call, database, dot + 1, actions & ~reads, error);
     if (target && status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW)
         return refuse_target(ns, error);
-    return status ? status : place_of(call->server->database, database, dot + 1, place, error);
+    return status ? status
+                  : truce__place_of(call->server->database, database, dot + 1, place, error);
 }
 
 truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,

@@ -338,8 +338,8 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most
     else
         status = running(call, asked, &documents, error);
     if (!status) {
-        status =
-            place_pipeline(call->server->database, call->database, pipeline, &guard, &named, error);
+        status = truce__place_pipeline(call->server->database, call->database, pipeline, &guard,
+                                       &named, error);
         bson_destroy(&named);
     }
     if (!status)

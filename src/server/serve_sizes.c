@@ -52,7 +52,7 @@ truce_status databases_count(struct call *call, bool measured, struct databases 
         bson_t facts;
 
         truce__value_bson(fields.value, &facts);
-        place_database(call->server->database, truce__field_text(&facts, "name"), name);
+        truce__place_database(call->server->database, truce__field_text(&facts, "name"), name);
         add(&database_of(databases, name)->sizes, &facts);
     }
     bson_destroy(&list);

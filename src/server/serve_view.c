@@ -76,7 +76,7 @@ static truce_status check_name(struct call *call, const char *name, const char *
     char place[PLACE_MAX];
     truce_status status = TRUCE_OK;
 
-    if (place_is_system(name))
+    if (truce__place_is_system(name))
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "Cannot create a view %s '%s.%.120s'",
                              what, call->database, name);
     status = call_place_of(call, name, place, error);
@@ -106,8 +106,8 @@ static truce_status check_pipeline(struct call *call, const bson_t *stages, bson
     const struct place_guard guard = {allow_shown, call};
     struct pipeline *compiled = NULL;
     bson_t placed;
-    truce_status status =
-        place_pipeline(call->server->database, call->database, stages, &guard, &placed, error);
+    truce_status status = truce__place_pipeline(call->server->database, call->database, stages,
+                                                &guard, &placed, error);
 
     if (!status)
         status = truce__pipeline_new(&placed, &compiled, error);
@@ -173,8 +173,8 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
     if (view->on) {
         status = look_below(&below, call->database, view->on, false, graph->error);
         if (!status) {
-            status = place_pipeline(call->server->database, call->database, view->pipeline, &guard,
-                                    &placed, graph->error);
+            status = truce__place_pipeline(call->server->database, call->database, view->pipeline,
+                                           &guard, &placed, graph->error);
             bson_destroy(&placed);
         }
     }

@@ -126,7 +126,7 @@ static truce_status read_reach(struct call *call, const struct stage *stage, con
     if (!stage->all &&
         (is_admin || !strcmp(call->database, "config") || !strcmp(call->database, "local")))
         return refuse_internal(call->database, error);
-    if (!whole && place_is_system(name))
+    if (!whole && truce__place_is_system(name))
         return refuse_internal(name, error);
     /* in no database that anybody has a role for alone */
     return stage->all && !access_may(call, "", ACTION_FIND) ? access_refuse(call, "admin", error)

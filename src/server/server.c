@@ -14,10 +14,10 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "engine/engine.h"
-#include "server/places.h"
 #include "server/state.h"
 #include "server/top.h"
 #include "server/watch.h"
+#include "store/places.h"
 #include "truce/sys/store.h"
 
 #define FEED_EACH 150  /* of ACCEPT_MS */
@@ -407,7 +407,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     sessions = (struct session_options){.lifetime_ms = options->transaction_ms,
                                         .snapshot = options->snapshot_isolation};
     database = options->database ? options->database : "test";
-    status = database_check(database, error);
+    status = truce__database_name_check(database, error);
     if (!status)
         status = check_tls(&options->tls, error);
     if (status)

@@ -136,7 +136,8 @@ bool users_load(const bson_t *document, struct user *user)
 
     if (bson_iter_init_find(&at, document, "userId") && BSON_ITER_HOLDS_BINARY(&at))
         bson_iter_binary(&at, NULL, &size, &id);
-    if (size != USER_ID_BYTES || users_check_name(name, NULL) || database_check(database, NULL))
+    if (size != USER_ID_BYTES || users_check_name(name, NULL) ||
+        truce__database_name_check(database, NULL))
         return false;
     memcpy(user->id, id, USER_ID_BYTES);
     memcpy(user->name, name, strlen(name) + 1);

@@ -23,7 +23,7 @@
 
 truce_status view_refuse_system(const char *database, const char *name, bson_error_t *error)
 {
-    return !place_is_system(name) || !strcmp(name, "system.js")
+    return !truce__place_is_system(name) || !strcmp(name, "system.js")
                ? TRUCE_OK
                : truce__refuse(CODE_INVALID_NAMESPACE, error, "cannot write to '%s.%.120s'",
                                database, name);
@@ -169,8 +169,8 @@ static truce_status put_before(struct call *call, const char *database, const st
     status = check_shown(call, database, view->on, error);
     if (status)
         return status;
-    status =
-        place_pipeline(call->server->database, database, view->pipeline, &guard, &placed, error);
+    status = truce__place_pipeline(call->server->database, database, view->pipeline, &guard,
+                                   &placed, error);
     if (!status) {
         source->given = view_with(call, view->pipeline, source->given);
         source->stages = view_with(call, &placed, source->stages);
@@ -199,7 +199,7 @@ static truce_status resolve(struct call *call, const char *database, const char 
     } while (!status && view);
     if (status || !source->is_view)
         return status;
-    status = place_of(call->server->database, database, source->name, place, error);
+    status = truce__place_of(call->server->database, database, source->name, place, error);
     source->place = truce__arena_copy(&call->arena, place, sizeof place);
     return status;
 }
@@ -209,7 +209,7 @@ static truce_status join(struct call *call, const char *database, const char *na
 {
     struct view_source source;
     char place[PLACE_MAX];
-    truce_status status = place_of(call->server->database, database, name, place, error);
+    truce_status status = truce__place_of(call->server->database, database, name, place, error);
 
     if (status || truce__aliases_find(call->aliases, place))
         return status;

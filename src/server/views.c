@@ -26,8 +26,8 @@
 #include "base/limits.h"
 #include "engine/documents/names.h"
 #include "engine/engine.h"
-#include "server/places.h"
 #include "server/watch.h"
+#include "store/places.h"
 #include "store/store.h"
 
 struct list {
@@ -54,8 +54,8 @@ static bool document_of(const struct names *names, const char *place,
     const char *own = ((const struct views *)names)->own, *name;
     char database[DATABASE_NAME_MAX + 1];
 
-    place_database(own, place, database);
-    name = place_within(own, database, place);
+    truce__place_database(own, place, database);
+    name = truce__place_name(own, database, place);
     if (!name || !strcmp(name, VIEWS_COLLECTION))
         return false;
     snprintf(document->collection, sizeof document->collection, "@%s." VIEWS_COLLECTION, database);

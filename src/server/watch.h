@@ -10,7 +10,7 @@
  */
 #include "base/limits.h"
 #include "engine/documents/feed.h"
-#include "server/places.h"
+#include "store/places.h"
 #include "truce/store.h"
 
 struct arena;

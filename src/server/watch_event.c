@@ -97,9 +97,9 @@ static bool is_within(const struct watch_scope *scope, const char *place)
 
     if (scope->reach == WATCH_COLLECTION)
         return !strcmp(place, scope->place);
-    place_database(scope->own, place, database);
-    name = place_within(scope->own, database, place);
-    return name && !place_is_system(name) && reaches(scope, database);
+    truce__place_database(scope->own, place, database);
+    name = truce__place_name(scope->own, database, place);
+    return name && !truce__place_is_system(name) && reaches(scope, database);
 }
 
 static bool is_expanded(enum feed_kind kind)
@@ -116,8 +116,8 @@ bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *
     if (!scope->expanded ||
         (entry->kind != FEED_INSERT && entry->kind != FEED_REPLACE && entry->kind != FEED_DELETE))
         return false;
-    place_database(scope->own, entry->collection, database);
-    name = place_within(scope->own, database, entry->collection);
+    truce__place_database(scope->own, entry->collection, database);
+    name = truce__place_name(scope->own, database, entry->collection);
     return name && !strcmp(name, VIEWS_COLLECTION);
 }
 
@@ -135,7 +135,7 @@ static bool sees_view(const struct watch_scope *scope, const struct feed_entry *
 {
     char database[DATABASE_NAME_MAX + 1];
 
-    place_database(scope->own, entry->collection, database);
+    truce__place_database(scope->own, entry->collection, database);
     return scope->reach != WATCH_COLLECTION && namespace_of_view(entry) && reaches(scope, database);
 }
 
@@ -213,8 +213,8 @@ static void append_names(const struct watch_scope *scope, const char *key, const
     const char *name;
     bson_t ns;
 
-    place_database(scope->own, place, database);
-    name = place_within(scope->own, database, place);
+    truce__place_database(scope->own, place, database);
+    name = truce__place_name(scope->own, database, place);
     BSON_APPEND_DOCUMENT_BEGIN(event, key, &ns);
     BSON_APPEND_UTF8(&ns, "db", database);
     BSON_APPEND_UTF8(&ns, "coll", name ? name : place);

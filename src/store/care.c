@@ -247,3 +247,31 @@ truce_status truce__store_check(struct check *check, bson_error_t *error)
         return TRUCE_OK;
     return store->ops->examine(store, check->repair, tell_fault, check, error);
 }
+
+/* ---- databases --------------------------------------------------------------------------------- */
+
+void truce__care_tell(const bson_t *finding, void *arg)
+{
+    const struct care_teller *teller = arg;
+    bson_t named = BSON_INITIALIZER;
+    bson_iter_t at;
+
+    if (!teller->function)
+        return;
+    if (!teller->database[0] || !bson_iter_init(&at, finding)) {
+        teller->function(finding, teller->arg);
+        return;
+    }
+    while (bson_iter_next(&at)) {
+        if (!strcmp(bson_iter_key(&at), teller->field) && BSON_ITER_HOLDS_UTF8(&at)) {
+            char *name = bson_strdup_printf("%s.%s", teller->database, bson_iter_utf8(&at, NULL));
+
+            BSON_APPEND_UTF8(&named, teller->field, name);
+            bson_free(name);
+        } else {
+            BSON_APPEND_VALUE(&named, bson_iter_key(&at), bson_iter_value(&at));
+        }
+    }
+    teller->function(&named, teller->arg);
+    bson_destroy(&named);
+}

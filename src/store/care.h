@@ -77,6 +77,20 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
 /* Borrowed from the document; null: it has none. */
 bson_value_t truce__document_id(const bson_t *document);
 
+/*
+ * What looks after a store does so for each of its databases (store/decorators/database.h). A finding in another database
+ * than the own one names it: {ns: "school.students"} for the students of school.
+ */
+struct care_teller {
+    void (*function)(const bson_t *finding, void *arg); /* NULL: nothing is told */
+    void *arg;
+    const char *database; /* "": the own one */
+    const char *field;    /* of a finding, with a name of the database: "ns" */
+};
+
+/* A truce_finding_function; `arg` is the struct care_teller. */
+void truce__care_tell(const bson_t *finding, void *arg);
+
 /* ---- a line of the table ---- */
 
 typedef truce_status sweep_step(struct sweep *sweep, bson_error_t *error);
@@ -84,6 +98,7 @@ typedef truce_status check_rules(struct check *check, bson_error_t *error);
 
 struct care {
     const char *name;
+    bool whole;         /* it is about the store, not about each of its databases */
     sweep_step *sweep;  /* one bounded round; NULL: nothing to recover */
     check_rules *check; /* looks at all of it, mends where check->repair; NULL: no rules */
 };

@@ -30,28 +30,29 @@ static const struct reserved table[] = {
     {PROBE, SHARD_FREE, .outside_commits = true},
 };
 
+/* "truce_queue" of "@school.truce_queue". */
+static const char *name_of(const char *place)
+{
+    const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;
+
+    return dot ? dot + 1 : place;
+}
+
 const struct reserved *truce__reserved(const char *collection)
 {
+    const char *name = name_of(collection);
+
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (!strcmp(collection, table[i].name))
+        if (!strcmp(name, table[i].name))
             return &table[i];
     }
     return NULL;
 }
 
-const char *truce__place_within(const char *place)
-{
-    const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;
-
-    return dot && dot[1] ? dot + 1 : NULL;
-}
-
 bool truce__reserved_place(const char *place)
 {
-    const char *within = truce__place_within(place);
-
     return !strcmp(place, SESSION_RECORDS) || !strcmp(place, USER_RECORDS) ||
-           truce__reserved(within ? within : place);
+           truce__reserved(place);
 }
 
 static bool ends_in(const char *collection, const char *suffix)

@@ -62,15 +62,11 @@ struct reserved {
     bool outside_commits;
 };
 
-/* NULL: the name is the user's. */
+/* `collection` is a name in a database, or the place of it in a store of several ("@school.truce_queue"). NULL: the name is
+ * the user's. */
 const struct reserved *truce__reserved(const char *collection);
 
-/* Of a place of another database of a server ("@school.students"): the collection's name there, borrowed. NULL: it is a
- * collection of the store itself. */
-const char *truce__place_within(const char *place);
-
-/* Is it kept by truce for itself, in whatever database of a server (a place, "@school.truce_queue")? Then those who
- * watch a server are not told of it. */
+/* Returns whether truce keeps the place for itself, a server's own records included. Change streams do not report it. */
 bool truce__reserved_place(const char *place);
 
 /* What the shard key of a collection must be for truce's own use of it, "X.revisions" and

@@ -118,7 +118,6 @@ TEST(what_is_wrong_about_a_tree_is_refused_by_name)
         {PUBLISH("changes: [{put: {itemId: 1}}], nothing: 5"), 40415},
         {"{truceTreePublish: 7, changes: []}", 14},
         {"{truceTreePublish: '', collection: 'pages', changes: [{put: {itemId: 1}}]}", 2},
-        {"{truceTreePublish: '@school.x', collection: 'pages', changes: []}", 2},
         {"{truceTreePublish: 'x', collection: '@school.pages', changes: []}", 73},
         {"{truceTreePublish: 'x', collection: 'truce_trees', changes: [{put: {itemId: 1}}]}", 2},
         {SITE(PUT("a", "1"), ""), 0},

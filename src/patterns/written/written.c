@@ -221,41 +221,30 @@ truce_status truce__written_check(const bson_t *changes, bson_error_t *error)
 }
 
 struct adding {
-    const struct written_places *places;
+    const struct written_guard *guard;
     truce_commit *commit;
 };
-
-static truce_status find_place(const struct adding *adding, const struct verb *verb,
-                               const char *name, const char **place, bson_error_t *error)
-{
-    const struct written_places *places = adding->places;
-
-    *place = name;
-    if (!places)
-        return TRUCE_OK;
-    if (!strcmp(verb->name, "enqueue"))
-        return places->queue(places->arg, name, place, error);
-    return places->place(places->arg, name, verb->reads, place, error);
-}
 
 static truce_status add_one(int number, const struct written_part *part, void *arg,
                             bson_error_t *error)
 {
     const struct adding *adding = arg;
+    const struct written_guard *guard = adding->guard;
     const struct verb *verb = verb_named(part->verb);
-    const char *place;
-    truce_status status = find_place(adding, verb, part->collection, &place, error);
+    truce_status status = TRUCE_OK;
 
+    if (guard && strcmp(verb->name, "enqueue") != 0)
+        status = guard->allow(guard->arg, part->collection, verb->reads, error);
     if (status)
         return status;
-    return verb->add ? verb->add(number, part, place, adding->commit, error)
-                     : add_change(adding->commit, part, place, error);
+    return verb->add ? verb->add(number, part, part->collection, adding->commit, error)
+                     : add_change(adding->commit, part, part->collection, error);
 }
 
-truce_status truce__written_add(const bson_t *changes, const struct written_places *places,
+truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
                                 truce_commit *commit, bson_error_t *error)
 {
-    struct adding adding = {places, commit};
+    struct adding adding = {guard, commit};
 
     return each_part(changes, add_one, &adding, error);
 }

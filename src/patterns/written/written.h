@@ -26,20 +26,18 @@
 #include "base/status.h"
 #include "truce/changes.h"
 
-/* Where the collections of the changes stand, and what the queues are called. `reads`: the change writes nothing to it. The
- * place is to live until the changes were added. NULL instead of it: the names are places. */
-struct written_places {
-    truce_status (*place)(void *arg, const char *collection, bool reads, const char **place,
-                          bson_error_t *error);
-    truce_status (*queue)(void *arg, const char *queue, const char **place, bson_error_t *error);
+/* Is asked of the collection of each change but those of queues. `reads`: the change writes nothing to it. Not OK: it is
+ * refused. */
+struct written_guard {
+    truce_status (*allow)(void *arg, const char *collection, bool reads, bson_error_t *error);
     void *arg;
 };
 
 /* INVALID: what is wrong with which change, by its number from 1. An array without a change is sound. */
 truce_status truce__written_check(const bson_t *changes, bson_error_t *error);
 
-/* Adds changes that were checked. */
-truce_status truce__written_add(const bson_t *changes, const struct written_places *places,
+/* Adds changes that were checked. `guard` NULL allows all. */
+truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
                                 truce_commit *commit, bson_error_t *error);
 
 #endif

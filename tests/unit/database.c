@@ -1,9 +1,7 @@
-/*
- * Commits of a database of a store that holds several (src/commit/place.h): whoever works on the store itself, its sweep above
- * all, takes them for what they are.
- */
-#include "base/clock.h"
+/* Database views (store/decorators/database.h), and the commits of a database: the sweep and the check of the whole store
+ * recover them there. */
 #include "store/decorators/database.h"
+#include "base/clock.h"
 #include "tests/support/bank.h"
 #include "truce/sweep.h"
 #include "truce/sys/decorate.h"
@@ -17,7 +15,7 @@ static void open_both(void)
     bson_error_t error = {0};
 
     CHECK_OK(truce_store_open("memory:", NULL, &inner, &error), error);
-    school = truce_fault_wrap(truce__database_open(inner, "@school.any"), &none);
+    school = truce_fault_wrap(truce__database_open(inner, "", "school"), &none);
     insert_json(inner, "@school.things", "{'_id': 'a', 'n': 0}");
     insert_json(inner, "@school.things", "{'_id': 'b', 'n': 0}");
     insert_json(inner, "@school.things", "{'_id': 'd', 'n': 0}");
@@ -150,29 +148,46 @@ TEST(a_sweep_or_a_check_of_the_store_takes_nothing_from_a_commit_that_lives)
     CHECK_INT(seen, >, 1);
 }
 
-TEST(a_commit_of_the_store_helps_one_of_a_database)
+TEST(completes_or_undoes_the_commit_of_another_view_of_the_database)
 {
     truce_commit_options options = {.deadline_ms = 5000};
     truce_commit *commit = NULL;
     bson_error_t error = {0};
 
     for (uint64_t last = 6; last < 14; last++) {
+        truce_store *other;
         bool done;
 
         open_both();
+        other = truce__database_open(inner, "test", "school");
         (void)!change(last, 1);
         done = is_decided();
         truce__clock_sleep_ms(5);
-        CHECK_OK(truce_commit_begin(inner, &options, &commit, &error), error);
-        CHECK_OK(add_update(commit, "@school.things", "a", NULL, "{'$inc': {'n': 10}}", &error),
-                 error);
+        CHECK_OK(truce_commit_begin(other, &options, &commit, &error), error);
+        CHECK_OK(add_update(commit, "things", "a", NULL, "{'$inc': {'n': 10}}", &error), error);
         CHECK_OK(truce_commit_apply(commit, &error), error);
         truce_commit_free(commit);
         CHECK_INT(count_json(inner, "@school.things",
                              done ? "{'_id': 'a', 'n': 11}" : "{'_id': 'a', 'n': 10}"),
                   ==, 1);
+        truce_store_close(other);
         close_both();
     }
+}
+
+/* Readers of that database would look for the commit there. */
+TEST(refuses_a_commit_of_the_store_that_changes_a_place_of_another_database)
+{
+    truce_commit *commit = NULL;
+    bson_error_t error = {0};
+
+    open_both();
+    CHECK_OK(truce_commit_begin(inner, NULL, &commit, &error), error);
+    CHECK_INT(add_update(commit, "@school.things", "a", NULL, "{'$inc': {'n': 1}}", &error), ==,
+              TRUCE_INVALID);
+    CHECK(strstr(error.message, "another database"));
+    truce_commit_free(commit);
+    close_both();
 }
 
 /* By when it was met first, not by when it says that it ends. */
@@ -194,4 +209,80 @@ TEST(a_dead_one_whose_clock_was_ahead_is_undone)
     close_both();
     bson_destroy(ahead);
     bson_destroy(pending);
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static bool lists(truce_store *store, const char *name)
+{
+    bson_t collections;
+    bson_iter_t at, field;
+    bson_error_t error = {0};
+    bool found = false;
+
+    CHECK_OK(truce_collection_list(store, NULL, &collections, &error), error);
+    CHECK(bson_iter_init(&at, &collections));
+    while (bson_iter_next(&at)) {
+        CHECK(bson_iter_recurse(&at, &field) && bson_iter_find(&field, "name"));
+        CHECK(bson_iter_utf8(&field, NULL)[0] != '@');
+        found = found || !strcmp(bson_iter_utf8(&field, NULL), name);
+    }
+    bson_destroy(&collections);
+    return found;
+}
+
+TEST(shows_the_collections_of_one_database_by_their_plain_names)
+{
+    truce_store *own, *other;
+
+    open_both();
+    insert_json(inner, "own", "{'_id': 1}");
+    own = truce__database_open(inner, "test", "test");
+    other = truce__database_open(inner, "test", "schools");
+    CHECK(lists(school, "things") && !lists(school, "own"));
+    CHECK(lists(own, "own") && !lists(own, "things"));
+    CHECK(!lists(other, "things"));
+    insert_json(other, "things", "{'_id': 'z'}");
+    CHECK_INT(count_json(school, "things", "{'_id': 'z'}"), ==, 0);
+    CHECK_INT(count_json(inner, "@schools.things", "{'_id': 'z'}"), ==, 1);
+    truce_store_close(other);
+    truce_store_close(own);
+    close_both();
+}
+
+TEST(reports_errors_with_plain_names)
+{
+    bson_t *document = test_bson("{'_id': 'a'}");
+    bson_error_t error = {0};
+
+    open_both();
+    CHECK_INT(truce_insert(school, "things", document, NULL, &error), ==, TRUCE_DUPLICATE);
+    CHECK(strstr(error.message, "of things"));
+    CHECK(!strchr(error.message, '@'));
+    close_both();
+    bson_destroy(document);
+}
+
+TEST(maps_the_collections_of_pipelines_snapshots_and_renames)
+{
+    bson_t *pipeline = test_bson("[{'$lookup': {'from': 'things', 'localField': '_id', "
+                                 "'foreignField': '_id', 'as': 'found'}}, {'$out': 'joined'}]");
+    truce_store *view = NULL;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    bson_error_t error = {0};
+
+    open_both();
+    CHECK_OK(truce_aggregate(school, "things", pipeline, NULL, &cursor, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+    truce_cursor_close(cursor);
+    CHECK_INT(count_json(inner, "@school.joined", "{'found._id': {'$exists': true}}"), ==, 3);
+    CHECK_OK(truce_collection_rename(school, "joined", "kept", false, &error), error);
+    CHECK_INT(count_json(inner, "@school.kept", "{}"), ==, 3);
+    CHECK_OK(truce_snapshot(school, NULL, &view, &error), error);
+    insert_json(school, "kept", "{'_id': 'later'}");
+    CHECK_INT(count_json(view, "kept", "{}"), ==, 3);
+    truce_store_close(view);
+    close_both();
+    bson_destroy(pipeline);
 }

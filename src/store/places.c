@@ -1,11 +1,11 @@
-#include "server/places.h"
+#include "store/places.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 
-truce_status text_check(const bson_iter_t *text, uint32_t code, bson_error_t *error)
+truce_status truce__text_check(const bson_iter_t *text, uint32_t code, bson_error_t *error)
 {
     uint32_t length;
     const char *name = bson_iter_utf8(text, &length);
@@ -16,7 +16,7 @@ truce_status text_check(const bson_iter_t *text, uint32_t code, bson_error_t *er
                          bson_iter_key(text));
 }
 
-truce_status database_check(const char *name, bson_error_t *error)
+truce_status truce__database_name_check(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
 
@@ -29,8 +29,8 @@ truce_status database_check(const char *name, bson_error_t *error)
                          bson_utf8_validate(name, length, false) ? name : "", DATABASE_NAME_MAX);
 }
 
-truce_status place_of(const char *own, const char *database, const char *collection,
-                      char place[PLACE_MAX], bson_error_t *error)
+truce_status truce__place_of(const char *own, const char *database, const char *collection,
+                             char place[PLACE_MAX], bson_error_t *error)
 {
     bool is_own = !strcmp(own, database) && strcmp(collection, VIEWS_COLLECTION) != 0;
     int length;
@@ -55,7 +55,7 @@ truce_status place_of(const char *own, const char *database, const char *collect
     return TRUCE_OK;
 }
 
-const char *place_within(const char *own, const char *database, const char *place)
+const char *truce__place_name(const char *own, const char *database, const char *place)
 {
     size_t length = strlen(database);
     bool within =
@@ -69,7 +69,7 @@ const char *place_within(const char *own, const char *database, const char *plac
     return place;
 }
 
-void place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1])
+void truce__place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1])
 {
     const char *dot = strchr(place, '.');
 
@@ -95,9 +95,9 @@ static truce_status append_place(const struct naming *naming, const char *databa
 {
     const struct place_guard *guard = naming->guard;
     char place[PLACE_MAX];
-    truce_status status = place_of(naming->own, database, collection, place, naming->error);
+    truce_status status = truce__place_of(naming->own, database, collection, place, naming->error);
 
-    if (!status)
+    if (!status && guard)
         status = guard->allow(guard->arg, database, collection, writes, naming->error);
     if (!status)
         BSON_APPEND_UTF8(to, key, place);
@@ -113,20 +113,20 @@ static truce_status append_target(const struct naming *naming, const bson_iter_t
     bson_iter_t field;
 
     if (BSON_ITER_HOLDS_UTF8(value)) {
-        status = text_check(value, CODE_INVALID_NAMESPACE, naming->error);
+        status = truce__text_check(value, CODE_INVALID_NAMESPACE, naming->error);
         collection = bson_iter_utf8(value, NULL);
     } else if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field)) {
         while (!status && bson_iter_next(&field)) {
             if (!BSON_ITER_HOLDS_UTF8(&field))
                 continue;
-            status = text_check(&field, CODE_INVALID_NAMESPACE, naming->error);
+            status = truce__text_check(&field, CODE_INVALID_NAMESPACE, naming->error);
             if (!strcmp(bson_iter_key(&field), "db"))
                 database = bson_iter_utf8(&field, NULL);
             else if (!strcmp(bson_iter_key(&field), "coll"))
                 collection = bson_iter_utf8(&field, NULL);
         }
         if (!status && collection)
-            status = database_check(database, naming->error);
+            status = truce__database_name_check(database, naming->error);
     }
     if (status)
         return status;
@@ -235,8 +235,9 @@ static truce_status name_stages(const struct naming *naming, bson_iter_t at, bso
     return status;
 }
 
-truce_status place_pipeline(const char *own, const char *database, const bson_t *pipeline,
-                            const struct place_guard *guard, bson_t *result, bson_error_t *error)
+truce_status truce__place_pipeline(const char *own, const char *database, const bson_t *pipeline,
+                                   const struct place_guard *guard, bson_t *result,
+                                   bson_error_t *error)
 {
     struct naming naming = {own, database, guard, error};
     bson_iter_t stages;
