@@ -9,8 +9,8 @@
  * Open: the door of the lock file (lock_file.c), what stands beside the file (doorway.c), then the
  * writer's connection. The first statement on it recovers the WAL if the last user died: SQLite
  * rebuilds the index of the WAL, at most some 16,000 pages, and nothing of the file itself is read, so
- * opening takes as long for 1 GB as for 1 MB. A file without content is made a store, one without a log
- * gets one. Then the door opens for others.
+ * opening takes as long for 1 GB as for 1 MB. A file without content is made a store. Then the door opens for
+ * others.
  *
  * Close: through the door again. Who is alone checkpoints and removes the WAL; SQLite would do so for the
  * connection that it takes for the last, so every other one is told not to. If the door cannot be had
@@ -149,23 +149,6 @@ static truce_status create(struct engine *engine, bson_error_t *error)
     return status;
 }
 
-/* What another program made of the file may be without a log; that changes the file itself. */
-static truce_status use_log(struct engine *engine, bson_error_t *error)
-{
-    bool has;
-    truce_status status = truce__kv_has_log(engine->kv, &has, error);
-
-    if (status || has)
-        return status;
-    if (!truce__lock_no_guests(&engine->lock))
-        return truce__fail(TRUCE_LOCKED, error, "\"%s\" is being read by other processes",
-                           engine->path);
-    truce__stamp_begin(&engine->lock);
-    status = truce__kv_use_log(engine->kv, error);
-    truce__stamp_end(&engine->lock);
-    return status;
-}
-
 static truce_status try_connection(struct engine *engine, unsigned flags, bool *fresh,
                                    bson_error_t *error)
 {
@@ -176,7 +159,7 @@ static truce_status try_connection(struct engine *engine, unsigned flags, bool *
         truce__kv_watch(engine->kv, &watch);
     if (!status)
         status = truce__kv_format_check(engine->kv, fresh, error);
-    return status || *fresh ? status : use_log(engine, error);
+    return status;
 }
 
 /* The writer's connection, and whether the file has content. Where others die and recover at the same

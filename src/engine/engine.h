@@ -132,7 +132,7 @@ truce_status truce__engine_index_modify(struct engine *engine, const char *colle
                                         bson_error_t *error);
 truce_status truce__engine_index_list(struct engine *engine, const char *collection,
                                       bson_t *indexes, bson_error_t *error);
-/* Gives the file an id, if an older truce has made it without: that of its feed, if it has one. */
+/* Gives the file an id, if it has none: that of its feed, if it has one. */
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
 /* What a collection is made with, or changed to. */
 struct collection_options {

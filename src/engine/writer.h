@@ -110,9 +110,6 @@ truce_status truce__writer_collection(struct writer *writer, const char *name,
 /* The catalog was changed by this operation. */
 void truce__writer_catalog_changed(struct writer *writer);
 
-/* The same, and in a way that may want another format of the file. */
-truce_status truce__writer_settle_format(struct writer *writer, bson_error_t *error);
-
 /* Rolls the savepoint back, and forgets what was known of what is undone. */
 truce_status truce__writer_undo(struct writer *writer, bson_error_t *error);
 

@@ -32,17 +32,6 @@ void truce__writer_catalog_changed(struct writer *writer)
     writer->catalog = NULL;
 }
 
-truce_status truce__writer_settle_format(struct writer *writer, bson_error_t *error)
-{
-    const struct collection *ignored;
-    truce_status status;
-
-    truce__writer_catalog_changed(writer);
-    /* any name: it loads the catalog */
-    status = truce__writer_collection(writer, "", &ignored, error);
-    return status ? status : truce__catalog_settle_format(writer->kv, writer->catalog, error);
-}
-
 truce_status truce__writer_undo(struct writer *writer, bson_error_t *error)
 {
     truce__writer_catalog_changed(writer);

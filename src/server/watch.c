@@ -36,7 +36,6 @@ struct event {
     int64_t position;
     enum watch_place place;
     bool updates, whole; /* is it an update; or told by all of the document, or by its removal */
-    bool large;          /* its document is missing */
     bool no_before, no_after; /* wanted as it was, which was not kept */
     char *collection;         /* a place, of an update */
 };
@@ -94,7 +93,6 @@ static void push(struct watch *watch, bson_t *document, int64_t position, enum w
     if (entry) {
         event->updates = entry->kind == FEED_UPDATE;
         event->whole = entry->kind == FEED_REPLACE || entry->kind == FEED_DELETE;
-        event->large = entry->large;
         event->collection = event->updates ? bson_strdup(entry->collection) : NULL;
         append_images(watch, entry, event);
     }
@@ -225,9 +223,6 @@ static truce_status complete(struct watch *watch, struct event *event, bson_erro
 {
     truce_status status = TRUCE_OK;
 
-    if (event->large)
-        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the event of a document of this size is too large");
     if (event->no_after && watch->full == WATCH_REQUIRED)
         return no_image("post", "update", error);
     if (event->no_before && watch->before == WATCH_REQUIRED)

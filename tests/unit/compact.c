@@ -3,7 +3,6 @@
  * what stands in the way is told.
  */
 #include <pthread.h>
-#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include "base/random.h"
 #include "engine/engine.h"
 #include "engine/storage/kv_page.h"
-#include "engine/storage/kv_wal.h"
 #include "tests/support/command.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
@@ -549,45 +547,6 @@ TEST(what_can_only_be_read_is_refused)
     truce_store_close(whole);
     CHECK_OK(truce_store_open(path, &options, &store, &error), error);
     refuse(TRUCE_INVALID, "read-only");
-    truce_store_close(store);
-}
-
-/* As truce made it before it had this. */
-static void take_maps_away(void)
-{
-    sqlite3 *db = NULL;
-    char *why = NULL;
-
-    CHECK(!sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, truce__kv_wal_vfs()));
-    if (sqlite3_exec(db, "PRAGMA auto_vacuum=NONE; VACUUM", NULL, NULL, &why))
-        test_fail(__FILE__, __LINE__, "%s", why);
-    sqlite3_free(why);
-    sqlite3_close(db);
-}
-
-TEST(a_file_of_an_older_truce_is_refused_and_a_copy_of_it_is_not)
-{
-    const struct command *called;
-    bson_error_t error;
-    char copied[420];
-
-    REQUIRE(make());
-    remove_many("one", "{'half': 0}");
-    truce_store_close(store);
-    take_maps_away();
-    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
-    refuse(TRUCE_INVALID, "truce copy");
-    CHECK_INT(report.bytes_after, ==, file_size());
-    check_documents(store, "one", odd, DOCUMENTS);
-    truce_store_close(store);
-    snprintf(copied, sizeof copied, "%s.new", path);
-    called = command_run(TRUCE_CLI, NULL, NULL, "copy", path, copied, NULL);
-    CHECK_INT(called->code, ==, 0);
-    strcpy(path, copied);
-    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
-    compact();
-    CHECK(report.complete);
-    check_documents(store, "one", odd, DOCUMENTS);
     truce_store_close(store);
 }
 

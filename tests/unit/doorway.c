@@ -1,14 +1,12 @@
 /* What stands under the name of a store, and beside it, when it is opened. */
 #include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/storage/kv_wal.h"
 #include "tests/support/test.h"
 #include "truce/store.h"
 
@@ -208,71 +206,6 @@ TEST(a_store_that_is_open_is_not_replaced_unseen)
     CHECK_OK(insert(store, 5, &error), error);
     truce_store_close(store);
     check_has(path, 6);
-}
-
-/* ---- files without a log ----------------------------------------------------------------------- */
-
-static void run_sql(const char *name, const char *sql)
-{
-    sqlite3 *db = NULL;
-
-    CHECK(!sqlite3_open_v2(name, &db, SQLITE_OPEN_READWRITE, truce__kv_wal_vfs()));
-    if (!CHECK(!sqlite3_exec(db, sql, NULL, NULL, NULL)))
-        fprintf(stderr, "%s\n", sqlite3_errmsg(db));
-    sqlite3_close(db);
-}
-
-/* What was acknowledged by a process that died. */
-static void check_works(const char *name, int documents)
-{
-    check_has(name, documents);
-    make_with_log(name, documents, documents);
-    check_has(name, documents);
-    make(name, 0);
-    run_sql(name, "PRAGMA wal_checkpoint");
-}
-
-TEST(a_file_whose_log_was_turned_off_gets_one)
-{
-    char log[440];
-    truce_store *store;
-    bson_error_t error;
-
-    new_path();
-    make(path, 3);
-    run_sql(path, "PRAGMA journal_mode=DELETE");
-    REQUIRE(CHECK_OK(open_at(path, &store, &error), error));
-    insert_many(store, 3, 6);
-    CHECK_INT(count(store), ==, 6);
-    snprintf(log, sizeof log, "%s-wal", path);
-    CHECK(!access(log, F_OK));
-    truce_store_close(store);
-    check_works(path, 6);
-}
-
-TEST(a_file_that_was_made_by_vacuum_into_is_a_store)
-{
-    char sql[500];
-
-    new_path();
-    make(path, 3);
-    snprintf(sql, sizeof sql, "VACUUM INTO '%s'", other);
-    run_sql(path, sql);
-    check_works(other, 3);
-}
-
-TEST(a_file_without_a_log_can_be_read_by_who_may_not_write_it)
-{
-    const truce_store_options options = {.read_only = true};
-    truce_store *store;
-    bson_error_t error;
-
-    new_path();
-    make(path, 3);
-    run_sql(path, "PRAGMA journal_mode=DELETE");
-    REQUIRE(CHECK_OK(truce_store_open(path, &options, &store, &error), error));
-    CHECK_INT(count(store), ==, 3);
-    truce_store_close(store);
 }
 
 /* ---- guests ------------------------------------------------------------------------------------ */

@@ -449,20 +449,7 @@ TEST(a_step_that_prunes_is_bounded_by_bytes_too)
     truce_store_close(store);
 }
 
-/* As the header of the file has it, which is at its place once the store is closed. */
-static int format_of_file(void)
-{
-    FILE *file = fopen(path, "rb");
-    uint8_t header[64] = {0};
-
-    if (CHECK(file)) {
-        CHECK_INT(fread(header, 1, sizeof header, file), ==, sizeof header);
-        fclose(file);
-    }
-    return header[63];
-}
-
-TEST(a_file_with_a_feed_is_of_another_format)
+TEST(a_feed_that_is_kept_again_is_another_feed)
 {
     struct feed_state first, second;
     bson_error_t error;
@@ -473,12 +460,10 @@ TEST(a_file_with_a_feed_is_of_another_format)
     insert("c", "{}");
     CHECK_OK(truce__kv_mark(engine->kv, &error), error); /* as checkpoints do */
     truce_store_close(store);
-    CHECK_INT(format_of_file(), ==, 4);
     REQUIRE(open_again());
     CHECK_OK(truce__engine_feed_keep(engine, 0, 0, &error), error);
     CHECK_INT(state_now().spec.table, ==, 0);
     truce_store_close(store);
-    CHECK_INT(format_of_file(), ==, 2);
     REQUIRE(open_again());
     CHECK_OK(truce__engine_feed_keep(engine, HOUR_MS, 0, &error), error);
     second = state_now();
@@ -487,58 +472,6 @@ TEST(a_file_with_a_feed_is_of_another_format)
                  truce__engine_feed_read(engine, &first.spec.id, second.last, 10, take_nothing,
                                          NULL, &reached, &error),
                  error);
-    check_store();
-    truce_store_close(store);
-}
-
-/* ---- documents at the edges ----------------------------------------------------------------------------- */
-
-static bool take_large(void *arg, const struct feed_entry *entry)
-{
-    *(bool *)arg = entry->large;
-    return true;
-}
-
-static bool last_is_large(void)
-{
-    struct feed_state state = state_now();
-    bson_error_t error;
-    int64_t reached;
-    bool large = false;
-
-    CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, state.horizon, 1000, take_large,
-                                     &large, &reached, &error),
-             error);
-    return large;
-}
-
-/* As if an older truce had begun the feed. */
-static void make_older(void)
-{
-    struct feed_spec older = state_now().spec;
-    bson_error_t error;
-    uint32_t version;
-
-    older.full = false;
-    CHECK_OK(truce__kv_write_begin(engine->kv, &version, &error), error);
-    CHECK_OK(truce__catalog_change_feed(engine->kv, &older, &error), error);
-    CHECK_OK(truce__kv_format_set(engine->kv, 3, &error), error);
-    CHECK_OK(truce__kv_write_commit(engine->kv, &error), error);
-    truce_store_close(store);
-    CHECK_INT(format_of_file(), ==, 3);
-    (void)open_again();
-}
-
-TEST(a_document_that_does_not_fit_is_told_without_itself_in_an_older_feed)
-{
-    REQUIRE(begin(HOUR_MS, 0));
-    insert_large(16 * 1024 * 1024 - 100);
-    CHECK(!last_is_large());
-    make_older();
-    insert_large(15 * 1024 * 1024);
-    CHECK(!last_is_large());
-    insert_large(16 * 1024 * 1024 - 100);
-    CHECK(last_is_large());
     check_store();
     truce_store_close(store);
 }
@@ -588,27 +521,6 @@ TEST(what_is_made_of_collections_and_indexes_is_told_once)
     check_store();
     bson_destroy(validator);
     truce_store_close(store);
-}
-
-TEST(an_older_feed_is_told_of_them_from_when_it_is_kept_anew)
-{
-    bson_error_t error;
-
-    REQUIRE(begin(HOUR_MS, 0));
-    make_older();
-    insert("a", "{'n': 1}");
-    make_index("a", INDEX("n"), TRUCE_OK);
-    CHECK_OK(truce_index_drop(store, "a", "n_1", &error), error);
-    CHECK_OK(truce_collection_validate(store, "a", NULL, &error), error);
-    CHECK_OK(truce_collection_drop(store, "a", &error), error);
-    expect_counts(0, 0, 0, 0);
-    CHECK_INT(count_entries(FEED_DROP), ==, 1);
-    CHECK_OK(truce__engine_feed_keep(engine, HOUR_MS, 0, &error), error);
-    insert("a", "{'n': 1}");
-    expect_counts(1, 0, 0, 0);
-    check_store();
-    truce_store_close(store);
-    CHECK_INT(format_of_file(), ==, 4);
 }
 
 TEST(a_document_of_the_greatest_depth_is_told)

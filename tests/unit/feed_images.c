@@ -88,19 +88,6 @@ static void insert_large(size_t bytes)
     bson_free(text);
 }
 
-/* As the header of the file has it, which is at its place once the store is closed. */
-static int format_of_file(void)
-{
-    FILE *file = fopen(path, "rb");
-    uint8_t header[64] = {0};
-
-    if (CHECK(file)) {
-        CHECK_INT(fread(header, 1, sizeof header, file), ==, sizeof header);
-        fclose(file);
-    }
-    return header[63];
-}
-
 static void keep_images(const char *collection, bool images)
 {
     bson_error_t error;
@@ -255,46 +242,6 @@ TEST(images_are_of_the_largest_documents_too)
     bson_destroy(&update);
     bson_free(text);
     truce_store_close(store);
-}
-
-TEST(a_file_whose_collections_keep_images_is_of_another_format)
-{
-    static const struct {
-        bool feed, other;
-        const char *gone; /* how the images end */
-        int format;
-    } cases[] = {
-        {false, false, "modify", 2}, {true, false, "modify", 4}, {false, false, "rename", 2},
-        {true, false, "rename", 4},  {false, false, "drop", 2},  {false, true, "drop", 4},
-        {true, true, "drop", 4},     {true, false, "feed", 4},   {true, true, "feed", 4}};
-
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bson_error_t error;
-
-        REQUIRE(begin(cases[i].feed ? HOUR_MS : 0, 0));
-        insert("c", "{}");
-        insert("d", "{}");
-        insert("e", "{}");
-        keep_images("c", true);
-        if (cases[i].other)
-            keep_images("d", true);
-        CHECK_OK(truce__kv_mark(engine->kv, &error), error);
-        truce_store_close(store);
-        CHECK_INT(format_of_file(), ==, 4);
-        REQUIRE(open_again());
-        if (cases[i].gone[0] == 'm')
-            keep_images("c", false);
-        else if (cases[i].gone[0] == 'd')
-            CHECK_OK(truce_collection_drop(store, "c", &error), error);
-        else if (cases[i].gone[0] == 'r')
-            CHECK_OK(truce_collection_rename(store, "e", "c", true, &error), error);
-        else
-            CHECK_OK(truce__engine_feed_keep(engine, 0, 0, &error), error);
-        check_store();
-        truce_store_close(store);
-        CHECK_INT(format_of_file(), ==, cases[i].format);
-        unlink(path);
-    }
 }
 
 TEST(a_collection_with_options_that_are_none_is_not_made)

@@ -448,7 +448,7 @@ TEST(statements_of_many_tables_are_not_kept_for_ever)
     close_both();
 }
 
-TEST(files_of_others_and_of_the_future_are_refused)
+TEST(files_whose_header_says_something_else_are_refused)
 {
     bson_error_t error;
     bool fresh;
@@ -465,7 +465,8 @@ TEST(files_of_others_and_of_the_future_are_refused)
         sqlite3_close(db);
         CHECK_OK(truce__kv_open(path, 0, &reader, &error), error);
         CHECK_STATUS(TRUCE_CORRUPT, truce__kv_format_check(reader, &fresh, &error), error);
-        CHECK(strstr(error.message, i ? "another program" : "file format 1000"));
+        CHECK(strstr(error.message,
+                     i ? "does not say that it is a truce store" : "file format 1000"));
         truce__kv_close(reader);
     }
 }

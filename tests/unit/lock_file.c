@@ -189,15 +189,11 @@ TEST(a_file_of_something_else_is_left_as_it_is)
     check_opens_with(1);
 }
 
-TEST(an_empty_file_and_an_older_page_become_a_lock_file)
+TEST(an_empty_file_becomes_a_lock_file)
 {
-    static const char older[2112] = {1, 2, 3};
-
     REQUIRE(make_closed());
     write_file(lock_path, "", 0);
     check_opens_with(1);
-    write_file(lock_path, older, sizeof older);
-    check_opens_with(2);
 }
 
 /* ---- the page -------------------------------------------------------------------------------- */

@@ -3,27 +3,21 @@
  *
  * Row table 0:
  *
- *     row 1        {next: int64, id?}     the next number for a table; numbers are never used again. id: of the file; one that
- *                  an older truce made gets it when a server opens it
+ *     row 1        {next: int64, id?}     the next number for a table; numbers are never used again. id: of the file, which
+ *                  gets it when a server opens it
  *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}, hidden?}], validator?}
  *                  the collection whose documents stand in c<id>, its indexes in x<id> each; hidden: true. It stands outside
  *                  of the definition, where programs that know of no hidden indexes pass over it, and use the index
  *     row <id>     {keeps: name, indexes, validator?}
  *                  the same, where the feed keeps documents as they were before and after a change
  *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
- *                  the feed of changes (feed.h), which stands in c<id>; there may be none. feed: int64, of one that is
- *                  full (feed_spec); int32, of one that an older truce began
+ *                  the feed of changes (feed.h), which is stored in c<id>; there may be none
  *
  * Invariants:
  *  1. Names are unique; every collection has at least the index of _id, which is its first.
  *  2. The tables of the file are exactly those that the catalog names: both change in one
  *     transaction.
  *  3. Every change of a row 2... changes the version of the file.
- *  4. A file with a feed has format 3, which programs that know of no feed do not open; one that has it open
- *     finds a row in the catalog that is no collection. So nobody writes without telling the feed.
- *  5. A file with a feed that is full, or with a collection that keeps images, has format 4; their rows are none for programs
- *     that know of format 3 only, with the same effect: they can neither change a document, an index or a collection
- *     without telling all of it, nor write the row without saying so, and read no entries that they take for damage.
  */
 #include "engine/documents/catalog_rows.h"
 
@@ -31,7 +25,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "engine/storage/kv_format.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
@@ -318,19 +311,6 @@ truce_status truce__catalog_change_images(struct kv *kv, const struct collection
     return write_collection(kv, &changed, changed.name, NULL, NULL, error);
 }
 
-truce_status truce__catalog_settle_format(struct kv *kv, const struct catalog *catalog,
-                                          bson_error_t *error)
-{
-    int format = catalog->feed.full    ? KV_FORMAT_FULL
-                 : catalog->feed.table ? KV_FORMAT_FEED
-                                       : KV_FORMAT;
-
-    for (uint32_t i = 0; i < catalog->count; i++)
-        if (catalog->collections[i].images)
-            format = KV_FORMAT_FULL;
-    return truce__kv_format_set(kv, format, error);
-}
-
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
                                       const struct index_spec *spec, enum index_state state,
                                       int64_t *id, bson_error_t *error)
@@ -393,10 +373,7 @@ truce_status truce__catalog_move_index(struct kv *kv, const struct collection *c
 static void describe_feed(const struct feed_spec *feed, bson_t *row)
 {
     bson_init(row);
-    if (feed->full)
-        BSON_APPEND_INT64(row, "feed", 1);
-    else
-        BSON_APPEND_INT32(row, "feed", 1);
+    BSON_APPEND_INT32(row, "feed", 1);
     BSON_APPEND_OID(row, "id", &feed->id);
     BSON_APPEND_INT64(row, "keep_ms", feed->keep_ms);
     BSON_APPEND_INT64(row, "keep_bytes", feed->keep_bytes);

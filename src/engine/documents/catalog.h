@@ -42,16 +42,14 @@ struct feed_spec {
     int64_t table; /* its row table; 0: there is no feed */
     bson_oid_t id; /* of this feed, and of no other */
     int64_t keep_ms, keep_bytes;
-    bool
-        full; /* it tells what is made of collections and indexes, too; false: an older truce began it */
 };
 
 struct catalog {
     atomic_int references;
     uint32_t version;
-    bson_oid_t
-        id; /* of this file, and of its copies byte for byte; that of its feed, if it has got none yet ... */
-    bool has_id; /* ... for an older truce made it */
+    /* Of this file, and of its copies byte for byte; of its feed, as long as no server has given the file one. */
+    bson_oid_t id;
+    bool has_id;
     struct feed_spec feed;
     uint32_t count;
     struct collection *collections; /* in the order of names */
@@ -89,9 +87,6 @@ truce_status truce__catalog_change_validator(struct kv *kv, const struct collect
 /* Does the feed keep its documents as they were? */
 truce_status truce__catalog_change_images(struct kv *kv, const struct collection *collection,
                                           bool images, bson_error_t *error);
-/* Gives the file the format that what it has needs. `catalog`: as it is now. */
-truce_status truce__catalog_settle_format(struct kv *kv, const struct catalog *catalog,
-                                          bson_error_t *error);
 /* `*id`: of the new index, whose table is made and empty */
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
                                       const struct index_spec *spec, enum index_state state,

@@ -123,16 +123,14 @@ static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
     if (!bson_init_static(&document, body.data, body.size))
         return false;
     whole = truce__value_document(&document);
-    is = truce__value_field(whole, "feed", 4);
+    is = field(whole, "feed", BSON_TYPE_INT32);
     id = field(whole, "id", BSON_TYPE_OID);
     keep_ms = field(whole, "keep_ms", BSON_TYPE_INT64);
     keep_bytes = field(whole, "keep_bytes", BSON_TYPE_INT64);
-    if ((is.type != BSON_TYPE_INT32 && is.type != BSON_TYPE_INT64) || !id.type || !keep_ms.type ||
-        !keep_bytes.type)
+    if (!is.type || !id.type || !keep_ms.type || !keep_bytes.type)
         return false;
     *feed = (struct feed_spec){row, .keep_ms = truce__value_int64(keep_ms),
-                               .keep_bytes = truce__value_int64(keep_bytes),
-                               .full = is.type == BSON_TYPE_INT64};
+                               .keep_bytes = truce__value_int64(keep_bytes)};
     bson_oid_init_from_data(&feed->id, id.data);
     return true;
 }

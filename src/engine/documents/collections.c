@@ -99,7 +99,7 @@ static truce_status set_images(struct catalog_op *op, struct writer *writer, bso
         return status;
     status = truce__catalog_change_images(writer->kv, collection, *op->options.images, error);
     changed(writer, op->name);
-    return status ? status : truce__writer_settle_format(writer, error);
+    return status;
 }
 
 static truce_status set_options(struct catalog_op *op, struct writer *writer, bson_error_t *error)
@@ -146,15 +146,13 @@ static truce_status create(struct catalog_op *op, struct writer *writer, bson_er
     return status ? status : truce__feed_tell_made(writer, op->name, error);
 }
 
-/* A format that nothing needs any more keeps older programs out for nothing. */
 static truce_status drop_one(struct writer *writer, const struct collection *collection,
                              const char *name, bson_error_t *error)
 {
-    bool images = collection->images;
     truce_status status = truce__catalog_drop_collection(writer->kv, collection, error);
 
     changed(writer, name);
-    return status || !images ? status : truce__writer_settle_format(writer, error);
+    return status;
 }
 
 static truce_status drop(struct catalog_op *op, struct writer *writer, bson_error_t *error)

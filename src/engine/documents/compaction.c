@@ -304,12 +304,6 @@ static truce_status begin(struct compaction *compaction, bson_error_t *error)
     compaction->total = 2 * space.pages;
     compaction->report->bytes_before = compaction->report->bytes_after =
         pages_there(engine, &space) * KV_PAGE_BYTES;
-    if (!space.shrinks)
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "\"%s\" was made by an older truce, and its pages cannot be moved: truce "
-            "copy makes a file of it whose space can be given back",
-            engine->path);
     return list_tables(compaction, error);
 }
 

@@ -3,7 +3,7 @@
  *
  *     row 1           {horizon: int64}
  *     row <position>  {s: bytes so far, w: when, o: kind, c: collection, t: new name?,
- *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?, large: true?,
+ *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?,
  *                      i: number of the collection?, j: of the dropped one?, v: options or index?, p: options before?}
  *
  *     position        seconds << 31 | number: so it is also the moment that clients know (clusterTime), and one
@@ -37,7 +37,6 @@
 #define PRUNE_EACH  64
 #define PRUNE_ROWS  256
 #define PRUNE_BYTES (INT64_C(4) * 1024 * 1024)
-#define ENTRY_BYTES (16 * 1024) /* around a document, at most: names are short */
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
@@ -207,16 +206,6 @@ static void append_id(bson_t *entry, const bson_t *document)
     bson_destroy(&key);
 }
 
-/* What an entry of this kind says of the document; what does not fit in with the rest is said to be missing, in a file of format 3,
- * whose programs take a larger entry for damage. */
-static void append_document(bson_t *entry, const bson_t *document, bool any_size)
-{
-    if (any_size || entry->len + document->len <= TRUCE_DOCUMENT_BYTES_MAX - ENTRY_BYTES)
-        append_binary(entry, "f", document);
-    else
-        BSON_APPEND_BOOL(entry, "large", true);
-}
-
 /* A document that was replaced, or told whole, is its own image after the change. */
 static void append_images(bson_t *entry, enum feed_kind kind, const bson_t *before,
                           const bson_t *after)
@@ -252,7 +241,7 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     if (kind == FEED_UPDATE)
         append_binary(&entry, "u", &diff);
     else if (after)
-        append_document(&entry, after, writer->catalog->feed.full || collection->images);
+        append_binary(&entry, "f", after);
     if (collection->images)
         append_images(&entry, kind, before, after);
     status = put_entry(writer, position, &entry, error);
@@ -261,15 +250,10 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     return status;
 }
 
-/* A feed that an older truce began is read by older ones, too. */
 static bool is_told_of(struct writer *writer, const struct feed_fact *fact)
 {
-    if (!writer->catalog->feed.table)
-        return false;
-    if (fact->kind == FEED_DROP_DATABASE)
-        return true;
-    return is_told(writer, fact->name) &&
-           (writer->catalog->feed.full || fact->kind == FEED_DROP || fact->kind == FEED_RENAME);
+    return writer->catalog->feed.table &&
+           (fact->kind == FEED_DROP_DATABASE || is_told(writer, fact->name));
 }
 
 truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact *fact,
@@ -362,7 +346,6 @@ static truce_status switch_on(const struct feed_spec *wanted, struct writer *wri
     struct feed_spec feed = *wanted;
     truce_status status;
 
-    feed.full = true;
     bson_oid_init(&feed.id, NULL);
     status = truce__catalog_add_feed(writer->kv, &feed, error);
     if (status)
@@ -379,8 +362,7 @@ static truce_status run_keep(struct write_op *base, struct writer *writer, bson_
     struct feed_spec feed = status ? *wanted : writer->catalog->feed;
 
     if (status || (!feed.table && !wanted->keep_ms) ||
-        (feed.table && feed.full && feed.keep_ms == wanted->keep_ms &&
-         feed.keep_bytes == wanted->keep_bytes))
+        (feed.table && feed.keep_ms == wanted->keep_ms && feed.keep_bytes == wanted->keep_bytes))
         return status;
     if (!feed.table) {
         status = switch_on(wanted, writer, error);
@@ -389,12 +371,12 @@ static truce_status run_keep(struct write_op *base, struct writer *writer, bson_
     } else {
         feed.keep_ms = wanted->keep_ms;
         feed.keep_bytes = wanted->keep_bytes;
-        feed.full = true;
         status = truce__catalog_change_feed(writer->kv, &feed, error);
     }
     writer->feed.known = false;
     truce__writer_touch(writer, FEED_WAKE);
-    return status ? status : truce__writer_settle_format(writer, error);
+    truce__writer_catalog_changed(writer);
+    return status;
 }
 
 static truce_status run_note(struct write_op *base, struct writer *writer, bson_error_t *error)

@@ -111,7 +111,6 @@ struct feed_entry {
     bson_t id;        /* {_id: ...} */
     bson_t document;  /* inserted, or replaced by */
     bson_t diff;      /* as truce__feed_diff */
-    bool large;       /* the document did not fit in */
     bson_t what, had; /* of a collection or an index: as feed_fact */
     /* as it was, if the collection kept that: of an update, a replacement, a removal; of an update */
     bson_t before, after;

@@ -31,10 +31,8 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
 {
     const char *name = bson_iter_key(at), *text;
 
-    if (name[0] && name[1]) {
-        entry->large = entry->large || !strcmp(name, "large");
+    if (name[0] && name[1])
         return true;
-    }
     switch (name[0]) {
     case 's':
         *sum = BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : -1;
@@ -89,7 +87,7 @@ static bool is_whole(const struct feed_entry *entry)
         return false;
     if (entry->kind == FEED_UPDATE)
         return !bson_empty(&entry->diff);
-    return entry->kind == FEED_DELETE || entry->large || !bson_empty(&entry->document);
+    return entry->kind == FEED_DELETE || !bson_empty(&entry->document);
 }
 
 bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry, int64_t *sum)

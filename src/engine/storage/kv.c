@@ -194,6 +194,28 @@ static int open_flags(unsigned flags)
     return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
 }
 
+/* Before SQLite reads more of the file than its header, or anything of a log. */
+static truce_status check_kind(struct kv *kv, bson_error_t *error)
+{
+    enum kv_kind kind = KV_UNKNOWN;
+    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_KIND, &kind);
+
+    if (result)
+        return truce__kv_fail(kv, result, "open", error);
+    if (kind == KV_EARLIER)
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "\"%s\" has a file format from before the first release of truce, which is "
+            "not read any more: export it with the truce that made it (truce export), "
+            "and import that into a new store",
+            kv->path);
+    if (kind == KV_SQLITE)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is not a truce store: it is an SQLite file of another program",
+                           kv->path);
+    return TRUCE_OK;
+}
+
 truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -212,6 +234,8 @@ truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bs
         result = truce__kv_define_take(made);
     if (result)
         status = truce__kv_fail(made, result, "open", error);
+    if (!status)
+        status = check_kind(made, error);
     if (!status)
         status = configure_connection(made, error);
     if (status) {
@@ -312,6 +336,23 @@ static void read_index(const struct kv *kv, struct kv_moment *moment)
     for (int i = 0; kv->index && i < KV_INDEX_WORDS; i++)
         moment->header[i] = atomic_load_explicit(&kv->index[i], memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* The header of the index is there twice, and is written one copy after the other. */
+bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
+{
+    struct kv_moment first, second;
+
+    read_index(kv, &first);
+    if (!first.known)
+        return false;
+    end->moved = atomic_load(&kv->index[2 * KV_INDEX_WORDS]);
+    for (int i = 0; i < KV_INDEX_WORDS; i++)
+        second.header[i] = atomic_load(&kv->index[KV_INDEX_WORDS + i]);
+    end->frames = first.header[4];
+    memcpy(end->sum, &first.header[6], sizeof end->sum);
+    memcpy(end->salts, &first.header[8], sizeof end->salts);
+    return !memcmp(first.header, second.header, sizeof first.header);
 }
 
 /* The log has an index once something was read; a file that is read without its log has none. */

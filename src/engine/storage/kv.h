@@ -50,6 +50,7 @@ static inline struct bytes kv_body(const bson_t *document)
     return (struct bytes){bson_get_data(document), document->len};
 }
 
+/* INVALID: the file has a format from before the first release. CORRUPT: it is an SQLite file of another program. */
 truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error);
 void truce__kv_close(struct kv *kv);
 
@@ -182,20 +183,11 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
 
 /* ---- the file itself ----------------------------------------------------------------------- */
 
-/* Refuses what is not a truce store, or is of a newer format (CORRUPT), and one of format 1 unless
- * the connection only reads (INVALID). `*fresh`: there is nothing in it yet. */
+/* CORRUPT: it is not a truce store, or has another format. `*fresh`: there is nothing in it yet. */
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error);
 
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
-
-/* In a write transaction: the file has this format from now on. */
-truce_status truce__kv_format_set(struct kv *kv, int format, bson_error_t *error);
-
-/* Is there a log (WAL)? A store that another program made, or changed, may have none; then: from now on it
- * has one. LOCKED: somebody else has the file open. */
-truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error);
-truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error);
 
 /* LOCKED: somebody has the file open, in this process or another, as far as SQLite knows. */
 truce_status truce__kv_alone(const char *path, bson_error_t *error);
@@ -210,7 +202,8 @@ truce_status truce__kv_recover(const char *path, bson_error_t *error);
 /* Are the tables defined as truce defines them? CORRUPT. */
 truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 
-/* Looks at a page of the file itself, whatever the log has: is it there, and is its checksum right? */
+/* Looks at a page of the file itself: is it there, and is its checksum right, or has the log a younger version of it? In a
+ * snapshot. */
 truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                  bson_error_t *error);
 
@@ -218,7 +211,6 @@ truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool
 
 struct kv_space {
     int64_t pages, free; /* in the file, and those of them that are not in use */
-    bool shrinks; /* it says of each page what names it: pages can be moved, and the end cut off */
 };
 
 truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t *error);

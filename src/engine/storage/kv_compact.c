@@ -12,7 +12,7 @@
  *     | 1 | map | 3 | 4 | free | 6 | free | 8 |    ->    | 1 | map | 3 | 4 | 8 | 6 |
  *
  * To move a page one has to know what names it. The file says that of each page on maps, as SQLite's "auto-vacuum" has
- * them: page 2, and from there each 818th. A file that was made without maps cannot get them in its place.
+ * them: page 2, and from there each 818th.
  *
  * Invariants:
  *  1. Entries are the same before and after, rows and keys with all their bytes; what cannot be put in as it was fails, and
@@ -46,14 +46,10 @@ struct part {
 
 truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t *error)
 {
-    int64_t vacuum = 0;
     truce_status status = truce__kv_ask(kv, "PRAGMA page_count", &space->pages, error);
 
     if (!status)
         status = truce__kv_ask(kv, "PRAGMA freelist_count", &space->free, error);
-    if (!status)
-        status = truce__kv_ask(kv, "PRAGMA auto_vacuum", &vacuum, error);
-    space->shrinks = vacuum == 2;
     return status;
 }
 

@@ -6,36 +6,40 @@
 #include "base/assert.h"
 #include "engine/storage/kv_format.h"
 #include "engine/storage/kv_page.h"
+#include "engine/storage/kv_wal.h"
 
-static truce_status refuse_format(struct kv *kv, int64_t format, bson_error_t *error)
+static truce_status check_log(struct kv *kv, bson_error_t *error)
 {
-    if (format == KV_FORMAT_OLDEST)
-        return truce__fail(TRUCE_INVALID, error,
-                           "\"%s\" has file format %lld, which can only be read: its pages have no "
-                           "checksums; truce copy makes a file of format %d of it",
-                           kv->path, (long long)format, KV_FORMAT);
-    return truce__fail(TRUCE_CORRUPT, error,
-                       "\"%s\" has file format %lld; this version of truce knows format %d",
-                       kv->path, (long long)format, KV_FORMAT_NEWEST);
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
+    truce_status status = TRUCE_OK;
+
+    if (!result)
+        result = sqlite3_step(statement);
+    if (result != SQLITE_ROW)
+        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
+    else if (strcmp((const char *)sqlite3_column_text(statement, 0), "wal") != 0)
+        status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
+    sqlite3_finalize(statement);
+    return status;
 }
 
-/* What the header of a file of this format says of its pages can be nothing else. */
+/* The header of a file of this format allows one size of pages, checksums, maps, and a log. */
 static truce_status check_pages(struct kv *kv, bson_error_t *error)
 {
-    int64_t size = 0;
+    int64_t size = 0, vacuum = 0;
     int reserved = -1;
-    bool sums = false;
     truce_status status = truce__kv_ask(kv, "PRAGMA page_size", &size, error);
 
+    if (!status)
+        status = truce__kv_ask(kv, "PRAGMA auto_vacuum", &vacuum, error);
     if (status)
         return status;
-    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_SUMS, &sums);
     (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
-    if (!sums || size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES)
+    if (size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES || vacuum != 2)
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is damaged: the size of its pages is not that of a truce store",
-                           kv->path);
-    return TRUCE_OK;
+                           "\"%s\" is damaged: its pages are not those of a truce store", kv->path);
+    return kv->flags & KV_IMMUTABLE ? TRUCE_OK : check_log(kv, error);
 }
 
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
@@ -57,13 +61,13 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
     }
     if (application != KV_APPLICATION_ID)
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is not a truce store: it is an SQLite file of another program",
+                           "\"%s\" is damaged: its header does not say that it is a truce store",
                            kv->path);
-    if (format >= KV_FORMAT && format <= KV_FORMAT_NEWEST)
-        return check_pages(kv, error);
-    if (format == KV_FORMAT_OLDEST && kv->flags & (KV_READ_ONLY | KV_IMMUTABLE))
-        return TRUCE_OK;
-    return refuse_format(kv, format, error);
+    if (format != KV_FORMAT)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" has file format %lld; this version of truce knows format %d",
+                           kv->path, (long long)format, KV_FORMAT);
+    return check_pages(kv, error);
 }
 
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
@@ -82,6 +86,8 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
         error);
     if (!status)
+        status = check_log(kv, error);
+    if (!status)
         status = truce__kv_write_begin(kv, &version, error);
     if (status)
         return status;
@@ -96,49 +102,6 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     }
     status = truce__kv_write_commit(kv, error);
     return status ? status : truce__kv_execute(kv, "PRAGMA synchronous=NORMAL", error);
-}
-
-truce_status truce__kv_format_set(struct kv *kv, int format, bson_error_t *error)
-{
-    char sql[64];
-
-    truce_assert(kv->state == KV_WRITING && format >= KV_FORMAT && format <= KV_FORMAT_NEWEST);
-    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", format);
-    return truce__kv_execute(kv, sql, error);
-}
-
-truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error)
-{
-    sqlite3_stmt *statement = NULL;
-    int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
-    truce_status status = TRUCE_OK;
-
-    *has = false;
-    if (!result)
-        result = sqlite3_step(statement);
-    if (result == SQLITE_ROW)
-        *has = !strcmp((const char *)sqlite3_column_text(statement, 0), "wal");
-    else
-        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-/* The first read makes the log. */
-truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error)
-{
-    truce_status status;
-    int64_t version;
-    bool has;
-
-    truce_assert(kv->state == KV_IDLE);
-    status = truce__kv_execute(
-        kv, "PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", error);
-    if (!status)
-        status = truce__kv_has_log(kv, &has, error);
-    if (!status && !has)
-        status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
-    return status ? status : truce__kv_ask(kv, "PRAGMA schema_version", &version, error);
 }
 
 truce_status truce__kv_alone(const char *path, bson_error_t *error)
@@ -238,6 +201,27 @@ truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
     return status;
 }
 
+/* Has the log a frame of the page that is not moved into the file yet? The page in the file is not read then, and is
+ * written again by the next checkpoint. */
+static truce_status is_in_log(struct kv *kv, uint32_t page, bool *is, bson_error_t *error)
+{
+    struct kv_log_end end;
+    sqlite3_file *log = NULL;
+    int result;
+
+    *is = false;
+    if (!truce__kv_log_end(kv, &end))
+        return TRUCE_OK;
+    result = sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    for (uint32_t frame = end.moved + 1; !result && !*is && frame <= end.frames; frame++) {
+        uint32_t of = 0;
+
+        result = truce__kv_log_frame_page(log, frame, &of);
+        *is = of == page;
+    }
+    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+}
+
 truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                  bson_error_t *error)
 {
@@ -246,5 +230,7 @@ truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool
 
     *there = look.there;
     *sound = look.sound;
-    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+    if (result)
+        return truce__kv_fail(kv, result, "read", error);
+    return look.sound || !look.there ? TRUCE_OK : is_in_log(kv, page, sound, error);
 }

@@ -3,18 +3,18 @@
  *
  *     | what SQLite uses, 4088 bytes | checksum, 8 bytes, little-endian |
  *
- * SQLite leaves the last bytes of every page alone where the file's header reserves them (byte 20 of
- * page 1), as it does for its own checksum VFS. A page gets its checksum when it is written to the
- * database file, which is when a checkpoint moves it there, and loses it nowhere: each page that
- * comes in from the file is compared with it. A frame of the WAL has SQLite's own checksum and needs no
- * other; what stands in a frame's last bytes means nothing.
+ * SQLite does not use the last bytes of a page where the file's header reserves them (byte 20 of page 1), as it does for
+ * its own checksum VFS. A page gets its checksum when it is written to the database file, which is when a checkpoint moves
+ * it there. Each page that comes in from the file is compared with its checksum. A frame of the WAL has SQLite's own
+ * checksum and needs no other; the last bytes of the page in a frame mean nothing.
+ *
+ * The first bytes of page 1 are not SQLite's in the file (kv_format.h).
  *
  * Invariants:
  *  1. A page that was written through this VFS and is read as it was written passes.
  *  2. A page of which one aligned word of 8 bytes differs never passes; any other change does once
  *     in 2^64. The number of the page is in the sum, so a page in the place of another fails too.
- *  3. A file of this format is never taken for one without checksums, whatever its header has become:
- *     what says so is the reserved number, or the application id and the format.
+ *  3. The sum is of the bytes in the file, KV_MAGIC included. Page 1 of another kind of file is SQLITE_NOTADB.
  *  4. What fails is SQLITE_IOERR_DATA, and nothing of it is used.
  *
  * The sum is four lanes of 64 bits, each a chain of steps that are bijections of both the lane and the
@@ -41,7 +41,6 @@
 
 #define HEADER_BYTES   100
 #define PLACE_RESERVED 20
-#define PLACE_FORMAT   60
 #define PLACE_ID       68
 #define STRIPE         32 /* bytes of one step of all lanes */
 #define STEPS_OF_PAGE  64
@@ -51,7 +50,6 @@
 
 struct kv_page_file {
     sqlite3_file base; /* first */
-    bool sums;
     uint32_t damaged, damaged_frame;
     bool verifies;
     uint32_t pace, written; /* pages since the last sync, where there is a pace */
@@ -100,22 +98,39 @@ uint64_t truce__kv_page_sum(const uint8_t *page, uint32_t number)
     return step(step(step(step(d, c), b), a), KV_PAGE_BYTES);
 }
 
-static uint32_t number_at(const uint8_t *at)
+/* ---- what the file begins with ------------------------------------------------------------------ */
+
+static const uint8_t sqlite_magic[KV_MAGIC_BYTES] =
+    "SQLite format 3\0\x10"; /* pages of 4,096 bytes */
+static const uint8_t truce_magic[KV_MAGIC_BYTES] = "truce store\r\n\x1a\n\0\x02"; /* of 512 */
+
+void truce__kv_magic_hide(uint8_t *page)
 {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+    if (!memcmp(page, sqlite_magic, KV_MAGIC_BYTES))
+        memcpy(page, truce_magic, KV_MAGIC_BYTES);
 }
 
-/* Whoever reads or writes the header knows more than before; nobody knows less. */
-static void learn(struct kv_page_file *file, const uint8_t *header)
+bool truce__kv_magic_show(uint8_t *page)
 {
-    uint32_t id = number_at(header + PLACE_ID);
+    if (memcmp(page, truce_magic, KV_MAGIC_BYTES) != 0)
+        return false;
+    memcpy(page, sqlite_magic, KV_MAGIC_BYTES);
+    return true;
+}
 
-    if (memcmp(header, "SQLite format 3", 16) != 0 && id != KV_APPLICATION_ID)
-        return;
-    if (header[PLACE_RESERVED] == KV_SUM_BYTES && (!id || id == KV_APPLICATION_ID))
-        file->sums = true;
-    if (id == KV_APPLICATION_ID && number_at(header + PLACE_FORMAT) >= KV_FORMAT_SUMS)
-        file->sums = true;
+/* Before the first checkpoint the application id is in the log alone; then the reserved bytes tell. */
+enum kv_kind truce__kv_kind(const uint8_t *bytes)
+{
+    static const uint8_t id[4] = {0x74, 0x72, 0x75, 0x63}, none[4] = {0};
+
+    if (!memcmp(bytes, truce_magic, KV_MAGIC_BYTES))
+        return KV_STORE;
+    if (memcmp(bytes, sqlite_magic, 16) != 0)
+        return KV_UNKNOWN;
+    if (!memcmp(bytes + PLACE_ID, id, sizeof id) ||
+        (bytes[PLACE_RESERVED] == KV_SUM_BYTES && !memcmp(bytes + PLACE_ID, none, sizeof none)))
+        return KV_EARLIER;
+    return KV_SQLITE;
 }
 
 static bool is_sound(const uint8_t *page, uint32_t number)
@@ -125,63 +140,91 @@ static bool is_sound(const uint8_t *page, uint32_t number)
 
 /* ---- reading and writing --------------------------------------------------------------------- */
 
-static int verify(struct kv_page_file *file, const uint8_t *page, sqlite3_int64 offset)
+/* The page as SQLite is to see it, if its checksum is right. */
+static int verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     uint32_t number = (uint32_t)(offset / KV_PAGE_BYTES + 1);
 
-    if (is_sound(page, number))
-        return SQLITE_OK;
-    file->damaged = number;
+    if (!is_sound(page, number)) {
+        file->damaged = number;
+        return number == 1 && !truce__kv_magic_show(page) ? SQLITE_NOTADB : SQLITE_IOERR_DATA;
+    }
+    if (number == 1 && !truce__kv_magic_show(page))
+        return SQLITE_NOTADB;
+    return SQLITE_OK;
+}
+
+/* Part of a page may end at the end of the file only if the file was cut. Pages behind the end have no content yet. */
+static int refuse_part(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
+{
+    sqlite3_int64 size = 0;
+    int result = file->real->pMethods->xFileSize(file->real, &size);
+
+    if (result || offset >= size)
+        return result ? result : SQLITE_IOERR_SHORT_READ;
+    if (!offset && !truce__kv_magic_show(page))
+        return SQLITE_NOTADB;
+    file->damaged = (uint32_t)(offset / KV_PAGE_BYTES + 1);
     return SQLITE_IOERR_DATA;
 }
 
-/* What ends within a page was cut. Pages behind the end have no content yet. */
-static int refuse_part(struct kv_page_file *file, sqlite3_int64 offset)
+static int read_page_once(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
-    sqlite3_int64 size = 0;
+    int result = file->real->pMethods->xRead(file->real, page, KV_PAGE_BYTES, offset);
 
-    if (!file->sums || file->real->pMethods->xFileSize(file->real, &size) || offset >= size)
-        return SQLITE_IOERR_SHORT_READ;
-    file->damaged = (uint32_t)(offset / KV_PAGE_BYTES + 1);
-    return SQLITE_IOERR_DATA;
+    if (result == SQLITE_IOERR_SHORT_READ)
+        return refuse_part(file, page, offset);
+    return result ? result : verify(file, page, offset);
+}
+
+/* A read that fails, or brings other bytes than the file has, may be right the next time. */
+static int read_page(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
+{
+    int result = SQLITE_IOERR_READ;
+
+    for (int i = 0; i < KV_READ_TRIES && result && result != SQLITE_IOERR_SHORT_READ; i++)
+        result = read_page_once(file, page, offset);
+    return result;
 }
 
 /* Part of a page: the whole of it is looked at. */
 static int read_part(struct kv_page_file *file, void *data, int size, sqlite3_int64 offset)
 {
     sqlite3_int64 start = offset - offset % KV_PAGE_BYTES;
-    int result = file->real->pMethods->xRead(file->real, file->page, KV_PAGE_BYTES, start);
+    int result = read_page(file, file->page, start);
 
-    if (result == SQLITE_IOERR_SHORT_READ)
-        result = refuse_part(file, start);
-    else if (!result)
-        result = verify(file, file->page, start);
     if (!result || result == SQLITE_IOERR_SHORT_READ)
         memcpy(data, file->page + (offset - start), (size_t)size);
+    return result;
+}
+
+/* The header by itself, which no checksum covers. */
+static int read_header(struct kv_page_file *file, uint8_t *data, int size, sqlite3_int64 offset)
+{
+    int result = SQLITE_IOERR_READ;
+
+    for (int i = 0; i < KV_READ_TRIES && result && result != SQLITE_IOERR_SHORT_READ; i++)
+        result = file->real->pMethods->xRead(file->real, data, size, offset);
+    if (!result && !offset && size >= KV_MAGIC_BYTES)
+        (void)truce__kv_magic_show(data);
     return result;
 }
 
 static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 offset)
 {
     struct kv_page_file *file = page_of(base);
-    bool header = offset + size <= HEADER_BYTES;
-    int result;
 
     if (truce__budget_spend(file->budget, STEPS_OF_PAGE, NULL)) {
         file->budget = NULL; /* refused once: what SQLite reads to roll back it gets */
         return SQLITE_INTERRUPT;
     }
-    if (file->sums && !header && size < KV_PAGE_BYTES &&
-        offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
+    if (offset + size <= HEADER_BYTES)
+        return read_header(file, data, size, offset);
+    if (size == KV_PAGE_BYTES && offset % KV_PAGE_BYTES == 0)
+        return read_page(file, data, offset);
+    if (offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
         return read_part(file, data, size, offset);
-    result = file->real->pMethods->xRead(file->real, data, size, offset);
-    if (result)
-        return result == SQLITE_IOERR_SHORT_READ ? refuse_part(file, offset) : result;
-    if (!offset && size >= HEADER_BYTES)
-        learn(file, data);
-    if (!file->sums || size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
-        return SQLITE_OK;
-    return verify(file, data, offset);
+    return SQLITE_NOTADB; /* its pages have another size */
 }
 
 int truce__kv_page_synced(sqlite3_file *base, int result)
@@ -206,6 +249,8 @@ static int write_sum(struct kv_page_file *file, const void *data, sqlite3_int64 
     uint64_t sum;
 
     memcpy(file->page, data, KV_PAGE_BYTES);
+    if (!offset)
+        truce__kv_magic_hide(file->page);
     sum = truce__kv_page_sum(file->page, (uint32_t)(offset / KV_PAGE_BYTES + 1));
     sum = BSON_UINT64_TO_LE(sum);
     memcpy(file->page + KV_PAGE_BYTES - KV_SUM_BYTES, &sum, sizeof sum);
@@ -217,12 +262,9 @@ static int page_write(sqlite3_file *base, const void *data, int size, sqlite3_in
     struct kv_page_file *file = page_of(base);
     int result;
 
-    if (!offset && size >= HEADER_BYTES)
-        learn(file, data);
-    if (!file->sums || size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
-        result = file->real->pMethods->xWrite(file->real, data, size, offset);
-    else
-        result = write_sum(file, data, offset);
+    if (size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
+        return SQLITE_IOERR_WRITE; /* SQLite writes whole pages */
+    result = write_sum(file, data, offset);
     if (result || !file->pace || ++file->written < file->pace)
         return result;
     return page_sync(base, SQLITE_SYNC_NORMAL);
@@ -235,18 +277,32 @@ static bool is_empty(const uint8_t *page)
 
 static int look(struct kv_page_file *file, struct kv_page_look *look)
 {
-    sqlite3_int64 offset = (sqlite3_int64)(look->page - 1) * KV_PAGE_BYTES;
-    int result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
-    sqlite3_int64 size = 0;
+    sqlite3_int64 offset = (sqlite3_int64)(look->page - 1) * KV_PAGE_BYTES, size = 0;
+    int result = file->real->pMethods->xFileSize(file->real, &size);
 
-    look->sound =
-        !result && (!file->sums || is_sound(look->bytes, look->page) || is_empty(look->bytes));
-    look->there = result != SQLITE_IOERR_SHORT_READ;
-    if (look->there)
+    look->there = offset < size;
+    look->sound = false;
+    if (result || !look->there)
         return result;
-    /* what ends within a page was cut */
-    look->there = !file->real->pMethods->xFileSize(file->real, &size) && offset < size;
-    return SQLITE_OK;
+    result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
+    if (result == SQLITE_IOERR_SHORT_READ) /* what ends within a page was cut */
+        return SQLITE_OK;
+    look->sound = !result && (is_sound(look->bytes, look->page) || is_empty(look->bytes));
+    return result;
+}
+
+static int page_kind(struct kv_page_file *file, enum kv_kind *kind)
+{
+    uint8_t bytes[KV_KIND_BYTES] = {0};
+    sqlite3_int64 size = 0;
+    int result = file->real->pMethods->xFileSize(file->real, &size);
+
+    *kind = KV_EMPTY;
+    if (result || !size)
+        return result;
+    result = file->real->pMethods->xRead(file->real, bytes, sizeof bytes, 0);
+    *kind = result ? KV_UNKNOWN : truce__kv_kind(bytes);
+    return result == SQLITE_IOERR_SHORT_READ ? SQLITE_OK : result;
 }
 
 static int page_control(sqlite3_file *base, int what, void *arg)
@@ -266,9 +322,8 @@ static int page_control(sqlite3_file *base, int what, void *arg)
     case KV_PAGE_PACE:
         memcpy(&file->pace, arg, sizeof file->pace);
         return SQLITE_OK;
-    case KV_PAGE_SUMS:
-        memcpy(arg, &file->sums, sizeof file->sums);
-        return SQLITE_OK;
+    case KV_PAGE_KIND:
+        return page_kind(file, arg);
     case KV_PAGE_WATCH:
         file->watch = *(const struct kv_watch *)arg;
         return SQLITE_OK;
@@ -401,7 +456,6 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     int result;
 
     file->base.pMethods = NULL;
-    file->sums = false;
     file->damaged = file->damaged_frame = 0;
     file->verifies = false;
     file->pace = file->written = 0;

@@ -8,6 +8,10 @@
 
 #define KV_PAGE_BYTES 4096
 #define KV_SUM_BYTES  8 /* at the end of a page; what SQLite reserves for it */
+
+/* So often a read is tried that fails, or brings what has a wrong checksum: it may be right the next time. */
+#define KV_READ_TRIES 3
+
 #define KV_PAGE_COMMITS_PLACE                                                                      \
     8 /* bytes in front of the count of commits, in the index of the log */
 
@@ -29,7 +33,7 @@ int truce__kv_page_file_size(void);
 enum {
     KV_PAGE_DAMAGED = 0x74720001, /* uint32_t *: the page whose checksum was wrong last; 0: none */
     KV_PAGE_FRAME = 0x74720007,   /* uint32_t *: the same of a frame of the log */
-    KV_PAGE_SUMS = 0x74720002,    /* bool *: the pages of this file carry checksums */
+    KV_PAGE_KIND = 0x74720002,    /* enum kv_kind *: what the file begins with */
     KV_PAGE_LOOK = 0x74720003,    /* struct kv_page_look * */
     KV_PAGE_WATCH = 0x74720004,   /* const struct kv_watch *: is told when a sync fails */
     KV_PAGE_VERIFY =

@@ -39,10 +39,12 @@
 
 #include "base/assert.h"
 #include "engine/storage/kv.h"
+#include "engine/storage/kv_format.h"
 #include "engine/storage/kv_page.h"
 
 #define HEADER_BYTES     24 /* of a frame */
-#define WAL_HEADER_BYTES 32
+#define WAL_HEADER_BYTES KV_LOG_HEADER_BYTES
+#define WAL_VERSION      3007000u /* SQLite's */
 #define FRAME_BYTES      (HEADER_BYTES + KV_PAGE_BYTES)
 #define BUFFER_BYTES     (512 * 1024)
 #define WRITE_BYTES      65536 /* at once: SQLite's own VFS takes less than 128 KB */
@@ -116,6 +118,75 @@ static int flush(struct wal_file *wal)
     return SQLITE_OK;
 }
 
+/* ---- what the file has, and what SQLite sees ------------------------------------------------------- */
+
+static uint32_t number_at(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* The checksum of the WAL goes on over `bytes`, in words of the byte order that its header says. */
+static void add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i += 8) {
+        uint32_t words[2];
+
+        memcpy(words, bytes + i, sizeof words);
+        sum[0] += (big ? BSON_UINT32_FROM_BE(words[0]) : BSON_UINT32_FROM_LE(words[0])) + sum[1];
+        sum[1] += (big ? BSON_UINT32_FROM_BE(words[1]) : BSON_UINT32_FROM_LE(words[1])) + sum[0];
+    }
+}
+
+static void put_number(uint8_t *at, uint32_t number)
+{
+    number = BSON_UINT32_TO_BE(number);
+    memcpy(at, &number, sizeof number);
+}
+
+static void wal_set_version(uint8_t *header, uint32_t version)
+{
+    uint32_t sum[2] = {0};
+
+    put_number(header + 4, version);
+    add_to(sum, number_at(header) & 1, header, 24);
+    put_number(header + 24, sum[0]);
+    put_number(header + 28, sum[1]);
+}
+
+static bool wal_sum_is_right(const uint8_t *header)
+{
+    uint32_t sum[2] = {0};
+
+    add_to(sum, number_at(header) & 1, header, 24);
+    return sum[0] == number_at(header + 24) && sum[1] == number_at(header + 28);
+}
+
+void truce__kv_log_hide(uint8_t *header)
+{
+    if (number_at(header + 4) == WAL_VERSION && wal_sum_is_right(header))
+        wal_set_version(header, KV_LOG_VERSION);
+}
+
+/* A log that another program wrote becomes one of a version that SQLite refuses. */
+void truce__kv_log_show(uint8_t *header)
+{
+    if (wal_sum_is_right(header))
+        wal_set_version(header, number_at(header + 4) == KV_LOG_VERSION ? WAL_VERSION : 0);
+}
+
+/* What was read of the log, from the beginning of it, of a frame, or of a page. */
+static void wal_show(uint8_t *data, int size, sqlite3_int64 offset)
+{
+    int place = (int)((offset - WAL_HEADER_BYTES) % FRAME_BYTES); /* in a frame */
+
+    if (!offset && size >= WAL_HEADER_BYTES)
+        truce__kv_log_show(data);
+    else if (place == HEADER_BYTES && size >= KV_MAGIC_BYTES)
+        (void)truce__kv_magic_show(data);
+    else if (!place && size >= HEADER_BYTES + KV_MAGIC_BYTES)
+        (void)truce__kv_magic_show(data + HEADER_BYTES);
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* The size of the database after the commit stands in the header of its last frame; else 0. */
@@ -142,10 +213,21 @@ static int put(struct wal_file *wal, const void *data, int size, sqlite3_int64 o
     return wal->last && size != HEADER_BYTES ? flush(wal) : SQLITE_OK;
 }
 
+/* SQLite writes the header of the log, that of a frame, or a page. */
 static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int64 offset)
 {
     struct wal_file *wal = wal_of(file);
+    uint8_t hidden[KV_PAGE_BYTES];
     int result;
+
+    if (size == KV_PAGE_BYTES || (!offset && size == WAL_HEADER_BYTES)) {
+        memcpy(hidden, data, (size_t)size);
+        if (offset)
+            truce__kv_magic_hide(hidden);
+        else
+            truce__kv_log_hide(hidden);
+        data = hidden;
+    }
 
     if (size == HEADER_BYTES)
         wal->last = is_last(data);
@@ -178,23 +260,6 @@ static int wal_sync(sqlite3_file *file, int flags)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static uint32_t number_at(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-/* The checksum of the WAL goes on over `bytes`, in words of the byte order that its header says. */
-static void add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i += 8) {
-        uint32_t words[2];
-
-        memcpy(words, bytes + i, sizeof words);
-        sum[0] += (big ? BSON_UINT32_FROM_BE(words[0]) : BSON_UINT32_FROM_LE(words[0])) + sum[1];
-        sum[1] += (big ? BSON_UINT32_FROM_BE(words[1]) : BSON_UINT32_FROM_LE(words[1])) + sum[0];
-    }
-}
-
 /* The page of a frame: its checksum goes on from that of the frame before it, or of the log's header. */
 static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64 offset)
 {
@@ -211,6 +276,7 @@ static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64
         result = wal->real->pMethods->xRead(wal->real, before, sizeof before, start - FRAME_BYTES);
     if (result)
         return result;
+    truce__kv_log_show(log);
     sum[0] = number_at(from);
     sum[1] = number_at(from + 4);
     add_to(sum, number_at(log) & 1, header, 8);
@@ -222,18 +288,31 @@ static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64
     return SQLITE_IOERR_DATA;
 }
 
+static int wal_read_once(struct wal_file *wal, void *data, int size, sqlite3_int64 offset)
+{
+    int result = wal->real->pMethods->xRead(wal->real, data, size, offset);
+
+    if (result)
+        return result;
+    wal_show(data, size, offset);
+    if (size != KV_PAGE_BYTES || offset % FRAME_BYTES != WAL_HEADER_BYTES + HEADER_BYTES ||
+        !truce__kv_page_verifies(sqlite3_database_file_object(wal->name)))
+        return SQLITE_OK;
+    return verify_frame(wal, data, offset);
+}
+
+/* A read that fails, or brings other bytes than the file has, may be right the next time. */
 static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offset)
 {
     struct wal_file *wal = wal_of(file);
     int result = flush(wal);
 
-    if (!result)
-        result = wal->real->pMethods->xRead(wal->real, data, size, offset);
-    if (result || size != KV_PAGE_BYTES ||
-        offset % FRAME_BYTES != WAL_HEADER_BYTES + HEADER_BYTES ||
-        !truce__kv_page_verifies(sqlite3_database_file_object(wal->name)))
+    if (result)
         return result;
-    return verify_frame(wal, data, offset);
+    result = SQLITE_IOERR_READ;
+    for (int i = 0; i < KV_READ_TRIES && result; i++)
+        result = wal_read_once(wal, data, size, offset);
+    return result;
 }
 
 static int wal_size(sqlite3_file *file, sqlite3_int64 *size)
@@ -303,6 +382,16 @@ static const sqlite3_io_methods methods = {
     .xSectorSize = wal_sector,
     .xDeviceCharacteristics = wal_characteristics,
 };
+
+int truce__kv_log_frame_page(sqlite3_file *log, uint32_t frame, uint32_t *page)
+{
+    sqlite3_int64 offset = WAL_HEADER_BYTES + (sqlite3_int64)(frame - 1) * FRAME_BYTES;
+    uint8_t header[HEADER_BYTES];
+    int result = log->pMethods->xRead(log, header, sizeof header, offset);
+
+    *page = result ? 0 : number_at(header);
+    return result;
+}
 
 /* ---- the log, opened once more ---------------------------------------------------------------- */
 

@@ -55,9 +55,8 @@
 #include "engine/storage/lock_bytes.h"
 #include "engine/storage/stamp.h"
 
-#define MODE        0644 /* SQLite's for a new database, before the umask */
-#define NAP_MS      1
-#define OLDER_BYTES 2112 /* of a page without magic, of which nothing is kept */
+#define MODE   0644 /* SQLite's for a new database, before the umask */
+#define NAP_MS 1
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
@@ -208,7 +207,7 @@ static bool is_whole(const struct lock_page *page)
 /* Is it ours to write into? It is new, or was a lock file before. */
 static bool is_lock_file(const struct lock_page *page, int64_t bytes)
 {
-    if (!bytes || bytes == OLDER_BYTES)
+    if (!bytes)
         return true;
     if (bytes < (int64_t)sizeof page->magic)
         return false;

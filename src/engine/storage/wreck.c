@@ -30,9 +30,6 @@
 #define FRAME_HEADER 24
 #define FRAME        (FRAME_HEADER + WRECK_PAGE_BYTES)
 #define LOG_MAGIC    0x377f0682u
-#define PLACE_SIZE   16 /* of the file's header: bytes of a page, */
-#define PLACE_ROOM   20 /* those at its end that are not SQLite's, */
-#define PLACE_FORMAT 60 /* truce's format */
 
 static uint32_t number_at(const uint8_t *at)
 {
@@ -84,8 +81,10 @@ static bool begin_chain(const struct wreck *wreck, struct chain *chain)
 {
     uint8_t header[LOG_HEADER];
 
-    if (!read_at(wreck->log, header, sizeof header, 0) ||
-        (number_at(header) | 1) != (LOG_MAGIC | 1) || number_at(header + 8) != WRECK_PAGE_BYTES)
+    if (!read_at(wreck->log, header, sizeof header, 0))
+        return false;
+    truce__kv_log_show(header);
+    if ((number_at(header) | 1) != (LOG_MAGIC | 1) || number_at(header + 8) != WRECK_PAGE_BYTES)
         return false;
     *chain = (struct chain){.big = number_at(header) & 1,
                             .salts = {number_at(header + 16), number_at(header + 20)}};
@@ -94,10 +93,11 @@ static bool begin_chain(const struct wreck *wreck, struct chain *chain)
 }
 
 /* Whether the frame is whole; then, and if not, the chain goes on from what stands in its header. */
-static bool check_frame(struct chain *chain, const uint8_t *frame)
+static bool check_frame(struct chain *chain, uint8_t *frame)
 {
     bool whole;
 
+    (void)truce__kv_magic_show(frame + FRAME_HEADER);
     add_to(chain, frame, 8);
     add_to(chain, frame + FRAME_HEADER, WRECK_PAGE_BYTES);
     whole = chain->sum[0] == number_at(frame + 16) && chain->sum[1] == number_at(frame + 20);
@@ -192,21 +192,6 @@ static truce_status look_around(const char *path, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* A file of the first format says so, and has no checksums. */
-static void learn_format(struct wreck *wreck)
-{
-    uint8_t page[WRECK_PAGE_BYTES] = {0};
-
-    wreck->sums = true;
-    wreck->usable = WRECK_PAGE_BYTES - KV_SUM_BYTES;
-    (void)truce__wreck_read(wreck, 1, page);
-    if (!memcmp(page, "SQLite format 3", 16) && !page[PLACE_ROOM] &&
-        number_at(page + PLACE_FORMAT) == KV_FORMAT_OLDEST && page[PLACE_SIZE] == 0x10) {
-        wreck->sums = false;
-        wreck->usable = WRECK_PAGE_BYTES;
-    }
-}
-
 static truce_status measure(struct wreck *wreck, const char *path, uint32_t frames,
                             bson_error_t *error)
 {
@@ -247,7 +232,7 @@ truce_status truce__wreck_open(const char *path, struct wreck *wreck, bson_error
     }
     if (frames)
         read_log(wreck, frames);
-    learn_format(wreck);
+    wreck->usable = WRECK_PAGE_BYTES - KV_SUM_BYTES;
     return TRUCE_OK;
 }
 
@@ -288,12 +273,16 @@ enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
     if (wreck->frames[page]) {
         int64_t offset = LOG_HEADER + (int64_t)(wreck->frames[page] - 1) * FRAME + FRAME_HEADER;
 
-        if (read_at(wreck->log, bytes, WRECK_PAGE_BYTES, offset))
+        if (read_at(wreck->log, bytes, WRECK_PAGE_BYTES, offset)) {
+            (void)truce__kv_magic_show(bytes);
             return stale ? WRECK_DOUBTFUL : WRECK_SOUND;
+        }
     }
     if (!read_at(wreck->file, bytes, WRECK_PAGE_BYTES, (int64_t)(page - 1) * WRECK_PAGE_BYTES) ||
         is_empty(bytes))
         return WRECK_GONE;
-    sound = !stale && (!wreck->sums || has_right_sum(bytes, page));
+    sound = !stale && has_right_sum(bytes, page);
+    if (page == 1)
+        (void)truce__kv_magic_show(bytes);
     return sound ? WRECK_SOUND : WRECK_DOUBTFUL;
 }

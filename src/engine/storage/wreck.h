@@ -21,10 +21,9 @@ enum wreck_state {
 };
 
 struct wreck {
-    int file, log;   /* -1: there is none */
-    uint32_t pages;  /* in file and log */
-    uint32_t usable; /* bytes of a page */
-    bool sums;
+    int file, log;    /* -1: there is none */
+    uint32_t pages;   /* in file and log */
+    uint32_t usable;  /* bytes of a page */
     uint32_t *frames; /* for each page from 1: its last frame that was committed, from 1; 0: none */
     uint8_t *marks;   /* for each page: WRECK_USED and others */
     uint32_t frames_lost;
