@@ -226,10 +226,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_graph(truce_store *store, c
 
 /* ---- claiming --------------------------------------------------------------------------------- */
 
-/* The next job that is ready: the highest priority, then the oldest. NOT_FOUND: there is none, or the queue
- * is paused. On the way delayed jobs that are due become ready, and jobs whose worker is gone are given
- * back: when the lease ended and this process has watched it for one lease without a sign of life, so no
- * clock that is wrong takes a job from a worker that lives. */
+/* Claims the next job that is ready: the highest priority, then the oldest. NOT_FOUND: there is none, or the queue
+ * is paused. On the way delayed jobs that are due become ready, and jobs whose worker is gone are given back: this
+ * process has then watched the job's lease for as long as it lasts, by its monotonic clock, without a sign of life. So
+ * a wrong clock neither takes a job from a living worker nor keeps one of a dead worker. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_claim(truce_queue *queue, truce_job **job,
                                                            bson_error_t *error);
 /* Up to `most` (1,000) at once. NOT_FOUND: none; *count is 0 then. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "commit/journal.h"
+#include "commit/lease_watch.h"
 #include "commit/turn.h"
 #include "store/decorators/database.h"
 #include "store/store.h"
@@ -29,19 +30,9 @@ struct collection {
     int64_t indexes_at_ns;
 };
 
-/* A pending commit that was seen. */
-struct watch {
-    bson_oid_t commit;
-    int64_t until_ms; /* the end of its lease: another one is a sign of life */
-    int64_t since_ns, last_ns;
-};
-
-#define WATCHES_MAX 256 /* the one that was not met for longest makes room */
-
 struct memo {
     struct truce_memo base;
-    struct watch *watches;
-    uint32_t watches_count;
+    struct watches watches;
     struct collection *collections;
     struct turns *turns;
     bool commits; /* the commit collection is ready */
@@ -63,7 +54,7 @@ static void free_memo(struct truce_memo *base)
         bson_free(gone);
     }
     truce__turns_free(memo->turns);
-    bson_free(memo->watches);
+    truce__watches_free(&memo->watches);
     bson_free(memo);
 }
 
@@ -326,42 +317,17 @@ struct turns *truce__memo_turns(truce_store *store)
     return memo->turns;
 }
 
-/* ---- pending commits ------------------------------------------------------------------------ */
+/* ---- leases under watch ----------------------------------------------------------------------- */
 
-/* with the lock held */
-static struct watch *watch_of(struct memo *memo, const bson_oid_t *commit)
-{
-    struct watch *oldest = NULL;
-
-    if (!memo->watches)
-        memo->watches = bson_malloc0(WATCHES_MAX * sizeof *memo->watches);
-    for (uint32_t i = 0; i < memo->watches_count; i++) {
-        struct watch *watch = &memo->watches[i];
-
-        if (bson_oid_equal(&watch->commit, commit))
-            return watch;
-        if (!oldest || watch->last_ns < oldest->last_ns)
-            oldest = watch;
-    }
-    if (memo->watches_count < WATCHES_MAX)
-        oldest = &memo->watches[memo->watches_count++];
-    *oldest = (struct watch){.since_ns = -1};
-    bson_oid_copy(commit, &oldest->commit);
-    return oldest;
-}
-
-int64_t truce__memo_watch(truce_store *store, const bson_oid_t *commit, int64_t until_ms)
+int64_t truce__memo_watch(truce_store *store, const char *kind, const void *id, size_t size,
+                          uint64_t state)
 {
     int64_t now_ns = truce__clock_monotonic_ns(), since_ns;
-    struct watch *watch;
+    uint64_t thing = truce__watch_hash(truce__watch_hash(0, kind, strlen(kind)), id, size);
 
     pthread_mutex_lock(&lock);
-    watch = watch_of(memo_of(truce__database_holder(store)), commit);
-    if (watch->since_ns < 0 || watch->until_ms != until_ms)
-        watch->since_ns = now_ns;
-    watch->until_ms = until_ms;
-    watch->last_ns = now_ns;
-    since_ns = watch->since_ns;
+    since_ns =
+        truce__watches_see(&memo_of(truce__database_holder(store))->watches, thing, state, now_ns);
     pthread_mutex_unlock(&lock);
     return since_ns;
 }

@@ -28,9 +28,10 @@ struct turns *truce__memo_turns(truce_store *store);
 truce_status truce__memo_keyed(truce_store *store, const char *collection, bool *keyed,
                                bson_error_t *error);
 
-/* Since when (monotonic) this process has seen the pending commit with this end of its lease; it is
- * remembered from one call of a sweep, or one commit that meets it, to the next. */
-int64_t truce__memo_watch(truce_store *store, const bson_oid_t *commit, int64_t until_ms);
+/* Returns since when (monotonic, ns) this process has seen the thing of that kind and id in this state (lease_watch.h).
+ * The answer is remembered from one call to the next. */
+int64_t truce__memo_watch(truce_store *store, const char *kind, const void *id, size_t size,
+                          uint64_t state);
 
 /* The list of the collection's indexes is asked for again when it is needed next. */
 void truce__memo_forget(truce_store *store, const char *collection);

@@ -1,4 +1,4 @@
-/* aggregate with $changeStream, and getMore of what it opens (watch.h). */
+/* aggregate with $changeStream, and getMore of what it opens (lease_watch.h). */
 #include "server/groups.h"
 
 #include <limits.h>

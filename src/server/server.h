@@ -47,7 +47,7 @@
 
 struct server;
 
-/* The feed of changes that change streams need (watch.h). It is the file's, and stays when the server has ended. */
+/* The feed of changes that change streams need (lease_watch.h). It is the file's, and stays when the server has ended. */
 struct server_feed {
     int64_t keep_ms;    /* 0: off, and what it had is gone */
     int64_t keep_bytes; /* 0: any number */

@@ -1,4 +1,4 @@
-/* Tokens and events of change streams (watch.h). */
+/* Tokens and events of change streams (lease_watch.h). */
 #include "server/watch.h"
 
 #include <stdio.h>

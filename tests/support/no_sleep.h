@@ -4,16 +4,18 @@
 /* A world in which nobody sleeps: time is what was slept. Chance is counted, so that a run is the same
  * whenever it is begun anew; threads may share it. */
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "base/world.h"
 
 static atomic_llong no_sleep_ms = 1700000000000;
+static atomic_llong no_sleep_skew_ms; /* how far the wall clock of the calling process is ahead */
 static atomic_ullong no_sleep_drawn;
 
 static int64_t no_sleep_wall(void *arg)
 {
     (void)arg;
-    return atomic_load(&no_sleep_ms);
+    return atomic_load(&no_sleep_ms) + atomic_load(&no_sleep_skew_ms);
 }
 
 static int64_t no_sleep_monotonic(void *arg)
@@ -51,6 +53,7 @@ static inline void no_sleep_use(void)
 static inline void no_sleep_begin(void)
 {
     atomic_store(&no_sleep_ms, 1700000000000);
+    atomic_store(&no_sleep_skew_ms, 0);
     atomic_store(&no_sleep_drawn, 0);
     no_sleep_use();
 }

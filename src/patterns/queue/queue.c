@@ -27,9 +27,9 @@
  *       same epoch.
  *   L3. truce_job_commit WRITES the job in the commit of the effects, so it holds the job until the decision:
  *       nobody claims, rescues or cancels it between the look and the decision.
- *   L4. A clock suspects, and never decides. A lease is over when it ended by our clock, AND this process has
- *       watched it by its monotonic clock for as long as it lasts without a sign of life; or when it ended a
- *       day ago. The rescue compares the token and the end that it watched.
+ *   L4. No clock is compared with another. A lease is over when this process has watched it by its monotonic clock for
+ *       as long as it lasts, and its token and its end stayed the same. The rescue compares the token and the end that were
+ *       watched. Wall clocks choose which leases are looked at, and nothing else (queue_promote.c).
  *   L5. A claim takes no job that a commit holds, and what waits for a job resolves the commit it meets; the
  *       sweep of commits resolves the rest.
  *   L6. Whoever gives a job back counts its attempts: a job that kills its workers is dead after the last.

@@ -36,7 +36,8 @@ struct truce_queue {
     atomic_bool quiet;          /* the last claim found nothing ... */
     atomic_int_fast64_t due_ms; /* ... and then the first delayed job was due; 0: it is not known */
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns,
-        went_on_ns; /* when it was last done (monotonic) */
+        went_on_ns;                             /* when it was last done (monotonic) */
+    atomic_int_fast64_t ended_at_ms, far_at_ms; /* where the next passes over the leases begin */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
 };
@@ -296,8 +297,10 @@ truce_status truce__queue_next_due(truce_store *store, const char *queue, int64_
 /* Gives back a running job, as it was seen, if its lease is over (L4). *rescued. */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);
-/* Looks for running jobs whose lease is over, up to 100. */
-truce_status truce__queue_rescue_some(const truce_queue *queue, bson_error_t *error);
+/* Looks at some running jobs of the queue, and gives back those whose lease is over. */
+truce_status truce__queue_rescue_some(truce_queue *queue, bson_error_t *error);
+/* Appends which running jobs are looked at, of all queues: `lease_ms` is the length of a lease. */
+void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter);
 
 /* ---- queue_unique.c ---- */
 

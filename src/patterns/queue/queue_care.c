@@ -110,11 +110,12 @@ static truce_status rescue_all(struct sweep *sweep, bson_error_t *error)
 {
     truce_queue_options options = {.queue = "sweep"}; /* its backoff; the jobs say their queues */
     truce_queue *queue = truce_queue_new(sweep->store, &options);
-    bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("running"), "undone.at", "{", "$lte",
-                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
-    truce_status status = truce__sweep_each(sweep, QUEUE, filter, rescue, queue, error);
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
 
-    bson_destroy(filter);
+    truce__queue_append_suspects(queue->lease_ms, &filter);
+    status = truce__sweep_each(sweep, QUEUE, &filter, rescue, queue, error);
+    bson_destroy(&filter);
     truce_queue_free(queue);
     return status;
 }

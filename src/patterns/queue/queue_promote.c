@@ -6,6 +6,10 @@
  *                         -> ready, undone.rank: -priority
  *     lease over (L4)     a commit that read: running, token and undone.at as watched -> as after a failure
  *
+ * Which leases are looked at: those that ended by this clock, and those that end later than a new one would. The latter are of
+ * workers whose clocks are ahead. All others will be among the former in time. A pass looks at up to 1,000 of them, and the next
+ * one continues there: leases of workers whose clocks are behind hide no others.
+ *
  * Both may be done by anybody, any number of times, at any time.
  */
 #include <string.h>
@@ -14,11 +18,14 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "commit/lease_watch.h"
 #include "commit/memo.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
 
 #define BATCH              100
+#define LEASES_SEEN        1000 /* in one pass */
+#define PASS_MS            250  /* of a pass, at most: its caller wants a job */
 #define DAY_MS             INT64_C(86400000)
 #define NS_IN_MS           INT64_C(1000000)
 #define RESCUE_DEADLINE_MS 50 /* a job that a commit holds is for the next time */
@@ -189,9 +196,16 @@ static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *err
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* The state that each sign of life of the worker changes. */
+static uint64_t lease_state(const struct rescue *rescue)
+{
+    return truce__watch_hash((uint64_t)rescue->at_ms, &rescue->token, sizeof rescue->token);
+}
+
 /* L4 */
 static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct rescue *rescue)
 {
+    const bson_oid_t *id = &rescue->id.value.v_oid;
     bson_iter_t iter, found;
     int64_t lease_ms = queue->lease_ms, since_ns;
 
@@ -199,9 +213,8 @@ static bool lease_is_over(const truce_queue *queue, const bson_t *job, const str
         lease_ms = bson_iter_as_int64(&found);
     if (lease_ms < 0 || lease_ms > DAY_MS)
         lease_ms = DAY_MS;
-    since_ns = truce__memo_watch(queue->store, &rescue->token, rescue->at_ms);
-    return truce__clock_monotonic_ns() - since_ns >= lease_ms * NS_IN_MS ||
-           truce__clock_wall_ms() - rescue->at_ms >= DAY_MS;
+    since_ns = truce__memo_watch(queue->store, "job", id, sizeof *id, lease_state(rescue));
+    return truce__clock_monotonic_ns() - since_ns >= lease_ms * NS_IN_MS;
 }
 
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
@@ -214,7 +227,7 @@ truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bo
     truce_status status;
 
     *rescued = false;
-    if (!truce__job_token(job, &rescue.token) ||
+    if (rescue.id.value_type != BSON_TYPE_OID || !truce__job_token(job, &rescue.token) ||
         !truce__job_date(job, "undone.at", &rescue.at_ms) || !lease_is_over(queue, job, &rescue))
         return TRUCE_OK;
     status = truce_transact(queue->store, rescue_in, &rescue, &options, error);
@@ -222,19 +235,100 @@ truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bo
     return status;
 }
 
-truce_status truce__queue_rescue_some(const truce_queue *queue, bson_error_t *error)
-{
-    bson_t *found[BATCH];
-    size_t count;
-    truce_status status = gather(queue->store, "running", queue->name, found, &count, error);
+/* ---- leases that are looked at ---------------------------------------------------------------- */
 
-    for (size_t i = 0; !status && i < count; i++) {
-        bson_error_t ignored; /* one job that cannot be mended must not stop the others */
+void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+
+    BCON_APPEND(filter, "undone.state", BCON_UTF8("running"), "$or", "[", "{", "undone.at", "{",
+                "$lte", BCON_DATE_TIME(now_ms), "}", "}", "{", "undone.at", "{", "$gt",
+                BCON_DATE_TIME(now_ms + lease_ms), "}", "}", "]");
+}
+
+/* The leases of a queue that end after `from_ms` and until `to_ms`, the first of them: {_id, lease, undone}. Those that end in
+ * the same millisecond come together. The caller destroys each, and frees the list. */
+static truce_status leases_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
+                                   bson_t ***found, size_t *count, bson_error_t *error)
+{
+    bson_t *filter =
+               BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue",
+                        BCON_UTF8(queue->name), "undone.rank", BCON_INT32(0), "undone.at", "{",
+                        "$gt", BCON_DATE_TIME(from_ms), "$lte", BCON_DATE_TIME(to_ms), "}"),
+           *sort = BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1)),
+           *projection = BCON_NEW("lease", BCON_INT32(1), "undone", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .projection = projection};
+    truce_cursor *cursor = NULL;
+    const bson_t *job = NULL;
+    int64_t last_ms = from_ms, at_ms;
+    truce_status status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
+
+    *count = 0;
+    *found = NULL;
+    while (!status) {
+        status = truce_cursor_next(cursor, &job, error);
+        if (status || !job)
+            break;
+        (void)truce__job_date(job, "undone.at", &at_ms);
+        if (*count >= LEASES_SEEN && at_ms != last_ms)
+            break;
+        last_ms = at_ms;
+        if (!(*count & (*count - 1)))
+            *found = bson_realloc(*found, (2 * *count + 1) * sizeof **found);
+        (*found)[(*count)++] = bson_copy(job);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return status;
+}
+
+static int64_t lease_end(const bson_t *job)
+{
+    int64_t at_ms;
+
+    (void)truce__job_date(job, "undone.at", &at_ms);
+    return at_ms;
+}
+
+/* A pass over a part of the leases, which begins where the last one ended. */
+static truce_status rescue_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
+                                   atomic_int_fast64_t *place, bson_error_t *error)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + PASS_MS * NS_IN_MS,
+            begin_ms = atomic_load(place), next_ms = from_ms;
+    bson_t **found;
+    size_t count, i;
+    truce_status status;
+
+    if (begin_ms < from_ms || begin_ms > to_ms)
+        begin_ms = from_ms;
+    status = leases_between(queue, begin_ms, to_ms, &found, &count, error);
+    for (i = 0; !status && i < count && (!i || truce__clock_monotonic_ns() < until_ns); i++) {
+        bson_error_t ignored; /* a job that cannot be released does not stop the others */
         bool rescued;
 
         if (truce__queue_rescue(queue, found[i], &rescued, &ignored))
             continue;
     }
-    release(found, count);
+    if (!status && i < count)
+        next_ms = lease_end(found[i]) - 1;
+    else if (!status && count >= LEASES_SEEN)
+        next_ms = lease_end(found[count - 1]);
+    atomic_store(place, next_ms);
+    for (i = 0; i < count; i++)
+        bson_destroy(found[i]);
+    bson_free(found);
     return status;
+}
+
+truce_status truce__queue_rescue_some(truce_queue *queue, bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    truce_status status = rescue_between(queue, INT64_MIN, now_ms, &queue->ended_at_ms, error);
+
+    return status ? status
+                  : rescue_between(queue, now_ms + queue->lease_ms, INT64_MAX, &queue->far_at_ms,
+                                   error);
 }

@@ -1,0 +1,99 @@
+#include "commit/lease_watch.h"
+
+#include <bson/bson.h>
+
+#include "base/fingerprint.h"
+
+#define SIZE_FIRST ((size_t)64)
+#define SIZE_MOST  ((size_t)1 << 20)
+#define STALE_NS   (INT64_C(3600) * 1000000000)
+#define REBUILD_NS                                                                                 \
+    (INT64_C(60) * 1000000000) /* how often at most a table that cannot grow is copied */
+
+/* A place of the table, which is searched from the thing's own place on; `thing` 0: it is free. */
+struct watch {
+    uint64_t thing, state;
+    int64_t since_ns, last_ns;
+};
+
+void truce__watches_free(struct watches *watches)
+{
+    bson_free(watches->places);
+    *watches = (struct watches){0};
+}
+
+uint64_t truce__watch_hash(uint64_t hash, const void *bytes, size_t size)
+{
+    struct fingerprint print = {0};
+    uint64_t both[2] = {hash, 0};
+
+    truce__fingerprint_add(&print, bytes, size);
+    both[1] = print.low;
+    print = (struct fingerprint){0};
+    truce__fingerprint_add(&print, both, sizeof both);
+    return print.low;
+}
+
+/* The place of the thing, or the free one where it belongs. There is always a free place. */
+static struct watch *watch_find(const struct watches *watches, uint64_t thing)
+{
+    size_t i = (size_t)thing & (watches->size - 1);
+
+    while (watches->places[i].thing && watches->places[i].thing != thing)
+        i = (i + 1) & (watches->size - 1);
+    return &watches->places[i];
+}
+
+static bool watch_is_full(const struct watches *watches)
+{
+    return (watches->count + 1) * 4 > watches->size * 3;
+}
+
+static bool watch_is_kept(const struct watch *watch, int64_t now_ns)
+{
+    return watch->thing && now_ns - watch->last_ns < STALE_NS; /* T1 */
+}
+
+/* Copies the watches that are not stale into a table with room for as many again. */
+static void watches_rebuild(struct watches *watches, int64_t now_ns)
+{
+    struct watches old = *watches;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < old.size; i++)
+        kept += watch_is_kept(&old.places[i], now_ns);
+    *watches = (struct watches){.size = SIZE_FIRST, .rebuilt_ns = now_ns};
+    while (watches->size < SIZE_MOST && kept * 2 > watches->size)
+        watches->size *= 2;
+    watches->places = bson_malloc0(watches->size * sizeof *watches->places);
+    for (size_t i = 0; i < old.size; i++) {
+        if (watch_is_kept(&old.places[i], now_ns)) {
+            *watch_find(watches, old.places[i].thing) = old.places[i];
+            watches->count++;
+        }
+    }
+    bson_free(old.places);
+}
+
+int64_t truce__watches_see(struct watches *watches, uint64_t thing, uint64_t state, int64_t now_ns)
+{
+    struct watch *watch;
+
+    thing += !thing;
+    if (!watches->size)
+        watches_rebuild(watches, now_ns);
+    watch = watch_find(watches, thing);
+    if (!watch->thing) {
+        if (watch_is_full(watches) &&
+            (watches->size < SIZE_MOST || now_ns - watches->rebuilt_ns >= REBUILD_NS))
+            watches_rebuild(watches, now_ns);
+        if (watch_is_full(watches))
+            return now_ns; /* T3 */
+        watch = watch_find(watches, thing);
+        watches->count++;
+    }
+    if (!watch->thing || watch->state != state)
+        *watch = (struct watch){.thing = thing, .state = state, .since_ns = now_ns};
+    watch->last_ns = now_ns;
+    return watch->since_ns;
+}

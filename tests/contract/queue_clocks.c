@@ -1,0 +1,297 @@
+/* Leases and times of the job queue where clocks differ, workers die by the thousand, and several jobs have one claim. */
+#include "tests/support/no_sleep.h"
+#include "tests/support/queue_rig.h"
+
+#define LEASE_MS 1000
+#define HOUR_MS  INT64_C(3600000)
+
+/* Ids are drawn, so chance does not begin again within a store. */
+static void right_clocks(void)
+{
+    no_sleep_use();
+    no_sleep_skew_ms = 0;
+}
+
+static truce_queue *queue_of(truce_store *store, const struct setting *setting, const char *name)
+{
+    truce_queue_options options = {.queue = name,
+                                   .worker = "tester",
+                                   .lease_ms = LEASE_MS,
+                                   .backoff_ms = 1,
+                                   .backoff_max_ms = 1,
+                                   .mechanism = setting ? setting->mechanism : 0};
+
+    return truce_queue_new(store, &options);
+}
+
+static void add_many(truce_queue *queue, size_t count)
+{
+    const bson_t **payloads = bson_malloc(count * sizeof *payloads);
+    bson_t payload = BSON_INITIALIZER;
+    bson_error_t error;
+
+    for (size_t i = 0; i < count; i++)
+        payloads[i] = &payload;
+    CHECK_OK(truce_queue_add_many(queue, payloads, count, NULL, NULL, &error), error);
+    bson_free(payloads);
+}
+
+/* Claims jobs until there are as many as said, or the time is over. They are left to their leases. */
+static size_t claim_all(truce_queue *queue, size_t most, size_t each, int64_t patience_ms)
+{
+    int64_t until_ms = no_sleep_ms + patience_ms;
+    size_t total = 0;
+
+    while (total < most && no_sleep_ms <= until_ms) {
+        truce_job *jobs[1000];
+        bson_error_t error = {0};
+        size_t count;
+        truce_status status = truce_queue_claim_many(queue, each, jobs, &count, &error);
+
+        if (status)
+            CHECK_STATUS(TRUCE_NOT_FOUND, status, error);
+        for (size_t i = 0; i < count; i++)
+            truce_job_free(jobs[i]);
+        total += count;
+        if (!count)
+            truce__clock_sleep_ms(LEASE_MS / 4);
+    }
+    return total;
+}
+
+/* ---- one claim of several jobs ---- */
+
+/* Each lease is extended at another time, so jobs of one claim end at different times. */
+static void one_claim(truce_store *store, const struct setting *setting)
+{
+    truce_queue *dies = queue_of(store, setting, "mail"), *lives = queue_of(store, setting, "mail");
+    truce_job *jobs[5];
+    bson_error_t error;
+    size_t count;
+
+    right_clocks();
+    add_many(dies, 5);
+    CHECK_OK(truce_queue_claim_many(dies, 5, jobs, &count, &error), error);
+    CHECK_INT(count, ==, 5);
+    for (size_t i = 0; i < count; i++) {
+        if (i < 4)
+            CHECK_OK(truce_job_extend(jobs[i], &error), error);
+        truce__clock_sleep_ms(20);
+    }
+    for (size_t i = 0; i < count; i++)
+        truce_job_free(jobs[i]);
+    CHECK_INT(claim_all(lives, 5, 1, 4 * LEASE_MS), ==, 5);
+    truce__world_use(NULL);
+    truce_queue_free(lives);
+    truce_queue_free(dies);
+}
+
+TEST(gives_back_each_job_of_a_claim_of_several)
+{
+    rig_everywhere(one_claim);
+}
+
+/* One of the jobs of a claim is kept alive, the others are not. */
+static void one_lives(truce_store *store, const struct setting *setting)
+{
+    truce_queue *dies = queue_of(store, setting, "mail"), *lives = queue_of(store, setting, "mail");
+    truce_job *jobs[3], *taken[3];
+    bson_error_t error;
+    size_t count, got = 0;
+
+    right_clocks();
+    add_many(dies, 3);
+    CHECK_OK(truce_queue_claim_many(dies, 3, jobs, &count, &error), error);
+    CHECK_INT(count, ==, 3);
+    for (int i = 0; i < 40 && count == 3; i++) {
+        truce__clock_sleep_ms(LEASE_MS / 4);
+        CHECK_OK(truce_job_extend(jobs[1], &error), error);
+        while (got < 3 && !truce_queue_claim(lives, &taken[got], &error))
+            CHECK_OK(truce_job_done(taken[got++], NULL, NULL, &error), error);
+    }
+    CHECK_INT(got, ==, 2);
+    CHECK_OK(truce_job_done(jobs[1], NULL, NULL, &error), error);
+    for (size_t i = 0; i < count; i++)
+        truce_job_free(jobs[i]);
+    for (size_t i = 0; i < got; i++)
+        truce_job_free(taken[i]);
+    truce__world_use(NULL);
+    truce_queue_free(lives);
+    truce_queue_free(dies);
+}
+
+TEST(takes_no_job_that_is_kept_alive_beside_dead_ones_of_its_claim)
+{
+    rig_everywhere(one_lives);
+}
+
+/* ---- many dead workers ---- */
+
+#define QUEUES 400
+
+TEST(gives_back_jobs_of_dead_workers_in_many_queues)
+{
+    truce_store *store = open_setting(&settings[0]);
+    truce_queue *queues[QUEUES];
+    size_t back = 0;
+
+    right_clocks();
+    for (int i = 0; i < QUEUES; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "q%d", i);
+        queues[i] = queue_of(store, NULL, name);
+        add_many(queues[i], 1);
+        CHECK_INT(claim_all(queues[i], 1, 1, 0), ==, 1);
+    }
+    for (int round = 0; round < 12 && back < QUEUES; round++) {
+        for (int i = 0; i < QUEUES; i++) {
+            truce_job *job;
+            bson_error_t error;
+
+            if (!truce_queue_claim(queues[i], &job, &error)) {
+                back++;
+                CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+                truce_job_free(job);
+            }
+        }
+        truce__clock_sleep_ms(LEASE_MS / 4);
+    }
+    CHECK_INT(back, ==, QUEUES);
+    for (int i = 0; i < QUEUES; i++)
+        truce_queue_free(queues[i]);
+    truce__world_use(NULL);
+    truce_store_close(store);
+}
+
+#define DEAD 3000
+
+/* Also where more leases than one pass looks at belong to workers that live, and whose clocks are behind. */
+TEST(gives_back_thousands_of_jobs_of_one_queue)
+{
+    truce_store *store = open_setting(&settings[0]);
+    truce_queue *queue = queue_of(store, NULL, "mail"), *slow = rig_queue(store, NULL, "mail");
+    truce_job *living[1000];
+    bson_error_t error;
+    size_t count, lives = 0;
+
+    right_clocks();
+    no_sleep_skew_ms = -5 * HOUR_MS;
+    for (int i = 0; i < 2; i++) {
+        add_many(slow, 1000);
+        CHECK_OK(truce_queue_claim_many(slow, 1000, living, &count, &error), error);
+        for (size_t k = 0; k < count; k++)
+            truce_job_free(living[k]);
+        lives += count;
+    }
+    no_sleep_skew_ms = 0;
+    CHECK_INT(lives, ==, 2000);
+    add_many(queue, DEAD);
+    CHECK_INT(claim_all(queue, DEAD, 1000, 0), ==, DEAD);
+    CHECK_INT(claim_all(queue, DEAD, 1000, 40 * LEASE_MS), ==, DEAD);
+    truce__world_use(NULL);
+    truce_queue_free(queue);
+    truce_queue_free(slow);
+    truce_store_close(store);
+}
+
+/* ---- wrong clocks ---- */
+
+static const int64_t skews[] = {25 * HOUR_MS, -25 * HOUR_MS, 10 * LEASE_MS, -10 * LEASE_MS,
+                                24 * 3650 * HOUR_MS};
+
+/* The clock of one is wrong, whichever; the other is kept alive. */
+static void alive(truce_store *store, const struct setting *setting)
+{
+    for (size_t i = 0; i < 2 * sizeof skews / sizeof *skews; i++) {
+        truce_queue *worker = queue_of(store, setting, "mail"),
+                    *other = queue_of(store, setting, "mail");
+        int64_t skew = skews[i / 2];
+        bson_error_t error;
+        truce_job *job;
+
+        right_clocks();
+        rig_add(worker, "{'n': 1}", NULL);
+        no_sleep_skew_ms = i % 2 ? skew : 0;
+        job = rig_claim(worker);
+        REQUIRE(job);
+        for (int round = 0; round < 20; round++) {
+            no_sleep_skew_ms = i % 2 ? 0 : skew;
+            rig_no_job(other);
+            truce__clock_sleep_ms(LEASE_MS / 3);
+            no_sleep_skew_ms = i % 2 ? skew : 0;
+            CHECK_OK(truce_job_extend(job, &error), error);
+        }
+        CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+        truce_job_free(job);
+        truce__world_use(NULL);
+        truce_queue_free(other);
+        truce_queue_free(worker);
+    }
+}
+
+TEST(takes_no_job_of_a_living_worker_whatever_the_clocks_say)
+{
+    rig_everywhere(alive);
+}
+
+/* A dead worker's clock was wrong: its lease ends all the same, by the claimer's watch. */
+static void dead(truce_store *store, const struct setting *setting)
+{
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        truce_queue *worker = queue_of(store, setting, "mail"),
+                    *other = queue_of(store, setting, "mail");
+        bson_error_t error;
+        truce_job *job;
+
+        right_clocks();
+        rig_add(worker, "{'n': 1}", NULL);
+        no_sleep_skew_ms = skews[i];
+        truce_job_free(rig_claim(worker));
+        no_sleep_skew_ms = 0;
+        for (int round = 0; round < 12; round++) {
+            if (!truce_queue_claim(other, &job, &error))
+                break;
+            job = NULL;
+            truce__clock_sleep_ms(LEASE_MS / 4);
+        }
+        if (CHECK(job != NULL))
+            CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+        truce_job_free(job);
+        truce__world_use(NULL);
+        truce_queue_free(other);
+        truce_queue_free(worker);
+    }
+}
+
+TEST(gives_back_the_job_of_a_dead_worker_whose_clock_was_wrong)
+{
+    rig_everywhere(dead);
+}
+
+/* The sweep does the same, for queues without workers. */
+TEST(sweeps_jobs_of_dead_workers_whose_clocks_were_wrong)
+{
+    truce_store *store = open_setting(&settings[0]);
+    truce_sweep_report report;
+    bson_error_t error;
+
+    right_clocks();
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        truce_queue *queue = queue_of(store, NULL, i % 2 ? "mail" : "news");
+
+        rig_add(queue, "{'n': 1}", NULL);
+        no_sleep_skew_ms = skews[i];
+        truce_job_free(rig_claim(queue));
+        no_sleep_skew_ms = 0;
+        truce_queue_free(queue);
+    }
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+        CHECK_INT(count_json(store, "truce_queue", "{'state': 'running'}"), >, round ? -1 : 4);
+        truce__clock_sleep_ms(20 * LEASE_MS); /* the sweep does not know the lengths of leases */
+    }
+    CHECK_INT(count_json(store, "truce_queue", "{'state': 'running'}"), ==, 0);
+    truce__world_use(NULL);
+    truce_store_close(store);
+}
