@@ -39,6 +39,8 @@ struct truce_commit {
     struct commit_turn turn;
     bool lost; /* the last try, on a document of this place */
     uint32_t lost_at;
+    /* A call of its function, apart from it, did not wait for another commit (journal_take.c, T2). */
+    bool yielded;
     bool settled; /* a write that waited for the disk came behind all that was read */
 };
 
@@ -169,6 +171,10 @@ truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
  * not end. */
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
+/* Returns the status of a commit that failed: OK if a commit under its key took effect, DUPLICATE if that one had
+ * another input, else `failure`. */
+truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
+                                       bson_error_t *error);
 
 static inline void truce__commit_tell_earlier(const truce_commit *commit, bool earlier)
 {

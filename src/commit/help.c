@@ -253,8 +253,18 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     if (truce__journal_lease_over(worker, id, commit))
         return truce__journal_abort(worker, id, "its lease was over", &changed,
                                     error); /* H1: then look again */
+    if (truce__journal_work_owns(id))       /* T8 */
+        return truce__fail(TRUCE_LOCKED, error,
+                           "%s holds the document, and its function writes the document apart from "
+                           "it: pass the commit to the call",
+                           what);
     if (worker->holding)
         return truce__fail(TRUCE_CONFLICT, error, "%s holds a document that is wanted", what);
+    if (truce__journal_work_yields()) /* T2 */
+        return truce__fail(TRUCE_LOCKED, error,
+                           "%s holds a document that is wanted by the function of a commit that "
+                           "holds documents itself",
+                           what);
     return truce__worker_wait(worker, what, error);
 }
 

@@ -116,6 +116,11 @@ bool truce__journal_post(const bson_t *commit, const char *collection, const bso
 
 /* `document` is held by a commit whose function this thread runs (journal_take.c, T8). */
 bool truce__journal_at_work(const bson_t *document);
+/* This thread runs the function of the commit with this id, which took its documents first. */
+bool truce__journal_work_owns(const bson_oid_t *id);
+/* Returns whether this thread runs the function of a commit that took its documents first. The thread must not wait for
+ * another commit then (T2), and the function runs again if it fails with LOCKED. */
+bool truce__journal_work_yields(void);
 /* The document, which has an intent, becomes what it was in the view's moment, or before this thread's own commit took it
  * (seen.c). NOT_FOUND: nothing; it is empty then. */
 truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,

@@ -19,7 +19,10 @@
  *   T2  Who holds documents waits for nobody: what the function wants besides is read, and prepared,
  *       only if it is free; else the try ends, what it held is given back, and the next one takes that
  *       document, too, in the order that is the same for everybody. So two that take first cannot wait
- *       for each other, and each try that fails has found a document that it did not know of.
+ *       for each other, and each try that fails has found a document that it did not know of. The same holds for
+ *       calls that the function makes apart from its commit: a ledger that reads a balance for itself, a set operation,
+ *       a commit within the function. If such a call encounters another pending commit, it fails with LOCKED at once,
+ *       and the function runs again.
  *   T3  Not everything can be taken first: values of unique indexes are reserved by the prepare, which
  *       does not know them here. Where a collection has declared keys, or the journal refuses what the
  *       store's own step could do, the commit goes on as before. Documents that are missing are not taken,
@@ -35,8 +38,8 @@
  *   T8  The function looks at documents by other ways than its commit, too: several at a time, a balance, a
  *       tree. What its own commit holds is no answer to wait for: it is read as it stands, without the
  *       intent. Nobody but a plain writer can change it until the function has ended, and what it changed is
- *       found by T4. Once the commit is applied its intents are like anybody's; so they are to what
- *       the function writes apart from its commit, which waits for itself until the deadline.
+ *       found by T4. Once the commit is applied its intents are like those of any other commit. A write that the
+ *       function makes apart from its commit cannot change what its commit holds: it fails with LOCKED at once.
  */
 
 static _Thread_local truce_commit *at_work; /* the innermost; each knows the one around it */
@@ -49,18 +52,32 @@ truce_commit *truce__journal_work_set(truce_commit *commit)
     return before;
 }
 
+bool truce__journal_work_yields(void)
+{
+    bool holds = false;
+
+    for (truce_commit *commit = at_work; commit; commit = commit->around) {
+        commit->yielded = commit->yielded || commit->worker.holding;
+        holds = holds || commit->worker.holding;
+    }
+    return holds;
+}
+
+bool truce__journal_work_owns(const bson_oid_t *id)
+{
+    for (const truce_commit *commit = at_work; commit; commit = commit->around) {
+        if (commit->owner && bson_oid_equal(&commit->id, id))
+            return true;
+    }
+    return false;
+}
+
 /* T8 */
 bool truce__journal_at_work(const bson_t *document)
 {
     bson_oid_t id;
 
-    if (!at_work || !truce__intent_commit(document, &id))
-        return false;
-    for (const truce_commit *commit = at_work; commit; commit = commit->around) {
-        if (commit->owner && bson_oid_equal(&commit->id, &id))
-            return true;
-    }
-    return false;
+    return at_work && truce__intent_commit(document, &id) && truce__journal_work_owns(&id);
 }
 
 static int compare_entries(const void *a, const void *b)

@@ -88,6 +88,27 @@ truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
     return status == TRUCE_NOT_FOUND ? truce__commit_key_expired(commit, error) : status;
 }
 
+/* A request that is sent twice concurrently runs two commits under one key. The one that loses may fail in any of
+ * its parts, because the other one has changed what the part depends on: a posting or an insert finds its own id
+ * taken, a guard does not match, a removed document is missing. So the key decides about every failure. */
+truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
+                                       bson_error_t *error)
+{
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (!failure || !commit->options.key || truce__unanswered(failure))
+        return failure;
+    status = truce__commit_key_holder(commit, &why);
+    if (!status)
+        return TRUCE_OK;
+    if (status != TRUCE_DUPLICATE)
+        return failure;
+    if (error)
+        *error = why;
+    return status;
+}
+
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, horizon;

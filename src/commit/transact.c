@@ -53,6 +53,8 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     truce__deadline_set(before_ns);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
         (void)truce__fail(status, error, "the function refused");
+    if (status == TRUCE_LOCKED && commit->yielded) /* T2 */
+        status = TRUCE_CONFLICT;
     if (!status && !commit->applied)
         status = truce_commit_apply(commit, error);
     else if (status == TRUCE_CONFLICT && commit->applied)
@@ -141,7 +143,7 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
                     truce__clock_monotonic_ns() - begun_ns >= COMMIT_TAKE_MS * INT64_C(1000000);
         truce_status status;
 
-        commit->lost = commit->settled = false;
+        commit->lost = commit->settled = commit->yielded = false;
         if (take)
             truce__turn_give(&commit->turn);
         status = run_once(commit, function, arg, take, error);
@@ -185,7 +187,8 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
     if (commit->options.key)
         status = truce__commit_key_holder(commit, &why);
     if (!commit->options.key || status == TRUCE_NOT_FOUND)
-        status = try_often(commit, function, arg, tries, &why);
+        status =
+            truce__commit_key_decides(commit, try_often(commit, function, arg, tries, &why), &why);
     truce__turn_give(&commit->turn);
     status = settle(commit, status, &why);
     truce__commit_tell_earlier(commit, !status && commit->earlier);

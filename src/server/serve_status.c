@@ -74,7 +74,8 @@ truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
                 BCON_DATE_TIME(truce__clock_wall_ms()), "logicalSessionTimeoutMinutes",
                 BCON_INT32(TRUCE_SERVER_SESSION_MS / 60000), "connectionId",
                 BCON_INT32(call->connection->number), "minWireVersion", BCON_INT32(0),
-                "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX), "readOnly", BCON_BOOL(false));
+                "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX), "readOnly", BCON_BOOL(false),
+                "truce", "{", "version", BCON_UTF8(TRUCE_VERSION), "}");
     if (call->server->set[0])
         append_set(call->server, reply);
     append_compressors(call, reply);

@@ -111,6 +111,71 @@ TEST(thirty_two_threads_share_four_connections)
     truce_store_close(emptied);
 }
 
+/* ---- a ledger and a hot document ------------------------------------------------------------- */
+
+#define PAYERS 6
+
+struct payer {
+    truce_store *store;
+    truce_ledger *book;
+    int number, payment;
+};
+
+/* The ledger reads balances apart from the commit, which may hold its documents by then. */
+static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct payer *payer = arg;
+    bson_value_t id = {.value_type = BSON_TYPE_INT32};
+    truce_ledger_entry entries[] = {{.account = "a", .value = -1}, {.account = "b", .value = 1}};
+    truce_ledger_transaction payment = {.id = &id, .entries = entries, .count = 2};
+    truce_status status;
+
+    id.value.v_int32 = 1000 * payer->number + payer->payment;
+    status = truce_ledger_post(payer->book, commit, &payment, NULL, error);
+    return status ? status : add_update(commit, "totals", "all", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static void *pay_often(void *arg)
+{
+    int rounds = (int)test_scale("TRUCE_SERVER_ROUNDS", 2);
+    struct payer *payer = arg;
+    bson_error_t error;
+
+    for (payer->payment = 0; payer->payment < 10 * rounds; payer->payment++)
+        CHECK_OK(truce_transact(payer->store, pay, payer, NULL, &error), error);
+    return NULL;
+}
+
+TEST(threads_that_post_and_change_one_document_do_not_block_each_other)
+{
+    truce_store *store = server_store();
+    truce_ledger *book = truce_ledger_new(store, &(truce_ledger_options){.collection = "book"});
+    struct payer payers[PAYERS];
+    pthread_t threads[PAYERS];
+    bson_error_t error = {0};
+    char json[80];
+
+    REQUIRE(store != NULL);
+    CHECK_OK(truce_ledger_currency(book, "EUR", 2, &error), error);
+    for (int i = 0; i < 2; i++) {
+        truce_ledger_account account = {.account = i ? "b" : "a", .currency = "EUR"};
+
+        CHECK_OK(truce_ledger_open(book, NULL, &account, &error), error);
+    }
+    insert_json(store, "totals", "{'_id': 'all', 'n': 0}");
+    for (int i = 0; i < PAYERS; i++) {
+        payers[i] = (struct payer){.store = store, .book = book, .number = i};
+        CHECK(pthread_create(&threads[i], NULL, pay_often, &payers[i]) == 0);
+    }
+    for (int i = 0; i < PAYERS; i++)
+        pthread_join(threads[i], NULL);
+    snprintf(json, sizeof json, "{'_id': 'all', 'n': %d}",
+             PAYERS * 10 * (int)test_scale("TRUCE_SERVER_ROUNDS", 2));
+    CHECK_INT(count_json(store, "totals", json), ==, 1);
+    truce_ledger_free(book);
+    truce_store_close(store);
+}
+
 /* ---- keys ----------------------------------------------------------------------------------- */
 
 #define KEYED_THREADS 8

@@ -623,3 +623,145 @@ TEST(a_commit_that_took_its_documents_and_was_undone_takes_no_effect)
 {
     on_every_setting(is_undone_or_not);
 }
+
+/* ---- T2: calls of a function that do not go through its commit ------------------------------- */
+
+/* Each reads or writes, apart from the commit, documents that another pending commit holds. */
+static truce_status reads_many(truce_store *store, bson_error_t *error)
+{
+    bson_value_t id = text_id("held");
+    truce_look look = {.collection = "others", .id = &id};
+    truce_status status = truce_read_many(store, &look, 1, NULL, error);
+
+    bson_destroy(&look.document);
+    return status;
+}
+
+static truce_status change_held(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)arg;
+    return add_update(commit, "others", "held", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static truce_status commits_apart(truce_store *store, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+
+    return truce_transact(store, change_held, NULL, &options, error);
+}
+
+static truce_status adds_to_a_set(truce_store *store, bson_error_t *error)
+{
+    truce_set *set = truce_set_new(
+        store, &(truce_set_options){
+                   .collection = "others", .key = "_id", .field = "list", .name = "name"});
+    bson_t *key = test_bson("{'_id': 'held'}"), *element = test_bson("{'name': 'x'}");
+    truce_status status = truce_set_add(set, NULL, key, element, 1, NULL, error);
+
+    bson_destroy(element);
+    bson_destroy(key);
+    truce_set_free(set);
+    return status;
+}
+
+static truce_status changes_an_item(truce_store *store, bson_error_t *error)
+{
+    truce_item *item = truce_item_new(
+        store, &(truce_item_options){.collection = "others", .field = "items", .identity = "name"});
+    bson_t *filter = test_bson("{'_id': 'held'}"), *one = test_bson("{'name': 'x'}");
+    truce_status status = truce_item_add(item, NULL, filter, one, NULL, error);
+
+    bson_destroy(one);
+    bson_destroy(filter);
+    truce_item_free(item);
+    return status;
+}
+
+static truce_status saves_a_revision(truce_store *store, bson_error_t *error)
+{
+    truce_revision *revision =
+        truce_revision_new(store, &(truce_revision_options){.collection = "others"});
+    bson_t *mine = test_bson("{'_id': 'held', 'n': 9}");
+    truce_revision_result result;
+    truce_status status = truce_revision_save(revision, NULL, mine, 0, NULL, &result, error);
+
+    truce_revision_result_release(&result);
+    bson_destroy(mine);
+    truce_revision_free(revision);
+    return status;
+}
+
+static const struct apart {
+    const char *name;
+    truce_status (*call)(truce_store *store, bson_error_t *error);
+} aparts[] = {{"truce_read_many", reads_many},
+              {"truce_transact", commits_apart},
+              {"truce_set_add", adds_to_a_set},
+              {"truce_item_add", changes_an_item},
+              {"truce_revision_save", saves_a_revision}};
+
+struct apart_run {
+    struct loser loser;
+    const struct apart *apart;
+    int called;
+};
+
+/* Another commit, of another process: it is pending for as long as the test runs. */
+static void hold_another(truce_store *store)
+{
+    insert_json(store, "others",
+                "{'_id': 'held', 'n': 1, '_intent': {'c': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}}");
+    insert_json(store, "truce_commits",
+                "{'_id': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}, 'state': 'pending',"
+                " 'lease': {'ms': 600000, 'until': {'$numberLong': '1700000600000'}}}");
+}
+
+static truce_status calls_apart(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct apart_run *run = arg;
+    bson_value_t id = text_id("c");
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "things", &id, &document, error);
+    int64_t begun_ms;
+
+    bson_destroy(&document);
+    somebody_else(&run->loser);
+    if (status)
+        return status;
+    if (++run->loser.runs == 4) { /* the documents of the commit are taken */
+        begun_ms = no_sleep_ms;
+        status = run->apart->call(run->loser.store, error);
+        CHECK_INT(status, ==, TRUCE_LOCKED);
+        CHECK_INT(no_sleep_ms - begun_ms, ==, 0);
+        run->called++;
+        return status;
+    }
+    return add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static void keeps_no_one_waiting(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .tries_max = 6, .deadline_ms = 60000};
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    fill(store);
+    hold_another(store);
+    for (size_t i = 0; i < sizeof aparts / sizeof *aparts; i++) {
+        struct apart_run run = {.loser = {.store = store, .mechanism = setting->mechanism},
+                                .apart = &aparts[i]};
+        int before = test_failures();
+
+        CHECK_STATUS(TRUCE_OK, truce_transact(store, calls_apart, &run, &options, &error), error);
+        CHECK_INT(run.called, ==, 1);
+        if (test_failures() > before)
+            fprintf(stderr, "    (%s)\n", aparts[i].name);
+    }
+    truce__world_use(NULL);
+}
+
+TEST(a_function_whose_commit_holds_documents_waits_for_no_other_commit_by_any_call)
+{
+    on_every_setting(keeps_no_one_waiting);
+}

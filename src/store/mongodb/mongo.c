@@ -101,6 +101,7 @@ static void read_hello(const bson_t *hello, struct mongo_server *server)
     *server =
         (struct mongo_server){.wire = (int32_t)truce__mongo_number(hello, "maxWireVersion", 0)};
     server->sessions = truce__mongo_number(hello, "logicalSessionTimeoutMinutes", 0) > 0;
+    server->truce = bson_has_field(hello, "truce");
     if (bson_iter_init_find(&iter, hello, "setName") && BSON_ITER_HOLDS_UTF8(&iter)) {
         server->deployment = MONGO_REPLICA_SET;
         bson_strncpy(server->name, bson_iter_utf8(&iter, NULL), sizeof server->name);
@@ -236,11 +237,13 @@ static bool probe_array_filters(struct mongo_store *store)
     return status == TRUCE_OK;
 }
 
+/* A truce server runs transactions whether it presents itself as a replica set or not. */
 static bool may_have_transactions(const struct mongo_server *server)
 {
     int32_t least = server->deployment == MONGO_SHARDED ? 8 : 7; /* 4.2, 4.0 */
 
-    return server->deployment != MONGO_STANDALONE && server->sessions && server->wire >= least;
+    return (server->deployment != MONGO_STANDALONE || server->truce) && server->sessions &&
+           server->wire >= least;
 }
 
 /* Of a whole database. */
