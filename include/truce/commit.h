@@ -58,9 +58,10 @@ typedef struct truce_commit_options {
     uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
     uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
     bool relaxed;         /* do not wait for the disk */
-    bool
-        *earlier; /* NULL, or set by truce_transact and truce_commit_apply: with OK, whether it took
-                             effect before, under the same key, and nothing was done now */
+    /* NULL, or set by truce_transact, truce_commit_begin and truce_commit_apply: with OK, whether the commit took effect
+     * before, under the same key, and nothing was done now. A commit under a key that fails in any part, because the
+     * same commit took effect in the meantime, returns OK with `earlier`. */
+    bool *earlier;
     uint64_t reserved[3]; /* zeros */
 } truce_commit_options;
 
@@ -87,7 +88,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transact(truce_store *store,
 
 /* ---- or step by step ----------------------------------------------------------------------- */
 
-/* Options are copied. The store must outlive the commit. */
+/* Options are copied. The store must outlive the commit. With a key, it looks for an earlier commit under the key, and
+ * waits for a pending one (statuses as truce_transact): if that took effect, *options->earlier is true, and
+ * truce_commit_apply does nothing and returns TRUCE_OK. Parts need not be added then; they may fail, because the
+ * earlier commit took their ids. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_begin(truce_store *store,
                                                             const truce_commit_options *options,
                                                             truce_commit **commit,

@@ -33,8 +33,8 @@ static uint32_t default_lease(uint32_t deadline_ms)
     return deadline_ms > COMMIT_LEASE_MS_LEAST ? deadline_ms : COMMIT_LEASE_MS_LEAST;
 }
 
-truce_status truce_commit_begin(truce_store *store, const truce_commit_options *options,
-                                truce_commit **made, bson_error_t *error)
+truce_status truce__commit_new(truce_store *store, const truce_commit_options *options,
+                               truce_commit **made, bson_error_t *error)
 {
     truce_commit *commit;
     truce_status status = ROOM_CHECK(options, "truce_commit_options", error);
@@ -73,6 +73,24 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
     truce__id_new(&commit->id);
     *made = commit;
     return TRUCE_OK;
+}
+
+truce_status truce_commit_begin(truce_store *store, const truce_commit_options *options,
+                                truce_commit **made, bson_error_t *error)
+{
+    truce_status status = truce__commit_new(store, options, made, error);
+
+    if (status || !(*made)->options.key)
+        return status;
+    status = truce__commit_key_holder(*made, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    truce__commit_tell_earlier(*made, !status && (*made)->earlier);
+    if (status) {
+        truce_commit_free(*made);
+        *made = NULL;
+    }
+    return status;
 }
 
 void truce__commit_entries_free(truce_commit *commit)
@@ -551,6 +569,8 @@ static truce_status apply(truce_commit *commit, bson_error_t *error)
 {
     truce_status status;
 
+    if (commit->earlier)
+        return TRUCE_OK;
     if (commit->failed)
         return truce__commit_failed(commit, error);
     if (!commit->count && !commit->options.key)
@@ -570,7 +590,7 @@ static truce_status apply(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
-truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
+truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error)
 {
     int64_t before_ns;
     bson_error_t why;
@@ -582,8 +602,19 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
     commit->outcome = apply(commit, &why);
     truce__commit_queries_forget(commit);
     truce__deadline_set(before_ns);
-    truce__commit_tell_earlier(commit, !commit->outcome && commit->earlier);
     if (commit->outcome && error)
         *error = why;
+    return commit->outcome;
+}
+
+truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
+{
+    bool again = commit->applied;
+    truce_status status = truce__commit_apply(commit, error);
+
+    if (again)
+        return status;
+    commit->outcome = truce__commit_key_decides(commit, status, error);
+    truce__commit_tell_earlier(commit, !commit->outcome && commit->earlier);
     return commit->outcome;
 }

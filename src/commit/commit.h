@@ -44,6 +44,13 @@ struct truce_commit {
     bool settled; /* a write that waited for the disk came behind all that was read */
 };
 
+/* truce_commit_begin, without a look for the key. */
+truce_status truce__commit_new(truce_store *store, const truce_commit_options *options,
+                               truce_commit **made, bson_error_t *error);
+
+/* truce_commit_apply, where truce_transact looks for the key. */
+truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error);
+
 /* truce_transact; `waits` false: in no line, and nothing is read early. For a function that compares what it reads with
  * what its caller read before: the longer it waits the surer that is another one, and the caller wants to know soon. */
 truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,

@@ -56,7 +56,7 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     if (status == TRUCE_LOCKED && commit->yielded) /* T2 */
         status = TRUCE_CONFLICT;
     if (!status && !commit->applied)
-        status = truce_commit_apply(commit, error);
+        status = truce__commit_apply(commit, error);
     else if (status == TRUCE_CONFLICT && commit->applied)
         status = applied_already(commit, error);
     truce__journal_drop(commit, "its function did not come to an end");
@@ -172,7 +172,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
 {
     uint32_t tries = options && options->tries_max ? options->tries_max : COMMIT_TRIES;
     truce_commit *commit = NULL;
-    truce_status status = truce_commit_begin(store, options, &commit, error);
+    truce_status status = truce__commit_new(store, options, &commit, error);
     bson_error_t why = {0};
 
     if (status)
