@@ -22,7 +22,7 @@ struct mongo_server {
     enum mongo_deployment deployment;
     int32_t wire; /* maxWireVersion: 8 is MongoDB 4.2, 9 is 4.4, 13 is 5.0, 21 is 7.0 */
     bool sessions;
-    bool truce; /* a `truce serve` */
+    bool truce;     /* a `truce serve` */
     char name[128]; /* of the replica set; empty if there is none */
 };
 
