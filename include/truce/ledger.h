@@ -67,12 +67,12 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_digits(truce_ledger *ledge
 typedef struct truce_ledger_account {
     const char *account;
     const char *currency; /* it has one, and keeps it */
-    bool has_min,
-        has_max;      /* available money may not fall below min, nor the balance rise above max */
-    int64_t min, max; /* min 0: no overdraft; min -50000: 500.00 of it */
-    bool debit_only;  /* nothing comes in */
-    bool credit_only; /* nothing goes out */
-    bool closed;      /* neither; an account with pending transactions cannot be closed */
+    /* Available money may not fall below min, nor the balance with what is pending rise above max, after any entry. */
+    bool has_min, has_max;
+    int64_t min, max;     /* min 0: no overdraft; min -50000: 500.00 of it */
+    bool debit_only;      /* nothing comes in */
+    bool credit_only;     /* nothing goes out */
+    bool closed;          /* neither; an account with pending transactions cannot be closed */
     uint64_t reserved[4]; /* zeros */
 } truce_ledger_account;
 
@@ -108,14 +108,16 @@ typedef struct truce_ledger_entry {
 typedef struct truce_ledger_transaction {
     const bson_value_t *id; /* the caller's */
     truce_ledger_kind kind;
-    const truce_ledger_entry
-        *entries; /* at most 1,000; an account stands once in those of pending ones */
+    /* At most 1,000. Several of one account take effect in their order, and each must leave the account within its
+     * rules. A pending transaction has one of each account. */
+    const truce_ledger_entry *entries;
     uint32_t count;
     const bson_value_t *of; /* what is settled, given up or reversed */
     int64_t effective_ms;   /* since 1970, the value date; 0: when it is booked */
-    int64_t expires_ms;     /* of a pending one: nobody can settle it later than that; 0: never */
-    const bson_t *meta;     /* NULL: none */
-    uint64_t reserved[4];   /* zeros */
+    /* Of a pending one: from then on it cannot be settled, and its amounts are free; 0: never. */
+    int64_t expires_ms;
+    const bson_t *meta;   /* NULL: none */
+    uint64_t reserved[4]; /* zeros */
 } truce_ledger_transaction;
 
 typedef struct truce_ledger_result {

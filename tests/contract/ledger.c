@@ -422,3 +422,87 @@ TEST(amounts_are_read_and_shown_by_the_digits_of_the_currency)
         CHECK_TEXT(cases[i].shown, truce_ledger_show(value, cases[i].digits, text));
     }
 }
+
+/* ---- several entries of one account --------------------------------------------------------- */
+
+struct lowest {
+    int64_t balance, available, greatest;
+};
+
+static bool note_lowest(const truce_ledger_line *line, void *arg)
+{
+    struct lowest *lowest = arg;
+
+    lowest->balance = line->balance < lowest->balance ? line->balance : lowest->balance;
+    lowest->available = line->available < lowest->available ? line->available : lowest->available;
+    lowest->greatest = line->balance > lowest->greatest ? line->balance : lowest->greatest;
+    return true;
+}
+
+/* Each of them leaves a balance, and none of those breaks a rule: on an account with so much, so much of it pending, a
+ * minimum of 0 and a maximum of 10. */
+static void several_entries(truce_store *store, const struct setting *setting)
+{
+    static const struct {
+        int64_t have, pending, values[4];
+        bool posted;
+    } cases[] = {
+        {0, 0, {-5, 5}, false},    {0, 0, {5, -5}, true},     {5, 0, {-5, 5}, true},
+        {5, 1, {-5, 5}, false},    {5, 1, {-4, 4}, true},     {9, 0, {5, -5}, false},
+        {9, 0, {-5, 5}, true},     {9, 0, {1, 1, -2}, false}, {9, 0, {1, -1, 1}, true},
+        {0, 0, {3, -4, 2}, false}, {4, 4, {-1, 1}, false},    {4, 4, {1, -1}, true},
+    };
+    truce_ledger *ledger = begin(store);
+    bson_error_t error = {0};
+    bson_value_t id;
+
+    (void)setting;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[20], other[20], post[20];
+        struct lowest lowest = {0};
+        truce_ledger_entry entries[5] = {{NULL}};
+        truce_ledger_transaction transaction = {.id = &id, .entries = entries};
+        truce_ledger_account rules = {
+            .account = name, .currency = "EUR", .has_min = true, .has_max = true, .max = 10};
+        truce_status status;
+        int64_t sum = 0;
+
+        snprintf(name, sizeof name, "case:%zu", i);
+        snprintf(post, sizeof post, "have %zu", i);
+        CHECK_OK(truce_ledger_open(ledger, NULL, &rules, &error), error);
+        if (cases[i].have)
+            CHECK_OK(book_transfer(ledger, post, "bank", name, cases[i].have, &error), error);
+        snprintf(post, sizeof post, "pending %zu", i);
+        if (cases[i].pending)
+            CHECK_OK(book_post(ledger, NULL, post, TRUCE_LEDGER_PENDING, name, "bank",
+                               cases[i].pending, NULL, &error),
+                     error);
+        for (int n = 0; n < 4 && cases[i].values[n]; n++) {
+            entries[transaction.count++] = (truce_ledger_entry){name, cases[i].values[n], NULL};
+            sum += cases[i].values[n];
+        }
+        if (sum)
+            entries[transaction.count++] = (truce_ledger_entry){"bank", -sum, NULL};
+        snprintf(post, sizeof post, "post %zu", i);
+        id = text_id(post);
+        status = truce_ledger_post(ledger, NULL, &transaction, NULL, &error);
+        if (status != (cases[i].posted ? TRUCE_OK : TRUCE_LIMIT))
+            test_fail(__FILE__, __LINE__, "case %zu: %s %s", i, truce_status_name(status),
+                      error.message);
+        snprintf(other, sizeof other, "back %zu", i);
+        if (cases[i].posted)
+            CHECK_OK(book_resolve(ledger, NULL, other, TRUCE_LEDGER_REVERSE, post, &error), error);
+        CHECK_OK(truce_ledger_statement(ledger, name, NULL, note_lowest, &lowest, &error), error);
+        if (lowest.balance < 0 || lowest.available < 0 || lowest.greatest > 10)
+            test_fail(__FILE__, __LINE__, "case %zu: %lld, available %lld, %lld", i,
+                      (long long)lowest.balance, (long long)lowest.available,
+                      (long long)lowest.greatest);
+    }
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(no_entry_of_several_of_one_account_breaks_its_rules)
+{
+    everywhere(several_entries);
+}

@@ -1,4 +1,5 @@
 /* Ledgers: who tampers with a book is found out. */
+#include "store/reserved.h"
 #include "tests/support/ledger_rig.h"
 
 /* ---- proof ---------------------------------------------------------------------------------- */
@@ -198,4 +199,217 @@ static void checked(truce_store *store, const struct setting *setting)
 TEST(the_check_proves_every_book)
 {
     everywhere(checked);
+}
+
+/* ---- what is missing ------------------------------------------------------------------------ */
+
+static void note_any(const bson_t *finding, void *arg)
+{
+    (void)finding;
+    ++*(int *)arg;
+}
+
+static int findings_of(truce_store *store, const bson_t *seal)
+{
+    truce_ledger *ledger = book_ledger(store);
+    truce_ledger_report report = {0};
+    truce_check_report checked;
+    bson_error_t error = {0};
+    int verified = 0, found = 0;
+
+    CHECK_OK(truce_ledger_verify(ledger, NULL, seal, note_any, &verified, &report, &error), error);
+    if (!seal) {
+        CHECK_OK(truce_check(store, NULL, count_rule, &found, &checked, &error), error);
+        if (!found != !verified)
+            test_fail(__FILE__, __LINE__, "%d findings of verify, %d of check", verified, found);
+    }
+    truce_ledger_free(ledger);
+    return verified;
+}
+
+/* A book with each kind of document; the last transactions are of other accounts than those before. */
+static truce_ledger *begin_full(truce_store *store)
+{
+    truce_ledger *ledger = begin(store);
+    truce_ledger_account rules = {.account = "people:b", .has_min = true, .min = -5};
+    bson_value_t id = text_id("pending");
+    truce_ledger_entry entries[] = {{"people:a", -10, NULL}, {"people:b", 10, NULL}};
+    bson_t *meta = BCON_NEW("order", BCON_INT32(1));
+    truce_ledger_transaction pending = {.id = &id,
+                                        .kind = TRUCE_LEDGER_PENDING,
+                                        .entries = entries,
+                                        .count = 2,
+                                        .expires_ms = INT64_C(4102444800000),
+                                        .effective_ms = INT64_C(1700000000000),
+                                        .meta = meta};
+    bson_error_t error = {0};
+
+    CHECK_OK(book_transfer(ledger, "t1", "people:a", "people:b", 1, &error), error);
+    CHECK_OK(truce_ledger_rules(ledger, NULL, &rules, &error), error);
+    CHECK_OK(truce_ledger_post(ledger, NULL, &pending, NULL, &error), error);
+    CHECK_OK(book_post(ledger, NULL, "p2", TRUCE_LEDGER_PENDING, "people:a", "people:b", 1, NULL,
+                       &error),
+             error);
+    CHECK_OK(book_resolve(ledger, NULL, "settled", TRUCE_LEDGER_SETTLE, "p2", &error), error);
+    CHECK_OK(book_resolve(ledger, NULL, "reversed", TRUCE_LEDGER_REVERSE, "t1", &error), error);
+    CHECK_OK(book_transfer(ledger, "last", "people:a", "people:b", 2, &error), error);
+    bson_destroy(meta);
+    return ledger;
+}
+
+/* Each field of a document, and of its changes, as paths. */
+static void each_path(const bson_t *document, const char *prefix, char paths[64][60], int *count)
+{
+    bson_iter_t iter, inner;
+
+    (void)!bson_iter_init(&iter, document);
+    while (bson_iter_next(&iter)) {
+        snprintf(paths[(*count)++], 60, "%s%.30s", prefix, bson_iter_key(&iter));
+        if (strcmp(bson_iter_key(&iter), "changes") != 0 || !bson_iter_recurse(&iter, &inner))
+            continue;
+        while (bson_iter_next(&inner)) {
+            bson_t change;
+            uint32_t length;
+            const uint8_t *data;
+            char below[40];
+
+            bson_iter_document(&inner, &length, &data);
+            (void)!bson_init_static(&change, data, length);
+            snprintf(below, sizeof below, "changes.%.10s.", bson_iter_key(&inner));
+            each_path(&change, below, paths, count);
+        }
+    }
+}
+
+static void remove_field(truce_store *store, const char *collection, const bson_t *document,
+                         const char *path)
+{
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
+    bson_error_t error = {0};
+    bson_iter_t iter;
+    char *text;
+
+    (void)!bson_iter_init_find(&iter, document, "_id");
+    BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
+    bson_append_document_begin(&update, "$unset", -1, &inner);
+    BSON_APPEND_INT32(&inner, path, 1);
+    bson_append_document_end(&update, &inner);
+    CHECK_OK(truce_update(store, collection, &filter, &update, NULL, NULL, &error), error);
+    if (findings_of(store, NULL) < 1) {
+        text = bson_as_relaxed_extended_json(document, NULL);
+        test_fail(__FILE__, __LINE__, "no finding without %s of %s", path, text);
+        bson_free(text);
+    }
+    CHECK_OK(truce_update(store, collection, &filter, document, NULL, NULL, &error), error);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+}
+
+static void all_of(truce_store *store, const char *collection, bson_t *documents[40], int *count)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    bson_error_t error = {0};
+
+    *count = 0;
+    CHECK_OK(truce_find(store, collection, NULL, NULL, &cursor, &error), error);
+    while (!truce_cursor_next(cursor, &found, &error) && found && *count < 40)
+        documents[(*count)++] = bson_copy(found);
+    truce_cursor_close(cursor);
+}
+
+static void remove_document(truce_store *store, const char *collection, const bson_t *document,
+                            const bson_t *seal)
+{
+    bson_t filter = BSON_INITIALIZER;
+    bson_error_t error = {0};
+    bson_iter_t iter;
+    char *text;
+
+    (void)!bson_iter_init_find(&iter, document, "_id");
+    BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
+    CHECK_OK(truce_remove(store, collection, &filter, NULL, NULL, &error), error);
+    if (findings_of(store, seal) < 1) {
+        text = bson_as_relaxed_extended_json(document, NULL);
+        test_fail(__FILE__, __LINE__, "no finding without %s", text);
+        bson_free(text);
+    }
+    CHECK_OK(truce_insert(store, collection, document, NULL, &error), error);
+    bson_destroy(&filter);
+}
+
+static bool is_last(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_UTF8(&iter) &&
+           !strcmp(bson_iter_utf8(&iter, NULL), "last");
+}
+
+/* Of each document one field after the other; of the settings those that the book needs. */
+TEST(each_document_and_each_field_that_is_missing_is_a_finding)
+{
+    truce_store *store = NULL;
+    truce_ledger *ledger;
+    bson_t *documents[40], seal;
+    bson_error_t error = {0};
+    int count;
+
+    REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error));
+    ledger = begin_full(store);
+    CHECK_OK(truce_ledger_seal(ledger, &seal, &error), error);
+    CHECK_INT(findings_of(store, NULL), ==, 0);
+    CHECK_INT(findings_of(store, &seal), ==, 0);
+    all_of(store, "tx", documents, &count);
+    CHECK_INT(count, ==, 3 + 1 + 7);
+    for (int i = 0; i < count; i++) {
+        char paths[64][60];
+        int fields = 0;
+        bool last = is_last(documents[i]);
+
+        /* nothing but a seal knows of the last transaction of its accounts */
+        remove_document(store, "tx", documents[i], last ? &seal : NULL);
+        each_path(documents[i], "", paths, &fields);
+        for (int n = 0; n < fields; n++) {
+            if (strcmp(paths[n], "_id") != 0 && strcmp(paths[n], "_rev") != 0)
+                remove_field(store, "tx", documents[i], paths[n]);
+        }
+        bson_destroy(documents[i]);
+    }
+    all_of(store, LEDGERS, documents, &count);
+    CHECK_INT(count, ==, 1);
+    remove_document(store, LEDGERS, documents[0], NULL);
+    remove_field(store, LEDGERS, documents[0], "currencies");
+    remove_field(store, LEDGERS, documents[0], "currencies.EUR");
+    bson_destroy(documents[0]);
+    CHECK_INT(findings_of(store, &seal), ==, 0);
+    bson_destroy(&seal);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+TEST(each_index_that_is_missing_is_a_finding)
+{
+    truce_store *store = NULL;
+    truce_ledger *ledger;
+    bson_error_t error = {0};
+    bson_t indexes;
+    bson_iter_t iter, name;
+    int dropped = 0;
+
+    REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error));
+    ledger = begin_full(store);
+    CHECK_OK(truce_index_list(store, "tx", &indexes, &error), error);
+    (void)!bson_iter_init(&iter, &indexes);
+    while (bson_iter_next(&iter)) {
+        if (!bson_iter_recurse(&iter, &name) || !bson_iter_find(&name, "name") ||
+            !strcmp(bson_iter_utf8(&name, NULL), "_id_"))
+            continue;
+        CHECK_OK(truce_index_drop(store, "tx", bson_iter_utf8(&name, NULL), &error), error);
+        CHECK_INT(findings_of(store, NULL), ==, ++dropped);
+    }
+    CHECK_INT(dropped, ==, 6);
+    bson_destroy(&indexes);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
 }

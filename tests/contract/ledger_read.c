@@ -207,11 +207,11 @@ static void as_described(truce_store *store, const struct setting *setting)
     CHECK_INT(post_foreign(store, "{'_id': 'f3', 'proc': 'UNCOMMITTED', 'state': 'VALID', "
                                   "'changes': [{'account': 'people:b', 'value': 1, 'seqId': 4}]}"),
               ==, TRUCE_DUPLICATE);
-    BALANCE("people:b", 150, 150);
-    BALANCE("people:a", 850, 850);
     CHECK_INT(book_count(store, "{'proc': 'UNCOMMITTED'}"), ==, 2);
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     CHECK_INT(report.finished, ==, 2);
+    BALANCE("people:b", 150, 150);
+    BALANCE("people:a", 850, 850);
     CHECK_INT(book_count(store, "{'proc': 'UNCOMMITTED'}"), ==, 0);
     CHECK_OK(book_transfer(ledger, "t2", "people:b", "people:a", 30, &error), error);
     BALANCE("people:b", 120, 120);
@@ -237,7 +237,7 @@ static void as_described(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-/* A number behind a gap is of nobody yet, wherever the last one is looked for first. */
+/* A document of another program that skips numbers is taken up with the next ones. */
 static void looks_for_last(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);
@@ -261,9 +261,13 @@ static void looks_for_last(truce_store *store, const struct setting *setting)
              error);
     truce_ledger_free(ledger);
     ledger = book_ledger(store);
-    BALANCE("people:b", 400, 400);
+    if (book_has_slots()) { /* there it is refused */
+        BALANCE("people:b", 400, 400);
+    } else {
+        BALANCE("people:b", 405, 405);
+        CHECK_INT(book_balance(ledger, "people:b").number, ==, 42);
+    }
     CHECK_OK(book_transfer(ledger, "next", "people:a", "people:b", 10, &error), error);
-    CHECK_INT(book_balance(ledger, "people:b").number, ==, 42);
     truce_ledger_free(ledger);
 }
 
@@ -292,6 +296,7 @@ static bool keep_id(const bson_t *document, void *arg)
 static void walks(truce_store *store, const struct setting *setting)
 {
     static const char *const wanted[] = {"seed", "t", "f1", "f2"};
+    int count = book_has_slots() ? 2 : 4; /* there documents of other programs are refused */
     truce_ledger *ledger = begin(store);
     struct walked walked = {.count = 0};
     bson_error_t error = {0};
@@ -313,8 +318,8 @@ static void walks(truce_store *store, const struct setting *setting)
                                  "[{'account': 'people:b', 'value': 5, 'seqId': 9}]}"),
              error);
     CHECK_OK(truce_ledger_walk(ledger, keep_id, &walked, &error), error);
-    CHECK_INT(walked.count, ==, 4);
-    for (int i = 0; i < 4 && i < walked.count; i++)
+    CHECK_INT(walked.count, ==, count);
+    for (int i = 0; i < count && i < walked.count; i++)
         CHECK_TEXT(wanted[i], walked.ids[i]);
     walked = (struct walked){.end = 2};
     CHECK_OK(truce_ledger_walk(ledger, keep_id, &walked, &error), error);
@@ -407,7 +412,6 @@ TEST(transactions_are_found_by_their_metadata)
 static void out_of_order(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);
-    truce_sweep_report report;
     bson_error_t error = {0};
 
     (void)setting;
@@ -426,9 +430,7 @@ static void out_of_order(truce_store *store, const struct setting *setting)
                  "{'account': 'people:a', 'value': -50, 'seqId': 3}]}"),
              error);
     BALANCE("people:b", 55, 55);
-    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
-    CHECK_INT(report.finished, ==, 2);
-    BALANCE("people:b", 55, 55);
+    CHECK_INT(book_count(store, "{'proc': 'UNCOMMITTED'}"), ==, 0);
     BOOK_CHECK(ledger);
     truce_ledger_free(ledger);
 }

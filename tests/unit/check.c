@@ -269,7 +269,8 @@ static void no_jobs_and_no_books(truce_store *store, const struct setting *setti
         {"books", "{'_id': 1, 'proc': 'UNCOMMITTED', 'changes': [{'account': 'a', 'seqId': 1, "
                   "'value': 'x'}]}"},
         {"books", "{'_id': 2, 'proc': 'UNCOMMITTED', 'state': 'VALID', 'changes': [{'account': "
-                  "'b', 'seqId': {'$numberLong': '1'}, 'value': {'$numberLong': '5'}}]}"},
+                  "'b', 'seqId': {'$numberLong': '1'}, 'value': {'$numberLong': '5'}},"
+                  "{'account': 'c', 'seqId': 1, 'value': -5.0}]}"},
     };
     truce_sweep_report report;
     truce_check_report found;

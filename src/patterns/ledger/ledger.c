@@ -5,7 +5,9 @@
  *                    changes: [{account, type, value, currency, seqId, release?, set?,
  *                               cachedBal, pendingOut?, pendingIn?, rules, hash}]}
  *
- *     proc       UNCOMMITTED -(every transaction before it, on all its accounts, is COMMITTED)-> COMMITTED
+ *     proc       COMMITTED    it has its numbers, balances and hashes
+ *                UNCOMMITTED  another program inserted it, and it is not taken up yet (ledger_takeup.c)
+ *                REFUSED      another program inserted it, and it cannot be a transaction
  *     state      VALID     its values count
  *                PENDING   they are reserved; for ever: what becomes of it is another transaction's matter
  *                VOID      it only releases what a pending one had reserved
@@ -22,12 +24,12 @@
  *       So an account's numbers have no gaps and one order, and an insert that lands late takes the next number of that
  *       moment or none.
  *   L2  A transaction never changes. What looks like a change of it (settled, given up, reversed) is another one.
- *   L3  A transaction whose predecessors on all its accounts are COMMITTED is inserted COMMITTED, with the balances
- *       after it: what they were made of cannot change any more. Of one that others left UNCOMMITTED the reconciler
- *       does the same in one write that compares the state it used; never otherwise. So `cachedBal` is right or absent.
- *   L4  The balance after a number is the last cached one up to it and the VALID values behind that, in the order of
- *       numbers: right whatever the reconciler has done.
- *   L5  A rule is judged on what stands before the number that is taken: nobody gets in between. Rules themselves take
+ *   L3  A transaction is inserted COMMITTED, with the balances after it, behind the last committed number of each of
+ *       its accounts: what they were made of cannot change any more. A document of another program is taken up by one
+ *       write that compares every field it used (T1 to T5, ledger_takeup.c). So `cachedBal` is right or absent.
+ *   L4  The balance after a number is the one that its change has. Only committed numbers count.
+ *   L5  A rule is judged on what stands before the number that is taken: no other transaction gets in between. Each of
+ *       several changes of one account is judged: each leaves a balance. Rules themselves take
  *       a number, so that of a change of rules and a transaction one is before the other.
  *   L6  `resolves` is unique: of settling, giving up, expiring and reversing one takes place. Clocks only suggest it.
  *   L7  An id is posted once: sent again, with whatever numbers, it meets itself.
@@ -50,8 +52,9 @@
  *     ledger_cut.c       all accounts in one cut; seals
  *     ledger_walk.c      all transactions, in order
  *     ledger_verify.c    the proof
+ *     ledger_takeup.c    documents of other programs
+ *     ledger_due.c       pending transactions whose time is over
  *     ledger_care.c      sweep and check
- *
  *     ledger_places.c    documents by the numbers of an account
  *
  * Tampering. Each account is a chain of hashes, and a link covers the whole transaction, so what is changed breaks the
@@ -179,8 +182,6 @@ void truce__ledger_remember(truce_ledger *ledger, const char *account,
 {
     struct ledger_known *known;
 
-    if (!state->committed)
-        return;
     pthread_mutex_lock(&ledger->mutex);
     if (ledger->known.count >= LEDGER_KNOWN_MAX && !truce__ledger_find(&ledger->known, account))
         truce__ledger_table_clear(&ledger->known);

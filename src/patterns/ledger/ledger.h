@@ -12,7 +12,8 @@
 #include "commit/journal.h"
 #include "truce/ledger.h"
 
-#define LEDGER_WINDOW 200 /* numbers that are read at a time */
+#define LEDGER_NEVER_MS INT64_C(253402300799000) /* the end of the year 9999 */
+#define LEDGER_WINDOW   200                      /* numbers that are read at a time */
 
 struct ledger_rules {
     char currency[25]; /* "": it is not open */
@@ -26,7 +27,8 @@ struct ledger_state {
     int64_t booked_ms;
     int64_t rules_at; /* the number that set the rules; 0: none did */
     struct ledger_rules rules;
-    bool committed; /* the transaction of that number is: what stands after it can be, too */
+    /* documents that are not committed have later numbers of the account */
+    bool behind;
     uint8_t hash[SHA256_BYTES];
 };
 
@@ -49,6 +51,8 @@ struct ledger_known {
     struct ledger_state state, next; /* next: of the transaction that is being planned */
     bool loaded, fresh, touched;     /* fresh: read in this call */
     bool planned;                    /* a transaction of this round stands behind what was known */
+    bool overdue_known;              /* the next two are known: pending amounts that have expired */
+    int64_t overdue_out, overdue_in;
 };
 
 struct ledger_table {
@@ -120,6 +124,8 @@ bool truce__ledger_change(struct value value, struct ledger_change *change);
 /* The account's change with that number (0: its last one); false: there is none. */
 bool truce__ledger_change_of(const bson_t *document, const char *account, int64_t number,
                              struct ledger_change *change);
+/* A COMMITTED change with its balance and its hash: a committed number of its account. */
+bool truce__ledger_is_anchor(const bson_t *document, const struct ledger_change *change);
 bool truce__ledger_is(const bson_t *document, const char *field, const char *text);
 int64_t truce__ledger_date(const bson_t *document, const char *field);
 bson_value_t truce__ledger_value(const bson_t *document, const char *field);
@@ -151,6 +157,8 @@ struct ledger_look {
 
 void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger);
 
+/* Whether it is a document that a commit in flight will insert. */
+bool truce__ledger_is_stub(const bson_t *document);
 /* All transactions with a change of the account whose number meets `condition`, in no order, free of intents;
  * `limit` 0: all. */
 truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
@@ -169,7 +177,7 @@ const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const c
                                      int64_t number);
 void truce__ledger_places_release(struct ledger_documents *documents);
 
-/* The state of the account after its last number. `state` is what is known of it (zeros: nothing). */
+/* The state of the account after its last committed number. `state` is what is known of it (zeros: nothing). */
 truce_status truce__ledger_head(struct ledger_look *look, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
 /* After that number. NOT_FOUND: there is none. */
@@ -211,6 +219,8 @@ struct ledger_plan {
     truce_commit *commit; /* NULL: alone */
     struct ledger_table book;
     bool fresh; /* what is remembered is not taken */
+    bool
+        discounts; /* amounts that have expired count as free: their release cannot be booked first */
     int64_t now_ms;
 };
 
@@ -260,12 +270,41 @@ truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *cu
                                uint32_t *count, bson_error_t *error);
 void truce__ledger_names_free(char **names, uint32_t count);
 
-/* ---- care (ledger_care.c) ---- */
+/* ---- the proof (ledger_verify.c) ---- */
 
-/* Commits what others left UNCOMMITTED, as far as it goes. *left: how many could not be. */
-truce_status truce__ledger_reconcile(struct ledger_look *look, int64_t limit, int64_t *done,
-                                     int64_t *left, bson_error_t *error);
-/* Gives up what is pending past its time; of one account, or NULL: of all. */
+/* The collection has the index of a ledger over accounts and numbers. */
+bool truce__ledger_has_indexes(truce_store *store, const char *collection);
+
+/* ---- documents of other programs (ledger_takeup.c) ---- */
+
+/* Calls with each document that is refused, and why. */
+typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);
+
+struct ledger_takeup {
+    const char *account; /* those in front of the account's next number, too; NULL: none */
+    bool thorough;       /* even if it has to read the whole account */
+    int64_t limit;       /* UNCOMMITTED documents at a time; 0: all */
+    ledger_refused_function *refused; /* NULL: none */
+    void *arg;
+    int64_t committed; /* how many were committed */
+    int64_t refusals;  /* how many were refused */
+};
+
+/* Commits or refuses what other programs inserted. */
+truce_status truce__ledger_take_up(struct ledger_look *look, struct ledger_takeup *takeup,
+                                   bson_error_t *error);
+
+/* ---- what is due (ledger_due.c) ---- */
+
+/* Subtracts what has expired from the amounts that are pending in a state of the account. */
+truce_status truce__ledger_free_overdue(struct ledger_look *look, const char *account,
+                                        struct ledger_state *state, bson_error_t *error);
+/* The same for many: `state_of` returns the state of an account, or NULL if there is nothing to subtract from. */
+typedef struct ledger_state *ledger_state_function(void *arg, const char *account);
+truce_status truce__ledger_release_overdue(struct ledger_look *look, const char *account,
+                                           ledger_state_function *state_of, void *arg,
+                                           bson_error_t *error);
+/* Books the release of pending transactions that have expired; of one account, or NULL: of all. */
 truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
                                   int64_t *expired, bson_error_t *error);
 

@@ -5,7 +5,7 @@
 
 /* ---- the document --------------------------------------------------------------------------- */
 
-static void append_state(const struct ledger_state *state, bool hash, bson_t *document)
+void truce__ledger_append_state(const struct ledger_state *state, bool hash, bson_t *document)
 {
     BSON_APPEND_INT64(document, "cachedBal", state->balance);
     if (state->out)
@@ -44,7 +44,7 @@ static void append_changes(const struct draft *draft, bool hashes, bson_t *docum
             BSON_APPEND_INT64(&one, "release", change->release);
         if (change->sets)
             BSON_APPEND_DOCUMENT(&one, "set", &change->set);
-        append_state(&planned->after, hashes, &one);
+        truce__ledger_append_state(&planned->after, hashes, &one);
         bson_append_document_end(&changes, &one);
     }
     bson_append_array_end(document, &changes);
@@ -80,8 +80,6 @@ static void append_id(const struct draft *draft, bson_t *document)
     bson_append_document_end(document, &id);
 }
 
-#define NEVER_MS INT64_C(253402300799000) /* the end of the year 9999 */
-
 static void append_fields(const struct draft *draft, bson_t *document)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
@@ -102,12 +100,13 @@ static void append_fields(const struct draft *draft, bson_t *document)
     if (given && given->expires_ms)
         BSON_APPEND_DATE_TIME(document, "expires", given->expires_ms);
     if (draft->pending)
-        BSON_APPEND_DATE_TIME(document, "open", given->expires_ms ? given->expires_ms : NEVER_MS);
+        BSON_APPEND_DATE_TIME(document, "open",
+                              given->expires_ms ? given->expires_ms : LEDGER_NEVER_MS);
     if (given && given->meta)
         BSON_APPEND_DOCUMENT(document, "meta", given->meta);
 }
 
-static void link_hashes(struct draft *draft, const bson_t *document)
+void truce__ledger_link(struct draft *draft, const bson_t *document)
 {
     uint8_t digest[SHA256_BYTES], before[SHA256_BYTES];
 
@@ -133,7 +132,7 @@ truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_err
     append_fields(draft, &plain);
     bson_concat(document, &plain);
     append_changes(draft, false, &plain);
-    link_hashes(draft, &plain);
+    truce__ledger_link(draft, &plain);
     append_changes(draft, true, document);
     bson_destroy(&plain);
     return truce__document_check_size(document, "transaction", error);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "patterns/ledger/ledger.h"
+#include "store/view.h"
 
 #define NAMES_TRIES 20
 
@@ -122,6 +123,15 @@ static void move_documents(struct ledger_documents *from, struct ledger_document
     truce__ledger_documents_release(from);
 }
 
+static bool is_committed(struct ledger_documents *found, const char *account, int64_t number)
+{
+    const bson_t *document = truce__ledger_numbered(found, account, number);
+    struct ledger_change change;
+
+    return document && truce__ledger_change_of(document, account, number, &change) &&
+           truce__ledger_is_anchor(document, &change);
+}
+
 /* 2 */
 static truce_status take_behind(struct cut *cut, bson_error_t *error)
 {
@@ -135,7 +145,7 @@ static truce_status take_behind(struct cut *cut, bson_error_t *error)
         BSON_APPEND_INT64(&condition, "$gt", known->state.number);
         status = truce__ledger_fetch(cut->look, known->account, &condition, 0, &found, error);
         known->next = known->state;
-        while (!status && truce__ledger_numbered(&found, known->account, known->next.number + 1))
+        while (!status && is_committed(&found, known->account, known->next.number + 1))
             known->next.number++;
         move_documents(&found, &cut->behind);
         bson_destroy(&condition);
@@ -201,8 +211,12 @@ truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *ta
                                uint32_t *count, bson_error_t *error)
 {
     struct cut cut = {.look = look, .table = table};
+    struct ledger_takeup takeup = {.account = NULL};
     truce_status status = truce__ledger_usable(look->ledger, error);
+    bson_error_t ignored; /* a store that cannot be written to answers without them */
 
+    if (!status && !truce__is_view(look->ledger->store))
+        (void)!truce__ledger_take_up(look, &takeup, &ignored);
     if (!status)
         status = take_floor(&cut, error);
     if (!status)
@@ -251,6 +265,13 @@ static bool tell(const struct ledger_known *known, truce_ledger_balance_function
     return function(&account, &balance, arg);
 }
 
+static struct ledger_state *state_in(void *arg, const char *account)
+{
+    struct ledger_known *known = truce__ledger_find(arg, account);
+
+    return known ? &known->next : NULL;
+}
+
 truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                                    truce_ledger_balance_function *function, void *arg,
                                    bson_error_t *error)
@@ -264,6 +285,8 @@ truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
 
     truce__ledger_look(&look, ledger);
     status = truce__ledger_cut(&look, &table, &names, &count, error);
+    if (!status)
+        status = truce__ledger_release_overdue(&look, NULL, state_in, &table, error);
     for (uint32_t i = 0; !status && more && i < count; i++) {
         if (is_below(names[i], prefix))
             more = tell(truce__ledger_find(&table, names[i]), function, arg);

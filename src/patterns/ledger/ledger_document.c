@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
+#include "bson/number.h"
 #include "patterns/ledger/ledger.h"
 
 void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document)
@@ -38,22 +39,10 @@ struct fields truce__ledger_changes(const bson_t *document)
     return truce__fields(changes);
 }
 
-/* Whole numbers of any type: a shell writes doubles. */
+/* A whole number of any numeric type: a shell writes doubles. */
 static bool whole(struct value value, int64_t *number)
 {
-    double wide;
-
-    if (truce__value_is_integer(value)) {
-        *number = truce__value_integer(value);
-        return true;
-    }
-    if (value.type != BSON_TYPE_DOUBLE)
-        return false;
-    wide = truce__value_double(value);
-    if (!(wide > -9e15 && wide < 9e15) || wide != (double)(int64_t)wide)
-        return false;
-    *number = (int64_t)wide;
-    return true;
+    return truce__value_is_number(value) && truce__number_to_int64(value, number);
 }
 
 static const char *text_of(struct value value)
@@ -200,7 +189,7 @@ void truce__ledger_rules_append(const struct ledger_rules *rules, bson_t *set)
 
 /* ---- the chain ------------------------------------------------------------------------------ */
 
-/* What truce, the reconciler or a commit writes later, or what the chain itself has. */
+/* Fields that truce or a commit writes later, and those of the chain itself. */
 static bool is_mutable(const char *key, bool change)
 {
     static const char *const fields[] = {"proc", "open", "_rev", "_intent", "_keys", NULL};

@@ -141,6 +141,28 @@ static truce_status gather_part_reversed(struct draft *draft, bson_error_t *erro
     return status;
 }
 
+/* Several changes of one account are undone from the last to the first: each leaves a balance that there was. */
+static void turn_around(struct draft *draft)
+{
+    for (uint32_t i = 0; i + i + 1 < draft->count; i++) {
+        struct planned one = draft->planned[i];
+
+        draft->planned[i] = draft->planned[draft->count - 1 - i];
+        draft->planned[draft->count - 1 - i] = one;
+    }
+}
+
+static bool has_account_twice(const struct draft *draft)
+{
+    for (uint32_t i = 0; i < draft->count; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if (!strcmp(draft->planned[i].change.account, draft->planned[j].change.account))
+                return true;
+        }
+    }
+    return false;
+}
+
 static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
 {
     struct ledger_change change;
@@ -163,6 +185,8 @@ static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
         if (__builtin_sub_overflow((int64_t)0, change.value, &planned->change.value))
             return truce__fail(TRUCE_LIMIT, error, "its opposite leaves 64 bits");
     }
+    if (has_account_twice(draft))
+        turn_around(draft);
     return TRUCE_OK;
 }
 

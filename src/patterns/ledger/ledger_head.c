@@ -1,15 +1,20 @@
 /*
- * Reading accounts: transactions by an account's numbers, and its last one.
+ * Reading accounts: transactions by an account's numbers, and its last committed one.
  *
- * A sort by "changes.seqId" would be by the greatest number of any account of the document (the description's own
- * query, and wrong: docs/ledger.md). The numbers of an account have no gaps, so the last one is searched for: look
- * at 1, 2, 4, 16, 64 ... behind what is known, then between the last that is there and the first that is not.
+ * A sort by "changes.seqId" would be by the greatest number of any account of the document (the
+ * description's own query, which docs/ledger.md explains). The committed numbers of an account have no gaps,
+ * so the last one is searched for: read the numbers 1, 2, 4, 16, 64 ... behind the known one, then the
+ * numbers between the last committed one and the first that is not.
  *
- *     known 801, nothing behind it              one look, which finds nothing
- *     nothing known, a million entries          5 looks of 16 numbers; a store that can read an index from its end
- *                                               is asked for any of them first, and that is mostly the last one
+ *     known 801, nothing behind it              one query, which returns nothing
+ *     nothing known, a million entries          5 queries of 16 numbers; a store that can read an index
+ *                                               from its end returns the last one to the first query
  *
- * A stub of a commit that is under way is resolved first (help or wait), so that what is found stands for ever.
+ * An anchor is a COMMITTED change with its balance and its hash. Only anchors count: other documents
+ * (inserted by other programs, and not taken up yet) may skip numbers or hold anything, and are not part of
+ * the account. The head reports that there are such documents (`behind`); ledger_takeup.c handles them.
+ *
+ * A stub of a commit in flight is resolved first (help or wait), so that a found document is final.
  */
 #include "base/assert.h"
 #include "base/field.h"
@@ -25,7 +30,7 @@ void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger)
 /* ---- many ----------------------------------------------------------------------------------- */
 
 /* An intent that is not a stub is on a document whose content stands. */
-static bool is_stub(const bson_t *document)
+bool truce__ledger_is_stub(const bson_t *document)
 {
     bson_iter_t iter, inner;
 
@@ -42,7 +47,7 @@ static truce_status take(struct ledger_look *look, const bson_t *found,
     truce_status status = TRUCE_OK;
     bson_t copy;
 
-    if (!is_stub(found)) {
+    if (!truce__ledger_is_stub(found)) {
         truce__ledger_keep(documents, found);
         return TRUCE_OK;
     }
@@ -174,9 +179,15 @@ truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *acc
     return status;
 }
 
+bool truce__ledger_is_anchor(const bson_t *document, const struct ledger_change *change)
+{
+    return change->cached && change->hashed && truce__ledger_is(document, "proc", "COMMITTED");
+}
+
 /* ---- the last number ------------------------------------------------------------------------ */
 
-/* `low` is there (0: nothing need be), `high` is not (0: not known). `document`: of low, if it was read. */
+/* `low` is committed (0: no number is known), `high` is not (0: not known). `document`: of low, if it
+ * was read. */
 struct search {
     int64_t low, high;
     bson_t *document;
@@ -210,7 +221,15 @@ static uint32_t spread(const struct search *search, int64_t numbers[16])
     return count;
 }
 
-/* Of the numbers that were looked for: the last that is there, the first behind it that is not. */
+static bool is_anchor_of(const bson_t *document, const char *account, int64_t number)
+{
+    struct ledger_change change;
+
+    return document && truce__ledger_change_of(document, account, number, &change) &&
+           truce__ledger_is_anchor(document, &change);
+}
+
+/* Of the numbers that were read: the last committed one, and the first behind it that is not. */
 static void narrow(struct search *search, const char *account, const int64_t *numbers,
                    uint32_t count, struct ledger_documents *found)
 {
@@ -219,7 +238,7 @@ static void narrow(struct search *search, const char *account, const int64_t *nu
     for (uint32_t i = count; i-- > 0;) {
         const bson_t *document = truce__ledger_numbered(found, account, numbers[i]);
 
-        if (document) {
+        if (is_anchor_of(document, account, numbers[i])) {
             search->low = numbers[i];
             keep_document(search, document);
             break;
@@ -248,25 +267,57 @@ static truce_status search_last(struct ledger_look *look, const char *account,
     return status;
 }
 
-/* Behind a number that is known there is mostly nothing, or one transaction. *settled: so it was. */
+/* The last anchor among the account's changes of these documents. */
+static bool last_anchor(const struct ledger_documents *found, const char *account,
+                        struct search *search)
+{
+    bool moved = false;
+
+    for (uint32_t i = 0; i < found->count; i++) {
+        struct ledger_change change;
+
+        for (struct fields at = truce__ledger_changes(found->items[i]); truce__fields_next(&at);) {
+            if (!truce__ledger_change(at.value, &change) || strcmp(change.account, account) != 0 ||
+                change.number <= search->low || !truce__ledger_is_anchor(found->items[i], &change))
+                continue;
+            search->low = change.number;
+            keep_document(search, found->items[i]);
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+static bool has_anchor(const bson_t *document, const char *account)
+{
+    struct ledger_change change;
+
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        if (truce__ledger_change(at.value, &change) && !strcmp(change.account, account) &&
+            truce__ledger_is_anchor(document, &change))
+            return true;
+    }
+    return false;
+}
+
+/* Reads up to `limit` documents behind `low`, and moves it to the last anchor among them. *more: there may be
+ * others. *behind: one of them is not committed. */
 static truce_status look_behind(struct ledger_look *look, const char *account,
-                                struct search *search, bool *settled, bson_error_t *error)
+                                struct search *search, uint32_t limit, bool *more, bool *behind,
+                                bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
-    struct ledger_change change;
     truce_status status;
+    bool moved;
 
     BSON_APPEND_INT64(&condition, "$gt", search->low);
-    status = truce__ledger_fetch(look, account, &condition, 2, &found, error);
-    *settled = !status && found.count == 0;
-    if (!status && found.count == 1 &&
-        truce__ledger_change_of(found.items[0], account, search->low + 1, &change) &&
-        truce__ledger_change_of(found.items[0], account, 0, &change)) {
-        search->low = change.number;
-        keep_document(search, found.items[0]);
-        *settled = true;
-    }
+    status = truce__ledger_fetch(look, account, &condition, limit, &found, error);
+    moved = !status && last_anchor(&found, account, search);
+    *more = found.count == limit && moved;
+    *behind = false;
+    for (uint32_t i = 0; i < found.count && !*behind; i++)
+        *behind = !has_anchor(found.items[i], account);
     truce__ledger_documents_release(&found);
     bson_destroy(&condition);
     return status;
@@ -319,76 +370,14 @@ static truce_status state_of_cached(struct ledger_look *look, const bson_t *docu
     state->in = change->in;
     state->booked_ms = truce__ledger_date(document, "ts");
     memcpy(state->hash, change->hash, sizeof state->hash);
-    state->committed = true;
     return status;
-}
-
-static bool is_anchor(const bson_t *document, const struct ledger_change *change)
-{
-    return change->cached && truce__ledger_is(document, "proc", "COMMITTED");
 }
 
 static truce_status missing(const char *account, int64_t number, bson_error_t *error)
 {
-    return truce__fail(TRUCE_CORRUPT, error, "number %lld of account %s is missing",
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "number %lld of account %s is missing, or has no balance or hash",
                        (long long)number, account);
-}
-
-/* L4: adds what stands between the last anchor below `number`, in `window`, and `number`. */
-static truce_status fold(struct ledger_look *look, struct ledger_documents *window,
-                         const char *account, int64_t from, int64_t number,
-                         struct ledger_state *state, bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-
-    for (int64_t at = from; !status && at <= number; at++) {
-        const bson_t *document = truce__ledger_numbered(window, account, at);
-        struct ledger_change change;
-
-        if (!document || !truce__ledger_change_of(document, account, at, &change))
-            return missing(account, at, error);
-        if (is_anchor(document, &change)) {
-            status = state_of_cached(look, document, account, &change, state, error);
-            continue;
-        }
-        status = truce__ledger_add(state, &change, truce__ledger_is(document, "state", "VALID"),
-                                   truce__ledger_is(document, "state", "PENDING"), error);
-        if (truce__ledger_date(document, "ts") > state->booked_ms)
-            state->booked_ms = truce__ledger_date(document, "ts");
-        state->committed = false;
-    }
-    return status;
-}
-
-/* No cache there: back to the last one that is, and forward again. */
-static truce_status state_by_sum(struct ledger_look *look, const char *account, int64_t number,
-                                 struct ledger_state *state, bson_error_t *error)
-{
-    struct ledger_documents window = {0};
-    truce_status status = TRUCE_OK;
-    int64_t from = number + 1;
-    bool found = false;
-
-    *state = (struct ledger_state){0};
-    while (!status && !found && from > 1) {
-        int64_t to = from - 1;
-
-        from = to > LEDGER_WINDOW ? to - LEDGER_WINDOW + 1 : 1;
-        status = truce__ledger_fetch_range(look, account, from, to, &window, error);
-        for (int64_t at = to; !status && !found && at >= from; at--) {
-            const bson_t *document = truce__ledger_numbered(&window, account, at);
-            struct ledger_change change;
-
-            found = document && truce__ledger_change_of(document, account, at, &change) &&
-                    is_anchor(document, &change);
-            if (found)
-                from = at;
-        }
-    }
-    if (!status)
-        status = fold(look, &window, account, from, number, state, error);
-    truce__ledger_documents_release(&window);
-    return status;
 }
 
 truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *document,
@@ -397,53 +386,56 @@ truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *docu
 {
     struct ledger_change change;
 
-    if (!truce__ledger_change_of(document, account, number, &change))
+    if (!truce__ledger_change_of(document, account, number, &change) ||
+        !truce__ledger_is_anchor(document, &change))
         return missing(account, number, error);
-    return is_anchor(document, &change)
-               ? state_of_cached(look, document, account, &change, state, error)
-               : state_by_sum(look, account, change.number, state, error);
+    return state_of_cached(look, document, account, &change, state, error);
 }
 
-/* Any number, and where the store can the last one: a guess, which what is looked for behind it proves. One that others gave
- * a transaction, and that nobody has committed, may stand behind a gap. */
+/* Any number, and the last one if the store reads an index from its end: a guess. It is used if it is an
+ * anchor. */
 static truce_status guess_last(struct ledger_look *look, const char *account, struct search *search,
                                bson_error_t *error)
 {
     truce_find_options options = {.limit = 1, .early = look->early, .backward = true};
     bson_t filter = BSON_INITIALIZER, condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
-    struct ledger_change change;
     truce_status status;
 
     BSON_APPEND_INT64(&condition, "$gt", 0);
     filter_numbers(account, &condition, &filter);
     status = fetch(look, &filter, &options, &found, error);
-    if (!status && found.count && truce__ledger_change_of(found.items[0], account, 0, &change) &&
-        is_anchor(found.items[0], &change)) {
-        search->low = change.number;
-        keep_document(search, found.items[0]);
-    }
+    if (!status)
+        (void)last_anchor(&found, account, search);
     truce__ledger_documents_release(&found);
     bson_destroy(&condition);
     bson_destroy(&filter);
     return status;
 }
 
+#define BEHIND_MAX 100 /* documents that are read behind the last number at a time */
+
+/* Behind a known number there is mostly nothing, or one transaction. A damaged account may have anchors
+ * behind a gap: those count, and the proof reports the gap. */
 truce_status truce__ledger_head(struct ledger_look *look, const char *account,
                                 struct ledger_state *state, bson_error_t *error)
 {
     struct search search = {.low = state->number};
-    bool settled = false;
+    bool more = true, behind = true;
     truce_status status = TRUCE_OK;
 
     if (!search.low && (look->ledger->store->capabilities & TRUCE_CAN_REWRITE))
         status = guess_last(look, account, &search, error);
     if (!status && search.low)
-        status = look_behind(look, account, &search, &settled, error);
-    if (!status && !settled)
+        status = look_behind(look, account, &search, 2, &more, &behind, error);
+    if (!status && (more || behind))
         status = search_last(look, account, &search, error);
+    more = more || behind;
+    while (!status && more)
+        status = look_behind(look, account, &search, BEHIND_MAX, &more, &behind, error);
     if (!status && search.document)
         status = truce__ledger_state_of(look, search.document, account, search.low, state, error);
+    state->behind = behind;
     if (search.document)
         bson_destroy(search.document);
     return status;

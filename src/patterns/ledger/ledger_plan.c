@@ -25,6 +25,7 @@ void truce__ledger_plan_begin(struct ledger_plan *plan, truce_ledger *ledger, tr
     *plan = (struct ledger_plan){.ledger = ledger, .commit = commit};
     truce__ledger_look(&plan->look, ledger);
     plan->look.early = true;
+    plan->discounts = commit != NULL;
     plan->now_ms = truce__clock_wall_ms();
 }
 
@@ -60,20 +61,26 @@ static truce_status add_own(struct ledger_plan *plan, const char *account,
     return status;
 }
 
-static truce_status reconcile(struct ledger_plan *plan, const char *account,
-                              struct ledger_state *state, bson_error_t *error)
+/* Takes up what other programs inserted in front of the account's next number. What is still there then is
+ * damage, which only the proof describes. */
+static truce_status take_up(struct ledger_plan *plan, const char *account,
+                            struct ledger_state *state, bson_error_t *error)
 {
-    int64_t done, left;
-    truce_status status = truce__ledger_reconcile(&plan->look, 0, &done, &left, error);
+    truce_status status = TRUCE_OK;
 
-    if (!status) {
-        *state = (struct ledger_state){0};
-        status = truce__ledger_head(&plan->look, account, state, error);
+    for (int i = 0; !status && state->behind && i < 10; i++) {
+        struct ledger_takeup takeup = {.account = account};
+
+        status = truce__ledger_take_up(&plan->look, &takeup, error);
+        if (!status)
+            status = truce__ledger_head(&plan->look, account, state, error);
+        if (!status && state->behind)
+            status = truce__worker_wait(&plan->look.worker, "a document of another program", error);
     }
-    if (!status && state->number && !state->committed)
+    if (!status && state->behind)
         status = truce__fail(TRUCE_CORRUPT, error,
-                             "number %" PRId64 " of account %s cannot be committed: a transaction "
-                             "before it, on one of its accounts, is missing",
+                             "a damaged document stands behind number %" PRId64
+                             " of account %s: truce ledger verify names it",
                              state->number, account);
     return status;
 }
@@ -87,8 +94,8 @@ static truce_status load(struct ledger_plan *plan, struct ledger_known *known, b
     known->fresh = !recalled || fresh;
     if (known->fresh)
         status = truce__ledger_head(&plan->look, known->account, &known->state, error);
-    if (!status && known->fresh && known->state.number && !known->state.committed)
-        status = reconcile(plan, known->account, &known->state, error);
+    if (!status && known->fresh && known->state.behind)
+        status = take_up(plan, known->account, &known->state, error);
     if (!status && known->fresh)
         truce__ledger_remember(plan->ledger, known->account, &known->state);
     if (!status && plan->commit)
@@ -154,7 +161,7 @@ static truce_status judge_direction(const struct draft *draft, const struct plan
     int64_t value = planned->change.value;
     bool given = !strcmp(draft->kind, "transfer") || draft->pending;
 
-    if (!rules->currency[0])
+    if (!rules->currency[0] && !draft->unopened)
         return truce__fail(TRUCE_NOT_FOUND, error, "account %s is not open", account);
     if (rules->closed && value)
         return truce__fail(TRUCE_INVALID, error, "account %s is closed", account);
@@ -182,16 +189,37 @@ static truce_status refuse_amount(const struct draft *draft, const struct ledger
                        truce_ledger_show(bound, digits, limit));
 }
 
-/* L5. What makes it better is allowed, however bad it is. */
-static truce_status judge_limits(const struct draft *draft, const struct ledger_known *known,
+/* What a transaction that cannot book the release of expired amounts first may use: those of the account after its
+ * last entry without them. */
+static truce_status free_overdue(const struct draft *draft, struct ledger_known *known,
                                  bson_error_t *error)
 {
-    const struct ledger_state *before = &known->state, *after = &known->next;
+    struct ledger_state free = known->state;
+    truce_status status = TRUCE_OK;
+
+    if (!known->overdue_known && (known->state.out || known->state.in))
+        status = truce__ledger_free_overdue(&draft->plan->look, known->account, &free, error);
+    if (!status && !known->overdue_known) {
+        known->overdue_out = known->state.out - free.out;
+        known->overdue_in = known->state.in - free.in;
+        known->overdue_known = true;
+    }
+    return status;
+}
+
+/* L5. A change that improves on what stood before the transaction is allowed, even beyond a limit. Each of several
+ * changes of one account is judged, because each leaves a balance. */
+static truce_status judge_limits(const struct draft *draft, const struct planned *planned,
+                                 bson_error_t *error)
+{
+    const struct ledger_known *known = planned->known;
+    const struct ledger_state *before = &known->state, *after = &planned->after;
     const struct ledger_rules *rules = &after->rules;
-    __int128 free_before = (__int128)before->balance - before->out,
-             free_after = (__int128)after->balance - after->out,
-             full_before = (__int128)before->balance + before->in,
-             full_after = (__int128)after->balance + after->in;
+    int64_t out = known->overdue_out, in = known->overdue_in;
+    __int128 free_before = (__int128)before->balance - before->out + out,
+             free_after = (__int128)after->balance - after->out + out,
+             full_before = (__int128)before->balance + before->in - in,
+             full_after = (__int128)after->balance + after->in - in;
 
     if (rules->has_min && free_after < rules->min && free_after < free_before)
         return refuse_amount(draft, known, "what is available", "less", rules->min, free_after,
@@ -199,6 +227,23 @@ static truce_status judge_limits(const struct draft *draft, const struct ledger_
     if (rules->has_max && full_after > rules->max && full_after > full_before)
         return refuse_amount(draft, known, "the balance", "more", rules->max, full_after, error);
     return TRUCE_OK;
+}
+
+static truce_status judge_all_limits(const struct draft *draft, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < draft->count; i++) {
+        struct planned *planned = &draft->planned[i];
+
+        status = judge_limits(draft, planned, error);
+        if (status != TRUCE_LIMIT || !draft->plan->discounts || planned->known->overdue_known)
+            continue;
+        status = free_overdue(draft, planned->known, error);
+        if (!status)
+            status = judge_limits(draft, planned, error);
+    }
+    return status;
 }
 
 static truce_status refuse_sum(const struct draft *draft, const char *currency, __int128 sum,
@@ -268,7 +313,14 @@ static truce_status judge_rules(struct draft *draft, bool *nothing, bson_error_t
     if (open && strcmp(rules.currency, state->rules.currency) != 0)
         return truce__fail(TRUCE_INVALID, error, "account %s is in %s, and stays so", account,
                            state->rules.currency);
-    if (rules.closed && (state->out || state->in))
+    if (rules.closed && (state->out || state->in)) {
+        truce_status status = free_overdue(draft, planned->known, error);
+
+        if (status)
+            return status;
+    }
+    if (rules.closed &&
+        (state->out != planned->known->overdue_out || state->in != planned->known->overdue_in))
         return truce__fail(TRUCE_INVALID, error,
                            "account %s has pending transactions: settle them or give them up first",
                            account);
@@ -282,7 +334,7 @@ static truce_status add_up(struct draft *draft, bson_error_t *error)
         struct planned *planned = &draft->planned[i];
         truce_status status;
 
-        if (!draft->inner) {
+        if (!draft->inner && !draft->idle) {
             status = judge_direction(draft, planned, error);
             if (status)
                 return status;
@@ -311,7 +363,7 @@ static truce_status check_once(const struct draft *draft, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status judge(struct draft *draft, bool *nothing, bson_error_t *error)
+truce_status truce__ledger_judge(struct draft *draft, bool *nothing, bson_error_t *error)
 {
     truce_status status = check_once(draft, error);
 
@@ -322,17 +374,19 @@ static truce_status judge(struct draft *draft, bool *nothing, bson_error_t *erro
     if (status || *nothing)
         return status;
     status = add_up(draft, error);
-    if (!status && !draft->inner)
+    if (draft->inner || draft->idle)
+        return status;
+    if (!status)
         status = judge_balance(draft, error);
-    for (uint32_t i = 0; !status && !draft->inner && i < draft->count; i++)
-        status = judge_limits(draft, draft->planned[i].known, error);
+    if (!status)
+        status = judge_all_limits(draft, error);
     return status;
 }
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
 /* The book goes on to what was planned, or stays. */
-static void close_draft(struct draft *draft, bool planned)
+void truce__ledger_draft_close(struct draft *draft, bool planned)
 {
     for (uint32_t i = 0; i < draft->count; i++) {
         struct ledger_known *known = draft->planned[i].known;
@@ -340,7 +394,6 @@ static void close_draft(struct draft *draft, bool planned)
         if (known && known->touched && planned) {
             known->state = known->next;
             known->state.booked_ms = draft->booked_ms;
-            known->state.committed = true;
             known->planned = true;
         }
         if (known)
@@ -362,10 +415,10 @@ truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_re
 
     bson_init(document);
     if (!status)
-        status = judge(&draft, &nothing, error);
+        status = truce__ledger_judge(&draft, &nothing, error);
     if (!status && !nothing)
         status = truce__ledger_build(&draft, document, error);
     *stale = draft.stale;
-    close_draft(&draft, !status && !nothing);
+    truce__ledger_draft_close(&draft, !status && !nothing);
     return status;
 }

@@ -16,9 +16,14 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
 
 typedef truce_status ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                 uint32_t count, bson_error_t *error);
+/* Removes the hint `open` of a pending transaction. */
+void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id);
 /* truce__ledger_expire, posted by that function. */
 truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
                                      ledger_run *run, int64_t *expired, bson_error_t *error);
+
+/* Books the release of what has expired on the accounts of a request (LEDGER_POST). True: something was released. */
+bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request *request);
 
 truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
                                    struct ledger_request *request, bson_error_t *error);

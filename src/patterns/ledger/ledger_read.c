@@ -10,10 +10,12 @@
  */
 #include <inttypes.h>
 
+#include "base/clock.h"
 #include "base/field.h"
 #include "base/room.h"
 #include "patterns/ledger/ledger.h"
 #include "query/incoming.h"
+#include "store/view.h"
 
 /* ---- a number by a time --------------------------------------------------------------------- */
 
@@ -141,6 +143,21 @@ static truce_status effective_until(struct ledger_look *look, const char *accoun
     return status;
 }
 
+/* Documents of other programs count when they are committed. A store that cannot be written to answers
+ * without them. */
+static truce_status take_up(struct ledger_look *look, const char *account,
+                            struct ledger_state *state, bson_error_t *error)
+{
+    struct ledger_takeup takeup = {.account = account};
+    bson_error_t ignored;
+
+    if (truce__is_view(look->ledger->store))
+        return TRUCE_OK;
+    if (truce__ledger_take_up(look, &takeup, &ignored) || !takeup.committed)
+        return TRUCE_OK;
+    return truce__ledger_head(look, account, state, error);
+}
+
 static truce_status last_of(struct ledger_look *look, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
@@ -153,6 +170,8 @@ static truce_status last_of(struct ledger_look *look, const char *account,
     if (!truce__ledger_recall(look->ledger, account, state))
         *state = (struct ledger_state){0};
     status = truce__ledger_head(look, account, state, error);
+    if (!status && state->behind)
+        status = take_up(look, account, state, error);
     if (!status && !state->number)
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no account %s", account);
     if (!status)
@@ -187,6 +206,8 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
         status = state_until(&look, account, moment->booked_ms, &state, error);
     else if (!status && moment->effective_ms)
         status = effective_until(&look, account, moment->effective_ms, &state, error);
+    if (!status && !moment->effective_ms)
+        status = truce__ledger_free_overdue(&look, account, &state, error);
     if (!status)
         tell(&state, balance);
     return status;
@@ -219,11 +240,8 @@ static truce_status tell_line(struct statement *statement, const bson_t *documen
     if (!truce__ledger_change_of(document, statement->account, number, &change))
         return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
                            number, statement->account);
-    status = change.cached
-                 ? truce__ledger_state_of(statement->look, document, statement->account, number,
-                                          &statement->state, error)
-                 : truce__ledger_add(&statement->state, &change, !strcmp(line.state, "VALID"),
-                                     !strcmp(line.state, "PENDING"), error);
+    status = truce__ledger_state_of(statement->look, document, statement->account, number,
+                                    &statement->state, error);
     if (status)
         return status;
     tell(&statement->state, &balance);
@@ -257,6 +275,21 @@ static truce_status tell_window(struct statement *statement, int64_t from, int64
     return status;
 }
 
+/* What has expired is released by a line of its own. A store that cannot be written to shows the lines that there
+ * are. */
+static truce_status book_overdue(struct ledger_look *look, const char *account,
+                                 struct ledger_state *last, bson_error_t *error)
+{
+    bson_error_t ignored;
+    int64_t expired;
+
+    if ((!last->out && !last->in) || truce__is_view(look->ledger->store))
+        return TRUCE_OK;
+    if (truce__ledger_expire(look->ledger, account, LEDGER_BULK, &expired, &ignored) || !expired)
+        return TRUCE_OK;
+    return last_of(look, account, last, error);
+}
+
 truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
                                     const truce_ledger_page *page,
                                     truce_ledger_line_function *function, void *arg,
@@ -277,6 +310,8 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
         return status;
     truce__ledger_look(&look, ledger);
     status = last_of(&look, account, &last, error);
+    if (!status)
+        status = book_overdue(&look, account, &last, error);
     if (!status && (page->after < 0 || page->limit < 0 || page->last < 0))
         status = truce__fail(TRUCE_INVALID, error, "a page's numbers are not below 0");
     if (status)
@@ -299,16 +334,16 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
                                   truce_ledger_document_function *function, void *arg,
                                   bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), exists;
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), later;
     struct ledger_documents found = {0};
     struct ledger_look look;
     bool more = true;
     truce_status status = truce__ledger_usable(ledger, error);
 
     truce__ledger_look(&look, ledger);
-    bson_append_document_begin(&filter, "open", 4, &exists);
-    BSON_APPEND_BOOL(&exists, "$exists", true);
-    bson_append_document_end(&filter, &exists);
+    bson_append_document_begin(&filter, "open", 4, &later);
+    BSON_APPEND_DATE_TIME(&later, "$gt", truce__clock_wall_ms());
+    bson_append_document_end(&filter, &later);
     if (account)
         BSON_APPEND_UTF8(&filter, "changes.account", account);
     if (!status)

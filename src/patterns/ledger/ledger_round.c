@@ -41,33 +41,6 @@ void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *d
     request->result->booked_ms = truce__ledger_date(document, "ts");
 }
 
-/* ---- the hint of a pending transaction ------------------------------------------------------ */
-
-const bson_value_t *truce__ledger_settles(const struct ledger_request *request)
-{
-    if (request->verb == LEDGER_EXPIRE)
-        return request->of;
-    return request->verb == LEDGER_POST && (request->transaction->kind == TRUCE_LEDGER_SETTLE ||
-                                            request->transaction->kind == TRUCE_LEDGER_VOID)
-               ? request->transaction->of
-               : NULL;
-}
-
-/* If it fails, the sweep does it: it is a hint. */
-static void close_pending(truce_ledger *ledger, const bson_value_t *id)
-{
-    bson_t filter = BSON_INITIALIZER, *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
-    truce_write_options options = {.relaxed = true};
-    bson_error_t ignored;
-
-    BSON_APPEND_VALUE(&filter, "_id", id);
-    truce__intent_append_absent(&filter);
-    (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
-                        &ignored);
-    bson_destroy(update);
-    bson_destroy(&filter);
-}
-
 /* ---- a round -------------------------------------------------------------------------------- */
 
 /* It stands if the first `place` documents of the round are posted. */
@@ -83,6 +56,7 @@ struct round {
     uint32_t count;
     struct ledger_plan plan;
     bool fresh;    /* the next plan looks at every account */
+    int taken;     /* how often in a row a number was taken */
     bool sought;   /* all ids were looked for */
     bool *expired; /* what is overdue was looked for, for that request */
     struct refusal *refusals;
@@ -184,79 +158,15 @@ static void keep(struct round *round, uint32_t owner, const bson_t *document)
     round->bytes += document->len;
 }
 
-/* ---- what is overdue ------------------------------------------------------------------------ */
-
-static truce_status find_overdue(truce_ledger *ledger, const char *account, int64_t limit,
-                                 struct ledger_documents *found, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), until;
-    struct ledger_look look;
-    truce_status status;
-
-    truce__ledger_look(&look, ledger);
-    bson_append_document_begin(&filter, "open", 4, &until);
-    BSON_APPEND_DATE_TIME(&until, "$lte", truce__clock_wall_ms());
-    bson_append_document_end(&filter, &until);
-    if (account)
-        BSON_APPEND_UTF8(&filter, "changes.account", account);
-    status = truce__ledger_fetch_filter(&look, &filter, sort, limit, found, error);
-    bson_destroy(sort);
-    bson_destroy(&filter);
-    return status;
-}
-
-/* L6: who was faster, settled it; then its hint goes. */
-truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
-                                     ledger_run *run, int64_t *expired, bson_error_t *error)
-{
-    struct ledger_documents found = {0};
-    truce_status status = find_overdue(ledger, account, limit, &found, error);
-
-    *expired = 0;
-    for (uint32_t i = 0; !status && i < found.count; i++) {
-        truce_ledger_result result = {0};
-        bson_value_t id = truce__ledger_value(found.items[i], "_id");
-        struct ledger_request request = {.verb = LEDGER_EXPIRE, .of = &id, .result = &result};
-        struct ledger_request *one = &request;
-
-        status = run(ledger, &one, 1, error);
-        *expired += !status && !result.status && !result.exists;
-        if (!status && (result.exists || result.status == TRUCE_DUPLICATE))
-            close_pending(ledger, &id);
-    }
-    truce__ledger_documents_release(&found);
-    return status;
-}
-
-static truce_status run_alone(truce_ledger *ledger, struct ledger_request **requests,
-                              uint32_t count, bson_error_t *error)
-{
-    return truce__ledger_post_all(ledger, requests[0], count, error);
-}
-
-truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
-                                  int64_t *expired, bson_error_t *error)
-{
-    return truce__ledger_expire_by(ledger, account, limit, run_alone, expired, error);
-}
-
-/* Too little is available: perhaps only because of what is pending past its time. */
+/* Too little is available: perhaps only because of amounts that have expired. */
 static bool expire_for(struct round *round, uint32_t at)
 {
     const struct ledger_request *request = round->requests[at];
-    int64_t expired = 0, total = 0;
 
     if (round->expired[at] || request->verb != LEDGER_POST)
         return false;
     round->expired[at] = true;
-    for (uint32_t i = 0; i < request->transaction->count; i++) {
-        bson_error_t ignored;
-
-        if (!truce__ledger_expire_by(round->ledger, request->transaction->entries[i].account,
-                                     LEDGER_BULK, truce__ledger_run, &expired, &ignored))
-            total += expired;
-    }
-    return total > 0;
+    return truce__ledger_expire_for(round->ledger, request);
 }
 
 /* It was refused, unless it was posted, or settled, before. */
@@ -426,7 +336,7 @@ static void posted(struct round *round, uint32_t place)
 
     truce__ledger_settle_posted(request, round->documents[place], false);
     if (truce__ledger_settles(request))
-        close_pending(round->ledger, truce__ledger_settles(request));
+        truce__ledger_close_pending(round->ledger, truce__ledger_settles(request));
 }
 
 static void remember_book(struct round *round)
@@ -457,6 +367,23 @@ static truce_status find_all_posted(struct round *round, bson_error_t *error)
     return status;
 }
 
+#define TAKEN_OFTEN 5
+
+/* A number that is taken again and again may be held by a document that no look at the account shows. */
+static truce_status take_up_thoroughly(struct round *round, const struct ledger_request *request,
+                                       bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < request->transaction->count; i++) {
+        struct ledger_takeup takeup = {.account = request->transaction->entries[i].account,
+                                       .thorough = true};
+
+        status = truce__ledger_take_up(&round->plan.look, &takeup, error);
+    }
+    return status;
+}
+
 static truce_status taken(struct round *round, uint32_t place, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
@@ -469,6 +396,11 @@ static truce_status taken(struct round *round, uint32_t place, bson_error_t *err
     if (status != TRUCE_NOT_FOUND)
         return status;
     round->fresh = true; /* a number of it is taken */
+    if (++round->taken % TAKEN_OFTEN == 0 && is_plain(request)) {
+        status = take_up_thoroughly(round, request, error);
+        if (status)
+            return status;
+    }
     return truce__worker_wait(&round->plan.look.worker, "a number of an account", error);
 }
 
@@ -513,6 +445,8 @@ static truce_status send_round(struct round *round, bson_error_t *error)
     while (place < round->planned && !outcomes[place].status &&
            (!status || outcomes[place].result.inserted))
         posted(round, place++);
+    if (place)
+        round->taken = 0;
     if (!status)
         remember_book(round);
     else if (place < round->planned)

@@ -191,11 +191,6 @@ static void settle(struct ledger_request *request, truce_status status, const bs
         request->result->error = *why;
 }
 
-static bool is_plain(const struct ledger_request *request)
-{
-    return request->verb == LEDGER_POST && !request->transaction->of;
-}
-
 /* The function of the commit: it may run again, and begins anew then. */
 static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -204,6 +199,7 @@ static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *er
     truce_status status = TRUCE_OK;
 
     truce__ledger_plan_begin(&plan, batch->ledger, commit);
+    plan.discounts = false; /* the release is booked before (expire_for) */
     for (batch->done = 0; batch->done < batch->count; batch->done++) {
         struct ledger_request *request = batch->requests[batch->done];
         bson_error_t why = {0};
@@ -211,7 +207,7 @@ static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *er
         *request->result = (truce_ledger_result){0};
         request->settled = false;
         status = truce__ledger_post_planned(&plan, request, &why);
-        if (status == TRUCE_LIMIT && is_plain(request) && !batch->expired[batch->done] &&
+        if (status == TRUCE_LIMIT && request->verb == LEDGER_POST && !batch->expired[batch->done] &&
             !commit->failed) {
             status = TRUCE_OK; /* those before it first: perhaps something is overdue */
             break;
@@ -286,22 +282,6 @@ static truce_status commit_batch(struct batch *batch, bson_error_t *error)
     return status;
 }
 
-/* Whether room may have come: what was overdue is given up. */
-static bool expire_for(truce_ledger *ledger, const struct ledger_request *request)
-{
-    int64_t expired = 0, total = 0;
-
-    for (uint32_t i = 0; i < request->transaction->count; i++) {
-        const char *account = request->transaction->entries[i].account;
-        bson_error_t ignored;
-
-        if (account && !truce__ledger_expire_by(ledger, account, LEDGER_BULK, truce__ledger_run,
-                                                &expired, &ignored))
-            total += expired;
-    }
-    return total > 0;
-}
-
 truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request **requests,
                                      uint32_t count, bson_error_t *error)
 {
@@ -332,7 +312,7 @@ truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request
         at += batch.done;
         if (batch.done < batch.count) {
             expired[at] = true;
-            (void)expire_for(ledger, requests[at]);
+            (void)truce__ledger_expire_for(ledger, requests[at]);
         }
     }
     for (uint32_t i = at; status && i < count; i++)

@@ -1,12 +1,22 @@
 /*
- * The proof: every entry of an account again from the first, in windows of numbers. What each entry must be follows from
- * those before it, so the first that is wrong is the one that somebody changed, or the one behind what is missing.
+ * The proof.
+ *
+ *     accounts   every entry of an account again from the first, in windows of numbers. Each entry follows from those
+ *                before it, so the first wrong entry is the one that was changed, or the one behind a missing entry.
+ *     book       every document of the collection once. It lists the accounts: an account is proved because a document
+ *                names it, even if its opening was removed.
+ *     settings   the ledger's line in LEDGERS, the currencies of the accounts, the indexes
+ *
+ * The last transaction of all its accounts can be removed together with every trace of it. Only a seal that was made
+ * before shows that.
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/field.h"
 #include "patterns/ledger/ledger.h"
+#include "store/reserved.h"
 
 struct proof {
     struct ledger_look *look;
@@ -16,6 +26,7 @@ struct proof {
     const char *account;
     struct ledger_state state; /* after the entries so far */
     const bson_t *seal;        /* NULL: none */
+    bson_t settings;           /* the ledger's line in LEDGERS; empty: it has none */
     bool found;                /* something about this account was told */
     bool sums_only;            /* from here on nothing was committed, so there is no chain */
     /* the transaction that was looked at last: it may have many numbers of the account; NULL: none of this window */
@@ -234,7 +245,29 @@ static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, 
     return status;
 }
 
-static truce_status prove_account(struct proof *proof, const char *account, bson_error_t *error)
+/* What an account has beyond its entries: an opening, and a currency that the settings know. */
+static void prove_opening(struct proof *proof)
+{
+    const struct ledger_state *state = &proof->state;
+    bson_t currencies;
+    bson_iter_t iter;
+    char text[120];
+
+    if (!state->rules_at)
+        tell(proof, "opening", state->number ? 1 : 0, NULL,
+             state->number ? "its opening is missing: it has entries, and was never opened"
+                           : "its opening is missing: it has no entries");
+    else if (!truce__value_subdocument(&proof->settings, "currencies", &currencies) ||
+             !bson_iter_init_find(&iter, &currencies, state->rules.currency)) {
+        snprintf(text, sizeof text, "its currency %s is missing from the settings of the ledger",
+                 state->rules.currency);
+        tell(proof, "currency", state->rules_at, NULL, text);
+    }
+}
+
+/* `least`: a number that the account has, as far as the book says. */
+static truce_status prove_account(struct proof *proof, const char *account, int64_t least,
+                                  bson_error_t *error)
 {
     struct ledger_state last = {0};
     uint8_t hash[SHA256_BYTES] = {0};
@@ -253,6 +286,8 @@ static truce_status prove_account(struct proof *proof, const char *account, bson
         tell(proof, "missing", last.number, NULL, error ? error->message : "an entry is missing");
         return TRUCE_OK;
     }
+    if (last.number < least)
+        last.number = least;
     for (int64_t from = 1; !status && !proof->found && from <= last.number; from += LEDGER_WINDOW)
         status = prove_window(proof, from,
                               last.number - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1
@@ -261,8 +296,218 @@ static truce_status prove_account(struct proof *proof, const char *account, bson
     if (!status && !proof->found && proof->look->ledger->slots)
         status = prove_slot(proof, NULL, last.number + 1, error);
     if (!status && !proof->found && number > last.number)
-        tell(proof, "seal", number, NULL, "it was sealed, and is not there any more");
+        tell(proof, "seal", number, NULL, "it was sealed, and is missing");
+    if (!status && !proof->found)
+        prove_opening(proof);
     return status;
+}
+
+/* ---- the book ------------------------------------------------------------------------------- */
+
+struct book {
+    struct proof *proof;
+    struct ledger_table accounts; /* state.number: the greatest one that a document has */
+};
+
+/* Whether all, or some, of the changes have a hash. */
+static void count_hashes(const bson_t *document, uint32_t *count, uint32_t *hashed,
+                         uint32_t *malformed)
+{
+    struct ledger_change change;
+
+    *count = *hashed = *malformed = 0;
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        ++*count;
+        *malformed += !truce__ledger_change(at.value, &change);
+        *hashed += change.hashed;
+    }
+}
+
+static void note_accounts(struct book *book, const bson_t *document)
+{
+    struct ledger_change change;
+
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        if (truce__ledger_change(at.value, &change)) {
+            struct ledger_known *known = truce__ledger_at(&book->accounts, change.account);
+
+            if (change.number > known->state.number)
+                known->state.number = change.number;
+        }
+    }
+}
+
+/* A pending transaction that is neither settled nor has its hint never expires, and no list has it. */
+static truce_status prove_open(struct proof *proof, const bson_t *document, bson_error_t *error)
+{
+    bson_value_t id = truce__ledger_value(document, "_id");
+    bson_t settled;
+    truce_status status;
+
+    if (!truce__ledger_is(document, "state", "PENDING") || truce__ledger_date(document, "open"))
+        return TRUCE_OK;
+    status = truce__ledger_settled(proof->look, &id, &settled, error);
+    bson_destroy(&settled);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    tell(proof, "open", 0, document,
+         "it is pending, and its field `open` is missing: it would never expire");
+    return TRUCE_OK;
+}
+
+static truce_status prove_document(struct book *book, const bson_t *document, bson_error_t *error)
+{
+    struct proof *proof = book->proof;
+    uint32_t count, hashed, malformed;
+    bson_t refused;
+
+    proof->account = "";
+    if (truce__ledger_is(document, "proc", "REFUSED")) {
+        bool has = truce__value_subdocument(document, "refused", &refused);
+
+        tell(proof, "refused", 0, document,
+             has ? truce__field_text(&refused, "reason") : "its field `refused` is missing");
+        return TRUCE_OK;
+    }
+    count_hashes(document, &count, &hashed, &malformed);
+    if (hashed)
+        note_accounts(book, document);
+    if (truce__ledger_is(document, "proc", "UNCOMMITTED")) {
+        if (hashed)
+            tell(proof, "proc", 0, document, "it was COMMITTED, and its field proc was changed");
+        return TRUCE_OK;
+    }
+    if (!truce__ledger_is(document, "proc", "COMMITTED"))
+        tell(proof, "proc", 0, document,
+             "its field proc is missing or is none of UNCOMMITTED, COMMITTED and REFUSED");
+    else if (!count || malformed)
+        tell(proof, "changes", 0, document,
+             "its changes are missing, or one has no account, value or number");
+    else if (!hashed)
+        tell(proof, "hash", 0, document,
+             "it is COMMITTED, and has no hash: another program committed it, or its hashes were "
+             "removed");
+    else
+        return prove_open(proof, document, error);
+    return TRUCE_OK;
+}
+
+static truce_status scan_book(struct book *book, bson_error_t *error)
+{
+    const truce_ledger *ledger = book->proof->look->ledger;
+    truce_cursor *cursor = NULL;
+    const bson_t *found;
+    truce_status status = truce_find(ledger->store, ledger->collection, NULL, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        if (!truce__ledger_is_stub(found))
+            status = prove_document(book, found, error);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+static truce_status has_hashes(const truce_ledger *ledger, bool *has, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("changes.hash", "{", "$exists", BCON_BOOL(true), "}"), found;
+    truce_status status =
+        truce_find_one(ledger->store, ledger->collection, filter, NULL, &found, error);
+
+    *has = !status;
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status load_settings(struct proof *proof, bson_error_t *error)
+{
+    const truce_ledger *ledger = proof->look->ledger;
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+    bool has = false;
+
+    BSON_APPEND_UTF8(&filter, "_id", ledger->collection);
+    bson_destroy(&proof->settings);
+    status = truce_find_one(ledger->store, LEDGERS, &filter, NULL, &proof->settings, error);
+    bson_destroy(&filter);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    status = has_hashes(ledger, &has, error);
+    if (!status && has)
+        tell(proof, "settings", 0, NULL,
+             "the settings of the ledger are missing (its line in " LEDGERS
+             ": currencies, where its numbers are)");
+    return status;
+}
+
+/* The definitions that make_indexes (ledger.c) makes, by their keys. */
+static bool has_index(const bson_t *indexes, const char *first, const char *second, bool unique)
+{
+    for (struct fields at = truce__fields(truce__value_array(indexes)); truce__fields_next(&at);) {
+        struct value key, one;
+        struct fields field;
+
+        if (at.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        key = truce__value_field(at.value, "key", 3);
+        one = truce__value_field(at.value, "unique", 6);
+        if (key.type != BSON_TYPE_DOCUMENT ||
+            (unique && !(one.type == BSON_TYPE_BOOL && one.data[0])))
+            continue;
+        field = truce__fields(key);
+        if (!truce__fields_next(&field) || strcmp(field.key, first) != 0)
+            continue;
+        if (truce__fields_next(&field) ? second && !strcmp(field.key, second) : !second)
+            return true;
+    }
+    return false;
+}
+
+bool truce__ledger_has_indexes(truce_store *store, const char *collection)
+{
+    bson_error_t ignored;
+    bson_t indexes;
+    bool has = !truce_index_list(store, collection, &indexes, &ignored) &&
+               has_index(&indexes, "changes.account", "changes.seqId", false);
+
+    bson_destroy(&indexes);
+    return has;
+}
+
+static truce_status prove_indexes(struct proof *proof, bson_error_t *error)
+{
+    static const struct {
+        const char *first, *second;
+        bool unique;
+    } needed[] = {{"changes.account", "changes.seqId", true},
+                  {"resolves", NULL, true},
+                  {"opens", NULL, false},
+                  {"open", NULL, false},
+                  {"effective", NULL, false},
+                  {"proc", NULL, false}};
+    const truce_ledger *ledger = proof->look->ledger;
+    bson_t indexes;
+    truce_status status = truce_index_list(ledger->store, ledger->collection, &indexes, error);
+
+    proof->account = "";
+    for (size_t i = 0; !status && i < sizeof needed / sizeof *needed; i++) {
+        bool unique = needed[i].unique && !ledger->slots;
+        char text[160];
+
+        if (has_index(&indexes, needed[i].first, needed[i].second, unique))
+            continue;
+        snprintf(text, sizeof text, "the %sindex on %s%s%s is missing: the next post makes it",
+                 unique ? "unique " : "", needed[i].first, needed[i].second ? ", " : "",
+                 needed[i].second ? needed[i].second : "");
+        tell(proof, "index", 0, NULL, text);
+    }
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* ---- all ------------------------------------------------------------------------------------ */
@@ -303,24 +548,49 @@ static truce_status prove_sealed_only(struct proof *proof, const struct ledger_t
             continue;
         truce__value_bson(at.value, &one);
         if (!truce__ledger_find(table, truce__field_text(&one, "account")))
-            status = prove_account(proof, truce__field_text(&one, "account"), error);
+            status = prove_account(proof, truce__field_text(&one, "account"), 0, error);
     }
+    return status;
+}
+
+static int compare_known(const void *a, const void *b)
+{
+    return strcmp((*(struct ledger_known *const *)a)->account,
+                  (*(struct ledger_known *const *)b)->account);
+}
+
+/* By name. */
+static truce_status prove_accounts(struct book *book, bson_error_t *error)
+{
+    struct ledger_known **sorted = bson_malloc(((size_t)book->accounts.count + 1) * sizeof *sorted);
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < book->accounts.room; i++) {
+        if (book->accounts.slots[i])
+            sorted[count++] = book->accounts.slots[i];
+    }
+    if (count)
+        qsort(sorted, count, sizeof *sorted, compare_known);
+    for (uint32_t i = 0; !status && i < count; i++)
+        status = prove_account(book->proof, sorted[i]->account, sorted[i]->state.number, error);
+    bson_free(sorted);
     return status;
 }
 
 static truce_status prove_all(struct proof *proof, bson_error_t *error)
 {
-    struct ledger_table table = {0};
-    char **names = NULL;
-    uint32_t count = 0;
-    truce_status status = truce__ledger_cut(proof->look, &table, &names, &count, error);
+    struct book book = {.proof = proof};
+    truce_status status = scan_book(&book, error);
+    bool used = book.accounts.count > 0;
 
-    for (uint32_t i = 0; !status && i < count; i++)
-        status = prove_account(proof, names[i], error);
+    if (!status && (used || !bson_empty(&proof->settings)))
+        status = prove_accounts(&book, error);
+    if (!status && used)
+        status = prove_indexes(proof, error);
     if (!status && proof->seal)
-        status = prove_sealed_only(proof, &table, error);
-    truce__ledger_names_free(names, count);
-    truce__ledger_table_clear(&table);
+        status = prove_sealed_only(proof, &book.accounts, error);
+    truce__ledger_table_clear(&book.accounts);
     return status;
 }
 
@@ -334,7 +604,9 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, cons
                           .function = function,
                           .arg = arg,
                           .report = report ? report : &own,
-                          .seal = seal};
+                          .account = "",
+                          .seal = seal,
+                          .settings = BSON_INITIALIZER};
     truce_status status = truce__ledger_usable(ledger, error);
 
     *proof.report = (truce_ledger_report){0};
@@ -352,7 +624,10 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, cons
                              truce__field_text(seal, "ledger"), ledger->collection);
     if (!status && account)
         status = truce__ledger_account_name(account, error);
-    if (status)
-        return status;
-    return account ? prove_account(&proof, account, error) : prove_all(&proof, error);
+    if (!status)
+        status = load_settings(&proof, error);
+    if (!status)
+        status = account ? prove_account(&proof, account, 0, error) : prove_all(&proof, error);
+    bson_destroy(&proof.settings);
+    return status;
 }
