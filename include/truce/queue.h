@@ -131,9 +131,9 @@ typedef struct truce_job_options {
      * that fails keeps its turn until its next attempt. NULL: no lane. */
     const char *lane;
     uint32_t lane_width; /* so many of the lane at a time; 0: 1. What was said last counts */
-    uint32_t
-        lane_rate; /* so many of the lane begin in lane_per_ms, and in a burst; 0: no limit. Further attempts of a
-                            job are not counted */
+    /* At most so many jobs of the lane begin in any lane_per_ms, over all processes and whatever their clocks say; 0: no
+     * limit. Each attempt counts. A job that the rate does not allow yet is delayed. */
+    uint32_t lane_rate;
     uint32_t lane_per_ms;
     /* It is ready only when these jobs, of any queues of the store, have ended: up to 500. INVALID: one is not there, or has
      * ended so that this one would be cancelled. Up to 1,000 wait for one. */
@@ -394,17 +394,19 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_resume(truce_queue *queue,
 /* How much of a queue may be under way, over all processes. All zeros: no limits. */
 typedef struct truce_queue_limits {
     uint32_t running; /* jobs that run at once; 0: any number */
-    uint32_t rate;    /* claims in per_ms, and in a burst; 0: no limit */
+    /* At most so many claims in any per_ms, whatever the clocks of the processes say; 0: no limit. If a clock appears that is
+     * further ahead than all before it, one further window of claims is possible, once. */
+    uint32_t rate;
     uint32_t per_ms;
     const char *
         pool; /* the limits are those of a pool, which other queues may be in, too; NULL: the queue's own */
     uint64_t reserved[4]; /* zeros */
 } truce_queue_limits;
 
-/* `limits` NULL: none any more. Every process knows it within a second; what runs by then counts for nothing. The
- * limits of a pool are what was said last. A claim is a commit then, and one document of the queue (or the
- * pool) is written by every claim and every end: some thousands a second. In the collection
- * `truce_queue_gates`. */
+/* Sets the limits of a queue. `limits` NULL: none. Every process applies them within a second; a job that was claimed without
+ * them does not count. A pool has the limits that were set last. Setting the same limits again begins no new window. A
+ * claim then is a commit, and every claim and every end write one document of the queue (or the pool): some
+ * thousands a second. The document is in the collection `truce_queue_gates`. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_limit(truce_queue *queue,
                                                            const truce_queue_limits *limits,
                                                            bson_error_t *error);

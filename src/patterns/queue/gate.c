@@ -1,7 +1,7 @@
 /*
  * Limits of a queue, or of a pool of queues. What is under way stands in a gate, in `truce_queue_gates`:
  *
- *     {_id: {queue: "mail"}, running: 2, running_max: 5, rate: 100, per_ms: 60000, tokens: 31.5, at: <date>}
+ *     {_id: {queue: "mail"}, running: 2, running_max: 5, rate: 100, per_ms: 60000, at: <date>, begun: [...]}
  *     {_id: {pool: "smtp"}, ...}
  *
  * Invariants:
@@ -10,21 +10,20 @@
  *       commit that counts it, and leaves "running" in the commit that no more counts it, whatever its end is.
  *   G2. A claim counts through the gate that its lease names, so a gate that comes, goes or changes while jobs run
  *       miscounts none.
- *   G3. A claim takes a token out of the bucket, which holds `rate` of them and fills up in `per_ms`. It is not given
- *       back when the job fails: what was begun was begun.
+ *   G3. At most `rate` claims through the gate are made in any `per_ms`, whatever the clocks say (queue_rate.h). A claim stays
+ *       counted when its job fails: what was begun was begun. So does every claim when the limits are set again.
  *
- * The gate is one document that every claim and every end writes; that is what a limit over all processes costs. Rates go
- * by the clocks of whoever claims: one that is wrong makes a rate wrong by one bucket, and never stops it for longer
- * than `per_ms`.
+ * Every claim and every end writes the gate's document; that is the cost of a limit over all processes.
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/room.h"
 #include "bson/value.h"
+#include "commit/commit.h"
 #include "patterns/queue/queue.h"
+#include "patterns/queue/queue_rate.h"
 #include "store/care.h"
 
 /* ---- the limits --------------------------------------------------------------------------------- */
@@ -48,32 +47,35 @@ static truce_status check_limits(const truce_queue_limits *limits, bson_error_t 
     return TRUCE_OK;
 }
 
-static bson_t *gate_id(const truce_queue *queue, const truce_queue_limits *limits)
+static void append_gate_id(const truce_queue *queue, const truce_queue_limits *limits, bson_t *id)
 {
-    return limits->pool ? BCON_NEW("pool", BCON_UTF8(limits->pool))
-                        : BCON_NEW("queue", BCON_UTF8(queue->name));
+    bson_init(id);
+    BSON_APPEND_UTF8(id, limits->pool ? "pool" : "queue",
+                     limits->pool ? limits->pool : queue->name);
 }
 
 struct limiting {
     const truce_queue_limits *limits;
+    bson_t id_document;
     bson_value_t id;
 };
 
-/* What runs is counted on; the bucket begins full. */
-static void make_gate(const struct limiting *limiting, int64_t running, bson_t *gate)
+/* Makes the gate with these limits; what runs, and what has begun, stays counted. */
+static void make_gate(const struct limiting *limiting, truce_store *store, const bson_t *old,
+                      bson_t *gate)
 {
     const truce_queue_limits *limits = limiting->limits;
+    struct queue_rate rate;
 
+    truce__rate_read(&rate, store, old, &limiting->id_document);
+    truce__rate_correct(&rate);
+    rate.rate = limits->rate;
+    rate.per_ms = limits->per_ms;
     BSON_APPEND_VALUE(gate, "_id", &limiting->id);
-    BSON_APPEND_INT64(gate, "running", running);
+    BSON_APPEND_INT64(gate, "running", truce__field_number(old, "running"));
     if (limits->running)
         BSON_APPEND_INT64(gate, "running_max", limits->running);
-    if (!limits->rate)
-        return;
-    BSON_APPEND_INT64(gate, "rate", limits->rate);
-    BSON_APPEND_INT64(gate, "per_ms", limits->per_ms);
-    BSON_APPEND_DOUBLE(gate, "tokens", limits->rate);
-    BSON_APPEND_DATE_TIME(gate, "at", truce__clock_wall_ms());
+    truce__rate_append(&rate, gate);
 }
 
 static truce_status limit_in(truce_commit *commit, void *arg, bson_error_t *error)
@@ -82,13 +84,12 @@ static truce_status limit_in(truce_commit *commit, void *arg, bson_error_t *erro
     bson_t old, gate = BSON_INITIALIZER;
     truce_status status = truce_commit_read(commit, QUEUE_GATES, &limiting->id, &old, error);
 
-    if (!status) {
-        make_gate(limiting, truce__field_number(&old, "running"), &gate);
+    if (!status || status == TRUCE_NOT_FOUND)
+        make_gate(limiting, commit->store, &old, &gate);
+    if (!status)
         status = truce_commit_replace(commit, QUEUE_GATES, &limiting->id, NULL, &gate, error);
-    } else if (status == TRUCE_NOT_FOUND) {
-        make_gate(limiting, 0, &gate);
+    else if (status == TRUCE_NOT_FOUND)
         status = truce_commit_insert(commit, QUEUE_GATES, &gate, error);
-    }
     bson_destroy(&gate);
     bson_destroy(&old);
     return status;
@@ -100,62 +101,56 @@ truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *lim
     static const truce_queue_limits none;
     struct limiting limiting = {limits ? limits : &none};
     bool limited = limiting.limits->running || limiting.limits->rate;
-    bson_t *id = NULL;
     truce_status status = check_limits(limiting.limits, error);
 
     if (!status)
         status = truce__queue_ready(queue, error);
     if (status)
         return status;
-    id = gate_id(queue, limiting.limits);
-    limiting.id = truce__queue_document_id(id);
+    append_gate_id(queue, limiting.limits, &limiting.id_document);
+    limiting.id = truce__queue_document_id(&limiting.id_document);
     if (limited)
         status = truce__queue_run(queue, NULL, limit_in, &limiting, error);
     if (!status)
         status = truce__queue_set(queue, "gate", limited ? &limiting.id : NULL, error);
-    bson_destroy(id);
+    bson_destroy(&limiting.id_document);
     return status;
 }
 
 /* ---- going in ----------------------------------------------------------------------------------- */
 
-static double tokens_of(const bson_t *gate, int64_t now_ms)
+static bool rate_of(truce_store *store, const bson_t *gate, struct queue_rate *rate)
 {
-    int64_t per_ms = truce__field_count(gate, "per_ms"), at_ms;
-    double rate = (double)truce__field_number(gate, "rate"), tokens = 0;
-    bson_iter_t iter;
+    bson_t id;
 
-    if (bson_iter_init_find(&iter, gate, "tokens"))
-        tokens = bson_iter_as_double(&iter);
-    if (!truce__job_date(gate, "at", &at_ms) || per_ms < 1 || now_ms - at_ms >= per_ms ||
-        at_ms - now_ms > per_ms)
-        return rate;
-    if (now_ms > at_ms)
-        tokens += rate * (double)(now_ms - at_ms) / (double)per_ms;
-    return tokens < rate ? tokens : rate;
+    if (!truce__value_subdocument(gate, "_id", &id))
+        return false;
+    truce__rate_read(rate, store, gate, &id);
+    return rate->rate > 0;
 }
 
-bool truce__gate_has_room(const bson_t *gate, int64_t now_ms)
+bool truce__gate_has_room(truce_store *store, const bson_t *gate)
 {
     int64_t most = truce__field_number(gate, "running_max");
+    struct queue_rate rate;
 
     if (most && truce__field_number(gate, "running") >= most)
         return false;
-    return !truce__field_number(gate, "rate") || tokens_of(gate, now_ms) >= 1;
+    return !rate_of(store, gate, &rate) || !truce__rate_wait_ms(&rate);
 }
 
 static truce_status count_gate(truce_commit *commit, const bson_value_t *id, const bson_t *gate,
                                int64_t by, bson_error_t *error)
 {
-    int64_t now_ms = truce__clock_wall_ms();
+    struct queue_rate rate;
     bson_t update = BSON_INITIALIZER, set;
     truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     BSON_APPEND_INT64(&set, "running", truce__field_number(gate, "running") + by);
-    if (by > 0 && truce__field_number(gate, "rate")) { /* G3 */
-        BSON_APPEND_DOUBLE(&set, "tokens", tokens_of(gate, now_ms) - 1);
-        BSON_APPEND_DATE_TIME(&set, "at", now_ms);
+    if (by > 0 && rate_of(commit->store, gate, &rate)) { /* G3 */
+        truce__rate_begin(&rate);
+        truce__rate_append(&rate, &set);
     }
     bson_append_document_end(&update, &set);
     status = truce_commit_update(commit, QUEUE_GATES, id, NULL, &update, error);
@@ -168,7 +163,7 @@ truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bso
     bson_t gate;
     truce_status status = truce_commit_read(commit, QUEUE_GATES, id, &gate, error);
 
-    if (!status && !truce__gate_has_room(&gate, truce__clock_wall_ms()))
+    if (!status && !truce__gate_has_room(commit->store, &gate))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the queue is at its limit");
     if (!status)
         status = count_gate(commit, id, &gate, 1, error);

@@ -5,7 +5,7 @@
  *     {_id: {queue: "mail", lane: "ada"}, out: 1, width: 1, head: 7, tail: 9}
  *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}         one for each that waits: head < n <= tail
  *
- * and with a rate, besides, {rate: 10, per_ms: 60000, full: <date>}: when its bucket of tokens will be full again.
+ * and with a rate, besides, what queue_rate.h says and {full: <date>}: when its bucket of places will be full again.
  *
  * Invariants:
  *
@@ -16,10 +16,13 @@
  *   K3. A job's end, whichever it is, takes it out of `out` in its own commit, and lets the next ones out there. So no
  *       lane with room has a job that waits, but where it is `stalled`: many that were cancelled while they waited
  *       stood at its head, more than one commit passes over, or it became wider. The sweep, or the next end, goes on.
- *   K4. An empty lane has no document, once its bucket is full (until then `idle` says when, for the sweep); its numbers
- *       begin anew.
- *   K5. Who goes out takes a token. Where there is none yet it goes out all the same, and is delayed until there is:
- *       it has its turn, and needs nobody who lets it go later. A clock that is wrong makes a rate wrong by one bucket.
+ *   K4. An empty lane has no document, once its window and its bucket are empty (until then `idle` says when, for the sweep). Its
+ *       numbers begin again.
+ *   K5. At most `rate` jobs of the lane begin in any `per_ms`, whatever the clocks say (queue_rate.h). A claim counts in a commit
+ *       that writes the lane, also a claim of a further attempt. A job whose begin the rate does not allow is put off: it is
+ *       delayed, and its attempt does not count.
+ *   K6. Places spread what is put off. A job that goes out takes the next place of the bucket, and is delayed until then. Places are
+ *       a forecast, so a job may be put off again; they decide nothing.
  *
  * A job that failed keeps its place while it waits for its next attempt: that is what an order is for. Dead, it makes
  * room; retried, it goes to the end.
@@ -30,7 +33,9 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/value.h"
+#include "commit/commit.h"
 #include "patterns/queue/queue.h"
+#include "patterns/queue/queue_rate.h"
 #include "store/care.h"
 
 #define PASSED_MAX 100 /* jobs that are looked at in one commit */
@@ -41,7 +46,8 @@ struct lane {
     bson_t id_document;
     bson_value_t id;
     bool stands; /* it has a document */
-    int64_t out, width, head, tail, rate, per_ms;
+    int64_t out, width, head, tail;
+    struct queue_rate rate;
     double full_ms;
 };
 
@@ -70,19 +76,18 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
         if (!take_count(&document, "out", &lane->out) ||
             !take_count(&document, "width", &lane->width) ||
             !take_count(&document, "head", &lane->head) ||
-            !take_count(&document, "tail", &lane->tail) ||
-            !take_count(&document, "rate", &lane->rate))
+            !take_count(&document, "tail", &lane->tail))
             status = truce__fail(
                 TRUCE_CORRUPT, error,
                 "the lane \"%.100s\" of the queue \"%.100s\" is not as truce left it: put "
                 "its document in " QUEUE_LANES " right",
                 name, queue);
-        lane->per_ms = truce__field_count(&document, "per_ms");
         if (bson_iter_init_find(&iter, &document, "full"))
             lane->full_ms = bson_iter_as_double(&iter);
         if (!(lane->full_ms >= 0 && lane->full_ms <= FIELD_MAX))
             lane->full_ms = 0;
     }
+    truce__rate_read(&lane->rate, commit->store, &document, &lane->id_document);
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
@@ -92,13 +97,21 @@ static bool lane_waits(const struct lane *lane)
     return lane->head < lane->tail;
 }
 
+/* How long until nothing that has begun, and no place that was given, counts any more. */
+static int64_t lane_idle_ms(const struct lane *lane)
+{
+    int64_t left_ms = truce__rate_left_ms(&lane->rate),
+            full_ms = (int64_t)lane->full_ms + 1 - lane->rate.now_ms;
+
+    return !lane->rate.rate ? 0 : full_ms > left_ms ? full_ms : left_ms;
+}
+
 static void append_rate(const struct lane *lane, bool empty, bson_t *document)
 {
-    BSON_APPEND_INT64(document, "rate", lane->rate);
-    BSON_APPEND_INT64(document, "per_ms", lane->per_ms);
+    truce__rate_append(&lane->rate, document);
     BSON_APPEND_DOUBLE(document, "full", lane->full_ms);
     if (empty)
-        BSON_APPEND_DATE_TIME(document, "idle", (int64_t)lane->full_ms + 1);
+        BSON_APPEND_DATE_TIME(document, "idle", truce__clock_wall_ms() + lane_idle_ms(lane));
 }
 
 static truce_status lane_write(const struct lane *lane, bson_error_t *error)
@@ -114,9 +127,9 @@ static truce_status lane_write(const struct lane *lane, bson_error_t *error)
     BSON_APPEND_INT64(&document, "tail", lane->tail);
     if (lane_waits(lane) && lane->out < lane->width)
         BSON_APPEND_BOOL(&document, "stalled", true);
-    if (lane->rate)
+    if (lane->rate.rate)
         append_rate(lane, empty, &document);
-    if (empty && (!lane->rate || lane->full_ms < (double)truce__clock_wall_ms())) /* K4 */
+    if (empty && lane_idle_ms(lane) <= 0) /* K4 */
         status = lane->stands
                      ? truce_commit_remove(lane->commit, QUEUE_LANES, &lane->id, NULL, error)
                      : TRUCE_OK;
@@ -134,23 +147,34 @@ static void place_id(const struct lane *lane, int64_t n, bson_t *document)
     BSON_APPEND_INT64(document, "n", n);
 }
 
-/* One more is out, from that time on; 0: at once (K5). Those that are out may have taken tokens in advance. */
-static int64_t take_token(struct lane *lane)
+/* The next place that is at least so far away: how long until then, in ms. Those that are out may have taken places in
+ * advance. */
+static int64_t take_place(struct lane *lane, int64_t least_ms)
 {
-    double now_ms = (double)truce__clock_wall_ms(), apart_ms, most_ms, begin_ms;
+    double now_ms = (double)lane->rate.now_ms, per_ms = (double)lane->rate.per_ms, apart_ms,
+           first_ms, most_ms, begin_ms;
 
-    lane->out++;
-    if (!lane->rate)
+    if (!lane->rate.rate)
         return 0;
-    apart_ms = (double)lane->per_ms / (double)lane->rate;
-    most_ms = now_ms + (double)lane->per_ms + apart_ms * (double)lane->out;
-    if (lane->full_ms < now_ms)
-        lane->full_ms = now_ms;
+    apart_ms = per_ms / (double)lane->rate.rate;
+    first_ms = now_ms + (least_ms ? (double)least_ms + per_ms - apart_ms : 0);
+    most_ms = first_ms + per_ms + apart_ms * (double)lane->out;
+    if (lane->full_ms < first_ms)
+        lane->full_ms = first_ms;
     if (lane->full_ms > most_ms)
         lane->full_ms = most_ms;
-    begin_ms = lane->full_ms + apart_ms - (double)lane->per_ms;
+    begin_ms = lane->full_ms + apart_ms - per_ms;
     lane->full_ms += apart_ms;
-    return begin_ms > now_ms ? (int64_t)begin_ms + 1 : 0;
+    return begin_ms > now_ms ? (int64_t)(begin_ms - now_ms) + 1 : 0;
+}
+
+/* One more is out, from that time on by this clock; 0: at once. */
+static int64_t go_out(struct lane *lane)
+{
+    int64_t wait_ms = take_place(lane, 0);
+
+    lane->out++;
+    return wait_ms ? truce__job_date_after(truce__clock_wall_ms(), wait_ms) : 0;
 }
 
 /* ---- in ------------------------------------------------------------------------------------------- */
@@ -177,14 +201,14 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const st
     truce_status status = lane_read(&lane, commit, queue, said->name, error);
 
     lane.width = said->width;
-    lane.rate = said->rate;
-    lane.per_ms = said->per_ms;
+    lane.rate.rate = said->rate;
+    lane.rate.per_ms = said->per_ms;
     *begin_ms = 0;
     *waits = lane_waits(&lane) || lane.out >= lane.width;
     if (!status && *waits)
         status = wait_in_lane(&lane, job, error);
     else
-        *begin_ms = take_token(&lane);
+        *begin_ms = go_out(&lane);
     if (!status)
         status = lane_write(&lane, error);
     bson_destroy(&lane.id_document);
@@ -202,7 +226,7 @@ static truce_status let_out(struct lane *lane, const bson_value_t *id, bson_erro
 
     if (!status && !strcmp(truce__job_state(&job), "waiting")) {
         (void)truce__job_date(&job, "undone.at", &at_ms);
-        begin_ms = take_token(lane);
+        begin_ms = go_out(lane);
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
         truce__job_waits(&set, lane->queue, (int32_t)truce__field_number(&job, "priority"),
                          at_ms > begin_ms ? at_ms : begin_ms, now_ms);
@@ -257,6 +281,67 @@ truce_status truce__lane_leave(truce_commit *commit, const char *queue, const ch
         status = let_out_all(&lane, error);
     bson_destroy(&lane.id_document);
     return status;
+}
+
+/* ---- begins ---------------------------------------------------------------------------------------- */
+
+truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t *wait_ms,
+                               bson_error_t *error)
+{
+    struct job_lane said;
+    struct lane lane;
+    truce_status status;
+
+    *wait_ms = 0;
+    if (!truce__job_lane(job, &said) || !said.rate)
+        return TRUCE_OK;
+    status = lane_read(&lane, commit, truce__field_text(job, "queue"), said.name, error);
+    if (!status && lane.stands && lane.rate.rate) {
+        *wait_ms = truce__rate_wait_ms(&lane.rate);
+        if (*wait_ms)
+            *wait_ms = take_place(&lane, *wait_ms);
+        else
+            truce__rate_begin(&lane.rate);
+        status = lane_write(&lane, error);
+    }
+    bson_destroy(&lane.id_document);
+    return status;
+}
+
+struct beginning {
+    truce_job *job;
+    bool put_off;
+};
+
+static truce_status begin_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct beginning *beginning = arg;
+    int64_t now_ms = truce__clock_wall_ms(), wait_ms;
+    bson_t job, update = BSON_INITIALIZER;
+    truce_status status = truce__job_read_mine(beginning->job, commit, &job, error);
+
+    if (!status)
+        status = truce__lane_begin(commit, &job, &wait_ms, error);
+    beginning->put_off = !status && wait_ms;
+    if (beginning->put_off) {
+        truce__job_snoozes(&update, &job, truce__job_date_after(now_ms, wait_ms), now_ms);
+        status = truce__job_move(commit, &job, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status;
+}
+
+truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error)
+{
+    struct beginning beginning = {job};
+    struct job_lane lane;
+    truce_status status;
+
+    if (!truce__job_lane(&job->document, &lane) || !lane.rate)
+        return TRUCE_OK;
+    status = truce__queue_run(job->queue, NULL, begin_in, &beginning, error);
+    return status == TRUCE_EXPIRED || (!status && beginning.put_off) ? TRUCE_NOT_FOUND : status;
 }
 
 /* ---- stalled lanes ---------------------------------------------------------------------------------- */

@@ -231,7 +231,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 
 /* ---- gate.c, queue_gated.c ---- */
 
-bool truce__gate_has_room(const bson_t *gate, int64_t now_ms);
+bool truce__gate_has_room(truce_store *store, const bson_t *gate);
 /* In a commit: one more is running. NOT_FOUND: there is no room, or no gate. */
 truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error);
 /* In a commit that read the job: an update that changes its state. What ran leaves its gate; what ends leaves its
@@ -251,6 +251,13 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const st
 /* In a commit in which one that was out ends. */
 truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
                                bson_error_t *error);
+/* In a commit that claims a job of the lane: counts that it begins. *wait_ms is not 0: its rate does not allow it yet, and the job
+ * has a place after so long. */
+truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t *wait_ms,
+                               bson_error_t *error);
+/* For a job that was claimed without a gate: NOT_FOUND: the rate of its lane put it off, or it was lost; it is not this
+ * claim's any more. */
+truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error);
 /* A sweep_function: lets out who may go. */
 truce_status truce__lane_go_on(struct sweep *sweep, const char *collection, const bson_t *lane,
                                void *arg, bson_error_t *error);

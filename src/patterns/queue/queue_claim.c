@@ -33,6 +33,7 @@
 #define WAIT_MS_MIN 20
 #define GATED_MS    250 /* ... nor does the time of a rate */
 #define BULK_TRIES  4
+#define CLAIM_MS    5000 /* in which a claim passes over jobs that their lanes put off */
 
 /* ---- on the way --------------------------------------------------------------------------------- */
 
@@ -231,16 +232,31 @@ truce_status truce__queue_claim_one(truce_queue *queue, truce_job **job, bson_er
 
 /* ---- the calls ----------------------------------------------------------------------------------- */
 
-static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
-                              bson_error_t *error)
+/* Of those that were claimed the rate of a lane puts some off: the others stay. */
+static truce_status begin_all(truce_job **jobs, size_t *count, bson_error_t *error)
+{
+    truce_status first = TRUCE_OK;
+    size_t begun = 0;
+
+    for (size_t i = 0; i < *count; i++) {
+        truce_status status = truce__lane_begin_claimed(jobs[i], error);
+
+        if (!status)
+            jobs[begun++] = jobs[i];
+        else
+            truce_job_free(jobs[i]);
+        if (status && status != TRUCE_NOT_FOUND)
+            first = first ? first : status; /* its lease ends */
+    }
+    *count = begun;
+    return begun ? TRUCE_OK : first;
+}
+
+static truce_status claim_ungated(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
+                                  bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    bool gated = atomic_load(&queue->gated);
 
-    if (gated)
-        status = truce__queue_claim_gated(queue, most, jobs, count, &gated, error);
-    if (status || gated)
-        return status;
     for (int i = 0; most > 1 && i < BULK_TRIES && !status && !*count; i++)
         status = truce__queue_claim_several(queue, most, jobs, count, error);
     if (status || *count)
@@ -249,6 +265,25 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
                                                        : truce__queue_claim_one(queue, jobs, error);
     *count = status ? 0 : 1;
     return status;
+}
+
+static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
+                              bson_error_t *error)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + CLAIM_MS * NS_IN_MS;
+    truce_status status = TRUCE_OK;
+    bool gated = atomic_load(&queue->gated);
+
+    if (gated)
+        status = truce__queue_claim_gated(queue, most, jobs, count, &gated, error);
+    if (status || gated)
+        return status;
+    do {
+        status = claim_ungated(queue, most, jobs, count, error);
+        if (!status)
+            status = begin_all(jobs, count, error);
+    } while (!status && !*count && truce__clock_monotonic_ns() < until_ns);
+    return status || *count ? status : TRUCE_NOT_FOUND;
 }
 
 /* Who waits idly takes no lock of the writers. */
