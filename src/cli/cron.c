@@ -5,6 +5,7 @@
 #include "bson/date.h"
 #include "cli/commands.h"
 #include "store/reserved.h"
+#include "store/restored.h"
 
 /* ---- set ---------------------------------------------------------------------------------------- */
 
@@ -130,8 +131,11 @@ static int run_list(struct cli *cli)
     truce_cursor *cursor = NULL;
     bson_error_t error;
     truce_status status = truce_find(cli->store, QUEUE_CRONS, NULL, &options, &cursor, &error);
-    int code = cli_print_documents(cli, status, cursor, &error);
+    int code;
 
+    if (!status)
+        cursor = truce__restored_cursor(cursor);
+    code = cli_print_documents(cli, status, cursor, &error);
     bson_destroy(projection);
     bson_destroy(sort);
     return code;

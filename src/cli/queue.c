@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "bson/field_names.h"
 #include "cli/commands.h"
 #include "cli/queue_options.h"
 #include "store/reserved.h"
+#include "store/restored.h"
 
 truce_queue *cli_queue_open(const struct cli *cli, const char *name)
 {
@@ -35,8 +37,11 @@ static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
     truce_cursor *cursor = NULL;
     bson_error_t error;
     truce_status status = truce_find(cli->store, QUEUE, filter, &options, &cursor, &error);
-    int code = cli_print_documents(cli, status, cursor, &error);
+    int code;
 
+    if (!status)
+        cursor = truce__restored_cursor(cursor);
+    code = cli_print_documents(cli, status, cursor, &error);
     bson_destroy(projection);
     bson_destroy(sort);
     return code;
@@ -140,6 +145,7 @@ int cli_find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *job)
     filter = BCON_NEW("_id", BCON_OID(id));
     bson_destroy(job);
     status = truce_find_one(cli->store, QUEUE, filter, NULL, job, &error);
+    truce__names_restore_own(job);
     bson_destroy(filter);
     if (status == TRUCE_NOT_FOUND)
         return cli_say(cli, CLI_NO, "there is no job %s", text);

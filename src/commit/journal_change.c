@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
+#include "bson/field_names.h"
 #include "query/update/update.h"
 
 /*
@@ -12,7 +13,7 @@
  * prepare and the release, so the change says, too, what it was made from:
  *
  *     {p: path, v: value (absent: unset), h: hash of the old value (absent: there was none),
- *      n: elements of the old list, a: [operators on the field "x"]}
+ *      n: elements of the old list, a: [operators on the field "x", by stored names (bson/field_names.h)]}
  *
  *   D1  The commit was decided before the release, and what came later comes after it: what a plain writer
  *       pushed to the old list stands behind the new one.
@@ -62,15 +63,15 @@ static bool is_relative(const char *operator, const bson_iter_t * field)
 
 static void append_operator(bson_t *list, const char *operator, const bson_iter_t * field)
 {
-    bson_t one, fields;
+    bson_t one = BSON_INITIALIZER, fields;
     char key[16];
 
     bson_snprintf(key, sizeof key, "%u", bson_count_keys(list));
-    bson_append_document_begin(list, key, -1, &one);
     bson_append_document_begin(&one, operator, - 1, &fields);
     bson_append_iter(&fields, OPERAND, 1, field);
     bson_append_document_end(&one, &fields);
-    bson_append_document_end(list, &one);
+    truce__names_append(list, key, &one);
+    bson_destroy(&one);
 }
 
 /* Appends those of one update that have to do with the path. False: one of them is none of D2. */
@@ -262,10 +263,12 @@ static bool merge_operators(const bson_t *change, struct value there, bson_t *ma
     truce__value_append(made, OPERAND, 1, there);
     operators = truce__fields(list);
     while (can && truce__fields_next(&operators)) {
-        bson_t one;
+        bson_t stored, one;
 
-        truce__value_bson(operators.value, &one);
+        truce__value_bson(operators.value, &stored);
+        truce__names_restore(&stored, &one);
         can = !truce__change_apply(&one, made, &ignored);
+        bson_destroy(&one);
     }
     return can;
 }

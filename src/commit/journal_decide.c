@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "commit/journal_change.h"
 
 /*
@@ -146,7 +147,7 @@ static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t
     BSON_APPEND_UTF8(&set, "state", "committed");
     BSON_APPEND_ARRAY(&set, "post", &owner->post);
     if (owner->commit->result)
-        BSON_APPEND_DOCUMENT(&set, "result", owner->commit->result);
+        truce__names_append(&set, "result", owner->commit->result);
     bson_append_document_end(&update, &set);
     status =
         truce_update(owner->commit->store, COMMITS, &filter, &update, &options, &result, error);

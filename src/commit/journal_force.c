@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "commit/journal_change.h"
 #include "store/reserved.h"
 
@@ -275,6 +276,7 @@ static truce_status keep(struct worker *worker, const bson_oid_t *commit, const 
     const char *collection;
     bson_value_t target;
     truce_status status;
+    bson_t stored;
 
     truce_assert(truce__journal_target(post, &collection, &target));
     bson_append_document_begin(&kept, "_id", 3, &id);
@@ -287,7 +289,9 @@ static truce_status keep(struct worker *worker, const bson_oid_t *commit, const 
     BSON_APPEND_VALUE(&kept, "id", &target);
     BSON_APPEND_UTF8(&kept, "reason", reason);
     BSON_APPEND_DATE_TIME(&kept, "at", truce__clock_wall_ms());
-    BSON_APPEND_ARRAY(&kept, "values", values);
+    truce__names_store(values, &stored);
+    BSON_APPEND_ARRAY(&kept, "values", &stored);
+    bson_destroy(&stored);
     status = truce_insert(worker->store, DISPLACED, &kept, NULL, error);
     if (status == TRUCE_DUPLICATE)
         status = keep_more(worker, &kept, reason, values, error);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "commit/memo.h"
 #include "query/incoming.h"
 
@@ -36,11 +37,15 @@ static truce_status find_holder(truce_commit *commit, bson_t *holder, bson_error
 static truce_status compare_input(const truce_commit *commit, const bson_t *holder,
                                   bson_error_t *error)
 {
-    struct value theirs = truce__value_field(truce__value_document(holder), "input", 5);
-    struct value ours = commit->options.input ? truce__value_document(commit->options.input)
-                                              : truce__value_missing();
+    bson_t own = BSON_INITIALIZER;
+    bool same;
 
-    if (truce__value_identical(ours, theirs))
+    if (commit->options.input)
+        truce__names_append(&own, "input", commit->options.input);
+    same = truce__value_identical(truce__value_field(truce__value_document(&own), "input", 5),
+                                  truce__value_field(truce__value_document(holder), "input", 5));
+    bson_destroy(&own);
+    if (same)
         return TRUCE_OK;
     return truce__fail(TRUCE_DUPLICATE, error,
                        "the key \"%s\" was used before, for a commit with another input; a new "
@@ -145,7 +150,7 @@ void truce__commit_begin_document(const truce_commit *commit, const char *state,
     }
     BSON_APPEND_UTF8(document, "state", state);
     if (commit->options.input)
-        BSON_APPEND_DOCUMENT(document, "input", commit->options.input);
+        truce__names_append(document, "input", commit->options.input);
     BSON_APPEND_DATE_TIME(document, "created", truce__clock_wall_ms());
 }
 

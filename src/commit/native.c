@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "bson/field_names.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "commit/unique.h"
@@ -301,7 +302,7 @@ static void plan_record(struct plan *plan, const truce_commit *commit)
     truce__commit_begin_document(commit, "done", &made);
     write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_INSERT);
     if (commit->result)
-        BSON_APPEND_DOCUMENT(&made, "result", commit->result);
+        truce__names_append(&made, "result", commit->result);
     write->document = own_copy(plan, &made);
     if (!commit->options.key)
         return;
@@ -324,7 +325,7 @@ static void plan_done(struct plan *plan, const truce_commit *commit)
     bson_append_document_begin(update, "$set", 4, &set);
     BSON_APPEND_UTF8(&set, "state", "done");
     if (commit->result)
-        BSON_APPEND_DOCUMENT(&set, "result", commit->result);
+        truce__names_append(&set, "result", commit->result);
     bson_append_document_end(update, &set);
     write->document = update;
 }

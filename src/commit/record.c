@@ -1,8 +1,10 @@
 #include <stdio.h>
 
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "commit/commit.h"
 #include "commit/memo.h"
+#include "store/restored.h"
 
 /*
  * What is kept of commits, for people and for whoever comes with a key again: one by its key, what it left, and all.
@@ -27,6 +29,7 @@ truce_status truce_commit_record(truce_store *store, const char *key, bson_t *do
     }
     BSON_APPEND_UTF8(&filter, "key", key);
     status = truce_find_one(store, COMMITS, &filter, NULL, document, error);
+    truce__names_restore_own(document);
     bson_destroy(&filter);
     return status != TRUCE_NOT_FOUND
                ? status
@@ -99,6 +102,8 @@ truce_status truce_commit_list(truce_store *store, const truce_commit_list_optio
         append_prefix(options->key_prefix, &filter);
     if (!status)
         status = truce_find(store, COMMITS, &filter, &find, cursor, error);
+    if (!status)
+        *cursor = truce__restored_cursor(*cursor);
     bson_destroy(&filter);
     bson_destroy(sort);
     return status;

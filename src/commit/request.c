@@ -7,6 +7,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "bson/value.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -40,14 +41,14 @@ struct turn {
 
 /* ---- leaving -------------------------------------------------------------------------------- */
 
-static truce_status compare(const bson_t *theirs, const bson_t *ours, const char *key,
-                            bson_error_t *error)
+/* `theirs` is the request that has the key. */
+static truce_status compare(const bson_t *theirs, const char *name, const bson_t *input,
+                            const char *key, bson_error_t *error)
 {
     struct value a = truce__value_field(truce__value_document(theirs), "input", 5);
-    struct value b = truce__value_field(truce__value_document(ours), "input", 5);
 
-    if (!strcmp(truce__field_text(theirs, "name"), truce__field_text(ours, "name")) &&
-        truce__value_identical(a, b))
+    if (!strcmp(truce__field_text(theirs, "name"), name) &&
+        truce__value_identical(a, truce__value_document(input)))
         return TRUCE_OK;
     return truce__fail(TRUCE_DUPLICATE, error,
                        "the key \"%s\" stands for another request; a new request needs a new key",
@@ -68,7 +69,7 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
         return status;
     BSON_APPEND_UTF8(&request, "_id", key);
     BSON_APPEND_UTF8(&request, "name", name);
-    BSON_APPEND_DOCUMENT(&request, "input", input ? input : &empty);
+    truce__names_append(&request, "input", input ? input : &empty);
     BSON_APPEND_UTF8(&request, "state", "waiting");
     BSON_APPEND_INT32(&request, "attempts", 0);
     BSON_APPEND_DATE_TIME(&request, "created", now_ms);
@@ -78,7 +79,7 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
         truce_status found = truce_request_state(store, key, &standing, error);
 
         if (!found)
-            status = compare(&standing, &request, key, error);
+            status = compare(&standing, name, input ? input : &empty, key, error);
         bson_destroy(&standing);
     }
     bson_destroy(&request);
@@ -96,6 +97,7 @@ truce_status truce_request_state(truce_store *store, const char *key, bson_t *do
     status = truce_find_one(store, REQUESTS, &filter, NULL, document, error);
     if (status == TRUCE_NOT_FOUND)
         status = truce__fail(status, error, "there is no request \"%s\"", key);
+    truce__names_restore_own(document);
     bson_destroy(&filter);
     return status;
 }
@@ -116,18 +118,14 @@ static truce_status run(truce_commit *commit, void *arg, bson_error_t *error)
     struct turn *turn = arg;
     bson_t request, input, *done;
     bson_value_t id = id_of(turn->request);
-    const uint8_t *bytes = NULL;
-    uint32_t length = 0;
-    bson_iter_t iter;
     truce_status status = truce_commit_read(commit, REQUESTS, &id, &request, error);
 
     turn->ran = !status && !strcmp(truce__field_text(&request, "state"), "waiting");
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     if (turn->ran) {
-        truce_assert(bson_iter_init_find(&iter, &request, "input"));
-        bson_iter_document(&iter, &length, &bytes);
-        truce_assert(bson_init_static(&input, bytes, length));
+        truce__names_restore_own(&request);
+        truce_assert(truce__value_subdocument(&request, "input", &input));
         status = turn->handler->function(commit, &input, turn->handler->arg, error);
         done = BCON_NEW("$set", "{", "state", BCON_UTF8("done"), "}");
         if (!status)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "store/reserved.h"
+#include "store/restored.h"
 
 /* ---- the queue -------------------------------------------------------------------------------- */
 
@@ -422,6 +423,8 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
         if (given->state)
             BSON_APPEND_UTF8(&filter, "state", given->state);
         status = truce_find(call->view, QUEUE, &filter, &options, &cursor, error);
+        if (!status)
+            cursor = truce__restored_cursor(cursor);
     }
     if (!status) {
         status = append_jobs(call, cursor, reply, error);

@@ -411,11 +411,11 @@ static void stuck(truce_store *store, const struct setting *setting)
     insert_json(
         store, "transactions",
         "{'_id': 'a', 'state': 'committed', 'lastModified': {'$date': 0}, 'entries': [{'ns': "
-        "'accounts', 'id': 'gone', 'when': 'after', 'effect': {'$inc': {'balance': 1}}}]}");
+        "'accounts', 'id': 'gone', 'when': 'after', 'effect': {'＄inc': {'balance': 1}}}]}");
     insert_json(
         store, "transactions",
         "{'_id': 'b', 'state': 'committed', 'lastModified': {'$date': 0}, 'entries': [{'ns': "
-        "'accounts', 'id': 'B', 'when': 'after', 'effect': {'$inc': {'balance': 1}}}]}");
+        "'accounts', 'id': 'B', 'when': 'after', 'effect': {'＄inc': {'balance': 1}}}]}");
     insert_json(store, "accounts", "{'_id': 'C', 'pendingTransactions': ['unknown']}");
     transfers = rig_transfers(store, setting->mechanism);
     CHECK_STATUS(TRUCE_INVALID, resume(transfers, "a", &error), error);

@@ -1,6 +1,7 @@
 /* The document of a transaction, with the chain over its changes; and whether one that is there is the same. */
 #include <string.h>
 
+#include "bson/field_names.h"
 #include "patterns/ledger/ledger_draft.h"
 
 /* ---- the document --------------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ static void append_fields(const struct draft *draft, bson_t *document)
         BSON_APPEND_DATE_TIME(document, "open",
                               given->expires_ms ? given->expires_ms : LEDGER_NEVER_MS);
     if (given && given->meta)
-        BSON_APPEND_DOCUMENT(document, "meta", given->meta);
+        truce__names_append(document, "meta", given->meta);
 }
 
 void truce__ledger_link(struct draft *draft, const bson_t *document)
@@ -170,10 +171,15 @@ static bool same_entries(const truce_ledger_transaction *given, const bson_t *do
 
 static bool same_meta(const bson_t *document, const bson_t *given)
 {
-    bson_t there;
-    bool has = truce__value_subdocument(document, "meta", &there);
+    bson_t there, stored;
+    bool has = truce__value_subdocument(document, "meta", &there), same;
 
-    return given ? has && bson_equal(&there, given) : !has;
+    if (!given)
+        return !has;
+    truce__names_store(given, &stored);
+    same = has && bson_equal(&there, &stored);
+    bson_destroy(&stored);
+    return same;
 }
 
 truce_status truce__ledger_same(const struct ledger_request *request, const bson_t *document,

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "patterns/ledger/ledger.h"
 #include "query/incoming.h"
 #include "store/view.h"
@@ -330,6 +331,18 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
 
 /* ---- pending -------------------------------------------------------------------------------- */
 
+/* With the names of its metadata as they were given. */
+static bool hand_out(const bson_t *stored, truce_ledger_document_function *function, void *arg)
+{
+    bson_t document;
+    bool more;
+
+    truce__names_restore(stored, &document);
+    more = function(&document, arg);
+    bson_destroy(&document);
+    return more;
+}
+
 truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
                                   truce_ledger_document_function *function, void *arg,
                                   bson_error_t *error)
@@ -355,7 +368,7 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
         status = truce__ledger_settled(&look, &id, &settled, error);
         bson_destroy(&settled);
         if (status == TRUCE_NOT_FOUND) {
-            more = function(found.items[i], arg);
+            more = hand_out(found.items[i], function, arg);
             status = TRUCE_OK;
         }
     }
@@ -444,7 +457,7 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
     if (!status)
         status = truce__ledger_fetch_filter(&look, &filter, sort, search->limit, &found, error);
     for (uint32_t i = 0; !status && more && i < found.count; i++)
-        more = function(found.items[i], arg);
+        more = hand_out(found.items[i], function, arg);
     truce__ledger_documents_release(&found);
     bson_destroy(sort);
     bson_destroy(&filter);

@@ -33,6 +33,7 @@
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
+#include "store/restored.h"
 
 #define TOLD_MAX 100  /* in one commit */
 #define GO_ON_MS 1000 /* what others hold for longer is for the next time */
@@ -500,6 +501,8 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
     truce_find_options options = {.sort = sort, .projection = projection};
     truce_status status = truce_find(store, QUEUE, filter, &options, cursor, error);
 
+    if (!status)
+        *cursor = truce__restored_cursor(*cursor);
     bson_destroy(projection);
     bson_destroy(sort);
     bson_destroy(filter);

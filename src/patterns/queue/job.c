@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 
@@ -325,7 +326,7 @@ static truce_status step_now(struct stepping *stepping, truce_commit *commit, bs
 
     if (!status) {
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-        BSON_APPEND_DOCUMENT(&set, path, &stepping->result);
+        truce__names_append(&set, path, &stepping->result);
         bson_append_document_end(&update, &set);
         status = update_mine(stepping->job, commit, &update, error);
     }
@@ -343,6 +344,7 @@ static truce_status step_in(truce_commit *commit, void *arg, bson_error_t *error
 
     bson_destroy(&stepping->result);
     bson_init(&stepping->result);
+    truce__names_restore_own(&document);
     if (!status && truce__value_subdocument(&document, "steps", &steps)) {
         bson_t kept;
 
@@ -399,7 +401,7 @@ static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error
         until_ms = job->since_ms + job->timeout_ms;
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     if (sign->progress)
-        BSON_APPEND_DOCUMENT(&set, "progress", sign->progress);
+        truce__names_append(&set, "progress", sign->progress);
     else
         BSON_APPEND_DATE_TIME(&set, "undone.at", until_ms);
     bson_append_document_end(&update, &set);

@@ -14,6 +14,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
@@ -76,7 +77,7 @@ static void append_done(const struct finishing *finishing, size_t number, const 
     if (keep_ms >= 0)
         BSON_APPEND_DATE_TIME(after, "expires", truce__job_date_after(finishing->now_ms, keep_ms));
     if (result)
-        BSON_APPEND_DOCUMENT(after, "result", result);
+        truce__names_append(after, "result", result);
 }
 
 static bool make_done(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)

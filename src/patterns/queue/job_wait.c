@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
@@ -139,8 +140,10 @@ static bool find_event(struct waiting *waiting, const bson_t *document)
     waiting->came = truce__value_subdocument(document, "events", &events) &&
                     truce__value_subdocument(&events, waiting->name, &one);
     bson_reinit(&waiting->event);
-    if (waiting->came)
-        bson_concat(&waiting->event, &one);
+    if (waiting->came) {
+        bson_destroy(&waiting->event);
+        truce__names_restore(&one, &waiting->event);
+    }
     return waiting->came;
 }
 
@@ -241,7 +244,7 @@ static void make_signal(const struct signalling *signalling, const bson_t *job, 
     bson_t set, unset;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    BSON_APPEND_DOCUMENT(&set, path, signalling->event);
+    truce__names_append(&set, path, signalling->event);
     if (wakes)
         truce__job_waits(&set, signalling->queue->name,
                          (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);

@@ -53,6 +53,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "bson/value.h"
 #include "store/care.h"
 #include "store/store.h"
@@ -333,7 +334,7 @@ static void append_end(bson_t *update, const bson_t *document, const char *state
     if (keep_ms >= 0)
         BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
     if (result)
-        BSON_APPEND_DOCUMENT(&set, "result", result);
+        truce__names_append(&set, "result", result);
     if (committed)
         BSON_APPEND_BOOL(&set, "lease.committed", true);
     bson_append_document_end(update, &set);

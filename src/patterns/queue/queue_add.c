@@ -1,4 +1,5 @@
 /* Adding jobs: one, many, unique ones. */
+#include "bson/field_names.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
 
@@ -165,9 +166,9 @@ static int64_t time_of(const truce_job_options *options, int64_t now_ms)
 static void append_content(bson_t *job, const bson_t *payload, const truce_job_options *options)
 {
     BSON_APPEND_INT32(job, "priority", options->priority);
-    BSON_APPEND_DOCUMENT(job, "payload", payload);
+    truce__names_append(job, "payload", payload);
     if (options->metadata)
-        BSON_APPEND_DOCUMENT(job, "metadata", options->metadata);
+        truce__names_append(job, "metadata", options->metadata);
     if (options->tags)
         BSON_APPEND_ARRAY(job, "tags", options->tags);
 }

@@ -20,6 +20,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
@@ -162,7 +163,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
 
     truce_assert(id.value_type == BSON_TYPE_OID);
     job->queue = queue;
-    bson_copy_to(document, &job->document);
+    truce__names_restore(document, &job->document);
     if (!truce__value_subdocument(&job->document, "payload", &job->payload))
         bson_init(&job->payload);
     bson_oid_copy(&id.value.v_oid, &job->id);
@@ -172,7 +173,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
     job->timeout_ms = truce__field_count(document, "timeout_ms");
     (void)truce__job_date(document, "lease.since", &job->since_ms);
     bson_init(&job->steps);
-    if (truce__value_subdocument(document, "steps", &steps))
+    if (truce__value_subdocument(&job->document, "steps", &steps))
         bson_concat(&job->steps, &steps);
     atomic_store(&job->looked_ns, truce__clock_monotonic_ns());
     return job;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/field_names.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
 
@@ -165,7 +166,10 @@ truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bso
 
     bson_init(document);
     status = truce__queue_ready(queue, error);
-    return status ? status : truce__queue_run(queue, commit, get_in, &getting, error);
+    if (!status)
+        status = truce__queue_run(queue, commit, get_in, &getting, error);
+    truce__names_restore_own(document);
+    return status;
 }
 
 /* ---- dead letters ------------------------------------------------------------------------------- */

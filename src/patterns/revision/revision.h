@@ -94,6 +94,8 @@ void truce__revision_set_document(const truce_revision *revision, truce_revision
 
 /* ---- revision_entry.c: the entries of the inbox ---- */
 
+/* An entry of the inbox as it is stored (bson/field_names.h). */
+void truce__revision_entry_store(bson_t *entry);
 /* In a commit whose save is a conflict: one that is there, decided or not, is open again. */
 truce_status truce__revision_put_entry(struct revision_save *save, truce_commit *commit,
                                        const bson_value_t *id, bson_error_t *error);

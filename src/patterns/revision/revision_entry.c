@@ -14,7 +14,9 @@
 
 #include "base/clock.h"
 #include "base/fingerprint.h"
+#include "bson/field_names.h"
 #include "bson/json.h"
+#include "store/restored.h"
 
 /* ---- putting in ------------------------------------------------------------------------------- */
 
@@ -32,6 +34,26 @@ static void name_entry(const struct revision_save *save, const bson_value_t *id,
     memcpy(name->bytes, &sum.high, 8);
     memcpy(name->bytes + 8, &sum.low, 4);
     bson_destroy(&edit);
+}
+
+void truce__revision_entry_store(bson_t *entry)
+{
+    bson_t stored = BSON_INITIALIZER;
+    bson_iter_t iter;
+
+    (void)!bson_iter_init(&iter, entry);
+    while (bson_iter_next(&iter)) {
+        const char *key = bson_iter_key(&iter);
+        bson_t side;
+
+        if ((!strcmp(key, "base") || !strcmp(key, "mine") || !strcmp(key, "theirs")) &&
+            truce__value_subdocument(entry, key, &side))
+            truce__names_append(&stored, key, &side);
+        else
+            bson_append_iter(&stored, NULL, -1, &iter);
+    }
+    bson_destroy(entry);
+    bson_steal(entry, &stored);
 }
 
 truce_status truce__revision_put_entry(struct revision_save *save, truce_commit *commit,
@@ -52,6 +74,7 @@ truce_status truce__revision_put_entry(struct revision_save *save, truce_commit 
     if (revision->rules_text)
         BSON_APPEND_UTF8(&entry, "rules", revision->rules_text);
     bson_concat(&entry, &save->result->conflict);
+    truce__revision_entry_store(&entry);
     status = truce_commit_read(commit, CONFLICTS, &name, &there, error);
     if (status == TRUCE_NOT_FOUND)
         status = truce_commit_insert(commit, CONFLICTS, &entry, error);
@@ -225,10 +248,12 @@ truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **c
     *entries = (struct entries){
         .base = {.ops = &entries_ops}, .revision = revision, .shown = BSON_INITIALIZER};
     status = truce_find(revision->store, CONFLICTS, filter, &options, &entries->told, error);
-    if (status)
+    if (status) {
         bson_free(entries);
-    else
+    } else {
+        entries->told = truce__restored_cursor(entries->told);
         *cursor = &entries->base;
+    }
     bson_destroy(filter);
     bson_destroy(sort);
     return status;
@@ -253,6 +278,7 @@ truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t 
                              revision->collection);
     } else if (!status) {
         bson_destroy(entry);
+        truce__names_restore_own(&told);
         status = show(revision, &told, entry, error);
     }
     bson_destroy(&told);

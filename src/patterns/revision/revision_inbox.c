@@ -16,6 +16,7 @@
  */
 #include "patterns/revision/revision.h"
 
+#include "bson/field_names.h"
 #include "bson/number.h"
 #include "query/incoming.h"
 
@@ -279,6 +280,7 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
         bson_t other;
 
         status = truce_commit_read(commit, CONFLICTS, &id, &other, error);
+        truce__names_restore_own(&other);
         if (!status && is_open(resolving, &other) &&
             says_the_same(resolving, decided, &other, &now))
             status = close_entry(commit, &id, error);
@@ -323,8 +325,14 @@ static truce_status leave_open(const struct resolving *resolving, truce_commit *
     truce_status status = truce__revision_entry_against(
         resolving->revision, entry, now->exists ? &now->content : NULL, now->number, &told, error);
 
-    if (!status)
-        status = truce_commit_replace(commit, CONFLICTS, entry_id, NULL, &told, error);
+    if (!status) {
+        bson_t stored;
+
+        bson_copy_to(&told, &stored);
+        truce__revision_entry_store(&stored);
+        status = truce_commit_replace(commit, CONFLICTS, entry_id, NULL, &stored, error);
+        bson_destroy(&stored);
+    }
     if (!status)
         tell(resolving, &told);
     bson_destroy(&told);
@@ -366,6 +374,7 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
     bson_oid_copy(resolving->conflict, &id.value.v_oid);
     truce__revision_reset(resolving->result);
     status = truce_commit_read(commit, CONFLICTS, &id, &entry, error);
+    truce__names_restore_own(&entry);
     if (status == TRUCE_NOT_FOUND) {
         bson_oid_to_string(resolving->conflict, hex);
         status = truce__fail(status, error, "there is no conflict %s", hex);

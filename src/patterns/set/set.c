@@ -56,6 +56,7 @@
 
 #include "base/assert.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "commit/memo.h"
 #include "store/store.h"
 
@@ -544,12 +545,14 @@ truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
         return status;
     if (set->layout == TRUCE_SET_BY_ELEMENT) {
         bson_destroy(document);
-        return truce__set_element_show(set, key, document, error);
+        status = truce__set_element_show(set, key, document, error);
+    } else {
+        status = truce__set_look(set, key, &found, error);
+        if (!status)
+            status = plain_document(set, &found, document, error);
+        bson_destroy(&found);
     }
-    status = truce__set_look(set, key, &found, error);
-    if (!status)
-        status = plain_document(set, &found, document, error);
-    bson_destroy(&found);
+    truce__names_restore_own(document);
     return status;
 }
 

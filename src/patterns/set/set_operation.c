@@ -9,6 +9,7 @@
 #include "base/id.h"
 #include "base/random.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "bson/number.h"
 #include "patterns/set/set.h"
 
@@ -135,7 +136,8 @@ void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filt
 void truce__set_entry_append(const truce_set *set, const struct set_operation *operation,
                              bson_t *entry)
 {
-    struct fields fields = truce__fields(truce__value_document(operation->given->element));
+    struct fields fields;
+    bson_t stored;
 
     truce__value_append(entry, set->name, strlen(set->name), operation->name);
     bson_append_int64(entry, set->seq, -1, operation->rank.seq);
@@ -143,10 +145,13 @@ void truce__set_entry_append(const truce_set *set, const struct set_operation *o
         bson_append_utf8(entry, set->source, -1, operation->rank.source, -1);
     if (!operation->rank.add)
         return;
+    truce__names_store(operation->given->element, &stored);
+    fields = truce__fields(truce__value_document(&stored));
     while (truce__fields_next(&fields)) {
         if (strcmp(fields.key, set->name))
             truce__value_append(entry, fields.key, fields.key_length, fields.value);
     }
+    bson_destroy(&stored);
 }
 
 bool truce__set_entry_read(const truce_set *set, struct value element, bool add, struct value *name,

@@ -16,7 +16,9 @@
  */
 #include "base/clock.h"
 #include "base/field.h"
+#include "bson/field_names.h"
 #include "patterns/set/set.h"
+#include "store/restored.h"
 
 static void append_reason(const struct number_fate *fate, const struct set_rank *rank,
                           bson_t *document)
@@ -57,7 +59,7 @@ void truce__set_quarantine_document(const truce_set *set, const struct set_opera
                                     const struct number_fate *fate, bson_t *document)
 {
     truce__set_quarantine_id(set, operation, document);
-    bson_append_document(document, "element", -1, operation->given->element);
+    truce__names_append(document, "element", operation->given->element);
     append_reason(fate, &operation->rank, document);
     bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
 }
@@ -120,6 +122,8 @@ truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_er
         return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
     truce__set_own(set, &filter);
     status = truce_find(set->store, SET_QUARANTINE, &filter, NULL, cursor, error);
+    if (!status)
+        *cursor = truce__restored_cursor(*cursor);
     bson_destroy(&filter);
     return status;
 }
@@ -166,6 +170,7 @@ static truce_status replay_committed(truce_commit *commit, void *arg, bson_error
     struct set_operation own, renewed;
     truce_status status = truce_commit_read(commit, SET_QUARANTINE, replay->id, &kept, error);
 
+    truce__names_restore_own(&kept);
     if (!status)
         status = read_operation(replay->set, &kept, &key, &element, &given, error);
     if (!status)

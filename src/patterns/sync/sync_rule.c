@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "patterns/sync/sync.h"
 #include "store/reserved.h"
 #include "store/store.h"
@@ -135,7 +136,7 @@ static truce_status check_rule(const truce_sync_rule *rule, bson_error_t *error)
     return status ? status : check_copies(rule, error);
 }
 
-/* As it is kept. */
+/* As it is kept, by the names of its user. */
 static bson_t *build(const truce_sync_rule *rule)
 {
     bson_t *kept =
@@ -153,6 +154,7 @@ static bool read_rule(bson_t *kept, struct sync_rule *rule)
     truce_sync_rule same;
 
     bson_steal(&rule->kept, kept);
+    truce__names_restore_own(&rule->kept);
     rule->name = truce__field_text(&rule->kept, "_id");
     rule->master = truce__field_text(&rule->kept, "master");
     rule->dependent = truce__field_text(&rule->kept, "dependent");
@@ -458,9 +460,13 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
 /* Two that are declared at once may close a circle together: whoever comes second looks again. */
 static truce_status keep(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
 {
-    truce_status status = truce_insert(sync->store, SYNC_RULES, wanted, NULL, error);
     struct sync_rules *rules;
-    bson_t *filter;
+    truce_status status;
+    bson_t *filter, stored;
+
+    truce__names_store(wanted, &stored);
+    status = truce_insert(sync->store, SYNC_RULES, &stored, NULL, error);
+    bson_destroy(&stored);
 
     if (status)
         return status;

@@ -53,6 +53,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/room.h"
+#include "bson/field_names.h"
 #include "patterns/transfer/transfer_commit.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -425,5 +426,7 @@ truce_status truce_transfer_get(truce_transfers *transfers, const bson_value_t *
         return status;
     truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
     bson_destroy(document);
-    return truce__journal_look(&worker, transfers->collection, id, document, error);
+    status = truce__journal_look(&worker, transfers->collection, id, document, error);
+    truce__names_restore_own(document);
+    return status;
 }

@@ -62,7 +62,9 @@ struct transfer_entry {
 
 struct transfer_plan {
     bson_t document; /* the transfer */
-    bson_t made;     /* the entries of one that has none; the entries borrow from one of the two */
+    bson_t made;     /* the entries of one that has none */
+    bson_t
+        restored; /* one of the two with the names of before (bson/field_names.h); the entries borrow from it */
     struct transfer_entry *entries;
     uint32_t count;
     bool decides; /* it has entries after the decision */

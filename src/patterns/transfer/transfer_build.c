@@ -2,6 +2,7 @@
 #include <float.h>
 #include <string.h>
 
+#include "bson/field_names.h"
 #include "patterns/transfer/transfer.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
@@ -120,7 +121,7 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
                              "$inc alone, of numbers that have an opposite",
                              shown(building));
     if (!status)
-        BSON_APPEND_DOCUMENT(one, "undo", entry->undo ? entry->undo : &made);
+        truce__names_append(one, "undo", entry->undo ? entry->undo : &made);
     bson_destroy(&made);
     return status;
 }
@@ -202,9 +203,9 @@ static truce_status append_parts(struct building *building, bson_t *one, bson_er
     if (!status)
         status = check_update(building, entry->effect, "the effect", error);
     if (!status && entry->guard)
-        BSON_APPEND_DOCUMENT(one, "guard", entry->guard);
+        truce__names_append(one, "guard", entry->guard);
     if (!status)
-        BSON_APPEND_DOCUMENT(one, "effect", entry->effect);
+        truce__names_append(one, "effect", entry->effect);
     return status || entry->after ? status : append_undo(building, one, error);
 }
 

@@ -344,6 +344,7 @@ static void begin(struct drive *drive, truce_transfers *transfers, const bson_va
     bson_init(&drive->current);
     bson_init(&drive->plan.document);
     bson_init(&drive->plan.made);
+    bson_init(&drive->plan.restored);
 }
 
 static void end(struct drive *drive)

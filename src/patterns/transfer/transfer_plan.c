@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "bson/field_names.h"
 #include "patterns/transfer/transfer.h"
 
 const char *truce__transfer_show(const char *collection, const bson_value_t *id, char *text,
@@ -154,9 +155,13 @@ static bool read_entry(struct value value, struct transfer_entry *entry)
 static bool read_entries(struct transfer_plan *plan)
 {
     const bson_t *holder = bson_empty(&plan->made) ? &plan->document : &plan->made;
-    struct value array = truce__value_field(truce__value_document(holder), "entries", 7);
+    struct value array;
     struct fields fields;
     bson_t borrowed;
+
+    bson_destroy(&plan->restored);
+    truce__names_restore(holder, &plan->restored);
+    array = truce__value_field(truce__value_document(&plan->restored), "entries", 7);
 
     if (array.type != BSON_TYPE_ARRAY)
         return false;
@@ -184,6 +189,7 @@ truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *docu
     *plan = (struct transfer_plan){0};
     bson_init(&plan->document);
     bson_init(&plan->made);
+    bson_init(&plan->restored);
     bson_destroy(&plan->document);
     bson_steal(&plan->document, document);
     if ((bson_iter_init_find(&iter, &plan->document, "entries") || make_recipe(transfers, plan)) &&
@@ -203,4 +209,5 @@ void truce__transfer_plan_release(struct transfer_plan *plan)
     bson_free(plan->entries);
     bson_destroy(&plan->document);
     bson_destroy(&plan->made);
+    bson_destroy(&plan->restored);
 }

@@ -3,6 +3,7 @@
 
 #include "base/field.h"
 #include "base/id.h"
+#include "bson/field_names.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 
@@ -156,6 +157,7 @@ void truce__tree_show(const bson_t *document, bson_t *item)
         if (!is_own(fields.key))
             truce__value_append(item, fields.key, fields.key_length, fields.value);
     }
+    truce__names_restore_own(item);
 }
 
 /* An index's key may have them no further behind, and a reader that looks for them finds them at once. */
@@ -164,6 +166,7 @@ void truce__tree_keep_item(const truce_tree *tree, int64_t version, const bson_o
 {
     struct fields fields;
     bson_oid_t fresh;
+    bson_t stored;
 
     truce__id_new(&fresh);
     BSON_APPEND_OID(document, "_id", &fresh);
@@ -175,11 +178,13 @@ void truce__tree_keep_item(const truce_tree *tree, int64_t version, const bson_o
         BSON_APPEND_BOOL(document, "removed", true);
         return;
     }
-    fields = truce__fields(truce__value_document(item));
+    truce__names_store(item, &stored);
+    fields = truce__fields(truce__value_document(&stored));
     while (truce__fields_next(&fields)) {
         if (strcmp(fields.key, "itemId") && strcmp(fields.key, "version"))
             truce__value_append(document, fields.key, fields.key_length, fields.value);
     }
+    bson_destroy(&stored);
 }
 
 /* The next field that is the user's; false: there is none. */

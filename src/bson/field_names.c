@@ -1,0 +1,145 @@
+#include "bson/field_names.h"
+
+#include <string.h>
+
+#include "base/buffer.h"
+#include "bson/value.h"
+
+#define DOLLAR "\xef\xbc\x84" /* U+FF04 */
+#define DOT    "\xef\xbc\x8e" /* U+FF0E */
+#define ESCAPE "\xef\xbc\xbc" /* U+FF3C */
+#define WIDE   3              /* bytes of each */
+
+static bool is_wide(const char *at, const char *wide)
+{
+    return !strncmp(at, wide, WIDE);
+}
+
+static bool is_special(const char *name)
+{
+    return name[0] == '$' || strchr(name, '.') || strstr(name, "\xef\xbc");
+}
+
+static bool is_plain(struct value container)
+{
+    struct fields fields = truce__fields(container);
+
+    while (truce__fields_next(&fields)) {
+        if (is_special(fields.key) ||
+            (truce__value_is_container(fields.value) && !is_plain(fields.value)))
+            return false;
+    }
+    return true;
+}
+
+bool truce__names_plain(const bson_t *document)
+{
+    return is_plain(truce__value_document(document));
+}
+
+/* ---- one name ------------------------------------------------------------------------------- */
+
+static void store_name(const char *name, struct buffer *out)
+{
+    for (const char *at = name; *at; at++) {
+        bool first = at == name;
+
+        if (first && *at == '$') {
+            truce__buffer_append(out, DOLLAR, WIDE);
+        } else if (*at == '.') {
+            truce__buffer_append(out, DOT, WIDE);
+        } else {
+            if (is_wide(at, DOT) || is_wide(at, ESCAPE) || (first && is_wide(at, DOLLAR)))
+                truce__buffer_append(out, ESCAPE, WIDE);
+            truce__buffer_append_byte(out, (uint8_t)*at);
+        }
+    }
+}
+
+static void restore_name(const char *name, struct buffer *out)
+{
+    const char *at = name;
+
+    while (*at) {
+        if (at == name && is_wide(at, DOLLAR)) {
+            truce__buffer_append_byte(out, '$');
+            at += WIDE;
+        } else if (is_wide(at, DOT)) {
+            truce__buffer_append_byte(out, '.');
+            at += WIDE;
+        } else {
+            if (is_wide(at, ESCAPE))
+                at += WIDE;
+            if (*at) /* the first byte of what was escaped; its others are no beginning of a character */
+                truce__buffer_append_byte(out, (uint8_t)*at++);
+        }
+    }
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+typedef void convert_name(const char *name, struct buffer *out);
+
+static void append_fields(bson_t *to, struct value container, convert_name *convert)
+{
+    struct fields fields = truce__fields(container);
+    struct buffer name = {0};
+    bson_t part;
+
+    while (truce__fields_next(&fields)) {
+        name.size = 0;
+        convert(fields.key, &name);
+        if (fields.value.type == BSON_TYPE_ARRAY) {
+            bson_append_array_begin(to, (const char *)name.bytes, (int)name.size, &part);
+            append_fields(&part, fields.value, convert);
+            bson_append_array_end(to, &part);
+        } else if (fields.value.type == BSON_TYPE_DOCUMENT) {
+            bson_append_document_begin(to, (const char *)name.bytes, (int)name.size, &part);
+            append_fields(&part, fields.value, convert);
+            bson_append_document_end(to, &part);
+        } else {
+            truce__value_append(to, (const char *)name.bytes, name.size, fields.value);
+        }
+    }
+    truce__buffer_release(&name);
+}
+
+void truce__names_append(bson_t *to, const char *key, const bson_t *document)
+{
+    bson_t stored;
+
+    truce__names_store(document, &stored);
+    BSON_APPEND_DOCUMENT(to, key, &stored);
+    bson_destroy(&stored);
+}
+
+static void convert_document(const bson_t *from, convert_name *convert, bson_t *to)
+{
+    if (truce__names_plain(from)) {
+        bson_copy_to(from, to);
+        return;
+    }
+    bson_init(to);
+    append_fields(to, truce__value_document(from), convert);
+}
+
+void truce__names_store(const bson_t *document, bson_t *stored)
+{
+    convert_document(document, store_name, stored);
+}
+
+void truce__names_restore(const bson_t *stored, bson_t *restored)
+{
+    convert_document(stored, restore_name, restored);
+}
+
+void truce__names_restore_own(bson_t *document)
+{
+    bson_t restored;
+
+    if (truce__names_plain(document))
+        return;
+    truce__names_restore(document, &restored);
+    bson_destroy(document);
+    bson_steal(document, &restored);
+}

@@ -1,0 +1,22 @@
+#ifndef TRUCE_TESTS_SUPPORT_STORED_NAMES_H
+#define TRUCE_TESTS_SUPPORT_STORED_NAMES_H
+
+/*
+ * A store that refuses what MongoDB before 5.0 refuses: fields of stored documents whose name begins with a dollar
+ * sign (code 52) or contains a dot (code 57), at any depth. It has the capabilities of such a server without
+ * transactions.
+ *
+ * Inserts, replacements, and operands of operators are refused before they are written. Results of pipelines are
+ * found when the store is closed: each document is read then, and such a name is a failure of the test.
+ *
+ * With TRUCE_TEST_STORED_NAMES=1 each store that a test program opens is wrapped in one.
+ */
+#include "truce/store.h"
+
+/* Takes over the store, and closes it with itself. */
+truce_store *stored_names_wrap(truce_store *inner);
+
+/* False: a name in it is refused; the error says where. `what` is the operation. */
+truce_status stored_names_check(const bson_t *document, const char *what, bson_error_t *error);
+
+#endif
