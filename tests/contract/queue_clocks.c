@@ -195,6 +195,63 @@ TEST(gives_back_thousands_of_jobs_of_one_queue)
     truce_store_close(store);
 }
 
+/* ---- many jobs that become due at once ---- */
+
+#define DUE 1500
+
+/* The lowest priorities were added first, and ready jobs of a middle one are there. */
+static void due_at_once(truce_store *store, size_t each)
+{
+    truce_queue *queue = rig_queue(store, NULL, "mail");
+    int64_t last = JOB_PRIORITY_MAX, left = DUE;
+    bson_t payload = BSON_INITIALIZER;
+    bson_error_t error;
+
+    right_clocks();
+    for (int i = 0; i < DUE; i += 50) {
+        truce_job_options options = {.priority = i / 250 - 5, .delay_ms = i % 500 ? 5000 : 0};
+        const bson_t *payloads[50];
+
+        for (int k = 0; k < 50; k++)
+            payloads[k] = &payload;
+        CHECK_OK(truce_queue_add_many(queue, payloads, 50, &options, NULL, &error), error);
+    }
+    truce__clock_sleep_ms(6000);
+    while (left > 0) {
+        truce_job *jobs[1000];
+        size_t count;
+        bool ordered = true;
+
+        if (!CHECK_OK(truce_queue_claim_many(queue, each, jobs, &count, &error), error))
+            break;
+        for (size_t i = 0; i < count; i++) {
+            int64_t priority = rig_number(truce_job_document(jobs[i]), "priority");
+
+            ordered = ordered && priority <= last;
+            last = priority;
+            truce_job_free(jobs[i]);
+        }
+        left -= (int64_t)count;
+        if (!CHECK(ordered))
+            break;
+    }
+    CHECK_INT(left, ==, 0);
+    truce__world_use(NULL);
+    truce_queue_free(queue);
+}
+
+TEST(keeps_the_order_of_priorities_when_thousands_become_due_at_once)
+{
+    static const size_t each[] = {3, 1000};
+
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        truce_store *store = open_setting(&settings[0]);
+
+        due_at_once(store, each[i]);
+        truce_store_close(store);
+    }
+}
+
 /* ---- wrong clocks ---- */
 
 static const int64_t skews[] = {25 * HOUR_MS, -25 * HOUR_MS, 10 * LEASE_MS, -10 * LEASE_MS,

@@ -275,7 +275,7 @@ void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t 
 {
     bool ready = at_ms <= now_ms;
 
-    append_state(set, ready ? "ready" : "delayed", queue, ready ? -priority : 0, at_ms);
+    append_state(set, ready ? "ready" : "delayed", queue, -priority, at_ms);
 }
 
 void truce__job_stands(bson_t *set, const char *state, const char *queue, int64_t at_ms)

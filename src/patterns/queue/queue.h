@@ -33,6 +33,7 @@ struct truce_queue {
     int64_t keep_ms, keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     truce_mechanism mechanism;
     atomic_bool indexed, paused, gated, laned, linked;
+    atomic_bool due_more;       /* more delayed jobs are due than were promoted */
     atomic_bool quiet;          /* the last claim found nothing ... */
     atomic_int_fast64_t due_ms; /* ... and then the first delayed job was due; 0: it is not known */
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns,
@@ -295,7 +296,9 @@ truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error);
 
 /* ---- queue_promote.c: what stands between a job and its claim ---- */
 
-/* Delayed jobs that are due become ready, up to 100. `queue` NULL: of all queues. *more: there were as many. */
+/* Makes delayed jobs ready that are due, up to that many, the highest priority first. `queue` NULL: of all queues, in any order.
+ * *more: there were as many. */
+#define TRUCE__QUEUE_PROMOTED_MOST 100
 truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
                                   bson_error_t *error);
 /* When the next delayed job will be due; INT64_MAX: there is none. */

@@ -83,16 +83,30 @@ static truce_status ask_due(truce_queue *queue, bson_error_t *error)
     return status;
 }
 
-static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error_t *error)
+/* As many as a claim of so many may take. */
+static truce_status promote(truce_queue *queue, size_t most, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool more = true;
+
+    for (size_t promoted = 0; !status && more && promoted < most;
+         promoted += TRUCE__QUEUE_PROMOTED_MOST)
+        status = truce__queue_promote(queue->store, queue->name, &more, error);
+    atomic_store(&queue->due_more, more);
+    return status;
+}
+
+static truce_status on_the_way(truce_queue *queue, size_t most, bool nothing_else,
+                               bson_error_t *error)
 {
     int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
     truce_status status = TRUCE_OK;
-    bool more;
 
     if (is_time(&queue->asked_ns, SETTINGS_MS))
         status = ask_settings(queue, error);
-    if (!status && (is_time(&queue->promoted_ns, PROMOTE_MS) || nothing_else))
-        status = truce__queue_promote(queue->store, queue->name, &more, error);
+    if (!status &&
+        (is_time(&queue->promoted_ns, PROMOTE_MS) || nothing_else || atomic_load(&queue->due_more)))
+        status = promote(queue, most, error);
     if (!status &&
         is_time(&queue->fired_ns, nothing_else && looks_cost_little(queue) ? WAIT_MS_MIN : FIRE_MS))
         status = truce__cron_fire(queue, error);
@@ -324,12 +338,12 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
         status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be 1 to %d", most,
                              JOB_CLAIMS_MAX);
     if (!status)
-        status = on_the_way(queue, false, error);
+        status = on_the_way(queue, most, false, error);
     if (!status && !atomic_load(&queue->paused))
         status = atomic_load(&queue->quiet) ? claim_if_any(queue, most, jobs, count, error)
                                             : try_claim(queue, most, jobs, count, error);
     if (status == TRUCE_NOT_FOUND) {
-        status = on_the_way(queue, true, error);
+        status = on_the_way(queue, most, true, error);
         if (!status && !atomic_load(&queue->paused))
             status = claim_if_any(queue, most, jobs, count, error);
     }

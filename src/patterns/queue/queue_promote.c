@@ -3,14 +3,17 @@
  * (queue_claim.c), the sweep does it for queues that nobody claims from.
  *
  *     delayed, due        {_id, undone.state: "delayed", undone.at and priority as read, _intent: absent}
- *                         -> ready, undone.rank: -priority
+ *                         -> ready; undone.rank is -priority in both states
  *     lease over (L4)     a commit that read: running, token and undone.at as watched -> as after a failure
  *
  * Which leases are looked at: those that ended by this clock, and those that end later than a new one would. The latter are of
  * workers whose clocks are ahead. All others will be among the former in time. A pass looks at up to 1,000 of them, and the next
  * one continues there: leases of workers whose clocks are behind hide no others.
  *
- * Both may be done by anybody, any number of times, at any time.
+ * Both may be done by any process, any number of times, at any time.
+ *
+ * Delayed jobs are promoted in the order of their priorities, a batch at a time, and a claim promotes as many as it takes
+ * before it takes them. So if thousands become due at once, a claim takes the same jobs as if all were ready.
  */
 #include <string.h>
 
@@ -23,42 +26,23 @@
 #include "patterns/queue/queue.h"
 #include "store/care.h"
 
-#define BATCH              100
+#define BATCH              TRUCE__QUEUE_PROMOTED_MOST
+#define RANK_BEFORE        (-JOB_PRIORITY_MAX - 1)
 #define LEASES_SEEN        1000 /* in one pass */
 #define PASS_MS            250  /* of a pass, at most: its caller wants a job */
 #define DAY_MS             INT64_C(86400000)
 #define NS_IN_MS           INT64_C(1000000)
 #define RESCUE_DEADLINE_MS 50 /* a job that a commit holds is for the next time */
 
-/* {undone.state, undone.queue?, undone.at: {$lte: now}} */
-static void due_filter(const char *state, const char *queue, bson_t *filter)
+/* Appends what a query finds to the list, until it has a batch; the caller destroys each. */
+static truce_status gather(truce_store *store, const bson_t *filter, const bson_t *sort,
+                           bson_t **found, size_t *count, bson_error_t *error)
 {
-    bson_t inner;
-
-    bson_init(filter);
-    BSON_APPEND_UTF8(filter, "undone.state", state);
-    if (queue) { /* all but the ready ones have the rank 0: one range of the index */
-        BSON_APPEND_UTF8(filter, "undone.queue", queue);
-        BSON_APPEND_INT32(filter, "undone.rank", 0);
-    }
-    BSON_APPEND_DOCUMENT_BEGIN(filter, "undone.at", &inner);
-    BSON_APPEND_DATE_TIME(&inner, "$lte", truce__clock_wall_ms());
-    bson_append_document_end(filter, &inner);
-}
-
-/* At most a batch; the caller destroys each. */
-static truce_status gather(truce_store *store, const char *state, const char *queue, bson_t **found,
-                           size_t *count, bson_error_t *error)
-{
-    bson_t filter, *sort = BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
-    truce_find_options options = {.limit = BATCH, .sort = queue ? sort : NULL};
+    truce_find_options options = {.limit = (int64_t)(BATCH - *count), .sort = sort};
     truce_cursor *cursor = NULL;
     const bson_t *job = NULL;
-    truce_status status;
+    truce_status status = truce_find(store, QUEUE, filter, &options, &cursor, error);
 
-    due_filter(state, queue, &filter);
-    *count = 0;
-    status = truce_find(store, QUEUE, &filter, &options, &cursor, error);
     while (!status && *count < BATCH) {
         status = truce_cursor_next(cursor, &job, error);
         if (status || !job)
@@ -66,8 +50,71 @@ static truce_status gather(truce_store *store, const char *state, const char *qu
         found[(*count)++] = bson_copy(job);
     }
     truce_cursor_close(cursor);
-    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- delayed jobs by their ranks ------------------------------------------------------------------ */
+
+/* *rank: the next rank above it that a delayed job of the queue has, and the first time of such a job. NOT_FOUND: none. */
+static truce_status next_rank(truce_store *store, const char *queue, int64_t *rank, int64_t *at_ms,
+                              bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("delayed"), "undone.queue",
+                              BCON_UTF8(queue), "undone.rank", "{", "$gt", BCON_INT64(*rank), "}"),
+           *sort = truce__job_order(), job, undone;
+    const truce_find_options options = {.sort = sort, .early = true};
+    truce_status status = truce_find_one(store, QUEUE, filter, &options, &job, error);
+
+    if (!status && truce__value_subdocument(&job, "undone", &undone) &&
+        truce__field_number(&undone, "rank") > *rank)
+        *rank = truce__field_number(&undone, "rank");
+    else if (!status)
+        status = TRUCE_NOT_FOUND; /* it has changed since */
+    if (!status && !truce__job_date(&job, "undone.at", at_ms))
+        *at_ms = INT64_MAX;
+    bson_destroy(&job);
     bson_destroy(sort);
+    bson_destroy(filter);
+    return status;
+}
+
+static bson_t *delayed_filter(const char *queue, int64_t rank, const char *compared, int64_t at_ms)
+{
+    return BCON_NEW("undone.state", BCON_UTF8("delayed"), "undone.queue", BCON_UTF8(queue),
+                    "undone.rank", BCON_INT64(rank), "undone.at", "{", compared,
+                    BCON_DATE_TIME(at_ms), "}");
+}
+
+/* The jobs of a queue that are due, in the order in which they would be claimed. */
+static truce_status gather_due(truce_store *store, const char *queue, bson_t **found, size_t *count,
+                               bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms(), rank = RANK_BEFORE, at_ms;
+    bson_t *sort = truce__job_order();
+    truce_status status = TRUCE_OK;
+
+    while (!status && *count < BATCH) {
+        status = next_rank(store, queue, &rank, &at_ms, error);
+        if (!status && at_ms <= now_ms) {
+            bson_t *filter = delayed_filter(queue, rank, "$lte", now_ms);
+
+            status = gather(store, filter, sort, found, count, error);
+            bson_destroy(filter);
+        }
+    }
+    bson_destroy(sort);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Those of all queues, in any order. */
+static truce_status gather_all_due(truce_store *store, bson_t **found, size_t *count,
+                                   bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("delayed"), "undone.at", "{", "$lte",
+                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_status status = gather(store, filter, NULL, found, count, error);
+
+    bson_destroy(filter);
     return status;
 }
 
@@ -124,8 +171,9 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
                                   bson_error_t *error)
 {
     bson_t *found[BATCH];
-    size_t count;
-    truce_status status = gather(store, "delayed", queue, found, &count, error);
+    size_t count = 0;
+    truce_status status = queue ? gather_due(store, queue, found, &count, error)
+                                : gather_all_due(store, found, &count, error);
 
     if (!status && count)
         status = promote_all(store, found, count, error);
@@ -134,22 +182,37 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
     return status;
 }
 
-truce_status truce__queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
-                                   bson_error_t *error)
+/* When the first job of that rank will be due; INT64_MAX: none. */
+static truce_status next_due_of(truce_store *store, const char *queue, int64_t rank,
+                                int64_t *due_ms, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("delayed"), "undone.queue",
-                              BCON_UTF8(queue), "undone.rank", BCON_INT32(0), "undone.at", "{",
-                              "$gt", BCON_DATE_TIME(truce__clock_wall_ms()), "}"),
-           *sort = BCON_NEW("undone.at", BCON_INT32(1)), job;
+    bson_t *filter = delayed_filter(queue, rank, "$gt", truce__clock_wall_ms()),
+           *sort = truce__job_order(), job;
     const truce_find_options options = {.sort = sort, .early = true};
     truce_status status = truce_find_one(store, QUEUE, filter, &options, &job, error);
 
-    *due_ms = INT64_MAX;
-    if (!status)
-        (void)truce__job_date(&job, "undone.at", due_ms);
+    if (status || !truce__job_date(&job, "undone.at", due_ms))
+        *due_ms = INT64_MAX;
     bson_destroy(&job);
     bson_destroy(sort);
     bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
+                                   bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms(), rank = RANK_BEFORE, at_ms;
+    truce_status status = TRUCE_OK;
+
+    *due_ms = INT64_MAX;
+    while (!status) {
+        status = next_rank(store, queue, &rank, &at_ms, error);
+        if (!status && at_ms <= now_ms)
+            status = next_due_of(store, queue, rank, &at_ms, error);
+        if (!status && at_ms < *due_ms)
+            *due_ms = at_ms;
+    }
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
