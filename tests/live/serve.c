@@ -60,7 +60,7 @@ TEST(commands_that_cannot_be_are_refused_by_their_codes)
         {"{'find': 'a$b', '$db': 'test'}", 73},
         {"{'find': 1, '$db': 'test'}", 73},
         {"{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'test'}", 43},
-        {"{'getMore': 'x', 'collection': 'c', '$db': 'test'}", 43},
+        {"{'getMore': 'x', 'collection': 'c', '$db': 'test'}", 14},
         {"{'insert': 'c', '$db': 'test'}", 16},
         {"{'insert': 'c', 'documents': [], '$db': 'test'}", 16},
         {"{'insert': 'c', 'documents': [1], '$db': 'test'}", 14},
