@@ -4,13 +4,14 @@
 /*
  * Copies kept in step: fields of one document (the master) that others (the dependents) carry copies of.
  *
- *     users     {_id: 17, name: "John", syncing: ObjectId, syncRevision: 4}
- *     comments  {_id: 1, user: 17, author: "John", synced: {author: 4}, unchecked: ObjectId}
+ *     users     {_id: 17, name: "John", syncing: ObjectId, syncRevision: 4, syncOrigin: ObjectId}
+ *     comments  {_id: 1, user: 17, author: "John", synced: {author: {source: 17, origin: ObjectId, revision: 4}},
+ *                unchecked: ObjectId}
  *
  *     the rule "author":  master users, dependent comments, reference "user", copies {author: "name"}
  *
  * A change of the master raises its revision and sets the flag `syncing` in the same write; then the copies follow, each
- * with a write that compares the revision it has; then the flag goes. A dependent that is inserted, or moved to another
+ * with a write that compares the source, its incarnation, and the revision; then the flag goes. A dependent that is inserted, or moved to another
  * master, carries the flag `unchecked` until its master was read after it. Whoever dies in between leaves a flag, and
  * `truce sweep` does the rest. So every copy equals its master within one sweep, and none goes back to an older value.
  *
@@ -47,7 +48,7 @@ TRUCE_EXPORT void truce_sync_free(truce_sync *sync);
 /* ---- rules ---------------------------------------------------------------------------------- */
 
 typedef struct truce_sync_rule {
-    const char *name;      /* a plain word: it names the revision in `synced` */
+    const char *name;      /* a plain word: it names the stamp in `synced` */
     const char *master;    /* collection */
     const char *dependent; /* collection; it may be the same */
     const char *reference; /* path in a dependent of the master's _id: one value, no array */
@@ -60,7 +61,9 @@ typedef struct truce_sync_rule {
 
 /* Keeps the rule in the store, and makes the indexes that it needs. From then on changes through truce are copied;
  * what differed before is found and mended by truce_sync_walk. Again with the same content: OK; with another one:
- * DUPLICATE. INVALID: a rule that copies onto itself, a circle of rules, a field that another rule copies to. */
+ * DUPLICATE. INVALID: a rule that copies onto itself, a circle of rules, a field that another rule copies to, a document
+ * that has an array on a path of the rule, copies that are reversed (no master has the field that is copied, and some have the one
+ * that it is copied to). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_declare(truce_sync *sync,
                                                             const truce_sync_rule *rule,
                                                             bson_error_t *error);
@@ -114,7 +117,7 @@ typedef enum truce_sync_drift {
     TRUCE_SYNC_DIFFERS =
         1,                 /* a copy is not what the master has, and no flag says that it will be */
     TRUCE_SYNC_ORPHAN,     /* there is no such master */
-    TRUCE_SYNC_UNREADABLE, /* the reference is an array */
+    TRUCE_SYNC_UNREADABLE, /* an array lies on a path of the rule */
 } truce_sync_drift;
 
 typedef struct truce_sync_finding {

@@ -110,20 +110,22 @@ static void copy(struct rename *demo, enum way way, const bson_t *user, int firs
 {
     bson_t *filter = BCON_NEW("user", BCON_INT32(17), "_id", "{", "$gte", BCON_INT32(first), "$lt",
                               BCON_INT32(first + count), "}");
-    bson_iter_t name, revision;
+    bson_iter_t name, revision, origin;
     bson_t *update;
 
     if (demo->status || !bson_iter_init_find(&name, user, "name")) {
         bson_destroy(filter);
         return;
     }
-    if (way == TRUCE && bson_iter_init_find(&revision, user, "syncRevision")) {
+    if (way == TRUCE && bson_iter_init_find(&revision, user, "syncRevision") &&
+        bson_iter_init_find(&origin, user, "syncOrigin")) {
         int64_t number = bson_iter_as_int64(&revision);
 
-        BCON_APPEND(filter, "synced.author", "{", "$not", "{", "$gte", BCON_INT64(number), "}",
-                    "}");
-        update = BCON_NEW("$set", "{", "author", BCON_ITER(&name), "synced.author",
-                          BCON_INT64(number), "}");
+        BCON_APPEND(filter, "synced.author.revision", "{", "$not", "{", "$gte", BCON_INT64(number),
+                    "}", "}");
+        update = BCON_NEW("$set", "{", "author", BCON_ITER(&name), "synced.author", "{", "source",
+                          BCON_INT32(17), "origin", BCON_ITER(&origin), "revision",
+                          BCON_INT64(number), "}", "}");
     } else {
         update = BCON_NEW("$set", "{", "author", BCON_ITER(&name), "}");
     }

@@ -332,7 +332,7 @@ static void drifts(truce_store *store, const struct setting *setting)
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", NULL, &error), error);
     write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'author': 'wrong'}}");
     write_plainly(store, "comments", "{'_id': 'c4'}", "{'$set': {'author': 'old', 'synced': {}}}");
-    write_plainly(store, "comments", "{'_id': 'c3'}", "{'$inc': {'synced.author': 100}}");
+    write_plainly(store, "comments", "{'_id': 'c3'}", "{'$inc': {'synced.author.revision': 100}}");
     insert_json(store, "comments", "{'_id': 'o', 'user': 'gone'}");
     insert_json(store, "comments", "{'_id': 'a', 'user': ['u', 'v']}");
     insert_json(store, "comments", "{'_id': 'n'}");
@@ -380,9 +380,181 @@ static void comes_again(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_master_that_comes_again_begins_above_what_its_copies_have)
+TEST(a_source_that_comes_again_is_another_incarnation)
 {
     rig_everywhere(comes_again);
+}
+
+/* A clock that was wrong, or a plain writer, left a high number in the old incarnation. */
+static void comes_again_with_a_lower_number(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_t *filter = test_bson("{'_id': 'u'}");
+    bson_error_t error = {0};
+
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'First'}}", NULL, &error), error);
+    write_plainly(store, "users", "{'_id': 'u'}",
+                  "{'$set': {'syncRevision': {'$numberLong': '9000000000000000000'}}}");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'High'}}", NULL, &error), error);
+    CHECK_FIELD("High", "comments", "c1", "author");
+    CHECK_OK(truce_remove(store, "users", filter, NULL, NULL, &error), error);
+    insert_json(store, "users", "{'_id': 'u', 'name': 'Bare'}");
+    write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'unchecked': true}}");
+    truce__clock_sleep_ms(2);
+    rig_sweep(store);
+    CHECK_FIELD("Bare", "comments", "c1", "author");
+    CHECK_FIELD("High", "comments", "c2", "author"); /* no flag asked for it */
+    CHECK_OK(truce_remove(store, "users", filter, NULL, NULL, &error), error);
+    CHECK_OK(rig_insert(sync, "users", "{'_id': 'u', 'name': 'Again'}", NULL, &error), error);
+    CHECK_FIELD("Again", "comments", "c1", "author");
+    CHECK_FIELD("Again", "comments", "c2", "author");
+    rig_in_step(sync, store, "author");
+    bson_destroy(filter);
+    truce_sync_free(sync);
+}
+
+TEST(the_number_of_an_earlier_incarnation_holds_no_copy_back)
+{
+    rig_everywhere(comes_again_with_a_lower_number);
+}
+
+/* Each source has been changed another number of times; c1 carries the stamp of `u`. */
+static void moves_plainly(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_error_t error = {0};
+
+    insert_json(store, "users", "{'_id': 'w', 'name': 'Bare'}");
+    CHECK_OK(rig_change(sync, "users", "v", "{'$set': {'name': 'Vero'}}", NULL, &error), error);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(rig_change(sync, "users", "u",
+                            i % 2 ? "{'$set': {'name': 'Jo'}}" : "{'$set': {'name': 'Joe'}}", NULL,
+                            &error),
+                 error);
+    for (int i = 0; i < 2; i++) {
+        static const char *const flags[] = {"true", "{'$date': '2026-01-01T00:00:00Z'}"};
+        static const struct {
+            const char *to, *name;
+        } moves[] = {{"v", "Vero"}, {"u", "Joe"},  {"w", "Bare"},
+                     {"v", "Vero"}, {"w", "Bare"}, {"u", "Joe"}};
+
+        for (size_t move = 0; move < sizeof moves / sizeof *moves; move++) {
+            char *update = bson_strdup_printf("{'$set': {'user': '%s', 'unchecked': %s}}",
+                                              moves[move].to, flags[i]);
+
+            write_plainly(store, "comments", "{'_id': 'c1'}", update);
+            truce__clock_sleep_ms(2);
+            rig_sweep(store);
+            CHECK_FIELD(moves[move].name, "comments", "c1", "author");
+            CHECK_INT(count_json(store, "comments", "{'unchecked': {'$exists': true}}"), ==, 0);
+            bson_free(update);
+        }
+    }
+    write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'user': 'v', 'unchecked': true}}");
+    CHECK_OK(rig_change(sync, "users", "v", "{'$set': {'name': 'Val'}}", NULL, &error), error);
+    CHECK_FIELD("Val", "comments", "c1",
+                "author"); /* the change of the source came before the sweep */
+    rig_sweep(store);
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(a_copy_that_a_plain_writer_moves_has_the_values_of_its_new_source)
+{
+    rig_everywhere(moves_plainly);
+}
+
+static void moves_without_a_flag(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_report report;
+    bson_error_t error = {0};
+
+    CHECK_OK(rig_change(sync, "users", "v", "{'$set': {'name': 'Vero'}}", NULL, &error), error);
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", NULL, &error), error);
+    write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'user': 'v'}}");
+    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
+    CHECK_INT(report.mended, ==, 1);
+    CHECK_FIELD("Vero", "comments", "c1", "author");
+    write_plainly(store, "comments", "{'_id': 'c4'}", "{'$set': {'user': 'u'}}");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Joe'}}", NULL, &error), error);
+    CHECK_FIELD("Joe", "comments", "c4", "author");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(repair_and_changes_reach_a_copy_that_moved_without_a_flag)
+{
+    rig_everywhere(moves_without_a_flag);
+}
+
+/* ---- arrays where a field is expected --------------------------------------------------------------- */
+
+static void refuses_arrays(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = rig_sync(store, setting->mechanism, 0);
+    static const struct {
+        const char *reference, *copies, *named;
+    } rules[] = {
+        {"comments.user", "{'author': 'name'}", "\"comments\" of posts"},
+        {"users", "{'author': 'name'}", "\"users\" of posts"},
+        {"a.b.user", "{'author': 'name'}", "\"a.b\" of posts"},
+        {"user", "{'comments.name': 'name'}", "\"comments\" of posts"},
+        {"user", "{'author': 'names.first'}", "\"names\" of users"},
+        {"user", "{'name': 'author'}", "path in users"},
+    };
+    bson_error_t error = {0};
+
+    people(store);
+    insert_json(store, "users", "{'_id': 'n', 'name': 'N', 'names': [{'first': 'N'}]}");
+    insert_json(store, "posts", "{'_id': 1, 'comments': [{'user': 'u', 'name': 'old'}]}");
+    insert_json(store, "posts", "{'_id': 2, 'users': ['u', 'v'], 'a': {'b': [{'user': 'u'}]}}");
+    insert_json(store, "posts", "{'_id': 3, 'user': 'u', 'author': 'John'}");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        CHECK_STATUS(
+            TRUCE_INVALID,
+            rig_declare(sync, "r", "users", "posts", rules[i].reference, rules[i].copies, &error),
+            error);
+        CHECK(strstr(error.message, rules[i].named));
+    }
+    CHECK_INT(count_json(store, "posts", "{}"), ==, 3);
+    truce_sync_free(sync);
+}
+
+TEST(a_rule_through_an_array_or_with_reversed_copies_is_refused)
+{
+    rig_everywhere(refuses_arrays);
+}
+
+static void reports_arrays(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = rig_sync(store, setting->mechanism, 0);
+    truce_sync_report report;
+    truce_sync_result result;
+    bson_error_t error = {0};
+
+    people(store);
+    CHECK_OK(rig_declare(sync, "r", "users", "posts", "by.user", "{'by.name': 'name'}", &error),
+             error);
+    CHECK_STATUS(TRUCE_INVALID,
+                 rig_insert(sync, "posts", "{'_id': 1, 'by': [{'user': 'u'}]}", NULL, &error),
+                 error);
+    CHECK(strstr(error.message, "\"by.user\" leads through an array in posts"));
+    CHECK_OK(rig_insert(sync, "posts", "{'_id': 2, 'by': {'user': 'u'}}", &result, &error), error);
+    insert_json(store, "posts", "{'_id': 3, 'by': [{'user': 'u', 'name': 'old'}]}");
+    insert_json(store, "posts", "{'_id': 4, 'by': {'user': ['u']}, 'unchecked': true}");
+    CHECK_OK(truce_sync_walk(sync, "r", NULL, &report, &error), error);
+    CHECK_INT(report.unreadable, ==, 2);
+    truce__clock_sleep_ms(2);
+    rig_sweep(store);
+    CHECK_INT(count_json(store, "posts", "{'_id': 4, 'unchecked': {'$exists': true}}"), ==, 1);
+    truce_sync_free(sync);
+}
+
+TEST(an_array_that_comes_later_is_refused_or_reported)
+{
+    rig_everywhere(reports_arrays);
 }
 
 /* ---- one that cannot be mended ---------------------------------------------------------------------- */

@@ -1,19 +1,26 @@
 /*
  * Copies kept in step: the handle, and the calls that look.
  *
- *     1. master, one write:      new values, syncRevision + 1, syncing: a fresh token
- *     2. each dependent:         {reference: the master, synced.RULE below the revision} -> values, synced.RULE = the revision
- *     3. master:                 {syncing: the token} -> syncing away
- *     4. a dependent comes, by an insert or from another master: in the same write `unchecked`: a fresh token; THEN its master
+ * The master is called the source below; a dependent carries copies.
+ *
+ *     1. source, one write:      new values, syncRevision + 1, syncing: a fresh token
+ *     2. each dependent:         {reference: the source, the stamp: S2 or S8} -> values, synced.RULE = the stamp of the source
+ *     3. source:                 {syncing: the token} -> syncing away
+ *     4. a dependent comes, by an insert or from another source: in the same write `unchecked`: a fresh token; THEN its source
  *        is read, step 2 for this one, and {unchecked: the token} -> unchecked away
+ *
+ * The stamp {source: _id, origin: token, revision: number} says which values a copy has. `origin` is the `syncOrigin` of the source: a
+ * token that truce gives to a source together with its first revision. A source that is removed and created again under the
+ * same _id has another one, or none. Numbers of different sources or incarnations say nothing about each other.
  *
  * Invariants (models/sync.cpp is the model; its mutants are these rules, left out one by one):
  *
  *   S1  The write that changes a copied field raises the revision and sets the flag. A flag goes when every dependent that was
  *       there has the values that were read with it, and only if it is the same token still: a time would not do, two
  *       writers can have the same one.
- *   S2  A copy compares its revision and its reference in the write: it never goes back, whoever was stopped for however
- *       long, and a dependent that moved away is not hit. Values and revision are of one read of the master.
+ *   S2  A copy compares the reference and the stamp in its write. If the stamp is of the same source and incarnation, its revision
+ *       must be lower: a copy never goes back, however long its writer was stopped, and a dependent that moved away is not hit.
+ *       Values and stamp are of one read of the source.
  *   S3  A flag of somebody else's (a date, true) is made a token, with the next revision, before anything is copied; the values
  *       are read after it. A fresh token and the next revision harm nobody at any time (touch): all is copied again.
  *   S4  A dependent carries its flag from the write that brings it to the look at its master after it. So whoever copies
@@ -21,9 +28,14 @@
  *   S5  That flag goes only if it is the same token still: who checks slowly does not take off what a later move set.
  *   S6  A copy that is copied on (a chain) is a change of a master: S1 holds for that write, too.
  *   S7  Every write finds no intent of a commit in the document, and leaves a fresh _rev.
+ *   S8  Over a stamp of another source or incarnation a copy is written only if that stamp is the one that was read BEFORE the
+ *       source was read. So a writer that read a source, and was stopped until that source was replaced and its copies written,
+ *       finds another stamp than it saw. A batch, which reads its source first, leaves such dependents to single copies.
+ *       A source without a number is copied only where there is no stamp; over a stamp it is numbered first, because two
+ *       incarnations without numbers cannot be told apart.
  *
- * The revision of a master that has none begins at the clock's milliseconds, above what one under the same _id, removed since,
- * can have given. Where a clock was wrong, the walk finds copies that are ahead, and raises the master above them.
+ * A path of a rule leads through documents. If an array lies on it, declare refuses the rule, a write through truce is
+ * refused, and the walk reports the documents of other writers.
  *
  * A process reads the rules again when they are SYNC_FRESH_MS old; a new rule is told as kept when all have seen it. One
  * that was stopped in between, inside a call, may change a field without a flag; the walk finds it.

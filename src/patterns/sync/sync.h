@@ -11,9 +11,10 @@
 #include "store/care.h"
 #include "truce/sync.h"
 
-#define SYNC_FLAG      "syncing"      /* in a master */
-#define SYNC_REVISION  "syncRevision" /* in a master */
-#define SYNC_COPIED    "synced"       /* in a dependent: {rule: revision} */
+#define SYNC_FLAG      "syncing"      /* in a source */
+#define SYNC_REVISION  "syncRevision" /* in a source */
+#define SYNC_ORIGIN    "syncOrigin"   /* in a source: a token of this incarnation */
+#define SYNC_COPIED    "synced"       /* in a copy: {rule: {source, origin, revision}}, the stamp */
 #define SYNC_UNCHECKED "unchecked"    /* in a dependent */
 
 /* ---- sync_rule.c ---- */
@@ -70,16 +71,32 @@ void truce__sync_end(struct sync_work *work);
 struct value truce__sync_at(const bson_t *document, const char *path);
 /* The master that a dependent refers to; false: to none. Borrowed. */
 bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id);
-/* 0: it has none. */
+/* Does an array lie on the path, so that it leads to no field of a document? `end`: a value that is an array counts, too. */
+bool truce__sync_meets_array(const bson_t *document, const char *path, bool end);
+/* INVALID: an array lies on a path of the rule, in a document of its collection; NULL: none is looked at. */
+truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
+                                      const bson_t *master, bson_error_t *error);
+/* 0: truce has not numbered this source. */
 int64_t truce__sync_revision(const bson_t *master);
-/* Of the master that a dependent's copies are of; -1: none is told. */
+/* Is the stamp of the dependent of this source, and of this incarnation of it? */
+bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
+/* The revision of the stamp; -1: it has none. To be compared for the same source only. */
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent);
+/* Does the dependent need nothing of that source? It has its revision, or a later one, or refers to another source. */
+bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
+/* May the source be copied to the dependent as it is? Else it is numbered first (S8). */
+bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
+                          const bson_t *master);
 /* Of a change of the master; LIMIT: there is none after it. */
 truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
                               bson_error_t *error);
-/* Appends to `set` and `unset`: the copies of `master`, and its revision. */
+/* Appends to `set`: the number, and the token of a new incarnation to a source without one. */
+void truce__sync_append_number(const bson_t *master, int64_t number, bson_t *set);
+/* Appends to `set` and `unset`: the copies of `master`. */
 void truce__sync_append_copies(const struct sync_rule *rule, const bson_t *master, bson_t *set,
                                bson_t *unset);
+/* Appends to `set`: the stamp of these copies. */
+void truce__sync_append_stamp(const struct sync_rule *rule, const bson_t *master, bson_t *set);
 /* Do the copies equal the master's fields? */
 bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
 bool truce__sync_token(const bson_t *document, const char *flag);
@@ -92,16 +109,17 @@ truce_status truce__sync_take_off(struct sync_work *work, const char *collection
 /* Those that refer to the master, and to no other. */
 void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *master,
                                   bson_t *filter);
-/* What is compared by every copy (S2), appended: the reference, the revision, no intent. */
-void truce__sync_append_guard(const struct sync_rule *rule, const bson_t *master, bson_t *filter);
+/* Those that refer to the master and are not up, appended. */
+void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *master, bson_t *filter);
 /* An update that may land twice; made again while it is not answered. */
 truce_status truce__sync_write(struct sync_work *work, const char *collection, const bson_t *filter,
                                const bson_t *update, bool multi, int64_t *matched,
                                bson_error_t *error);
-/* The write of a copy, for one or for many; of a rule that feeds others two of them, one each time. */
+/* The write of a copy, for one or for many; of a rule that feeds others two of them, one each time. `seen`: the one
+ * dependent, read before its master was; NULL: only those without a stamp, or with one of this master, are written. */
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *which, int64_t *matched,
-                              bson_error_t *error);
+                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              int64_t *matched, bson_error_t *error);
 
 #define SYNC_BULK 500
 
@@ -113,7 +131,7 @@ struct sync_bulk {
     bool copied[SYNC_BULK]; /* out: it is, by this write */
 };
 
-/* Of a rule that feeds none. */
+/* Of a rule that feeds none; the dependent was read before its master, and may have it (truce__sync_may_copy). */
 void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
                           const bson_t *dependent, const bson_t *master);
 /* Which failed is seen in `copied`, and why by a copy alone. */
@@ -129,14 +147,14 @@ truce_status truce__sync_settle_dependent(struct sync_work *work, const char *co
                                           const bson_value_t *id, bson_error_t *error);
 truce_status truce__sync_settle(struct sync_work *work, const char *collection,
                                 const bson_value_t *id, bson_error_t *error);
-/* One dependent by one rule, as its master is now. */
+/* One dependent by one rule, as its master is now. The master is read after it. */
 truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *dependent, bson_error_t *error);
 /* The same by every rule. */
 truce_status truce__sync_bring_up_by_all(struct sync_work *work, const char *collection,
                                          const bson_t *dependent, bson_error_t *error);
-/* A fresh flag and a revision above `least`, on a master as it was read. *done false: it changed since. */
+/* A revision above `least`, and a fresh flag if `flag`, on a master as it was read. *done false: it changed since. */
 truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
-                               int64_t least, bool *done, bson_error_t *error);
+                               int64_t least, bool flag, bool *done, bson_error_t *error);
 
 #endif

@@ -88,17 +88,19 @@ static void tell(const truce_sync_finding *found, void *arg)
         return; /* a master was removed: the user's affair */
     snprintf(text, sizeof text,
              found->drift == TRUCE_SYNC_DIFFERS ? "its copies by rule \"%s\" are not what %s has"
-                                                : "the reference of rule \"%s\" to %s is an array",
+                                                : "an array lies on a path of rule \"%s\" to %s",
              found->rule, looking->rule->master);
-    truce__check_tell(looking->check,
-                      &(struct finding){.rule = "sync-copy",
-                                        .collection = looking->rule->dependent,
-                                        .id = found->dependent,
-                                        .text = text,
-                                        .repair = found->drift == TRUCE_SYNC_DIFFERS
-                                                      ? "the master's values are copied"
-                                                      : "nothing: a copy has one master"},
-                      found->mended);
+    truce__check_tell(
+        looking->check,
+        &(struct finding){.rule = "sync-copy",
+                          .collection = looking->rule->dependent,
+                          .id = found->dependent,
+                          .text = text,
+                          .repair = found->drift == TRUCE_SYNC_DIFFERS
+                                        ? "the master's values are copied"
+                                        : "nothing: a reference and a copy are fields of "
+                                          "documents"},
+        found->mended);
 }
 
 static truce_status check_stuck(struct check *check, const char *collection, const bson_t *document,

@@ -43,27 +43,113 @@ bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent
            id->value_type != BSON_TYPE_UNDEFINED;
 }
 
+bool truce__sync_meets_array(const bson_t *document, const char *path, bool end)
+{
+    struct value value = truce__value_document(document);
+
+    for (;;) {
+        size_t length = strcspn(path, ".");
+
+        value = truce__value_field(value, path, length);
+        if (value.type == BSON_TYPE_ARRAY)
+            return end || path[length];
+        if (!path[length] || value.type != BSON_TYPE_DOCUMENT)
+            return false;
+        path += length + 1;
+    }
+}
+
+static truce_status refuse_array(const struct sync_rule *rule, const char *path,
+                                 const char *collection, const bson_t *document,
+                                 bson_error_t *error)
+{
+    char text[200];
+
+    truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
+                      sizeof text);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "rule \"%s\": \"%s\" leads through an array in %s {_id: %s}; a reference and "
+        "a copy are fields of documents",
+        rule->name, path, collection, text);
+}
+
+truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
+                                      const bson_t *master, bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    if (dependent && truce__sync_meets_array(dependent, rule->reference, true))
+        return refuse_array(rule, rule->reference, rule->dependent, dependent, error);
+    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
+        const char *to = bson_iter_key(&iter), *from = bson_iter_utf8(&iter, NULL);
+
+        if (dependent && truce__sync_meets_array(dependent, to, false))
+            return refuse_array(rule, to, rule->dependent, dependent, error);
+        if (master && truce__sync_meets_array(master, from, false))
+            return refuse_array(rule, from, rule->master, master, error);
+    }
+    return TRUCE_OK;
+}
+
+/* ---- numbers and stamps ----------------------------------------------------------------------- */
+
+static struct value origin_of(const bson_t *master)
+{
+    return truce__value_field(truce__value_document(master), SYNC_ORIGIN, strlen(SYNC_ORIGIN));
+}
+
 int64_t truce__sync_revision(const bson_t *master)
 {
     struct value value =
         truce__value_field(truce__value_document(master), SYNC_REVISION, strlen(SYNC_REVISION));
 
-    return truce__value_is_integer(value) && truce__value_integer(value) > 0
+    return origin_of(master).type == BSON_TYPE_OID && truce__value_is_integer(value) &&
+                   truce__value_integer(value) > 0
                ? truce__value_integer(value)
                : 0;
 }
 
-/* Rounded down; what is no number is below all. The guard of copies sees the same. */
+bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    struct value stamp = truce__sync_at(dependent, rule->copied), origin;
+
+    if (stamp.type != BSON_TYPE_DOCUMENT)
+        return false;
+    origin = truce__value_field(stamp, "origin", 6);
+    return truce__value_equal(truce__value_field(stamp, "source", 6),
+                              truce__value_field(truce__value_document(master), "_id", 3)) &&
+           (truce__sync_revision(master) ? truce__value_identical(origin, origin_of(master))
+                                         : origin.type == VALUE_MISSING);
+}
+
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent)
 {
-    struct value copied = truce__sync_at(dependent, rule->copied);
-    double number = truce__value_is_number(copied) ? truce__number_to_double(copied) : -1;
+    struct value revision = truce__sync_at(dependent, rule->copied);
 
-    if (truce__value_is_integer(copied))
-        return truce__value_integer(copied);
-    if (!(number >= 0))
-        return -1;
-    return number < 0x1p63 ? (int64_t)number : INT64_MAX;
+    if (revision.type == BSON_TYPE_DOCUMENT)
+        revision = truce__value_field(revision, "revision", 8);
+    return truce__value_is_integer(revision) ? truce__value_integer(revision) : -1;
+}
+
+bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    struct value id = truce__value_field(truce__value_document(master), "_id", 3);
+    int64_t revision = truce__sync_revision(master);
+
+    if (!truce__value_equal(truce__sync_at(dependent, rule->reference), id))
+        return true;
+    if (!truce__sync_same(rule, dependent, master))
+        return false;
+    return revision ? truce__sync_copied(rule, dependent) >= revision
+                    : truce__sync_equal(rule, dependent, master);
+}
+
+bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
+                          const bson_t *master)
+{
+    return truce__sync_revision(master) ||
+           truce__sync_at(dependent, rule->copied).type == VALUE_MISSING;
 }
 
 truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
@@ -71,15 +157,23 @@ truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next
 {
     int64_t revision = truce__sync_revision(master);
 
-    /* One without a number may have had one, under the same _id: it begins above all that it can have given. */
-    if (!revision)
-        revision = truce__clock_wall_ms();
     if (revision < least)
         revision = least;
     if (revision == INT64_MAX)
         return truce__fail(TRUCE_LIMIT, error, "%s is at its last number", SYNC_REVISION);
     *next = revision + 1;
     return TRUCE_OK;
+}
+
+void truce__sync_append_number(const bson_t *master, int64_t number, bson_t *set)
+{
+    bson_oid_t origin;
+
+    if (!truce__sync_revision(master)) {
+        truce__id_new(&origin);
+        BSON_APPEND_OID(set, SYNC_ORIGIN, &origin);
+    }
+    BSON_APPEND_INT64(set, SYNC_REVISION, number);
 }
 
 bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
@@ -117,7 +211,20 @@ void truce__sync_append_copies(const struct sync_rule *rule, const bson_t *maste
         else
             truce__value_append(set, to, strlen(to), value);
     }
-    BSON_APPEND_INT64(set, rule->copied, truce__sync_revision(master));
+}
+
+void truce__sync_append_stamp(const struct sync_rule *rule, const bson_t *master, bson_t *set)
+{
+    bson_value_t id = truce__document_id(master);
+    int64_t revision = truce__sync_revision(master);
+    bson_t stamp;
+
+    BSON_APPEND_DOCUMENT_BEGIN(set, rule->copied, &stamp);
+    BSON_APPEND_VALUE(&stamp, "source", &id);
+    if (revision)
+        truce__value_append(&stamp, "origin", 6, origin_of(master));
+    BSON_APPEND_INT64(&stamp, "revision", revision);
+    bson_append_document_end(set, &stamp);
 }
 
 void truce__sync_operators(bson_t *set, bson_t *unset, bson_t *update)
@@ -154,7 +261,39 @@ void truce__sync_append_reference(const struct sync_rule *rule, const bson_value
     bson_append_document_end(filter, &inner);
 }
 
-void truce__sync_append_guard(const struct sync_rule *rule, const bson_t *master, bson_t *filter)
+/* {synced.RULE.FIELD: condition} */
+static void append_part(const struct sync_rule *rule, const char *field, const bson_t *condition,
+                        bson_t *filter)
+{
+    char path[sizeof rule->copied + 16];
+
+    snprintf(path, sizeof path, "%s.%s", rule->copied, field);
+    BSON_APPEND_DOCUMENT(filter, path, condition);
+}
+
+/* The stamp is of this source and incarnation; `revision` >= 0: and has this revision or a later one. */
+static void append_same(const struct sync_rule *rule, const bson_t *master, int64_t revision,
+                        bson_t *filter)
+{
+    bson_value_t id = truce__document_id(master);
+    bson_t source = BSON_INITIALIZER, origin = BSON_INITIALIZER, least = BSON_INITIALIZER;
+
+    BSON_APPEND_VALUE(&source, "$eq", &id);
+    if (truce__sync_revision(master))
+        truce__value_append(&origin, "$eq", 3, origin_of(master));
+    else
+        BSON_APPEND_BOOL(&origin, "$exists", false);
+    BSON_APPEND_INT64(&least, "$gte", revision);
+    append_part(rule, "source", &source, filter);
+    append_part(rule, "origin", &origin, filter);
+    if (revision >= 0)
+        append_part(rule, "revision", &least, filter);
+    bson_destroy(&least);
+    bson_destroy(&origin);
+    bson_destroy(&source);
+}
+
+void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *master, bson_t *filter)
 {
     bson_value_t id = truce__document_id(master);
     bson_t none, one, inner;
@@ -170,10 +309,32 @@ void truce__sync_append_guard(const struct sync_rule *rule, const bson_t *master
     BCON_APPEND(&one, rule->reference, "{", "$type", "array", "}");
     bson_append_document_end(&none, &one);
     BSON_APPEND_DOCUMENT_BEGIN(&none, "2", &one);
-    BCON_APPEND(&one, rule->copied, "{", "$gte", BCON_INT64(truce__sync_revision(master)), "$not",
-                "{", "$type", "array", "}", "}");
+    append_same(rule, master, truce__sync_revision(master), &one);
     bson_append_document_end(&none, &one);
     bson_append_array_end(filter, &none);
+}
+
+/* What every copy compares (S2): the reference, the stamp, no intent. */
+static void append_guard(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
+                         bson_t *filter)
+{
+    struct value stamp = seen ? truce__sync_at(seen, rule->copied) : truce__value_missing();
+    bson_t any, one, inner;
+
+    truce__sync_append_behind(rule, master, filter);
+    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
+    BSON_APPEND_DOCUMENT_BEGIN(&any, "0", &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&one, rule->copied, &inner);
+    if (stamp.type == VALUE_MISSING)
+        BSON_APPEND_BOOL(&inner, "$exists", false);
+    else
+        truce__value_append(&inner, "$eq", 3, stamp);
+    bson_append_document_end(&one, &inner);
+    bson_append_document_end(&any, &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&any, "1", &one);
+    append_same(rule, master, -1, &one);
+    bson_append_document_end(&any, &one);
+    bson_append_array_end(filter, &any);
     truce__intent_append_absent(filter);
 }
 
@@ -204,41 +365,45 @@ static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *upda
 {
     bson_oid_t token;
 
-    if (numbered)
-        BCON_APPEND(filter, SYNC_REVISION, "{", "$gt", BCON_INT64(0), "}");
-    else
-        BCON_APPEND(filter, SYNC_REVISION, "{", "$not", "{", "$gt", BCON_INT64(0), "}", "}");
     truce__id_new(&token);
     BSON_APPEND_OID(set, SYNC_FLAG, &token);
-    if (numbered)
+    if (numbered) {
+        BCON_APPEND(filter, SYNC_REVISION, "{", "$gt", BCON_INT64(0), "}", SYNC_ORIGIN, "{",
+                    "$type", "objectId", "}");
         BCON_APPEND(update, "$inc", "{", SYNC_REVISION, BCON_INT64(1), "}");
-    else
-        BSON_APPEND_INT64(set, SYNC_REVISION, truce__clock_wall_ms());
+        return;
+    }
+    BCON_APPEND(filter, "$and", "[", "{", "$or", "[", "{", SYNC_REVISION, "{", "$not", "{", "$gt",
+                BCON_INT64(0), "}", "}", "}", "{", SYNC_ORIGIN, "{", "$not", "{", "$type",
+                "objectId", "}", "}", "}", "]", "}", "]");
+    BSON_APPEND_OID(set, SYNC_ORIGIN, &token);
+    BSON_APPEND_INT64(set, SYNC_REVISION, 1);
 }
 
 /* The filter and the update of a copy; both are initialised here. */
-static void build(const struct sync_rule *rule, const bson_t *master, const bson_t *which,
-                  bool numbered, bson_t *filter, bson_t *update)
+static void build(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
+                  const bson_t *which, bool numbered, bson_t *filter, bson_t *update)
 {
     bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
 
     bson_copy_to(which, filter);
     bson_init(update);
-    truce__sync_append_guard(rule, master, filter);
+    append_guard(rule, master, seen, filter);
     truce__sync_append_copies(rule, master, &set, &unset);
+    truce__sync_append_stamp(rule, master, &set);
     if (rule->feeds)
         append_feed(numbered, filter, &set, update);
     truce__sync_operators(&set, &unset, update);
 }
 
 static truce_status copy_once(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *which, bool numbered,
-                              int64_t *matched, bson_error_t *error)
+                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              bool numbered, int64_t *matched, bson_error_t *error)
 {
     bson_t filter, update;
     truce_status status;
 
-    build(rule, master, which, numbered, &filter, &update);
+    build(rule, master, seen, which, numbered, &filter, &update);
     status = truce__sync_write(work, rule->dependent, &filter, &update, true, matched, error);
     work->copies += *matched;
     bson_destroy(&update);
@@ -256,7 +421,7 @@ void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
 
     truce_assert(bulk->count < SYNC_BULK && !rule->feeds);
     BSON_APPEND_VALUE(&which, "_id", &id);
-    build(rule, master, &which, false, &parts[0], &parts[1]);
+    build(rule, master, dependent, &which, false, &parts[0], &parts[1]);
     bulk->writes[bulk->count++] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                                                 .collection = rule->dependent,
                                                 .filter = &parts[0],
@@ -285,14 +450,14 @@ void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk)
 }
 
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *which, int64_t *matched,
-                              bson_error_t *error)
+                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              int64_t *matched, bson_error_t *error)
 {
     int64_t more = 0;
-    truce_status status = copy_once(work, rule, master, which, true, matched, error);
+    truce_status status = copy_once(work, rule, master, seen, which, true, matched, error);
 
     if (!status && rule->feeds) {
-        status = copy_once(work, rule, master, which, false, &more, error);
+        status = copy_once(work, rule, master, seen, which, false, &more, error);
         *matched += more;
     }
     return status;

@@ -23,8 +23,8 @@ static bool overlap(const char *a, const char *b)
 
 static bool of_truce(const char *path)
 {
-    static const char *const fields[] = {"_rev",        "_intent",   "_keys",       SYNC_FLAG,
-                                         SYNC_REVISION, SYNC_COPIED, SYNC_UNCHECKED};
+    static const char *const fields[] = {"_rev",        "_intent",   "_keys",     SYNC_FLAG,
+                                         SYNC_REVISION, SYNC_ORIGIN, SYNC_COPIED, SYNC_UNCHECKED};
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (overlap(path, fields[i]))
@@ -429,6 +429,91 @@ static bool same_rule(const bson_t *kept, const bson_t *wanted)
     return true;
 }
 
+/* ---- what is stored already ------------------------------------------------------------------- */
+
+/* INVALID: a document of the collection has an array on the path. */
+static truce_status refuse_arrays(truce_sync *sync, const truce_sync_rule *rule,
+                                  const char *collection, const char *path, bool end,
+                                  bson_error_t *error)
+{
+    char prefix[SYNC_PATH_BYTES_MAX + 1], text[200];
+    truce_status status = TRUCE_NOT_FOUND;
+    const char *at = path;
+    bson_t *filter, found;
+
+    while (status == TRUCE_NOT_FOUND && (at[0] || end)) {
+        size_t length = (size_t)(at - path) + strcspn(at, ".");
+
+        if (!path[length] && !end)
+            break;
+        snprintf(prefix, sizeof prefix, "%.*s", (int)length, path);
+        filter = BCON_NEW(prefix, "{", "$type", "array", "}");
+        status = truce_find_one(sync->store, collection, filter, NULL, &found, error);
+        bson_destroy(filter);
+        if (!status)
+            truce__value_show(truce__value_field(truce__value_document(&found), "_id", 3), text,
+                              sizeof text);
+        bson_destroy(&found);
+        if (!path[length])
+            break;
+        at = path + length + 1;
+    }
+    if (status)
+        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    return truce__fail(TRUCE_INVALID, error,
+                       "rule \"%s\": \"%s\" of %s is an array in {_id: %s}; a reference and a copy "
+                       "are fields of documents, not of array elements",
+                       rule->name, prefix, collection, text);
+}
+
+static truce_status any_has(truce_sync *sync, const char *collection, const char *path, bool *has,
+                            bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW(path, "{", "$exists", BCON_BOOL(true), "}"), found;
+    truce_status status = truce_find_one(sync->store, collection, filter, NULL, &found, error);
+
+    *has = !status;
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* INVALID: no source has the field that is copied, and some have the one that it is copied to. */
+static truce_status refuse_reversed(truce_sync *sync, const truce_sync_rule *rule, const char *to,
+                                    const char *from, bson_error_t *error)
+{
+    bool has_from = false, has_to = false;
+    truce_status status = any_has(sync, rule->master, from, &has_from, error);
+
+    if (!status && !has_from)
+        status = any_has(sync, rule->master, to, &has_to, error);
+    if (status || !has_to)
+        return status;
+    return truce__fail(TRUCE_INVALID, error,
+                       "rule \"%s\": no document of %s has \"%s\", but some have \"%s\": copies is "
+                       "{path in %s: \"path in %s\"}; write {\"%s\": \"%s\"}, or give %s the field "
+                       "first",
+                       rule->name, rule->master, from, to, rule->dependent, rule->master, from, to,
+                       rule->master);
+}
+
+static truce_status check_stored(truce_sync *sync, const truce_sync_rule *rule, bson_error_t *error)
+{
+    truce_status status = refuse_arrays(sync, rule, rule->dependent, rule->reference, true, error);
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, rule->copies); !status && bson_iter_next(&iter);) {
+        const char *to = bson_iter_key(&iter), *from = bson_iter_utf8(&iter, NULL);
+
+        status = refuse_arrays(sync, rule, rule->dependent, to, false, error);
+        if (!status)
+            status = refuse_arrays(sync, rule, rule->master, from, false, error);
+        if (!status)
+            status = refuse_reversed(sync, rule, to, from, error);
+    }
+    return status;
+}
+
 /* *there: it is kept already. DUPLICATE: another one is. */
 static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *there,
                               bson_error_t *error)
@@ -500,6 +585,8 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
         return status;
     wanted = build(rule);
     status = check_new(sync, wanted, &there, error);
+    if (!status && !there)
+        status = check_stored(sync, rule, error);
     if (!status)
         status = make_indexes(sync->store, rule, error);
     if (!status && !there)

@@ -49,8 +49,8 @@ static void which_of(const struct batch *batch, bson_t *which)
     bson_append_document_end(which, &inner);
 }
 
-/* What a batch could not be told of one by one: held by a commit, or refused by the store. A status is of the last that
- * failed; the others are copied. */
+/* Copies one by one what a batch did not copy: a commit holds it, the store refuses it, or its stamp is of another source. A
+ * status is of the last that failed; the others are copied. */
 static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
@@ -73,11 +73,11 @@ static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bs
     return last;
 }
 
-/* Those of the batch that still differ in their revision: appended to an array. */
+/* Those of the batch that are still behind: appended to an array. */
 static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
                                       bson_error_t *error)
 {
-    bson_t filter, guard = BSON_INITIALIZER, projection = BSON_INITIALIZER;
+    bson_t filter, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
@@ -85,8 +85,7 @@ static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
     truce_status status;
 
     which_of(batch, &filter);
-    truce__sync_append_guard(batch->rule, batch->master, &guard);
-    bson_copy_to_excluding_noinit(&guard, &filter, "_intent", NULL);
+    truce__sync_append_behind(batch->rule, batch->master, &filter);
     BSON_APPEND_INT32(&projection, "_id", 1);
     status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
                         &cursor, error);
@@ -95,7 +94,6 @@ static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
                                     truce__value_field(truce__value_document(document), "_id", 3));
     truce_cursor_close(cursor);
     bson_destroy(&projection);
-    bson_destroy(&guard);
     bson_destroy(&filter);
     return status;
 }
@@ -126,7 +124,8 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
     truce_status status;
 
     which_of(batch, &which);
-    status = truce__sync_copy(batch->work, batch->rule, batch->master, &which, &matched, error);
+    status =
+        truce__sync_copy(batch->work, batch->rule, batch->master, NULL, &which, &matched, error);
     bson_destroy(&which);
     if (refused(status) || (!status && matched < batch->count)) {
         status = find_those_behind(batch, &behind, error);
@@ -194,7 +193,9 @@ static truce_status copy_all(struct sync_work *work, const char *collection, con
 
         if (strcmp(rule->master, collection))
             continue;
-        status = copy_rule(work, rule, master, error);
+        status = truce__sync_check_arrays(rule, NULL, master, error);
+        if (!status)
+            status = copy_rule(work, rule, master, error);
         if (status && !refused(status))
             return status;
         last = status ? status : last;
@@ -203,8 +204,9 @@ static truce_status copy_all(struct sync_work *work, const char *collection, con
 }
 
 truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
-                               int64_t least, bool *done, bson_error_t *error)
+                               int64_t least, bool flag, bool *done, bson_error_t *error)
 {
+    static const char *const fields[] = {SYNC_REVISION, SYNC_ORIGIN};
     bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
            update = BSON_INITIALIZER;
     bson_value_t id = truce__document_id(master);
@@ -217,14 +219,17 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
     if (status)
         return status;
     BSON_APPEND_VALUE(&filter, "_id", &id);
-    if (bson_iter_init_find(&iter, master, SYNC_REVISION))
-        BCON_APPEND(&filter, SYNC_REVISION, "{", "$eq", BCON_ITER(&iter), "}");
-    else
-        BCON_APPEND(&filter, SYNC_REVISION, "{", "$exists", BCON_BOOL(false), "}");
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (bson_iter_init_find(&iter, master, fields[i]))
+            BCON_APPEND(&filter, fields[i], "{", "$eq", BCON_ITER(&iter), "}");
+        else
+            BCON_APPEND(&filter, fields[i], "{", "$exists", BCON_BOOL(false), "}");
+    }
     truce__intent_append_absent(&filter);
     truce__id_new(&token);
-    BSON_APPEND_OID(&set, SYNC_FLAG, &token);
-    BSON_APPEND_INT64(&set, SYNC_REVISION, next);
+    if (flag)
+        BSON_APPEND_OID(&set, SYNC_FLAG, &token);
+    truce__sync_append_number(master, next, &set);
     truce__sync_operators(&set, &unset, &update);
     status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
     *done = !status && matched;
@@ -275,7 +280,7 @@ static truce_status read_master(struct sync_work *work, const struct sync_rule *
         if (round > 1)
             status = truce__worker_wait(&work->worker, "a flag", error);
         if (!status)
-            status = truce__sync_touch(work, rule->master, master, 0, &done, error);
+            status = truce__sync_touch(work, rule->master, master, 0, true, &done, error);
         if (!status) {
             bson_destroy(master);
             status = read_one(work, rule->master, id, master, error);
@@ -284,43 +289,56 @@ static truce_status read_master(struct sync_work *work, const struct sync_rule *
     return status;
 }
 
-/* Does the dependent need nothing of that master? It has its revision, or a later one, or refers to another. */
-static bool is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+/* The source is read after the dependent was seen: so the guard of the copy, which compares the stamp that was seen, refuses
+ * a source that was replaced since (S8). *over: nothing is left to do. */
+static truce_status bring_up_once(struct sync_work *work, const struct sync_rule *rule,
+                                  const bson_t *seen, bool *over, bson_error_t *error)
 {
-    struct value id = truce__value_field(truce__value_document(master), "_id", 3);
+    bson_value_t own = truce__document_id(seen), id;
+    bson_t master, which = BSON_INITIALIZER;
+    int64_t matched = 0;
+    bool done;
+    truce_status status = truce__sync_check_arrays(rule, seen, NULL, error);
 
-    return !truce__value_equal(truce__sync_at(dependent, rule->reference), id) ||
-           truce__sync_copied(rule, dependent) >= truce__sync_revision(master);
+    *over = !status && !truce__sync_reference(rule, seen, &id);
+    if (status || *over)
+        return status;
+    BSON_APPEND_VALUE(&which, "_id", &own);
+    status = read_master(work, rule, &id, &master, error);
+    *over = status == TRUCE_NOT_FOUND || (!status && truce__sync_is_up(rule, seen, &master));
+    if (!status && !*over)
+        status = truce__sync_check_arrays(rule, NULL, &master, error);
+    if (!status && !*over && !truce__sync_may_copy(rule, seen, &master)) {
+        status = truce__sync_touch(work, rule->master, &master, 0, false, &done, error);
+    } else if (!status && !*over) {
+        status = truce__sync_copy(work, rule, &master, seen, &which, &matched, error);
+        *over = matched > 0;
+    }
+    bson_destroy(&which);
+    bson_destroy(&master);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *dependent, bson_error_t *error)
 {
-    bson_value_t own = truce__document_id(dependent), id;
-    bson_t master, which = BSON_INITIALIZER, now;
-    int64_t matched = 0;
-    truce_status status;
-    bool up;
+    bson_value_t own = truce__document_id(dependent);
+    truce_status status = TRUCE_OK;
+    bool over = false;
+    bson_t seen;
 
-    if (!truce__sync_reference(rule, dependent, &id))
-        return TRUCE_OK;
-    status = read_master(work, rule, &id, &master, error);
-    BSON_APPEND_VALUE(&which, "_id", &own);
-    up = status || is_up(rule, dependent, &master);
-    for (int round = 0; !status && !up; round++) {
+    bson_copy_to(dependent, &seen);
+    for (int round = 0; !status && !over; round++) {
         if (round > 1)
             status = truce__worker_wait(&work->worker, "a dependent", error);
         if (!status)
-            status = truce__sync_copy(work, rule, &master, &which, &matched, error);
-        up = matched > 0;
-        if (!status && !up) {
-            status = read_one(work, rule->dependent, &own, &now, error);
-            up = status == TRUCE_NOT_FOUND || (!status && is_up(rule, &now, &master));
-            bson_destroy(&now);
+            status = bring_up_once(work, rule, &seen, &over, error);
+        if (!status && !over) {
+            bson_destroy(&seen);
+            status = read_one(work, rule->dependent, &own, &seen, error);
         }
     }
-    bson_destroy(&which);
-    bson_destroy(&master);
+    bson_destroy(&seen);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -375,7 +393,7 @@ static truce_status adopt_master(struct sync_work *work, const char *collection,
 {
     bool done;
 
-    return truce__sync_touch(work, collection, master, 0, &done, error);
+    return truce__sync_touch(work, collection, master, 0, true, &done, error);
 }
 
 /* Until the flag that was seen is off (S1, S5), or is somebody else's. */

@@ -66,6 +66,8 @@ static void project(const struct sync_rule *rule, bool master, bson_t *projectio
     bson_init(projection);
     BSON_APPEND_INT32(projection, master ? SYNC_FLAG : SYNC_UNCHECKED, 1);
     BSON_APPEND_INT32(projection, master ? SYNC_REVISION : rule->copied, 1);
+    if (master)
+        BSON_APPEND_INT32(projection, SYNC_ORIGIN, 1);
     if (!master && strcmp(rule->reference, "_id"))
         BSON_APPEND_INT32(projection, rule->reference, 1);
     for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
@@ -131,7 +133,8 @@ static bool under_way(const bson_t *dependent, const bson_t *master)
 static bool in_step(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
 {
     return truce__sync_equal(rule, dependent, master) &&
-           truce__sync_copied(rule, dependent) <= truce__sync_revision(master);
+           !(truce__sync_same(rule, dependent, master) &&
+             truce__sync_copied(rule, dependent) > truce__sync_revision(master));
 }
 
 static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *dependent,
@@ -160,12 +163,14 @@ static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *
 static truce_status mend(const struct walk *walk, const bson_t *dependent, const bson_t *master,
                          bson_error_t *error)
 {
-    int64_t revision = truce__sync_copied(walk->rule, dependent);
+    int64_t revision = truce__sync_same(walk->rule, dependent, master)
+                           ? truce__sync_copied(walk->rule, dependent)
+                           : 0;
     bson_value_t id = truce__document_id(master);
     bool done;
     truce_status status;
 
-    if (revision < truce__sync_revision(master)) {
+    if (!truce__sync_is_up(walk->rule, dependent, master)) {
         /* a walk has no deadline, but no dependent holds it up for ever */
         walk->work->worker.deadline_ns =
             truce__clock_monotonic_ns() + COMMIT_DEADLINE_MS * INT64_C(1000000);
@@ -173,7 +178,8 @@ static truce_status mend(const struct walk *walk, const bson_t *dependent, const
         walk->work->worker.deadline_ns = INT64_MAX;
         return status;
     }
-    status = truce__sync_touch(walk->work, walk->rule->master, master, revision, &done, error);
+    status =
+        truce__sync_touch(walk->work, walk->rule->master, master, revision, true, &done, error);
     return status ? status : truce__sync_settle_master(walk->work, walk->rule->master, &id, error);
 }
 
@@ -210,11 +216,11 @@ static truce_status judge(const struct walk *walk, const bson_t *seen, bson_erro
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Its master has a later revision, or it has none: a guarded copy is right at any time. */
+/* A guarded copy of a master that was read after the dependent is right at any time. */
 static bool is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *master)
 {
-    return !walk->rule->feeds &&
-           truce__sync_copied(walk->rule, dependent) < truce__sync_revision(master);
+    return !walk->rule->feeds && !truce__sync_is_up(walk->rule, dependent, master) &&
+           truce__sync_may_copy(walk->rule, dependent, master);
 }
 
 static truce_status differs(const struct walk *walk, struct page *page, uint32_t at,
@@ -236,13 +242,17 @@ static truce_status compare(const struct walk *walk, struct page *page, uint32_t
     bson_value_t id;
 
     walk->report->dependents++;
-    if (reference.type == BSON_TYPE_ARRAY)
+    if (truce__sync_check_arrays(walk->rule, dependent, NULL, NULL)) {
         tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
+        return TRUCE_OK;
+    }
     if (!truce__sync_reference(walk->rule, dependent, &id))
         return TRUCE_OK;
     master = master_of(page, reference);
     if (!master)
         tell(walk, TRUCE_SYNC_ORPHAN, dependent, false);
+    else if (truce__sync_check_arrays(walk->rule, NULL, master, NULL))
+        tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
     else if (under_way(dependent, master))
         walk->report->under_way++;
     else if (!in_step(walk->rule, dependent, master))

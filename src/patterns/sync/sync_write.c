@@ -22,7 +22,8 @@ struct writing {
 static truce_status check_own_fields(const struct writing *writing, const bson_t *before,
                                      const bson_t *after, bson_error_t *error)
 {
-    static const char *const fields[] = {SYNC_FLAG, SYNC_REVISION, SYNC_COPIED, SYNC_UNCHECKED};
+    static const char *const fields[] = {SYNC_FLAG, SYNC_REVISION, SYNC_ORIGIN, SYNC_COPIED,
+                                         SYNC_UNCHECKED};
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (!truce__value_identical(truce__sync_at(before, fields[i]),
@@ -93,7 +94,9 @@ static truce_status begin_copies(const struct writing *writing, const struct syn
         truce_find_one(writing->work->sync->store, rule->master, &filter, NULL, &master, error);
     if (!status)
         truce__sync_append_copies(rule, &master, &addition->set, &addition->unset);
-    else if (status == TRUCE_NOT_FOUND)
+    if (!status && truce__sync_revision(&master))
+        truce__sync_append_stamp(rule, &master, &addition->set);
+    else if (!status || status == TRUCE_NOT_FOUND)
         BSON_APPEND_BOOL(&addition->unset, rule->copied, true);
     bson_destroy(&master);
     bson_destroy(&filter);
@@ -104,9 +107,12 @@ static truce_status add_for(const struct writing *writing, const struct sync_rul
                             const bson_t *before, const bson_t *after, struct addition *addition,
                             bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
+    bool is_copy = !strcmp(rule->dependent, writing->collection),
+         is_source = !strcmp(rule->master, writing->collection);
+    truce_status status =
+        truce__sync_check_arrays(rule, is_copy ? after : NULL, is_source ? after : NULL, error);
 
-    if (!strcmp(rule->dependent, writing->collection)) {
+    if (!status && is_copy) {
         if (truce__value_identical(truce__sync_at(before, rule->reference),
                                    truce__sync_at(after, rule->reference)))
             status =
@@ -114,8 +120,7 @@ static truce_status add_for(const struct writing *writing, const struct sync_rul
         else
             status = begin_copies(writing, rule, after, addition, error);
     }
-    if (!strcmp(rule->master, writing->collection) &&
-        (writing->document || source_changed(rule, before, after)))
+    if (is_source && (writing->document || source_changed(rule, before, after)))
         addition->flag = true;
     return status;
 }
@@ -149,7 +154,7 @@ static truce_status put(truce_commit *commit, struct writing *writing, const bso
             return status;
         truce__id_new(&token);
         BSON_APPEND_OID(&addition->set, SYNC_FLAG, &token);
-        BSON_APPEND_INT64(&addition->set, SYNC_REVISION, next);
+        truce__sync_append_number(before, next, &addition->set);
     }
     if (addition->check) {
         truce__id_new(&token);
