@@ -48,9 +48,9 @@ typedef struct truce_commit_options {
     const char *key; /* the caller's idempotency key: the commit happens once for ever under it */
     int64_t key_time_ms; /* with a key: when the caller first made it (ms since 1970), the same in
                             every retry */
-    const bson_t
-        *input; /* kept in a commit document by every mechanism, for people; with a key, what
-                            the key stands for; NULL: none */
+    /* Kept in a commit document by every mechanism, for people; with a key, what identifies the request: a commit under the
+     * same key with another input is DUPLICATE. NULL: none. */
+    const bson_t *input;
     uint32_t
         lease_ms; /* how long others wait for a silent commit before they undo it; one that is at
                           work renews it; 0: 10,000, or the deadline where that is shorter, but 1,000 at
@@ -142,12 +142,16 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_hold(truce_commit *commit,
                                                            const bson_t *guard,
                                                            bson_error_t *error);
 
-/* `document` must have an _id. DUPLICATE at apply: it exists. (CONFLICT if this commit read that there was
+/* A document without an _id gets an ObjectId. DUPLICATE at apply: it exists. (CONFLICT if this commit read that there was
  * none: it runs again, and finds it.) */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_insert(truce_commit *commit,
                                                              const char *collection,
                                                              const bson_t *document,
                                                              bson_error_t *error);
+
+/* The _ids that were made for inserts without one, in the order of the inserts: an array, which the commit owns. A commit
+ * document keeps them as `inserted` (truce_commit_record). */
+TRUCE_EXPORT const bson_t *truce_commit_inserted(const truce_commit *commit);
 
 /* `update`: MongoDB update operators. `guard`: a filter that the document must match besides (NULL:
  * none). Not read before: a blind change, of whatever stands there then. */
@@ -181,7 +185,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_leave(truce_commit *commit
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_result(truce_store *store, const char *key,
                                                              bson_t *result, bson_error_t *error);
 
-/* The commit under this key as it is kept: {_id, key, key_time, state, input?, result?, created, ...}, where
+/* The commit under this key as it is kept: {_id, key, key_time, state, input?, result?, inserted?, created, ...}, where
  * state is "pending", "committed" or "done". NOT_FOUND: there is none, it was undone, or was purged. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_record(truce_store *store, const char *key,
                                                              bson_t *document, bson_error_t *error);

@@ -54,14 +54,15 @@ static int read_diffs(const struct cli *cli, const bson_t *document, struct diff
 /* What `truce commit apply` was given: an array or a document, and what it leaves under its key. */
 struct given {
     const struct cli *cli;
-    bson_t content, result;
-    bool is_array, leaves;
+    bson_t content, result, input;
+    bool is_array, leaves, has_input;
+    bson_t inserted;    /* the ids that were made */
     struct diffs diffs; /* borrows from content */
 };
 
 static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct given *given = arg;
+    struct given *given = arg;
     truce_status status;
 
     truce_commit_changes_fixed(commit);
@@ -70,20 +71,32 @@ static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
                                                     &given->diffs.changes, error);
     if (!status && given->leaves)
         status = truce_commit_leave(commit, &given->result, error);
+    bson_destroy(&given->inserted);
+    bson_copy_to(truce_commit_inserted(commit), &given->inserted);
     return status;
 }
 
-/* With what stands under the key now, if anything does: left now, or by whoever was earlier. */
-static void answer(struct cli *cli, const char *key, bool earlier)
+/* The ids that were made, and what an earlier commit left under the key. */
+static void answer(struct cli *cli, const char *key, bool earlier, const struct given *given)
 {
     const char *text = earlier ? "committed earlier" : "committed";
-    bson_t document = BSON_INITIALIZER, result = BSON_INITIALIZER;
+    bson_t document = BSON_INITIALIZER, record = BSON_INITIALIZER;
     struct buffer shown = {0};
+    bson_t result;
+    bson_iter_t iter;
 
     BSON_APPEND_BOOL(&document, "committed", true);
     if (earlier)
         BSON_APPEND_BOOL(&document, "earlier", true);
-    if (earlier && !truce_commit_result(cli->store, key, &result, NULL) && !bson_empty(&result)) {
+    else if (!bson_empty(&given->inserted))
+        BSON_APPEND_ARRAY(&document, "inserted", &given->inserted);
+    if (earlier) {
+        bson_destroy(&record);
+        (void)!truce_commit_record(cli->store, key, &record, NULL);
+    }
+    if (bson_iter_init_find(&iter, &record, "inserted"))
+        bson_append_iter(&document, NULL, 0, &iter);
+    if (bson_iter_init_find(&iter, &record, "result") && cli_take_document(&iter, &result)) {
         BSON_APPEND_DOCUMENT(&document, "result", &result);
         truce__json_write(&shown, &result, false, JSON_RELAXED);
         cli_answer(cli, &document, "%s, and left %.*s", text, (int)shown.size,
@@ -92,7 +105,7 @@ static void answer(struct cli *cli, const char *key, bool earlier)
         cli_answer(cli, &document, "%s", text);
     }
     truce__buffer_release(&shown);
-    bson_destroy(&result);
+    bson_destroy(&record);
     bson_destroy(&document);
 }
 
@@ -113,17 +126,19 @@ static int transact(struct cli *cli, struct given *given)
         BSON_APPEND_ARRAY(&input, "changes", &given->content); /* what the key stands for */
     else
         BSON_APPEND_DOCUMENT(&input, "diffs", &given->content);
-    if (options.key)
-        options.input = &input;
+    if (given->has_input)
+        options.input = &given->input;
     else if (given->diffs.has_input)
         options.input = &given->diffs.input;
+    else if (options.key)
+        options.input = &input;
     options.key_time_ms = options.key ? key_time : 0;
     options.deadline_ms = cli->deadline_ms;
     options.earlier = &earlier;
     options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
     status = truce_transact(cli->store, apply, given, &options, &error);
     if (!status)
-        answer(cli, options.key, earlier);
+        answer(cli, options.key, earlier, given);
     bson_destroy(&input);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
@@ -134,7 +149,8 @@ static int check_given(const struct cli *cli, struct given *given)
         return cli_usage(cli,
                          "--key needs --key-time: the time, in ms since 1970, at which the key "
                          "was made, the same in every retry");
-    if (!cli_option_document(cli, "leave", &given->result, &given->leaves))
+    if (!cli_option_document(cli, "leave", &given->result, &given->leaves) ||
+        !cli_option_document(cli, "input", &given->input, &given->has_input))
         return CLI_USAGE;
     if (given->leaves && !cli_text(cli, "key"))
         return cli_usage(cli, "--leave needs --key: nobody could ask for it without one");
@@ -174,7 +190,11 @@ static int read_given(const struct cli *cli, struct given *given)
 
 static int run_apply(struct cli *cli)
 {
-    struct given given = {.cli = cli, .content = BSON_INITIALIZER, .result = BSON_INITIALIZER};
+    struct given given = {.cli = cli,
+                          .content = BSON_INITIALIZER,
+                          .result = BSON_INITIALIZER,
+                          .input = BSON_INITIALIZER,
+                          .inserted = BSON_INITIALIZER};
     int code = read_given(cli, &given);
 
     if (!code)
@@ -185,6 +205,8 @@ static int run_apply(struct cli *cli)
         code = transact(cli, &given);
     bson_destroy(&given.content);
     bson_destroy(&given.result);
+    bson_destroy(&given.input);
+    bson_destroy(&given.inserted);
     return code;
 }
 
@@ -210,7 +232,7 @@ const struct cli_command cli_commit_apply = {
         "with diffs of one collection\n"
         "  {\"collection\": \"COLLECTION\", \"changes\": {ID: {KEY: [OLD, NEW], ...}, ...},\n"
         "   \"input\": DOCUMENT}\n"
-        "where \"input\", for people, may be left out. A diff is refused if under one of its\n"
+        "where \"input\" is as --input and may be left out. A diff is refused if under one of its\n"
         "keys stands another value than OLD; other keys may have changed. {\"$undefined\":\n"
         "true} stands for a field that is missing. An ID of 24 hexadecimal digits is an\n"
         "ObjectId, every other one a string.\n"
@@ -225,6 +247,8 @@ const struct cli_command cli_commit_apply = {
             {"key", 0, "KEY", "an idempotency key: it happens once for ever under it", false},
             {"key-time", 0, "MS", "when the key was made (ms since 1970)", false},
             {"leave", 0, "DOCUMENT", "with a key: told to whoever comes with it again", false},
+            {"input", 0, "DOCUMENT", "what identifies the request, with a key in place of CHANGES",
+             false},
             {"journal", 0, NULL, "through the journal, also where the store can do without", false},
             {0}},
     .store = CLI_STORE_NONE, /* opened when the changes are read */

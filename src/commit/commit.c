@@ -1,5 +1,7 @@
 #include "commit/commit.h"
 
+#include <stdio.h>
+
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/id.h"
@@ -70,6 +72,7 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
         commit->options.lease_ms = COMMIT_LEASE_MS_MAX;
     truce__worker_init(&commit->worker, store, commit->options.deadline_ms);
     commit->worker.relaxed = commit->options.relaxed;
+    bson_init(&commit->inserted);
     truce__id_new(&commit->id);
     *made = commit;
     return TRUCE_OK;
@@ -111,6 +114,7 @@ void truce_commit_free(truce_commit *commit)
     bson_free((char *)commit->options.key);
     bson_destroy((bson_t *)commit->options.input);
     bson_destroy(commit->result);
+    bson_destroy(&commit->inserted);
     bson_free(commit);
 }
 
@@ -319,6 +323,34 @@ truce_status truce__commit_change(truce_commit *commit, const char *collection,
     return change(commit, collection, id, guard, kind, document, NULL, error);
 }
 
+static truce_status insert_under(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, const bson_t *document,
+                                 bson_error_t *error)
+{
+    return truce__commit_change(commit, collection, id, NULL, CHANGE_INSERT, document, error);
+}
+
+/* Makes the _id that the document does not have. */
+static truce_status insert_new(truce_commit *commit, const char *collection, const bson_t *document,
+                               bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_OID};
+    bson_t whole = BSON_INITIALIZER;
+    char number[12];
+    truce_status status;
+
+    truce__id_new(&id.value.v_oid);
+    BSON_APPEND_VALUE(&whole, "_id", &id);
+    bson_concat(&whole, document);
+    status = insert_under(commit, collection, &id, &whole, error);
+    bson_destroy(&whole);
+    if (status)
+        return status;
+    snprintf(number, sizeof number, "%u", bson_count_keys(&commit->inserted));
+    BSON_APPEND_VALUE(&commit->inserted, number, &id);
+    return TRUCE_OK;
+}
+
 truce_status truce_commit_insert(truce_commit *commit, const char *collection,
                                  const bson_t *document, bson_error_t *error)
 {
@@ -327,10 +359,14 @@ truce_status truce_commit_insert(truce_commit *commit, const char *collection,
 
     if (status)
         return status;
-    if (!bson_iter_init_find(&iter, document, "_id"))
-        return truce__fail(TRUCE_INVALID, error, "a document that a commit inserts has an _id");
-    return truce__commit_change(commit, collection, bson_iter_value(&iter), NULL, CHANGE_INSERT,
-                                document, error);
+    return bson_iter_init_find(&iter, document, "_id")
+               ? insert_under(commit, collection, bson_iter_value(&iter), document, error)
+               : insert_new(commit, collection, document, error);
+}
+
+const bson_t *truce_commit_inserted(const truce_commit *commit)
+{
+    return &commit->inserted;
 }
 
 /* `_rev`, `_intent`, or a path into one of them */

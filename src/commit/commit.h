@@ -27,6 +27,7 @@ struct truce_commit {
     bool untakeable; /* the journal cannot do what the function does */
     bool earlier;    /* its key says that it took effect before */
     bson_t *result;  /* what it leaves under its key; NULL: nothing */
+    bson_t inserted; /* an array: the ids that were made for inserts without one */
     bool apart;      /* the journal takes its documents one by one (journal_joined.c, K3) */
     bool fixed;      /* nobody can make its diffs again: a stale one is the end */
 
@@ -197,6 +198,9 @@ static inline bool truce__commit_is_kept(const truce_commit *commit)
 
 /* {_id, key?, key_time?, state, input?, created ...}: what every commit document begins with */
 void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document);
+
+/* Appends `result` and `inserted`, as far as the commit has them, to its commit document or to an update of it. */
+void truce__commit_append_left(const truce_commit *commit, bson_t *document);
 
 void truce__commit_entries_free(truce_commit *commit);
 

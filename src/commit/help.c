@@ -36,6 +36,9 @@
  *       at work, and renews its lease between its steps, is not taken for dead, unless its clock is more
  *       than a lease behind: then it loses its try to whoever meets it, and nothing else.
  *
+ *   H4  The document that encounters an intent may be a projection of the stored one, so the release does not compare
+ *       with it: it reads the stored document itself.
+ *
  * A crash at any step leaves what the next one who comes finds and goes on with.
  */
 
@@ -239,7 +242,7 @@ static truce_status release_one(struct worker *worker, const char *collection,
         return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                     truce__shadow_reserved(document), error);
     }
-    return truce__journal_release(worker, id, &post, document, error);
+    return truce__journal_release(worker, id, &post, NULL, error); /* H4 */
 }
 
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,

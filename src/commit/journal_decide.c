@@ -146,8 +146,7 @@ static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t
     bson_append_document_begin(&update, "$set", 4, &set);
     BSON_APPEND_UTF8(&set, "state", "committed");
     BSON_APPEND_ARRAY(&set, "post", &owner->post);
-    if (owner->commit->result)
-        truce__names_append(&set, "result", owner->commit->result);
+    truce__commit_append_left(owner->commit, &set);
     bson_append_document_end(&update, &set);
     status =
         truce_update(owner->commit->store, COMMITS, &filter, &update, &options, &result, error);

@@ -16,8 +16,8 @@
  *       What a plain writer changed there is merged with the change, or kept beside it first (journal_force.c).
  *       So whoever dies where, nothing of a plain writer is lost without a word. A hold changes nothing, and
  *       compares nothing.
- *   L2  The owner knows the document as it took it, who meets an intent has read it: most releases are one
- *       write. Who loses the comparison looks again.
+ *   L2  The owner knows the document as it took it: most releases are one write. Any other worker, and an owner that
+ *       lost the comparison, reads the stored document first.
  *   L3  A release ends: after some lost comparisons it is noted in the commit, as `overwritten`, whatever was seen,
  *       and written.
  *   L4  A document that is too large for a comparison (entry.h) is written as it is; what that found tells

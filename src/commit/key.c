@@ -156,6 +156,14 @@ void truce__commit_begin_document(const truce_commit *commit, const char *state,
 
 /* ---- what is kept --------------------------------------------------------------------------- */
 
+void truce__commit_append_left(const truce_commit *commit, bson_t *document)
+{
+    if (commit->result)
+        truce__names_append(document, "result", commit->result);
+    if (!bson_empty(&commit->inserted))
+        BSON_APPEND_ARRAY(document, "inserted", &commit->inserted);
+}
+
 truce_status truce_commit_leave(truce_commit *commit, const bson_t *result, bson_error_t *error)
 {
     truce_status status = truce__check_required(result, "result", error);

@@ -301,8 +301,7 @@ static void plan_record(struct plan *plan, const truce_commit *commit)
 
     truce__commit_begin_document(commit, "done", &made);
     write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_INSERT);
-    if (commit->result)
-        truce__names_append(&made, "result", commit->result);
+    truce__commit_append_left(commit, &made);
     write->document = own_copy(plan, &made);
     if (!commit->options.key)
         return;
@@ -324,8 +323,7 @@ static void plan_done(struct plan *plan, const truce_commit *commit)
     write->filter = filter;
     bson_append_document_begin(update, "$set", 4, &set);
     BSON_APPEND_UTF8(&set, "state", "done");
-    if (commit->result)
-        truce__names_append(&set, "result", commit->result);
+    truce__commit_append_left(commit, &set);
     bson_append_document_end(update, &set);
     write->document = update;
 }

@@ -9,7 +9,7 @@
 /*
  * What is kept of commits, for people and for whoever comes with a key again: one by its key, what it left, and all.
  *
- *     {_id, key?, key_time?, state, input?, result?, created, ...}            truce_commits
+ *     {_id, key?, key_time?, state, input?, result?, inserted?, created, ...}            truce_commits
  *
  * The horizon of keys stands in the same collection, without a state.
  */

@@ -27,6 +27,7 @@ static truce_status begin_try(truce_commit *commit, bool take, bool *already, bs
     commit->failed = TRUCE_OK;
     bson_destroy(commit->result);
     commit->result = NULL;
+    bson_reinit(&commit->inserted);
     truce__commit_queries_forget(commit);
     truce__id_new(&commit->id);
     if (take)

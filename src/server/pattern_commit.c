@@ -23,17 +23,19 @@ static const struct pattern_field commit_fields[] = {
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
      "with a key: told to whoever comes with it again, at most 64 KiB"},
     {GIVEN(commit_given, input, FIELD_DOCUMENT),
-     "without a key: kept with the commit, for people (truceCommitShow)"},
+     "kept with the commit (truceCommitShow); with a key, what identifies the request in place of the changes, "
+     "so that a time in them may differ when the request is sent again"},
     {{0}}};
 
 struct committing {
     struct call *call;
     const bson_t *changes, *leave;
+    bson_t inserted; /* the ids that were made */
 };
 
 static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct committing *committing = arg;
+    struct committing *committing = arg;
     const struct written_guard guard = {pattern_guard, committing->call};
     truce_status status;
 
@@ -41,6 +43,8 @@ static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t
     status = truce__written_add(committing->changes, &guard, commit, error);
     if (!status && committing->leave)
         status = truce_commit_leave(commit, committing->leave, error);
+    bson_destroy(&committing->inserted);
+    bson_copy_to(truce_commit_inserted(commit), &committing->inserted);
     return status;
 }
 
@@ -59,27 +63,30 @@ static truce_status check_commit(struct call *call, const struct commit_given *g
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'leave' needs a 'key': nobody could ask for it without one");
-    if (given->input && given->key)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "with a 'key' the changes are what is kept, and no 'input'");
     return truce__written_check(*changes, error);
 }
 
-/* What the one who was first has left under the key. */
+/* What the earlier commit left under the key. */
 static void append_left(struct call *call, const char *key, bson_t *reply)
 {
-    bson_t result;
+    static const char *const names[] = {"result", "inserted"};
+    bson_t record;
+    bson_iter_t iter;
 
-    if (!truce_commit_result(call->view, key, &result, NULL) && !bson_empty(&result))
-        BSON_APPEND_DOCUMENT(reply, "result", &result);
-    bson_destroy(&result);
+    if (!truce_commit_record(call->view, key, &record, NULL)) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            if (bson_iter_init_find(&iter, &record, names[i]))
+                bson_append_iter(reply, NULL, 0, &iter);
+        }
+    }
+    bson_destroy(&record);
 }
 
 static truce_status run_commit(struct call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
 {
     const struct commit_given *given = arg;
-    struct committing committing = {call, .leave = given->leave};
+    struct committing committing = {call, .leave = given->leave, .inserted = BSON_INITIALIZER};
     truce_commit_options options = {.key_time_ms = given->keyTime,
                                     .input = given->input,
                                     .deadline_ms = call->deadline_ms,
@@ -91,19 +98,21 @@ static truce_status run_commit(struct call *call, const void *arg, bson_t *reply
     if (!status) {
         options.key = given->key;
         options.earlier = &earlier;
-        if (given->key) {
+        if (given->key && !given->input) {
             BSON_APPEND_ARRAY(&input, "changes", committing.changes);
             options.input = &input;
         }
         status = truce_transact(call->view, commit_changes, &committing, &options, error);
     }
-    bson_destroy(&input);
-    if (status)
-        return status;
-    BSON_APPEND_BOOL(reply, "earlier", earlier);
-    if (earlier)
+    if (!status)
+        BSON_APPEND_BOOL(reply, "earlier", earlier);
+    if (!status && earlier)
         append_left(call, options.key, reply);
-    return TRUCE_OK;
+    else if (!status && !bson_empty(&committing.inserted))
+        BSON_APPEND_ARRAY(reply, "inserted", &committing.inserted);
+    bson_destroy(&committing.inserted);
+    bson_destroy(&input);
+    return status;
 }
 
 static const struct pattern commit_pattern = {
@@ -119,7 +128,7 @@ static const struct pattern commit_pattern = {
         "(\"12.50\"); a post not within a transaction",
     .answer =
         "`earlier`: true if it happened before, under the same key, and then `result`: what "
-        "was left. An error, with nothing changed: 125 (not found) a document is missing or "
+        "was left; `inserted`: the _ids that were made for inserts without one. An error, with nothing changed: 125 (not found) a document is missing or "
         "does not match its `if`; 112 another value than OLD; 11000 a document or a unique key "
         "is there, the key stands for other changes, or something was posted before; \"refused\": an "
         "account's rule",

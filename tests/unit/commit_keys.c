@@ -250,3 +250,65 @@ TEST(commits_are_listed_by_state_and_by_how_their_keys_begin)
     CHECK(!cursor);
     truce_store_close(store);
 }
+
+/* ---- inserts without an _id ----------------------------------------------------------------- */
+
+struct letter {
+    int64_t at; /* another one each time that it is sent */
+    bson_oid_t made;
+};
+
+static truce_status write_letter(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct letter *letter = arg;
+    bson_t *document = BCON_NEW("to", BCON_UTF8("ada"), "at", BCON_INT64(letter->at));
+    truce_status status = truce_commit_insert(commit, "letters", document, error);
+    bson_iter_t iter;
+
+    bson_destroy(document);
+    if (status)
+        return status;
+    CHECK_INT(bson_count_keys(truce_commit_inserted(commit)), ==, 1);
+    CHECK(bson_iter_init_find(&iter, truce_commit_inserted(commit), "0"));
+    bson_oid_copy(bson_iter_oid(&iter), &letter->made);
+    return add_update(commit, "letters", "count", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static void makes_ids(truce_store *store, const struct setting *setting)
+{
+    bson_t *input = test_bson("{'letter': 17}"), *filter, found;
+    bool earlier = true;
+    truce_commit_options options = {.mechanism = setting->mechanism, .earlier = &earlier};
+    struct letter letter = {.at = 1};
+    bson_error_t error = {0};
+    bson_iter_t iter, made;
+
+    insert_json(store, "letters", "{'_id': 'count', 'n': 0}");
+    CHECK_OK(truce_transact(store, write_letter, &letter, &options, &error), error);
+    filter = BCON_NEW("_id", BCON_OID(&letter.made));
+    CHECK_OK(truce_find_one(store, "letters", filter, NULL, &found, &error), error);
+    CHECK(bson_iter_init(&iter, &found) && bson_iter_next(&iter));
+    CHECK(!strcmp(bson_iter_key(&iter), "_id")); /* the first field */
+    bson_destroy(&found);
+    bson_destroy(filter);
+    options.key = "letter 17";
+    options.key_time_ms = KEY_TIME;
+    options.input = input;
+    for (int i = 0; i < 2; i++, letter.at++) {
+        CHECK_OK(truce_transact(store, write_letter, &letter, &options, &error), error);
+        CHECK(earlier == (i == 1));
+        CHECK_OK(truce_commit_record(store, "letter 17", &found, &error), error);
+        CHECK(bson_iter_init(&iter, &found) &&
+              bson_iter_find_descendant(&iter, "inserted.0", &made) &&
+              bson_oid_equal(bson_iter_oid(&made), &letter.made));
+        bson_destroy(&found);
+    }
+    CHECK_INT(count_json(store, "letters", "{'to': 'ada'}"), ==, 2);
+    CHECK_INT(count_json(store, "letters", "{'n': 2}"), ==, 1);
+    bson_destroy(input);
+}
+
+TEST(a_commit_makes_the_id_of_a_document_that_has_none_and_reports_it_again)
+{
+    on_every_setting(makes_ids);
+}
