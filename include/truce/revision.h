@@ -15,8 +15,10 @@
  *
  *     {_id: {id, version: 3}, at: <date of the save that replaced it>, until?, document: {...}}
  *
- * so that a caller who only has the number can be merged with. The document of a removed one leaves
- * {_id: {id, version: -1}, last: 4} there, so that numbers are never used again for one _id.
+ * so that a caller who only has the number can be merged with. With the first number of a document, and with its removal,
+ * {_id: {id, version: -1}, last: 4} is stored there (with `keep` and without), so that numbers are never used again for one
+ * _id: a document that a plain writer removed may have had up to 2^32 numbers. A document without a number has 0, which
+ * identifies no document: give `base`, too.
  *
  * Merging is by paths and policies (docs/revisions.md): `rules` is a document such as
  * {views: "sum", tags: "union", body: "text", lines: {key: "sku"}, $default: "ask"}.

@@ -14,7 +14,9 @@
  * with a pause (truce_transact); what it merges with is then what the winner left.
  *
  * Invariants:
- *   1. A number is given once for an _id, also if the document was removed in between.
+ *   1. A number is given once for an _id, also if the document was removed in between, and whoever removed it: the
+ *      numbers of a document that had none come from a range that no other document of this _id has
+ *      (revision_keep.c).
  *   2. What was saved under a number that was current is never lost: a later save replaces it only
  *      with that number, or merged.
  *   3. With `keep`, number n of a document is kept exactly if n + 1 replaced it, and n is among the
@@ -202,10 +204,13 @@ static truce_status replace(struct revision_save *save, truce_commit *commit,
                             bson_error_t *error)
 {
     truce_status status = truce__revision_keep(save->revision, commit, theirs, number, error);
+    int64_t next = number + 1;
 
+    if (!status && !number) /* it has none yet */
+        status = truce__revision_first(save->revision, commit, id, &next, error);
     if (status)
         return status;
-    truce__revision_set_document(save->revision, save->result, content, number + 1);
+    truce__revision_set_document(save->revision, save->result, content, next);
     save->result->outcome = outcome;
     return truce_commit_replace(commit, save->revision->collection, id, NULL,
                                 &save->result->document, error);

@@ -3,10 +3,13 @@
  *
  *     {_id: {id, version: 3}, at, until?, document}    what version 3 was, written by the save of 4
  *     {_id: {id, version: -1}, last: 4}                the document was removed when it had 4
+ *     {_id: {id, version: -1}, last: 4294967296,       the document has numbers from 1 to that one; it may have been
+ *      reserved: true}                                 removed by a plain writer since
  *
- * Both are written in the commit that replaces or removes the document, so there is never one
- * without the other. A document that comes back goes on counting behind the last number: whoever
- * still holds a number of the old one cannot take the new one for it.
+ * All are written in the commit that replaces, removes or first numbers the document, so there is never one without the
+ * other. A document that comes back continues behind the last number: a caller that has a number of the former document
+ * cannot save over the new one. A plain writer removes a document without a trace, so the first number of a document
+ * reserves a range that its saves do not exhaust.
  *
  * With keep_ms a version has its end in `until`, and an index with expireAfterSeconds: `truce sweep`
  * (or the server itself) removes what is over.
@@ -16,6 +19,8 @@
 #include "base/clock.h"
 #include "query/incoming.h"
 #include "store/store.h"
+
+#define NUMBERS_RESERVED (INT64_C(1) << 32)
 
 static bson_value_t id_of(const bson_t *holder)
 {
@@ -110,17 +115,54 @@ truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit
     return status;
 }
 
-truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
-                                  const bson_value_t *id, int64_t number, bson_error_t *error)
+static truce_status put_last(truce_revision *revision, truce_commit *commit, const bson_value_t *id,
+                             int64_t last, bool reserved, bson_error_t *error)
 {
     bson_t grave;
     truce_status status;
 
     begin_document(id, TRUCE_REVISION_NEW, &grave);
-    bson_append_int64(&grave, "last", 4, number);
+    bson_append_int64(&grave, "last", 4, last);
+    if (reserved)
+        bson_append_bool(&grave, "reserved", 8, true);
     status = put(revision, commit, &grave, error);
     bson_destroy(&grave);
     return status;
+}
+
+/* *last -1: there is none. */
+static truce_status read_last(truce_revision *revision, truce_commit *commit,
+                              const bson_value_t *id, int64_t *last, bool *reserved,
+                              bson_error_t *error)
+{
+    bson_t key, grave;
+    bson_value_t of;
+    bson_iter_t iter;
+    truce_status status;
+
+    *last = -1;
+    begin_document(id, TRUCE_REVISION_NEW, &key);
+    of = id_of(&key);
+    status = truce_commit_read(commit, revision->kept, &of, &grave, error);
+    if (!status && bson_iter_init_find(&iter, &grave, "last") && BSON_ITER_HOLDS_INT64(&iter))
+        *last = bson_iter_int64(&iter);
+    *reserved = !status && bson_has_field(&grave, "reserved");
+    bson_destroy(&grave);
+    bson_destroy(&key);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* A document without a number, or with one of a plain writer, does not give up numbers that another one had. */
+truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
+                                  const bson_value_t *id, int64_t number, bson_error_t *error)
+{
+    int64_t last;
+    bool reserved;
+    truce_status status = read_last(revision, commit, id, &last, &reserved, error);
+
+    if (status || (number <= last && !(reserved && number > last - NUMBERS_RESERVED)))
+        return status;
+    return put_last(revision, commit, id, number, false, error);
 }
 
 /* Behind the versions that are kept: their successor may have been removed by somebody who knows no
@@ -159,23 +201,16 @@ static truce_status count_kept(truce_revision *revision, const bson_value_t *id,
 truce_status truce__revision_first(truce_revision *revision, truce_commit *commit,
                                    const bson_value_t *id, int64_t *number, bson_error_t *error)
 {
-    bson_t key, grave;
-    bson_value_t of;
-    bson_iter_t iter;
-    int64_t last = -1;
-    truce_status status;
+    int64_t last;
+    bool reserved;
+    truce_status status = read_last(revision, commit, id, &last, &reserved, error);
 
-    begin_document(id, TRUCE_REVISION_NEW, &key);
-    of = id_of(&key);
-    status = truce_commit_read(commit, revision->kept, &of, &grave, error);
-    if (!status && bson_iter_init_find(&iter, &grave, "last") && BSON_ITER_HOLDS_INT64(&iter))
-        last = bson_iter_int64(&iter);
-    bson_destroy(&grave);
-    bson_destroy(&key);
-    if ((!status || status == TRUCE_NOT_FOUND) && revision->keep)
+    if (!status && revision->keep)
         status = count_kept(revision, id, &last, error);
+    if (status)
+        return status;
     *number = last < 0 ? 1 : last + 1;
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    return put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
 }
 
 /* A commit that replaced the document may be decided and not have got as far as what it replaced, which

@@ -1,0 +1,131 @@
+/* Documents that are removed, by whatever means, and come back: a number of the former document saves nothing. */
+#include "tests/support/bank.h"
+
+static truce_revision *open_posts(truce_store *store)
+{
+    return truce_revision_new(store, &(truce_revision_options){.collection = "posts"});
+}
+
+static void save_post(truce_store *store, int64_t version, const char *json,
+                      truce_revision_outcome outcome, int64_t *now, int line)
+{
+    truce_revision *revision = open_posts(store);
+    bson_t *mine = test_bson(json);
+    truce_revision_result result;
+    bson_error_t error = {0};
+    truce_status status = truce_revision_save(revision, NULL, mine, version, NULL, &result, &error);
+
+    if (status || result.outcome != outcome)
+        test_fail(__FILE__, line, "%s: %s %s, now %lld", json, truce_status_name(status),
+                  truce_revision_outcome_name(result.outcome), (long long)result.version);
+    if (now)
+        *now = result.version;
+    truce_revision_result_release(&result);
+    bson_destroy(mine);
+    truce_revision_free(revision);
+}
+#define SAVE(version, json, outcome, now)                                                          \
+    save_post(store, version, json, TRUCE_REVISION_##outcome, now, __LINE__)
+
+static void remove_plainly(truce_store *store)
+{
+    bson_t *filter = test_bson("{'_id': 'a'}");
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_remove(store, "posts", filter, NULL, NULL, &error), error);
+    bson_destroy(filter);
+}
+
+static void remove_post(truce_store *store, int64_t version)
+{
+    truce_revision *revision = open_posts(store);
+    bson_value_t id = text_id("a");
+    truce_revision_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_revision_remove(revision, NULL, &id, version, NULL, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_SAVED);
+    truce_revision_result_release(&result);
+    truce_revision_free(revision);
+}
+
+/* No call takes a number of a former document for one of this document. */
+static void refuses_former(truce_store *store, int64_t current)
+{
+    truce_revision *revision = open_posts(store);
+    bson_t *mine = test_bson("{'_id': 'a', 'title': 'by an old editor'}"),
+           *patch = test_bson("{'$set': {'title': 'by an old editor'}}");
+    bson_value_t id = text_id("a");
+    bson_error_t error = {0};
+
+    for (int64_t old = 1; old < 9; old++) {
+        truce_revision_result result;
+
+        if (old == current)
+            continue;
+        SAVE(old, "{'_id': 'a', 'title': 'by an old editor'}", CONFLICT, NULL);
+        CHECK_OK(truce_revision_merge(revision, NULL, mine, old, NULL, &result, &error), error);
+        CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+        truce_revision_result_release(&result);
+        CHECK_OK(truce_revision_remove(revision, NULL, &id, old, NULL, &result, &error), error);
+        CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+        truce_revision_result_release(&result);
+        CHECK_OK(truce_revision_patch(revision, NULL, &id, old, false, TRUCE_PATCH_OPERATORS, patch,
+                                      &result, &error),
+                 error);
+        CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+        truce_revision_result_release(&result);
+    }
+    CHECK_INT(count_json(store, "posts", "{'title': 'by an old editor'}"), ==, 0);
+    bson_destroy(patch);
+    bson_destroy(mine);
+    truce_revision_free(revision);
+}
+
+static void edits(truce_store *store, int64_t *version)
+{
+    for (int i = 0; i < 3; i++) {
+        char json[60];
+
+        snprintf(json, sizeof json, "{'_id': 'a', 'title': 'edit %d'}", i);
+        SAVE(*version, json, SAVED, version);
+    }
+}
+
+static void comes_back(truce_store *store, const struct setting *setting)
+{
+    int64_t version, before;
+
+    (void)setting;
+    SAVE(TRUCE_REVISION_NEW, "{'_id': 'a', 'title': 'first'}", SAVED, &version);
+    CHECK_INT(version, ==, 1);
+    edits(store, &version);
+    CHECK_INT(version, ==, 4);
+    remove_plainly(store); /* and a new one is saved */
+    SAVE(TRUCE_REVISION_NEW, "{'_id': 'a', 'title': 'second'}", SAVED, &version);
+    refuses_former(store, version);
+    edits(store, &version);
+    remove_plainly(store); /* and a plain writer inserts one */
+    insert_json(store, "posts", "{'_id': 'a', 'title': 'third'}");
+    refuses_former(store, 0);
+    before = version;
+    SAVE(0, "{'_id': 'a', 'title': 'third, edited'}", SAVED, &version);
+    CHECK_INT(version, >, before);
+    refuses_former(store, version);
+    remove_post(store, version);
+    before = version;
+    SAVE(TRUCE_REVISION_NEW, "{'_id': 'a', 'title': 'fourth'}", SAVED, &version);
+    CHECK_INT(version, ==, before + 1);
+    remove_plainly(store);
+    insert_json(store, "posts", "{'_id': 'a', 'title': 'fifth'}");
+    remove_post(store, 0); /* of a document without a number: the former ones are still void */
+    before = version;
+    SAVE(TRUCE_REVISION_NEW, "{'_id': 'a', 'title': 'sixth'}", SAVED, &version);
+    CHECK_INT(version, >, before);
+    refuses_former(store, version);
+}
+
+TEST(a_number_of_a_document_that_was_removed_saves_nothing_in_the_next_one)
+{
+    on_every_setting(comes_back);
+}
