@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "bson/field_names.h"
 #include "commit/journal_change.h"
 
 /*

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "bson/field_names.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "commit/unique.h"
