@@ -57,8 +57,16 @@ export class Queue {
   async addMany(payloads, options = {}) {
     return (await this.#truce.command("truceEnqueue", this.name, { payloads, ...options })).ids;
   }
-  async jobs(which = {}) {
-    return (await this.#truce.command("truceJobs", this.name, which)).jobs;
+  // The jobs of the queue, the oldest first, a page at a time: all of them, or at most `limit`.
+  async jobs({ limit, after, ...which } = {}) {
+    const all = [];
+    for (;;) {
+      const page = limit && Math.min(limit - all.length, 1000);
+      const { jobs, more } = await this.#truce.command("truceJobs", this.name, { ...which, limit: page, after });
+      all.push(...jobs);
+      if (!more || (limit && all.length >= limit)) return all;
+      after = all.at(-1)._id;
+    }
   }
   #act(action, fields = {}) {
     return this.#truce.command("truceQueue", this.name, { action, ...fields });

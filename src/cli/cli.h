@@ -145,6 +145,10 @@ void cli_print_as(enum cli_shape shape);
  * The exit code. */
 int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor *cursor,
                         bson_error_t *error);
+/* The same for at most `limit` documents, of a cursor that may have one more: if it has, and --limit was not given, a remark
+ * says that there are more. */
+int cli_print_page(const struct cli *cli, truce_status status, truce_cursor *cursor, int64_t limit,
+                   bson_error_t *error);
 /* The same for an array of documents, which is destroyed. `print` NULL: as cli_print prints. */
 int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
                     bool (*print)(const struct cli *cli, const bson_t *document),

@@ -262,13 +262,15 @@ static int run_list(struct cli *cli)
     truce_commit_list_options options = {.state = cli_text(cli, "state"),
                                          .key_prefix = cli_text(cli, "prefix")};
     truce_cursor *cursor = NULL;
+    int64_t limit;
     bson_error_t error;
     truce_status status;
 
-    if (!cli_number(cli, "limit", 1, INT32_MAX, 100, &options.limit))
+    if (!cli_number(cli, "limit", 1, INT32_MAX, 100, &limit))
         return CLI_USAGE;
+    options.limit = limit + 1;
     status = truce_commit_list(cli->store, &options, &cursor, &error);
-    return cli_output_end(cli_print_documents(cli, status, cursor, &error));
+    return cli_output_end(cli_print_page(cli, status, cursor, limit, &error));
 }
 
 const struct cli_command cli_commit_list = {

@@ -296,6 +296,24 @@ int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor
     return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
 }
 
+int cli_print_page(const struct cli *cli, truce_status status, truce_cursor *cursor, int64_t limit,
+                   bson_error_t *error)
+{
+    const bson_t *document = NULL;
+    bool more = false;
+
+    for (int64_t i = 0; !status; i++) {
+        status = truce_cursor_next(cursor, &document, error);
+        more = !status && document && i == limit;
+        if (status || !document || more || !cli_print(document, JSON_RELAXED))
+            break;
+    }
+    truce_cursor_close(cursor);
+    if (more && !cli_text(cli, "limit"))
+        cli_remark(cli, "there are more than these %lld: --limit N prints more", (long long)limit);
+    return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
+}
+
 int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
                     bool (*print)(const struct cli *cli, const bson_t *document),
                     const bson_error_t *error)

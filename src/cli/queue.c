@@ -32,8 +32,10 @@ bool cli_job_id(const struct cli *cli, const char *text, bson_oid_t *id)
 static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
 {
     bson_t *sort = BCON_NEW("_id", BCON_INT32(1)), *projection = BCON_NEW("_rev", BCON_INT32(0));
-    truce_find_options options = {
-        .sort = sort, .projection = projection, .limit = limit, .deadline_ms = cli->deadline_ms};
+    truce_find_options options = {.sort = sort,
+                                  .projection = projection,
+                                  .limit = limit + 1,
+                                  .deadline_ms = cli->deadline_ms};
     truce_cursor *cursor = NULL;
     bson_error_t error;
     truce_status status = truce_find(cli->store, QUEUE, filter, &options, &cursor, &error);
@@ -41,7 +43,7 @@ static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
 
     if (!status)
         cursor = truce__restored_cursor(cursor);
-    code = cli_print_documents(cli, status, cursor, &error);
+    code = cli_print_page(cli, status, cursor, limit, &error);
     bson_destroy(projection);
     bson_destroy(sort);
     return code;

@@ -85,15 +85,17 @@ static int run_list(struct cli *cli)
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("created", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .allow_disk_use = true};
     truce_cursor *cursor = NULL;
+    int64_t limit;
     bson_error_t error;
     truce_status status;
     int code = CLI_USAGE;
 
     if (state)
         BSON_APPEND_UTF8(&filter, "state", state);
-    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &options.limit)) {
+    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &limit)) {
+        options.limit = limit + 1;
         status = truce_find(cli->store, REQUESTS, &filter, &options, &cursor, &error);
-        code = cli_print_documents(cli, status, cursor, &error);
+        code = cli_print_page(cli, status, cursor, limit, &error);
     }
     bson_destroy(&filter);
     bson_destroy(sort);

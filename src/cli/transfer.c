@@ -335,15 +335,17 @@ static int run_list(struct cli *cli)
     truce_find_options options = {
         .sort = sort, .projection = projection, .deadline_ms = cli->deadline_ms};
     truce_cursor *cursor = NULL;
+    int64_t limit;
     bson_error_t error;
     truce_status status;
     int code = CLI_USAGE;
 
-    if (cli_number(cli, "limit", 1, INT64_MAX, 100, &options.limit)) {
+    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &limit)) {
+        options.limit = limit + 1;
         if (cli_text(cli, "state"))
             BSON_APPEND_UTF8(filter, "state", cli_text(cli, "state"));
         status = truce_find(cli->store, cli->arguments[0], filter, &options, &cursor, &error);
-        code = cli_print_documents(cli, status, cursor, &error);
+        code = cli_print_page(cli, status, cursor, limit, &error);
     }
     bson_destroy(projection);
     bson_destroy(sort);

@@ -311,6 +311,8 @@ static const struct pattern_field statement_fields[] = {
 struct lines {
     bson_t array;
     uint32_t count;
+    int64_t limit;
+    bool more;
 };
 
 static bool add_line(const truce_ledger_line *line, void *arg)
@@ -320,7 +322,9 @@ static bool add_line(const truce_ledger_line *line, void *arg)
     const char *key;
     bson_t one;
 
-    if (lines->count && lines->array.len > STATEMENT_MAX)
+    lines->more =
+        lines->count == lines->limit || (lines->count && lines->array.len > STATEMENT_MAX);
+    if (lines->more)
         return false;
     bson_uint32_to_string(lines->count++, &key, buffer, sizeof buffer);
     BSON_APPEND_DOCUMENT_BEGIN(&lines->array, key, &one);
@@ -337,9 +341,9 @@ static truce_status run_statement(struct call *call, const void *arg, bson_t *re
                                   bson_error_t *error)
 {
     const struct statement_given *given = arg;
-    const truce_ledger_page page = {
-        .after = given->after, .limit = given->limit ? given->limit : 100, .last = given->last};
-    struct lines lines = {BSON_INITIALIZER, 0};
+    int64_t limit = given->limit ? given->limit : 100;
+    const truce_ledger_page page = {.after = given->after, .limit = limit + 1, .last = given->last};
+    struct lines lines = {BSON_INITIALIZER, .limit = limit};
     struct handle *handle;
     truce_status status = take_ledger(call, false, &handle, error);
 
@@ -350,6 +354,8 @@ static truce_status run_statement(struct call *call, const void *arg, bson_t *re
     }
     if (!status)
         BSON_APPEND_ARRAY(reply, "lines", &lines.array);
+    if (!status)
+        BSON_APPEND_BOOL(reply, "more", lines.more);
     bson_destroy(&lines.array);
     return status;
 }
@@ -357,9 +363,10 @@ static truce_status run_statement(struct call *call, const void *arg, bson_t *re
 static const struct pattern statement_pattern = {
     PATTERN("truceLedgerStatement", READS, "the history of an account, a page of it"),
     .value = "the collection",
-    .answer = "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
-              "effectiveMS}; the next page begins after the last `number`. \"not found\": no such "
-              "account",
+    .answer =
+        "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
+        "effectiveMS}; and `more`: continue with `after` the last `number`. \"not found\": no such "
+        "account",
     .fields = statement_fields,
     .size = sizeof(struct statement_given),
     .run = run_statement,

@@ -330,7 +330,8 @@ static truce_status act(truce_queue *queue, enum look_after action, const struct
     }
     status = truce_queue_redrive(queue, (uint32_t)given->limit, &count, error);
     if (!status)
-        BSON_APPEND_INT64(reply, "count", count);
+        BCON_APPEND(reply, "count", BCON_INT64(count), "more",
+                    BCON_BOOL(count == (given->limit ? given->limit : 1000)));
     return status;
 }
 
@@ -361,8 +362,9 @@ static truce_status run_look_after(struct call *call, const void *arg, bson_t *r
 static const struct pattern look_after_pattern = {
     PATTERN("truceQueue", WRITES, "cancels, retries or discards a job; pauses or resumes a queue"),
     .value = "the queue",
-    .answer = "of redrive `count`. \"not found\": there is no such job in the queue. An error: 2 "
-              "(invalid) its state does not allow it",
+    .answer =
+        "of redrive `count`, and `more` if there may be others: send it again. \"not found\": there is no such job in the queue. An error: 2 "
+        "(invalid) its state does not allow it",
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
     .run = run_look_after,
@@ -372,7 +374,7 @@ static const struct pattern look_after_pattern = {
 /* ---- reading ---------------------------------------------------------------------------------- */
 
 struct jobs_given {
-    const bson_oid_t *id;
+    const bson_oid_t *id, *after;
     const char *state;
     int64_t limit;
 };
@@ -380,12 +382,13 @@ struct jobs_given {
 static const struct pattern_field jobs_fields[] = {
     {GIVEN(jobs_given, id, FIELD_OID), "only this job"},
     {GIVEN(jobs_given, state, FIELD_TEXT), "only those in this state: \"ready\", \"dead\" ..."},
+    {GIVEN(jobs_given, after, FIELD_OID), "those after this _id: the last one of the page before"},
     {GIVEN(jobs_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, 1000},
     {{0}}};
 
-/* As many as fit into a reply. */
-static truce_status append_jobs(struct call *call, truce_cursor *cursor, bson_t *reply,
-                                bson_error_t *error)
+/* As many as the limit allows and fit into a reply. */
+static truce_status append_jobs(struct call *call, truce_cursor *cursor, int64_t limit,
+                                bson_t *reply, bson_error_t *error)
 {
     const bson_t *job = NULL;
     truce_status status;
@@ -398,12 +401,13 @@ static truce_status append_jobs(struct call *call, truce_cursor *cursor, bson_t 
         const char *key;
 
         status = truce_cursor_next(cursor, &job, error);
-        if (status || !job || (i && array.len + job->len > TRUCE_DOCUMENT_BYTES_MAX))
+        if (status || !job || i == limit || (i && array.len + job->len > TRUCE_DOCUMENT_BYTES_MAX))
             break;
         bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
         pattern_job_append(job, NULL, key, &array);
     } while (true);
     bson_append_array_end(reply, &array);
+    BSON_APPEND_BOOL(reply, "more", !status && job);
     return status;
 }
 
@@ -411,7 +415,8 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
 {
     const struct jobs_given *given = arg;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .limit = given->limit ? given->limit : 100};
+    int64_t limit = given->limit ? given->limit : 100;
+    truce_find_options options = {.sort = sort, .limit = limit + 1};
     const char *name;
     truce_cursor *cursor;
     truce_status status = pattern_text(call, &name, error);
@@ -419,6 +424,8 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
     if (!status) {
         if (given->id)
             BSON_APPEND_OID(&filter, "_id", given->id);
+        else if (given->after)
+            BCON_APPEND(&filter, "_id", "{", "$gt", BCON_OID(given->after), "}");
         BSON_APPEND_UTF8(&filter, "queue", name);
         if (given->state)
             BSON_APPEND_UTF8(&filter, "state", given->state);
@@ -427,7 +434,7 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
             cursor = truce__restored_cursor(cursor);
     }
     if (!status) {
-        status = append_jobs(call, cursor, reply, error);
+        status = append_jobs(call, cursor, limit, reply, error);
         truce_cursor_close(cursor);
     }
     bson_destroy(sort);
@@ -440,7 +447,7 @@ static const struct pattern jobs_pattern = {
     .value = "the queue",
     .answer =
         "`jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors, "
-        "...}",
+        "...}; and `more`: continue with `after` the last _id",
     .fields = jobs_fields,
     .size = sizeof(struct jobs_given),
     .run = run_jobs,

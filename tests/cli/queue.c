@@ -403,3 +403,27 @@ TEST(the_story_of_the_friends_is_right)
     ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--seconds", "1", "--store",
             store);
 }
+
+/* A list that is cut by its default says so. */
+TEST(says_that_a_list_is_not_complete)
+{
+    const char *more = "there are more than these 100";
+    char documents[101 * 3 + 1] = "";
+
+    begin();
+    for (int i = 0; i < 101; i++)
+        strcat(documents, "{}\n");
+    jobs_check(__LINE__, __FILE__,
+               command_run(TRUCE_CLI, store, documents + 3, "import", "book", "-", NULL), 0, NULL,
+               "");
+    ANSWERS(0, "", NULL, "transfer", "list", "book");
+    ANSWERS(0, "", NULL, "insert", "book", "{}");
+    ANSWERS(0, "", more, "transfer", "list", "book");
+    ANSWERS(0, "", NULL, "transfer", "list", "book", "--limit", "100");
+    for (int i = 0; i < 10; i++)
+        ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "{}", "{}", "{}", "{}", "{}", "{}",
+                "{}", "{}", "{}");
+    ANSWERS(0, "ready", NULL, "queue", "list");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, "ready", more, "queue", "list");
+}

@@ -129,8 +129,16 @@ class Queue:
     def add_many(self, payloads, **options):
         return self._truce.command("truceEnqueue", self.name, payloads=list(payloads), **options)["ids"]
 
-    def jobs(self, **which):
-        return self._truce.command("truceJobs", self.name, **which)["jobs"]
+    def jobs(self, limit=None, after=None, **which):
+        """The jobs of the queue, the oldest first, a page at a time: all of them, or at most `limit`."""
+        jobs = []
+        while True:
+            page = min(limit - len(jobs), 1000) if limit else None
+            answer = self._truce.command("truceJobs", self.name, limit=page, after=after, **which)
+            jobs += answer["jobs"]
+            if not answer["more"] or (limit and len(jobs) >= limit):
+                return jobs
+            after = jobs[-1]["_id"]
 
     def _act(self, action, id=None, **fields):
         return self._truce.command("truceQueue", self.name, action=action, id=id, **fields)
