@@ -87,6 +87,10 @@ typedef struct truce_find_options {
     /* {$recordId: number} is the last field of each: where the document stands in the order of insertion. It keeps it while
      * it is there; a later document may have it then. Not in a transaction (263), where what is new has none yet. */
     bool show_record_id;
+    /* Of one document by its _id: a server that was deposed and does not know it yet does not answer (mongodb:// reads
+     * linearizably). Slower: a replica set without other writes takes some 50 ms. For a protocol that acts on the answer
+     * by a write that compares nothing. */
+    bool latest;
     uint64_t reserved[1]; /* zeros */
 } truce_find_options;
 

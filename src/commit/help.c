@@ -12,6 +12,7 @@
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "query/update/update.h"
+#include "store/store.h"
 #include "store/view.h"
 #include "truce/sys/store.h"
 
@@ -278,7 +279,8 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     truce_status status;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(store, COMMITS, &filter, NULL, commit, error);
+    /* latest: a commit that is missing counts as aborted and purged (J2, J8), and its intents are stripped */
+    status = truce_find_one(store, COMMITS, &filter, &truce__find_latest, commit, error);
     bson_destroy(&filter);
     return status;
 }
@@ -340,7 +342,7 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
 static truce_status read_free(struct worker *worker, const char *collection, const bson_value_t *id,
                               bool looks, bson_t *document, bson_error_t *error)
 {
-    const truce_find_options options = {.early = worker->early};
+    const truce_find_options options = {.early = worker->early, .latest = worker->latest};
     truce_status status;
     bson_t filter;
 

@@ -30,7 +30,8 @@ struct worker {
     int64_t deadline_ns; /* monotonic: waiting ends with TRUCE_LOCKED */
     bool relaxed;
     bool holding; /* documents were taken already: nobody is waited for, whom they might wait for */
-    bool early; /* what it reads need not be on the disk: who asked for it waits before he tells */
+    bool early;  /* what it reads need not be on the disk: who asked for it waits before he tells */
+    bool latest; /* its reads of documents by their _id are linearizable */
     bool watching;
     bson_oid_t watched; /* the pending commit that is waited for */
     uint32_t waits;     /* in a row */

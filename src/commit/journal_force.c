@@ -10,6 +10,7 @@
 #include "bson/field_names.h"
 #include "commit/journal_change.h"
 #include "store/reserved.h"
+#include "store/store.h"
 
 /*
  * A release of a document that a plain writer changed under the intent. The commit was decided first, so what
@@ -396,7 +397,9 @@ truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commi
     for (int i = 0; i < TRIES && !status && !done; i++) {
         bson_t document;
 
-        status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
+        /* latest: a document without the intent counts as released (J5) */
+        status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
+                                error);
         if (!status)
             status = truce__journal_release_merged(worker, commit, post, &document, &done, error);
         bson_destroy(&document);

@@ -7,6 +7,7 @@
 #include "commit/shadow.h"
 #include "commit/unique.h"
 #include "commit/validated.h"
+#include "store/store.h"
 
 /*
  * Step 2 of the journal: taking documents. One find-and-modify sets the intent, or the insert of a stub puts
@@ -56,8 +57,10 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
 
     truce__filter_id(&entry->id, &filter);
     for (;;) {
-        status =
-            truce_find_one(owner->commit->store, entry->collection, &filter, NULL, document, error);
+        /* latest: what was read only must be as it was when the decision is written, and no write compares it (J6);
+         * after a prepare without an answer, an intent that is missing abandons the id (J1) */
+        status = truce_find_one(owner->commit->store, entry->collection, &filter,
+                                &truce__find_latest, document, error);
         if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
             break;
         bson_destroy(document);

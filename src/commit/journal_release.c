@@ -6,6 +6,7 @@
 #include "commit/journal_change.h"
 #include "commit/shadow.h"
 #include "commit/validated.h"
+#include "store/store.h"
 #include "truce/sys/store.h"
 
 /*
@@ -351,8 +352,9 @@ static truce_status look_and_release(struct release *release, bool last, bool *d
                                      bson_error_t *error)
 {
     bson_t document;
+    /* latest: a document without the intent counts as released, and then the commit is done and purged (J5) */
     truce_status status = truce_find_one(release->worker->store, release->collection,
-                                         &release->filter, NULL, &document, error);
+                                         &release->filter, &truce__find_latest, &document, error);
 
     if (!status)
         status = release_seen(release, &document, last, done, error);

@@ -6,6 +6,7 @@
 #include "commit/counters.h"
 #include "commit/shadow.h"
 #include "commit/validated.h"
+#include "store/store.h"
 #include "truce/sys/store.h"
 
 /*
@@ -254,7 +255,9 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
         return TRUCE_OK;
     if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
         truce__filter_intent(&id, commit, &filter);
-        status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
+        /* latest: without the intent, reserved keys would stay behind */
+        status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
+                                error);
         keys = status ? -1 : truce__shadow_reserved(&document);
         bson_destroy(&document);
         bson_destroy(&filter);

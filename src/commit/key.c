@@ -7,6 +7,7 @@
 #include "bson/field_names.h"
 #include "commit/memo.h"
 #include "query/incoming.h"
+#include "store/store.h"
 
 /*
  * Idempotency keys. The commit document carries the caller's key under a unique sparse index, so
@@ -122,7 +123,9 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
 
     BSON_APPEND_UTF8(&filter, "_id", "horizon");
     do {
-        status = truce_find_one(commit->store, COMMITS, &filter, NULL, &horizon, error);
+        /* latest: below the horizon, commits of the key were purged, and one more would be a second one */
+        status =
+            truce_find_one(commit->store, COMMITS, &filter, &truce__find_latest, &horizon, error);
         if (status != TRUCE_UNKNOWN)
             break;
         bson_destroy(&horizon);

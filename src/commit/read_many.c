@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "base/room.h"
 #include "commit/commit.h"
+#include "store/store.h"
 #include "store/view.h"
 #include "truce/sys/store.h"
 
@@ -55,7 +56,9 @@ static truce_status look_again(struct worker *worker, const truce_look *look, bo
     bson_t filter, document;
 
     truce__filter_id(look->id, &filter);
-    status = truce_find_one(worker->store, look->collection, &filter, NULL, &document, error);
+    /* latest: of the second look, which says that all documents were so at one moment; nothing compares them later */
+    status = truce_find_one(worker->store, look->collection, &filter, &truce__find_latest,
+                            &document, error);
     bson_destroy(&filter);
     if (!status && truce__journal_at_work(&document)) /* as the first look did */
         status = truce__intent_see(worker->store, look->collection, &document, error);

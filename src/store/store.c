@@ -51,6 +51,8 @@ const bson_t *truce__filter_or_empty(const bson_t *filter)
     return filter ? filter : &empty;
 }
 
+const truce_find_options truce__find_latest = {.latest = true};
+
 static const truce_find_options *find_options_or_default(const truce_find_options *options)
 {
     static const truce_find_options defaults;

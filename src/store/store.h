@@ -55,4 +55,7 @@ truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bs
 /* {store: its scheme, ...}: what the backend's `facts` tells; always initialised. */
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error);
 
+/* The options of a read with `latest` alone. The code at each use says why it must be linearizable. */
+extern const truce_find_options truce__find_latest;
+
 #endif

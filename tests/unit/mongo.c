@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include "store/store.h"
 #include "tests/support/bank.h"
 #include "tests/support/stage.h"
 
@@ -291,13 +292,14 @@ out:
 #define MAJORITY     "{ \"level\" : \"majority\" }"
 #define LINEARIZABLE "{ \"level\" : \"linearizable\" }"
 
-static void look(struct stage *stage, const char *filter_json, const char *wanted, int line)
+static void look(struct stage *stage, const char *filter_json, const truce_find_options *options,
+                 const char *wanted, int line)
 {
     bson_t *filter = test_bson(filter_json);
     truce_cursor *cursor = NULL;
     bson_error_t error;
 
-    CHECK_OK(truce_find(stage->store, "things", filter, NULL, &cursor, &error), error);
+    CHECK_OK(truce_find(stage->store, "things", filter, options, &cursor, &error), error);
     truce_cursor_close(cursor);
     check_asked(stage, "find", "readConcern", wanted, line);
     bson_destroy(filter);
@@ -312,10 +314,11 @@ TEST(reads_ask_for_what_the_majority_has_and_decisions_for_more)
     int64_t count;
 
     if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
-        look(&stage, "{'a': 1}", MAJORITY, __LINE__);
-        look(&stage, "{'_id': 1}", LINEARIZABLE, __LINE__);
-        look(&stage, "{'_id': {'$eq': 1}}", LINEARIZABLE, __LINE__);
-        look(&stage, "{'_id': {'$gt': 1}}", MAJORITY, __LINE__);
+        look(&stage, "{'a': 1}", NULL, MAJORITY, __LINE__);
+        look(&stage, "{'_id': 1}", NULL, MAJORITY, __LINE__);
+        look(&stage, "{'_id': 1}", &truce__find_latest, LINEARIZABLE, __LINE__);
+        look(&stage, "{'_id': {'$eq': 1}}", &truce__find_latest, LINEARIZABLE, __LINE__);
+        look(&stage, "{'_id': {'$gt': 1}}", &truce__find_latest, MAJORITY, __LINE__);
         CHECK_OK(truce_count(stage.store, "things", NULL, NULL, &count, &error), error);
         CHECK_ASKED("aggregate", "readConcern", MAJORITY);
         CHECK_OK(truce_aggregate(stage.store, "things", pipeline, NULL, &cursor, &error), error);
@@ -327,14 +330,14 @@ TEST(reads_ask_for_what_the_majority_has_and_decisions_for_more)
     }
     strike(&stage);
     if (CHECK_OK(raise_stage(&alone, FAKE_STANDALONE, 21, "", &error), error))
-        look(&alone, "{'_id': 1}", "", __LINE__); /* nobody to agree with */
+        look(&alone, "{'_id': 1}", &truce__find_latest, "", __LINE__); /* nobody to agree with */
     strike(&alone);
     if (CHECK_OK(raise_stage(&sharded, FAKE_SHARDED, 21, "", &error), error))
-        look(&sharded, "{'_id': 1}", LINEARIZABLE, __LINE__);
+        look(&sharded, "{'_id': 1}", &truce__find_latest, LINEARIZABLE, __LINE__);
     strike(&sharded);
     if (CHECK_OK(raise_stage(&direct, FAKE_REPLICA_SET, 21, "directConnection=true", &error),
                  error))
-        look(&direct, "{'_id': 1}", MAJORITY, __LINE__);
+        look(&direct, "{'_id': 1}", &truce__find_latest, MAJORITY, __LINE__);
     strike(&direct);
     bson_destroy(pipeline);
 }

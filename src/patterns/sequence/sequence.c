@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "store/reserved.h"
+#include "store/store.h"
 
 #define RECENT_MAX  64
 #define ROUNDS      20
@@ -93,7 +94,8 @@ static truce_status look(truce_store *store, const char *name, const bson_oid_t 
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, name, -1);
-    status = truce_find_one(store, SEQUENCES, &filter, NULL, &document, error);
+    /* latest: numbers that are not found here are taken again, after a call without an answer */
+    status = truce_find_one(store, SEQUENCES, &filter, &truce__find_latest, &document, error);
     *found = !status && find_taken(&document, by, first);
     bson_destroy(&document);
     bson_destroy(&filter);

@@ -13,6 +13,7 @@
 
 #include "base/field.h"
 #include "patterns/set/set.h"
+#include "store/store.h"
 
 #define RANGES_KEPT  (1 << 20) /* 16 MiB: as many as lie between those of one worker among others */
 #define SOURCES_KEPT 64
@@ -117,7 +118,9 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
 
     *fate = (struct number_fate){0};
     truce__source_id(set, source, &filter);
-    status = truce_find_one(set->store, SET_SOURCES, &filter, NULL, &document, error);
+    /* latest: an operation whose number is not recorded goes to the quarantine, also if it is a repeat */
+    status =
+        truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
     if (status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
     } else if (!status) {

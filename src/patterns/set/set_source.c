@@ -24,6 +24,7 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "patterns/set/set.h"
+#include "store/store.h"
 
 #define LOAD_SHIFT 18 /* numbers that are looked at together: 2^18 */
 
@@ -308,7 +309,9 @@ static truce_status read_announced(truce_set *set, int64_t *announced, bson_erro
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
-    status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &document, error);
+    /* latest: the floor of a new source is above the watermark that a collector announced before it */
+    status =
+        truce_find_one(set->store, SET_DEFINITIONS, &filter, &truce__find_latest, &document, error);
     *announced = status ? 0 : truce__field_number(&document, "announced");
     bson_destroy(&document);
     bson_destroy(&filter);
@@ -357,7 +360,9 @@ truce_status truce_set_source_start(truce_set *set, const char *source, int64_t 
     if (!status) {
         truce__source_id(set, name, &filter);
         bson_destroy(&document);
-        status = truce_find_one(set->store, SET_SOURCES, &filter, NULL, &document, error);
+        /* latest: the first number that the source may give out */
+        status =
+            truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
     }
     if (!status) {
         *first = truce__field_number(&document, "first");

@@ -7,6 +7,7 @@
 #include "patterns/sync/sync.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
+#include "store/store.h"
 
 struct writing {
     struct sync_work *work;
@@ -90,8 +91,9 @@ static truce_status begin_copies(const struct writing *writing, const struct syn
         return TRUCE_OK;
     }
     BSON_APPEND_VALUE(&filter, "_id", &id);
-    status =
-        truce_find_one(writing->work->sync->store, rule->master, &filter, NULL, &master, error);
+    /* latest: the copies that go into the new dependent; its master may have been settled already */
+    status = truce_find_one(writing->work->sync->store, rule->master, &filter, &truce__find_latest,
+                            &master, error);
     if (!status)
         truce__sync_append_copies(rule, &master, &addition->set, &addition->unset);
     if (!status && truce__sync_revision(&master))

@@ -72,6 +72,8 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     BSON_APPEND_UTF8(&holder, "_id", tree->name);
     id = truce__document_id(&holder);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    worker.latest =
+        true; /* a look at the master after a read, a hold, or a stamp decides about these (T5 to T7) */
     status = truce__journal_look(&worker, TREES, &id, &document, error);
     if (!status && bson_has_field(&document, "dropped"))
         status = TRUCE_NOT_FOUND;

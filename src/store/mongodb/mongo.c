@@ -9,8 +9,8 @@
  * 1. An acknowledged write is not lost: every write asks for {w: "majority", j: true}; relaxed ones
  *    for {w: "majority"}. Opening sends a remove that finds nothing with this demand, so that a
  *    server that cannot give it (in memory, without a journal) is refused at once.
- * 2. A read sees every acknowledged write: from the primary, read concern majority; reads of one _id,
- *    on which the protocols decide, are linearizable where the server can (mongo_read.c).
+ * 2. A read sees every acknowledged write: from the primary, read concern majority. A read of one _id on which a
+ *    protocol decides is linearizable where the server can (mongo_read.c).
  * 3. A write without an answer is TRUCE_UNKNOWN, never "failed". libmongoc sends inserts, updates and
  *    removes of single documents, and find-and-modify, once more by itself where the server
  *    recognises a repetition (retryable writes: replica sets and sharded clusters).

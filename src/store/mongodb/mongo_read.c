@@ -1,10 +1,11 @@
 /*
  * Reading: each verb is one command of the server's.
  *
- * Reads see what the majority has, on the primary. A read of one document by its _id is linearizable
- * where the server can do that: it is the read on which the protocols decide ("the commit is not
- * there, so its lock may be taken away"), and a primary that was deposed without knowing it would
- * answer it wrongly.
+ * Reads see what the majority has, on the primary. A read of one document by its _id that asks for it
+ * (truce_find_options.latest) is linearizable where the server can do that: a protocol decides on it ("the commit
+ * is not there, so its intent may be removed"), and a primary that was deposed without knowing it would answer
+ * wrongly. The server answers such a read after a write of its own that the majority has, which takes some 50 ms if
+ * nothing else writes. So a protocol asks for it only where the write that follows does not compare what was read.
  *
  * Counting goes through an aggregation: the command count looks at a number that a crash, and a chunk
  * of a sharded collection on its way, leave wrong.
@@ -83,7 +84,7 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
         .what = truce__mongo_what(text, sizeof text, "find in", collection),
         .body = &body,
         .read_concern = true,
-        .linearizable = truce__mongo_names_id(filter, NULL),
+        .linearizable = options->latest && truce__mongo_names_id(filter, NULL),
         .wait_ms = options->deadline_ms,
     };
     truce_status status;
