@@ -24,8 +24,9 @@
 struct collection {
     struct collection *next;
     char *name;
-    bool intents;                /* its index on _intent is there */
-    bool keyed;                  /* among its indexes is the unique one on `_keys` */
+    bool intents;   /* its index on _intent is there */
+    const char *of; /* a constant: what needs something of it that is there; NULL: none */
+    bool keyed;     /* among its indexes is the unique one on `_keys` */
     bson_t *indexes, *validator; /* as read at: */
     int64_t indexes_at_ns;
 };
@@ -35,7 +36,8 @@ struct memo {
     struct watches watches;
     struct collection *collections;
     struct turns *turns;
-    bool commits; /* the commit collection is ready */
+    bool commits;       /* the commit collection is ready */
+    uint64_t structure; /* of the store, when what is known of collections was found */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,16 +60,32 @@ static void free_memo(struct truce_memo *base)
     bson_free(memo);
 }
 
+static void forget_collections(struct memo *memo)
+{
+    memo->commits = false;
+    for (struct collection *at = memo->collections; at; at = at->next) {
+        at->intents = false;
+        at->of = NULL;
+        bson_destroy(at->indexes);
+        at->indexes = NULL;
+    }
+}
+
 /* with the lock held */
 static struct memo *memo_of(truce_store *store)
 {
     struct memo *memo = (struct memo *)store->memo;
+    uint64_t structure = truce__store_structure(store);
 
     if (!memo) {
         memo = bson_malloc0(sizeof *memo);
         memo->base.free = free_memo;
+        memo->structure = structure;
         store->memo = &memo->base;
     }
+    if (memo->structure != structure)
+        forget_collections(memo);
+    memo->structure = structure;
     return memo;
 }
 
@@ -106,11 +124,13 @@ static truce_status make_index(truce_store *store, const char *collection, const
 
 truce_status truce__memo_intents(truce_store *store, const char *collection, bson_error_t *error)
 {
+    uint64_t structure;
     truce_status status;
     bool ready;
 
     pthread_mutex_lock(&lock);
     ready = collection_of(store, collection)->intents;
+    structure = memo_of(store)->structure;
     pthread_mutex_unlock(&lock);
     if (ready)
         return TRUCE_OK;
@@ -118,7 +138,7 @@ truce_status truce__memo_intents(truce_store *store, const char *collection, bso
     if (status)
         return status;
     pthread_mutex_lock(&lock);
-    collection_of(store, collection)->intents = true;
+    collection_of(store, collection)->intents = memo_of(store)->structure == structure;
     pthread_mutex_unlock(&lock);
     return TRUCE_OK;
 }
@@ -136,11 +156,13 @@ static truce_status make_horizon(truce_store *store, bson_error_t *error)
 
 truce_status truce__memo_commits(truce_store *store, bson_error_t *error)
 {
+    uint64_t structure;
     truce_status status;
     bool ready;
 
     pthread_mutex_lock(&lock);
     ready = memo_of(store)->commits;
+    structure = memo_of(store)->structure;
     pthread_mutex_unlock(&lock);
     if (ready)
         return TRUCE_OK;
@@ -150,7 +172,7 @@ truce_status truce__memo_commits(truce_store *store, bson_error_t *error)
     if (status)
         return status;
     pthread_mutex_lock(&lock);
-    memo_of(store)->commits = true;
+    memo_of(store)->commits = memo_of(store)->structure == structure;
     pthread_mutex_unlock(&lock);
     return TRUCE_OK;
 }
@@ -292,6 +314,27 @@ truce_status truce__memo_validator(truce_store *store, const char *name, bson_t 
     }
     bson_init(validator);
     return status;
+}
+
+bool truce__memo_known(truce_store *store, const char *of, const char *collection,
+                       uint64_t *structure)
+{
+    const char *known;
+
+    pthread_mutex_lock(&lock);
+    known = collection_of(store, collection)->of;
+    *structure = memo_of(store)->structure;
+    pthread_mutex_unlock(&lock);
+    return known && !strcmp(known, of);
+}
+
+void truce__memo_learn(truce_store *store, const char *of, const char *collection,
+                       uint64_t structure)
+{
+    pthread_mutex_lock(&lock);
+    if (memo_of(store)->structure == structure)
+        collection_of(store, collection)->of = of;
+    pthread_mutex_unlock(&lock);
 }
 
 void truce__memo_forget(truce_store *store, const char *name)

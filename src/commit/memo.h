@@ -33,6 +33,13 @@ truce_status truce__memo_keyed(truce_store *store, const char *collection, bool 
 int64_t truce__memo_watch(truce_store *store, const char *kind, const void *id, size_t size,
                           uint64_t state);
 
+/* Does the process know that the collection has what `of` needs? If not, make sure of it and call truce__memo_learn with
+ * the structure that is given here. */
+bool truce__memo_known(truce_store *store, const char *of, const char *collection,
+                       uint64_t *structure);
+void truce__memo_learn(truce_store *store, const char *of, const char *collection,
+                       uint64_t structure);
+
 /* The list of the collection's indexes is asked for again when it is needed next. */
 void truce__memo_forget(truce_store *store, const char *collection);
 

@@ -112,6 +112,15 @@ struct query_context truce__engine_context(struct engine *engine, struct arena *
         .arena = arena};
 }
 
+uint64_t truce__engine_structure(struct engine *engine)
+{
+    bson_error_t ignored; /* of a forked child: its call is refused */
+
+    if (!engine->locked || truce__engine_usable(engine, &ignored))
+        return 0;
+    return truce__wake_count(&engine->lock, WAKE_STRUCTURE);
+}
+
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error)
 {

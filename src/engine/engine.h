@@ -157,6 +157,8 @@ truce_status truce__engine_validator(struct engine *engine, const char *collecti
                                      bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,
                                            bson_t *collections, bson_error_t *error);
+/* As truce__store_structure. */
+uint64_t truce__engine_structure(struct engine *engine);
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error);
 

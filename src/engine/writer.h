@@ -125,5 +125,7 @@ void truce__writer_changed(struct writer *writer, const struct collection *colle
 
 /* Documents of the collection were changed: who waits for it is woken after the commit. */
 void truce__writer_touch(struct writer *writer, const char *collection);
+/* The same of the structure: a collection was dropped, renamed or emptied, or an index dropped. */
+void truce__writer_touch_structure(struct writer *writer);
 
 #endif

@@ -71,11 +71,19 @@ void truce__writer_changed(struct writer *writer, const struct collection *colle
         truce__cache_insert(writer->cache, collection->name, key);
 }
 
+static void touch_slot(struct writer *writer, uint32_t slot)
+{
+    writer->touched[slot / 64] |= (uint64_t)1 << slot % 64;
+}
+
 void truce__writer_touch(struct writer *writer, const char *collection)
 {
-    uint32_t slot = truce__wake_slot(collection);
+    touch_slot(writer, truce__wake_slot(collection));
+}
 
-    writer->touched[slot / 64] |= (uint64_t)1 << slot % 64;
+void truce__writer_touch_structure(struct writer *writer)
+{
+    touch_slot(writer, WAKE_STRUCTURE);
 }
 
 /* ---- one transaction ------------------------------------------------------------------------ */

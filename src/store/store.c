@@ -526,6 +526,11 @@ truce_status truce__store_token(truce_store *store, const char *collection, uint
     return store->ops->wait(store, collection, token, 0, error);
 }
 
+uint64_t truce__store_structure(truce_store *store)
+{
+    return store->ops->structure ? store->ops->structure(store) : 0;
+}
+
 /* ---- facts ---------------------------------------------------------------------------------- */
 
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error)

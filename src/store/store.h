@@ -32,6 +32,9 @@ truce_status truce__store_begin(const truce_store *store, bson_error_t *error);
 truce_status truce__store_token(truce_store *store, const char *collection, uint64_t *token,
                                 bson_error_t *error);
 
+/* The structure of the store (truce/sys/store.h); 0: it is not known. */
+uint64_t truce__store_structure(truce_store *store);
+
 /* read_many of the backend, with checks; TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
                                bson_error_t *error);

@@ -4,6 +4,7 @@
  * the queue would; then the set must be what in-order, exactly-once delivery leaves.
  */
 #include "patterns/set/set.h"
+#include "store/store.h"
 #include "tests/support/set_model.h"
 #include "tests/support/turns.h"
 #include "tests/support/tutorial.h"
@@ -31,7 +32,7 @@ static truce_set *open_set(struct scene *scene, truce_store *store)
 {
     truce_set *set = tutorial_set(store, &scene->options);
 
-    atomic_store(&set->ready, true);
+    atomic_store(&set->structure, truce__store_structure(set->store) + 1);
     return set;
 }
 

@@ -202,6 +202,10 @@ typedef struct truce_store_ops {
      * itself be asked for a view. NULL: it cannot. */
     truce_status (*snapshot)(truce_store *store, const truce_snapshot_options *options,
                              truce_store **view, bson_error_t *error);
+    /* A number that has changed if a collection was dropped, renamed or emptied at once, or an index was dropped, by any
+     * process, since it was asked for last: what is remembered of collections may be wrong then. It may also change
+     * without. Cheap: before each operation of a pattern. NULL: it is not known. */
+    uint64_t (*structure)(truce_store *store);
     /* Of a view: fills the zeroed state; NULL: nothing is known. */
     void (*snapshot_state)(truce_store *view, truce_snapshot_state *state);
 } truce_store_ops;

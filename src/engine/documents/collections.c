@@ -151,6 +151,7 @@ static truce_status drop_one(struct writer *writer, const struct collection *col
 {
     truce_status status = truce__catalog_drop_collection(writer->kv, collection, error);
 
+    truce__writer_touch_structure(writer);
     changed(writer, name);
     return status;
 }
@@ -202,6 +203,7 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
         return status;
     fact.number = collection->id;
     status = truce__catalog_rename_collection(writer->kv, collection, op->other, error);
+    truce__writer_touch_structure(writer);
     changed(writer, op->name);
     changed(writer, op->other);
     return status ? status : truce__feed_tell_fact(writer, &fact, error);
@@ -462,6 +464,7 @@ static truce_status drop_index(struct catalog_op *op, struct writer *writer, bso
         status = truce__feed_tell_index(writer, FEED_INDEX_DROP, collection, &index->spec, error);
     if (!status)
         status = truce__catalog_drop_index(writer->kv, collection, index->id, error);
+    truce__writer_touch_structure(writer);
     changed(writer, op->name);
     return status;
 }

@@ -114,6 +114,25 @@ static truce_status do_update(const struct step *step)
     return status;
 }
 
+/* Several documents were removed: were they all there were? */
+static truce_status note_emptied(const struct step *step)
+{
+    const struct collection *collection;
+    struct kv_cursor first = {0};
+    bson_error_t ignored;
+    truce_status status =
+        truce__writer_collection(step->writer, step->write->collection, &collection, step->error);
+
+    if (status || !collection)
+        return status;
+    status = truce__kv_rows_seek(step->writer->kv, collection->id, INT64_MIN, false, &first,
+                                 step->error);
+    if (!status && truce__kv_cursor_next(&first, &ignored) == TRUCE_NOT_FOUND)
+        truce__writer_touch_structure(step->writer);
+    truce__kv_cursor_close(&first);
+    return status;
+}
+
 static truce_status do_remove(const struct step *step)
 {
     struct gather gather;
@@ -125,6 +144,8 @@ static truce_status do_remove(const struct step *step)
             status = truce__change_remove(step->writer, step->write->collection, &gather.items[i],
                                           step->result, step->error);
     }
+    if (!status && gather.count && step->write->options.multi)
+        status = note_emptied(step);
     truce__gather_release(&gather);
     return status;
 }

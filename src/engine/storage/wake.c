@@ -33,7 +33,7 @@ uint32_t truce__wake_slot(const char *collection)
 
     for (; *collection; collection++)
         hash = (hash ^ (uint8_t)*collection) * 16777619u;
-    return hash % WAKE_SLOTS;
+    return hash % WAKE_STRUCTURE;
 }
 
 /* Monotonic milliseconds, of which the page has the last 32 bits. */
@@ -100,6 +100,12 @@ static void stand_in(struct lock *lock)
     move_all(lock);
     /* whoever has announced since, or stood in, has done better than this */
     atomic_compare_exchange_strong(&lock->page->announced, &announced, begun);
+}
+
+unsigned truce__wake_count(struct lock *lock, uint32_t slot)
+{
+    stand_in(lock);
+    return atomic_load(&lock->page->changes[slot]);
 }
 
 unsigned *truce__wake_counters(struct lock *lock)

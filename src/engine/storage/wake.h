@@ -10,12 +10,18 @@
  */
 #include "engine/storage/lock.h"
 
+/* Counts what replaces the content of a collection (truce__store_structure); no collection has its slot. */
+#define WAKE_STRUCTURE (WAKE_SLOTS - 1)
+
 uint32_t truce__wake_slot(const char *collection);
 
 /* Around the commit of a transaction that changed something, by who holds the lock. */
 void truce__wake_begin(struct lock *lock);
 /* Bit i of `touched`: slot i. */
 void truce__wake_announce(struct lock *lock, const uint64_t touched[WAKE_SLOTS / 64]);
+
+/* The counter of that slot now. A writer that died before its announcement is accounted for. */
+unsigned truce__wake_count(struct lock *lock, uint32_t slot);
 
 /* The counters as they are now, WAKE_SLOTS of them: bson_free. */
 unsigned *truce__wake_counters(struct lock *lock);

@@ -163,12 +163,26 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
 
 /* ---- what is known of accounts ---------------------------------------------------------------- */
 
+/* With the mutex held: forgets what was remembered of collections that may be others now. */
+static void follow(truce_ledger *ledger)
+{
+    uint64_t structure = truce__store_structure(ledger->store) + 1;
+
+    if (ledger->structure == structure)
+        return;
+    truce__ledger_table_clear(&ledger->known);
+    bson_reinit(&ledger->currencies);
+    ledger->ready = false;
+    ledger->structure = structure;
+}
+
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state)
 {
     const struct ledger_known *known;
     bool found;
 
     pthread_mutex_lock(&ledger->mutex);
+    follow(ledger);
     known = truce__ledger_find(&ledger->known, account);
     found = known && known->loaded;
     if (found)
@@ -183,6 +197,7 @@ void truce__ledger_remember(truce_ledger *ledger, const char *account,
     struct ledger_known *known;
 
     pthread_mutex_lock(&ledger->mutex);
+    follow(ledger);
     if (ledger->known.count >= LEDGER_KNOWN_MAX && !truce__ledger_find(&ledger->known, account))
         truce__ledger_table_clear(&ledger->known);
     known = truce__ledger_at(&ledger->known, account);
@@ -313,10 +328,13 @@ static truce_status define(truce_ledger *ledger, bson_error_t *error)
 truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
 {
     truce_status status = truce__ledger_usable(ledger, error);
+    uint64_t structure;
     bool ready;
 
     pthread_mutex_lock(&ledger->mutex);
+    follow(ledger);
     ready = ledger->ready;
+    structure = ledger->structure;
     pthread_mutex_unlock(&ledger->mutex);
     if (status || ready)
         return status;
@@ -327,7 +345,7 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
         status = make_indexes(ledger, error);
     if (!status) {
         pthread_mutex_lock(&ledger->mutex);
-        ledger->ready = true;
+        ledger->ready = ledger->structure == structure;
         pthread_mutex_unlock(&ledger->mutex);
     }
     return status;
@@ -388,6 +406,7 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
         if (look)
             status = load_currencies(ledger, error);
         pthread_mutex_lock(&ledger->mutex);
+        follow(ledger);
         found = digits_in(&ledger->currencies, code, digits);
         pthread_mutex_unlock(&ledger->mutex);
     }

@@ -81,7 +81,9 @@ struct truce_ledger {
     bson_error_t refusal;
     pthread_mutex_t mutex; /* of what follows */
     bool ready;
-    char *slots; /* of documents for the numbers; NULL: the index has them */
+    uint64_t
+        structure; /* of the store, of which what is remembered was true; 0: nothing is remembered */
+    char *slots;   /* of documents for the numbers; NULL: the index has them */
     struct ledger_waiting *first, *last; /* posts that wait to travel */
     uint32_t leaders;                    /* groups that travel */
     uint32_t waiting, expected;          /* how many there are, and were the last time */

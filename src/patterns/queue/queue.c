@@ -163,8 +163,24 @@ truce_status truce__queue_indexes(truce_store *store, bson_error_t *error)
     return status;
 }
 
+/* What was seen in collections that may be others now. */
+static void forget(truce_queue *queue)
+{
+    atomic_bool *const flags[] = {&queue->paused, &queue->gated, &queue->laned,
+                                  &queue->linked, &queue->quiet, &queue->due_more};
+    atomic_int_fast64_t *const times[] = {&queue->due_ms,     &queue->promoted_ns,
+                                          &queue->rescued_ns, &queue->asked_ns,
+                                          &queue->fired_ns,   &queue->went_on_ns};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        atomic_store(flags[i], false);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        atomic_store(times[i], 0);
+}
+
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)
 {
+    uint64_t structure = truce__store_structure(queue->store) + 1;
     truce_status status = TRUCE_OK;
 
     if (queue->refused) {
@@ -172,10 +188,12 @@ truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)
             *error = queue->refusal;
         return TRUCE_INVALID;
     }
-    if (!atomic_load(&queue->indexed))
-        status = truce__queue_indexes(queue->store, error);
+    if (atomic_load(&queue->structure) == structure)
+        return TRUCE_OK;
+    forget(queue);
+    status = truce__queue_indexes(queue->store, error);
     if (!status)
-        atomic_store(&queue->indexed, true);
+        atomic_store(&queue->structure, structure);
     return status;
 }
 

@@ -32,7 +32,9 @@ struct truce_queue {
     void *backoff_arg;
     int64_t keep_ms, keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     truce_mechanism mechanism;
-    atomic_bool indexed, paused, gated, laned, linked;
+    /* Of the store, when the indexes were made sure of and what follows began to be remembered; 0: not yet. */
+    atomic_uint_fast64_t structure;
+    atomic_bool paused, gated, laned, linked;
     atomic_bool due_more;       /* more delayed jobs are due than were promoted */
     atomic_bool quiet;          /* the last claim found nothing ... */
     atomic_int_fast64_t due_ms; /* ... and then the first delayed job was due; 0: it is not known */

@@ -21,7 +21,8 @@ struct truce_revision {
     uint32_t keep, deadline_ms, tries_max;
     int64_t keep_ms;
     bool relaxed;
-    atomic_bool indexed; /* what is kept for a time has its index */
+    atomic_uint_fast64_t
+        structure; /* of the store, when what is kept for a time had its index; 0: not yet */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
 };

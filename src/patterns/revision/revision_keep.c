@@ -79,14 +79,16 @@ static truce_status drop(truce_revision *revision, truce_commit *commit, const b
 
 truce_status truce__revision_index(truce_revision *revision, bson_error_t *error)
 {
+    uint64_t structure = truce__store_structure(revision->store) + 1;
     bson_t *index;
     truce_status status;
 
-    if (!revision->keep || !revision->keep_ms || atomic_load(&revision->indexed))
+    if (!revision->keep || !revision->keep_ms || atomic_load(&revision->structure) == structure)
         return TRUCE_OK;
     index = BCON_NEW("key", "{", "until", BCON_INT32(1), "}", "expireAfterSeconds", BCON_INT32(0));
     status = truce__index_ensure(revision->store, revision->kept, index, error);
-    atomic_store(&revision->indexed, !status);
+    if (!status)
+        atomic_store(&revision->structure, structure);
     bson_destroy(index);
     return status;
 }

@@ -340,8 +340,18 @@ out:
     return status;
 }
 
+/* With the mutex held: what was seen in collections that may be others now. */
+static void forget(truce_set *set)
+{
+    truce__sources_free(set->known);
+    truce__recorded_free(set->recorded);
+    set->known = NULL;
+    set->recorded = NULL;
+}
+
 truce_status truce__set_ready(truce_set *set, bson_error_t *error)
 {
+    uint64_t structure = truce__store_structure(set->store) + 1;
     truce_status status;
 
     if (set->refused) {
@@ -349,9 +359,10 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
             *error = set->refusal;
         return TRUCE_INVALID;
     }
-    if (atomic_load_explicit(&set->ready, memory_order_acquire))
+    if (atomic_load_explicit(&set->structure, memory_order_acquire) == structure)
         return TRUCE_OK;
     pthread_mutex_lock(&set->mutex);
+    forget(set);
     status = keep_definition(set, error);
     if (!status)
         status = create_index(set, error);
@@ -359,7 +370,7 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
         truce__memo_forget(set->store,
                            set->layout == TRUCE_SET_BY_ELEMENT ? set->elements : set->collection);
     if (!status)
-        atomic_store_explicit(&set->ready, true, memory_order_release);
+        atomic_store_explicit(&set->structure, structure, memory_order_release);
     pthread_mutex_unlock(&set->mutex);
     return status;
 }

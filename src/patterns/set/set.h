@@ -43,7 +43,8 @@ struct truce_set {
     bool rewrites; /* operations are merged inside the store, which can; `form` is for the rest */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
-    atomic_bool ready;
+    /* Of the store, when the set was made ready and `known` and `recorded` began; 0: it is not ready. */
+    atomic_uint_fast64_t structure;
     pthread_mutex_t mutex; /* making ready; `known` */
     struct known_source *known;
     struct recorded *recorded;   /* numbers that are known to be recorded; NULL: none yet */

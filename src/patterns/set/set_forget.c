@@ -73,6 +73,6 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
         status = remove_all(set, SET_DEFINITIONS, "_id", &removed, error);
     if (!status && !removed)
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no set %s", set->id);
-    atomic_store_explicit(&set->ready, false, memory_order_release);
+    atomic_store_explicit(&set->structure, 0, memory_order_release);
     return status;
 }

@@ -48,7 +48,8 @@ struct truce_sync {
     bson_error_t refusal;
     pthread_mutex_t mutex; /* of what follows */
     struct sync_rules *rules;
-    int64_t read_ns; /* when */
+    int64_t read_ns;    /* when */
+    uint64_t structure; /* of the store, before they were read; 0: never */
 };
 
 truce_status truce__sync_usable(const truce_sync *sync, bson_error_t *error);

@@ -329,8 +329,44 @@ static truce_status read_all(truce_sync *sync, struct sync_rules **rules, bson_e
 
 /* ---- the handle's own copy of them ------------------------------------------------------------ */
 
+static truce_status make_index(truce_store *store, const char *collection, const char *field,
+                               bool sparse, bson_error_t *error)
+{
+    bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}");
+    truce_status status;
+
+    if (sparse)
+        BSON_APPEND_BOOL(index, "sparse", true);
+    status = truce__index_ensure(store, collection, index, error);
+    bson_destroy(index);
+    return status;
+}
+
+static truce_status make_indexes(truce_store *store, const char *master, const char *dependent,
+                                 const char *reference, bson_error_t *error)
+{
+    truce_status status = make_index(store, master, SYNC_FLAG, true, error);
+
+    if (!status)
+        status = make_index(store, dependent, SYNC_UNCHECKED, true, error);
+    if (!status && strcmp(reference, "_id"))
+        status = make_index(store, dependent, reference, false, error);
+    return status;
+}
+
+/* The collections of the rules may have been replaced. Without the indexes everything is right, and slower, so a store that
+ * is only read does without. */
+static void index_again(truce_store *store, const struct sync_rules *rules)
+{
+    bson_error_t ignored;
+
+    for (uint32_t i = 0; i < rules->count; i++)
+        (void)!make_indexes(store, rules->rules[i].master, rules->rules[i].dependent,
+                            rules->rules[i].reference, &ignored);
+}
+
 /* Fresh ones, of a look at that time, take the place of what there was; NULL: what there is is forgotten. */
-static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns)
+static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns, uint64_t structure)
 {
     struct sync_rules *before;
 
@@ -338,6 +374,7 @@ static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns)
     before = sync->rules;
     sync->rules = fresh;
     sync->read_ns = looked_ns;
+    sync->structure = structure;
     if (before && --before->holders)
         before = NULL;
     pthread_mutex_unlock(&sync->mutex);
@@ -345,12 +382,13 @@ static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns)
         release(before);
 }
 
-static struct sync_rules *hold(truce_sync *sync)
+static struct sync_rules *hold(truce_sync *sync, uint64_t structure, bool *moved)
 {
     struct sync_rules *rules = NULL;
 
     pthread_mutex_lock(&sync->mutex);
-    if (sync->rules &&
+    *moved = sync->structure && sync->structure != structure;
+    if (sync->rules && !*moved &&
         truce__clock_monotonic_ns() - sync->read_ns < SYNC_FRESH_MS * INT64_C(1000000)) {
         rules = sync->rules;
         rules->holders++;
@@ -362,16 +400,20 @@ static struct sync_rules *hold(truce_sync *sync)
 truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
 {
     int64_t begun_ns = truce__clock_monotonic_ns();
+    uint64_t structure = truce__store_structure(sync->store) + 1;
+    bool moved;
     truce_status status;
 
-    *rules = hold(sync);
+    *rules = hold(sync, structure, &moved);
     if (*rules)
         return TRUCE_OK;
     status = read_all(sync, rules, error);
     if (status)
         return status;
+    if (moved)
+        index_again(sync->store, *rules);
     (*rules)->holders = 2;
-    put(sync, *rules, begun_ns);
+    put(sync, *rules, begun_ns, structure);
     return TRUCE_OK;
 }
 
@@ -389,31 +431,6 @@ void truce__sync_rules_leave(truce_sync *sync, struct sync_rules *rules)
 }
 
 /* ---- declare, drop ---------------------------------------------------------------------------- */
-
-static truce_status make_index(truce_store *store, const char *collection, const char *field,
-                               bool sparse, bson_error_t *error)
-{
-    bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}");
-    truce_status status;
-
-    if (sparse)
-        BSON_APPEND_BOOL(index, "sparse", true);
-    status = truce__index_ensure(store, collection, index, error);
-    bson_destroy(index);
-    return status;
-}
-
-static truce_status make_indexes(truce_store *store, const truce_sync_rule *rule,
-                                 bson_error_t *error)
-{
-    truce_status status = make_index(store, rule->master, SYNC_FLAG, true, error);
-
-    if (!status)
-        status = make_index(store, rule->dependent, SYNC_UNCHECKED, true, error);
-    if (!status && strcmp(rule->reference, "_id"))
-        status = make_index(store, rule->dependent, rule->reference, false, error);
-    return status;
-}
 
 static bool same_rule(const bson_t *kept, const bson_t *wanted)
 {
@@ -588,11 +605,11 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
     if (!status && !there)
         status = check_stored(sync, rule, error);
     if (!status)
-        status = make_indexes(sync->store, rule, error);
+        status = make_indexes(sync->store, rule->master, rule->dependent, rule->reference, error);
     if (!status && !there)
         status = keep(sync, wanted, error);
     bson_destroy(wanted);
-    put(sync, NULL, 0);
+    put(sync, NULL, 0, 0);
     if (!status && !there)
         truce__clock_sleep_ms(rule->settle_ms ? rule->settle_ms : SYNC_SETTLE_MS);
     return status;
@@ -612,6 +629,6 @@ truce_status truce_sync_drop(truce_sync *sync, const char *name, bson_error_t *e
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", name);
     truce_write_result_release(&result);
     bson_destroy(filter);
-    put(sync, NULL, 0);
+    put(sync, NULL, 0, 0);
     return status;
 }

@@ -138,6 +138,9 @@ void truce_transfers_free(truce_transfers *transfers)
         return;
     release_layout(&transfers->wanted);
     release_layout(&transfers->layout);
+    for (uint32_t i = 0; i < transfers->retired_count; i++)
+        release_layout(&transfers->retired[i]);
+    bson_free(transfers->retired);
     pthread_mutex_destroy(&transfers->mutex);
     bson_free(transfers->collection);
     bson_free(transfers);
@@ -324,14 +327,37 @@ static truce_status make_indexes(const truce_transfers *transfers, bson_error_t 
     return status;
 }
 
+static bool same_layout(const struct transfer_layout *a, const struct transfer_layout *b)
+{
+    return a->accounts && !strcmp(a->accounts, b->accounts) && !strcmp(a->field, b->field) &&
+           !strcmp(a->marks, b->marks) && !strcmp(a->fence, b->fence) &&
+           a->resume_ms == b->resume_ms && a->keep_ms == b->keep_ms;
+}
+
+/* With the mutex held; takes the layout over. It changes only if the book was dropped and made again. */
+static void set_layout(truce_transfers *transfers, struct transfer_layout *layout)
+{
+    uint32_t count = transfers->retired_count;
+
+    if (!same_layout(&transfers->layout, layout)) {
+        transfers->retired =
+            bson_realloc(transfers->retired, (count + 1) * sizeof *transfers->retired);
+        transfers->retired[count] = transfers->layout;
+        transfers->retired_count++;
+        transfers->layout = *layout;
+        *layout = (struct transfer_layout){0};
+    }
+}
+
 truce_status truce__transfers_ready(truce_transfers *transfers, bson_error_t *error)
 {
+    uint64_t structure = truce__store_structure(transfers->store) + 1;
     struct transfer_layout layout = {0};
     truce_status status;
     bool ready;
 
     pthread_mutex_lock(&transfers->mutex);
-    ready = transfers->ready;
+    ready = transfers->structure == structure;
     pthread_mutex_unlock(&transfers->mutex);
     if (ready)
         return TRUCE_OK;
@@ -341,10 +367,9 @@ truce_status truce__transfers_ready(truce_transfers *transfers, bson_error_t *er
     if (!status)
         status = define(transfers, &layout, error);
     pthread_mutex_lock(&transfers->mutex);
-    if (!status && !transfers->ready) {
-        transfers->layout = layout;
-        transfers->ready = true;
-        layout = (struct transfer_layout){0};
+    if (!status && transfers->structure != structure) {
+        set_layout(transfers, &layout);
+        transfers->structure = structure;
     }
     pthread_mutex_unlock(&transfers->mutex);
     release_layout(&layout);

@@ -26,8 +26,11 @@ struct truce_transfers {
     bson_error_t refusal;
     struct transfer_layout wanted; /* by the options; NULL and 0: as it is kept */
     pthread_mutex_t mutex;         /* of what follows */
-    bool ready;                    /* then it does not change any more */
+    uint64_t structure;            /* of the store, when the book was ready; 0: it is not */
     struct transfer_layout layout;
+    struct transfer_layout
+        *retired; /* of books that were replaced: other threads may still read them */
+    uint32_t retired_count;
 };
 
 /* The layout, and the indexes. Every call that writes begins with it. */

@@ -54,6 +54,7 @@
 #include "base/room.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
+#include "store/store.h"
 #include "store/view.h"
 
 static truce_status check_name(const char *name, const char *what, bson_error_t *error)
@@ -175,6 +176,7 @@ static truce_status look(truce_tree *tree, bson_error_t *error)
 
 truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
 {
+    uint64_t structure = truce__store_structure(tree->store) + 1;
     truce_status status = TRUCE_OK;
 
     if (tree->refused) {
@@ -183,7 +185,7 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
         return TRUCE_INVALID;
     }
     pthread_mutex_lock(&tree->mutex);
-    if (!tree->ready) {
+    if (tree->structure != structure) {
         status = look(tree, error);
         if (status == TRUCE_NOT_FOUND && make && tree->collection) {
             status = truce__view_guard(tree->store, "write", tree->collection, error);
@@ -192,8 +194,11 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
             if (!status)
                 status = look(tree, error);
         }
-        tree->ready = !status;
+        if (!status)
+            tree->structure = structure;
     }
+    if (!status && make)
+        status = truce__tree_indexes(tree, error);
     pthread_mutex_unlock(&tree->mutex);
     return status;
 }

@@ -22,7 +22,7 @@ struct truce_tree {
     bson_error_t refusal;
     int64_t first;         /* number of its first version, when it is made; 0: 1 */
     pthread_mutex_t mutex; /* of what follows, and of looking up */
-    bool ready;            /* the tree is there, and what it keeps is known */
+    uint64_t structure;    /* of the store, when the tree was found; 0: it was not */
 };
 
 /* `make`: the tree is made if it is not there; else NOT_FOUND. */
@@ -31,6 +31,9 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
 bool truce__tree_relaxed(const truce_tree *tree);
 
 /* ---- tree_master.c ---- */
+
+/* Makes sure of the indexes, once for each structure of the store. */
+truce_status truce__tree_indexes(truce_tree *tree, bson_error_t *error);
 
 struct tree_version {
     bson_oid_t token;

@@ -3,6 +3,7 @@
 
 #include "base/field.h"
 #include "base/id.h"
+#include "commit/memo.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
 #include "store/store.h"
@@ -115,7 +116,7 @@ bool truce__tree_accepts(const struct tree_master *master, const bson_t *documen
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-static truce_status make_indexes(truce_tree *tree, bson_error_t *error)
+truce_status truce__tree_indexes(truce_tree *tree, bson_error_t *error)
 {
     struct {
         const char *collection;
@@ -129,13 +130,17 @@ static truce_status make_indexes(truce_tree *tree, bson_error_t *error)
         {TREE_EDITS, BCON_NEW("key", "{", "tree", BCON_INT32(1), "version", BCON_INT32(1), "}")},
         {TREE_HOLDS, BCON_NEW("key", "{", "tree", BCON_INT32(1), "version", BCON_INT32(1), "}")},
     };
+    uint64_t structure;
+    bool known = truce__memo_known(tree->store, "tree", tree->collection, &structure);
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!status)
+        if (!status && !known)
             status = truce__index_ensure(tree->store, all[i].collection, all[i].index, error);
         bson_destroy(all[i].index);
     }
+    if (!status && !known)
+        truce__memo_learn(tree->store, "tree", tree->collection, structure);
     return status;
 }
 
@@ -166,7 +171,7 @@ truce_status truce__tree_make(truce_tree *tree, bson_error_t *error)
     truce_status status = truce__tree_end_drop(tree, error);
 
     if (!status)
-        status = make_indexes(tree, error);
+        status = truce__tree_indexes(tree, error);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     while (!status) {
         status = insert_master(tree, error);

@@ -534,6 +534,13 @@ static void database_interrupt(truce_store *store, bool on)
         truce_resume(database->inner);
 }
 
+static uint64_t database_structure(truce_store *store)
+{
+    truce_store *inner = database_of(store)->inner;
+
+    return inner->ops->structure(inner);
+}
+
 static void database_counters(truce_store *store, truce_store_counters *counters)
 {
     truce_store_count(database_of(store)->inner, counters);
@@ -606,6 +613,7 @@ static truce_store *make_view(truce_store *inner, const char *own, const char *n
         WHERE_GIVEN(validator, database_validator),
         WHERE_GIVEN(examine, database_examine),
         WHERE_GIVEN(compact, database_compact),
+        WHERE_GIVEN(structure, database_structure),
         WHERE_GIVEN(counters, database_counters),
         WHERE_GIVEN(snapshot, database_snapshot),
         WHERE_GIVEN(snapshot_state, database_snapshot_state),

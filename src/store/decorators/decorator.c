@@ -382,6 +382,11 @@ static void counters(truce_store *store, truce_store_counters *counters)
     truce_store_count(decorator_of(store)->inner, counters);
 }
 
+static uint64_t structure(truce_store *store)
+{
+    return truce__store_structure(decorator_of(store)->inner);
+}
+
 static void snapshot_state(truce_store *view, truce_snapshot_state *state)
 {
     truce_store *inner = decorator_of(view)->inner;
@@ -419,6 +424,7 @@ static const truce_store_ops decorator_ops = {
     .interrupt = interrupt,
     .counters = counters,
     .snapshot = snapshot,
+    .structure = structure,
     .snapshot_state = snapshot_state,
 };
 

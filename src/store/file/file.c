@@ -233,6 +233,11 @@ static truce_status validator_of(truce_store *store, const char *collection, bso
     return truce__engine_validator(engine_of(store), collection, validator, error);
 }
 
+static uint64_t structure_of(truce_store *store)
+{
+    return truce__engine_structure(engine_of(store));
+}
+
 static truce_status wait_for_change(truce_store *store, const char *collection, uint64_t *token,
                                     uint32_t timeout_ms, bson_error_t *error)
 {
@@ -333,6 +338,7 @@ static const truce_store_ops file_ops = {
     .collection_list = collection_list,
     .validator = validator_of,
     .wait = wait_for_change,
+    .structure = structure_of,
     .settle = settle,
     .facts = facts_of_file,
     .counters = count_work,

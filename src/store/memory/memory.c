@@ -355,8 +355,10 @@ static truce_status index_drop(truce_store *base, const char *collection_name, c
     status = find_index(store, collection_name, name, &collection, &number, error);
     if (!status && !number)
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
-    if (!status)
+    if (!status) {
         truce__memory_index_remove(collection, number);
+        store->dropped = ++store->sequence;
+    }
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
@@ -447,6 +449,17 @@ static truce_status wait_for_change(truce_store *base, const char *name, uint64_
     return TRUCE_OK;
 }
 
+static uint64_t structure_of(truce_store *base)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    uint64_t structure;
+
+    pthread_mutex_lock(&store->mutex);
+    structure = store->dropped;
+    pthread_mutex_unlock(&store->mutex);
+    return structure;
+}
+
 /* ---- the table's functions: views ----------------------------------------------------------- */
 
 static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
@@ -486,6 +499,7 @@ static const truce_store_ops memory_ops = {
     .collection_validate = collection_validate,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .structure = structure_of,
     .validator = validator_of,
     .snapshot = take_snapshot,
 };

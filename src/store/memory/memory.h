@@ -47,7 +47,8 @@ struct memory_store {
     struct memory_collection **collections; /* in the order of names */
     size_t count;
     uint64_t sequence; /* of writes */
-    uint64_t dropped;  /* the sequence number when a collection last went away */
+    uint64_t
+        dropped; /* the sequence number when a collection or an index last went away, or all its documents */
 };
 
 /* ---- memory.c: collections ---- */

@@ -290,6 +290,9 @@ static truce_status do_remove(struct writing *writing, const truce_write *write,
                                       matches.items[i - 1].position);
     if (!status)
         result->matched = result->removed = (int64_t)matches.count;
+    if (!status && write->options.multi && matches.count &&
+        !truce__memory_find(writing->store, write->collection)->count)
+        writing->store->dropped = ++writing->store->sequence;
     truce__memory_matches_release(&matches);
     truce__match_free(match);
     return status;
