@@ -168,7 +168,7 @@ truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct 
         status = truce__lock_match(lock, path, error);
     }
     if (!status && lock->alone) {
-        atomic_store(&lock->page->foreign, false);
+        atomic_store(&lock->page->foreign, LOCK_FOREIGN_NONE);
         atomic_store(&lock->page->log_damaged, false);
         truce__stamp_begin(lock);
     }

@@ -40,6 +40,7 @@
 #include "engine/documents/carry.h"
 #include "engine/documents/index_build.h"
 #include "engine/doorway.h"
+#include "engine/storage/log_identity.h"
 #include "engine/storage/stamp.h"
 #include "engine/storage/wake.h"
 
@@ -241,7 +242,11 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
         status = truce__checkpointer_open(engine->path, &engine->durable, &mover, error);
     if (status)
         return status;
-    truce__lock_admit(&engine->lock, engine->path);
+    status = truce__lock_admit(&engine->lock, engine->path, error);
+    if (status) {
+        truce__kv_close(mover);
+        return status;
+    }
     engine->cache = truce__cache_new(&engine->lock.page->begun, &engine->lock.page->promises,
                                      truce__kv_commits(engine->kv), engine->cache_bytes / 2);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
@@ -290,8 +295,9 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
         return status;
     engine->locked = true;
     status = try_read(engine, error);
+    if (!status)
+        status = truce__lock_admit(&engine->lock, engine->path, error);
     if (!status) {
-        truce__lock_admit(&engine->lock, engine->path);
         (void)truce__durable_open(&engine->durable, &ignored); /* else the first sync opens it */
         return TRUCE_OK;
     }
@@ -469,31 +475,36 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
 
 /* ---- close ---------------------------------------------------------------------------------- */
 
-/* The log is moved into the file and removed by one whom nobody can see doing it. */
-static bool may_remove_log(struct engine *engine)
+/* Only a process that nobody can see doing it moves the log into the file. */
+static bool may_move_log(struct engine *engine)
 {
     int64_t deadline = truce__clock_monotonic_ns() + CLOSE_MS * INT64_C(1000000);
 
     if (!truce__lock_leave(&engine->lock, deadline))
         return false;
-    if (truce__durable_usable(&engine->durable, NULL))
-        return false;
-    return truce__lock_no_guests(&engine->lock) && !truce__kv_in_place(engine->kv, NULL) &&
-           !truce__stamp_check(&engine->lock, NULL);
+    return !truce__durable_usable(&engine->durable, NULL) && truce__lock_no_guests(&engine->lock) &&
+           !truce__kv_in_place(engine->kv, NULL) && !truce__lock_log_usable(&engine->lock, NULL);
 }
 
+/* A log that lost its name while it was open is moved as well, if this process still has all of it. Then no name is
+ * removed: another file may have it. */
 static void close_writer(struct engine *engine)
 {
-    bool alone = may_remove_log(engine) && !truce__lock_log_usable(&engine->lock, NULL);
+    bool moves = may_move_log(engine);
+    bool removes = moves && !truce__stamp_check(&engine->lock, NULL);
     int pages, moved;
 
-    if (alone && truce__checkpoint_move(&engine->lock, engine->kv, false, 0, &pages, &moved, NULL))
-        alone = false;
-    truce__kv_checkpoint_on_close(engine->kv, alone);
-    if (alone)
+    if (moves && !removes)
+        moves = truce__log_identity_lost_name(&engine->lock, engine->kv);
+    if (moves && truce__checkpoint_move(&engine->lock, engine->kv, false, 0, &pages, &moved, NULL))
+        moves = removes = false;
+    truce__kv_checkpoint_on_close(engine->kv, removes);
+    if (moves)
+        truce__log_identity_forget(&engine->lock);
+    if (removes)
         truce__stamp_begin(&engine->lock);
     truce__kv_close(engine->kv);
-    if (alone)
+    if (removes)
         truce__stamp_end(&engine->lock);
 }
 

@@ -232,8 +232,10 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
     truce_status status = TRUCE_OK;
     uint32_t version;
 
-    if (!reader->kv)
+    if (!reader->kv) {
         status = open_one(readers, reader, error);
+        atomic_store(&readers->looked_ms, 0); /* it may have opened another log */
+    }
     if (!status)
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status)

@@ -53,6 +53,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/word.h"
+#include "engine/storage/log_identity.h"
 #include "engine/storage/stamp.h"
 #include "engine/writer_group.h"
 
@@ -227,6 +228,12 @@ static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_
     return status;
 }
 
+static void end_turn(struct writer *writer)
+{
+    truce__log_identity_end_turn(writer->lock);
+    truce__lock_release(writer->lock);
+}
+
 static truce_status acquire(struct writer *writer, struct write_op *op)
 {
     truce_status status = truce__lock_acquire(writer->lock, op->deadline_ns, &op->error);
@@ -335,7 +342,7 @@ static enum turn look_in_turn(struct writer *writer, struct write_op *group, boo
         return OUR_TURN;
     *settled = !begin_turn(writer, group, &ignored);
     if (*settled)
-        truce__lock_release(writer->lock);
+        end_turn(writer);
     return NO_TURN;
 }
 
@@ -460,7 +467,7 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
         note_group(writer, group, began_ns);
     answered = op->alone ? 0 : writer->combine.taken;
     relaxed = answered & writer->combine.relaxed;
-    truce__lock_release(writer->lock);
+    end_turn(writer);
     truce__records_wake_next(&writer->combine.records);
     truce__records_wake(&writer->combine.records, relaxed);
     hand_over(writer);

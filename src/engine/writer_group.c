@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/storage/log_identity.h"
 #include "engine/storage/pins.h"
 #include "engine/storage/wake.h"
 
@@ -127,8 +128,10 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
     }
     wrote = truce__kv_changed(writer->kv);
     status = truce__kv_write_commit(writer->kv, error);
-    if (!status && wrote)
+    if (!status && wrote) {
         truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
+        truce__log_identity_note(writer->lock, writer->kv);
+    }
     truce__durable_written(writer->durable);
     if (changed)
         truce__wake_announce(writer->lock, writer->touched);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "engine/engine.h"
+#include "engine/storage/log_identity.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/own_faults.h"
 #include "tests/support/test.h"
@@ -177,6 +178,7 @@ static void take_lock(void)
                                  &error),
              error);
     truce__durable_begin(&other->durable);
+    CHECK_OK(truce__log_identity_check_in_turn(&other->lock, other->kv, &error), error);
 }
 
 /* What is not done by then is not done by who is dead. */

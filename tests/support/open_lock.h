@@ -14,8 +14,7 @@ static inline truce_status open_lock(const char *path, struct lock *lock, bson_e
     if (status)
         return status;
     truce__lock_adopt(lock);
-    truce__lock_admit(lock, path);
-    return TRUCE_OK;
+    return truce__lock_admit(lock, path, error);
 }
 
 #endif

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/storage/kv_page.h"
+#include "engine/storage/log_identity.h"
 
 #define STEP_MS     4     /* of moving pages; a part takes about as long */
 #define STEP_PAGES  16    /* between two looks at the clock */
@@ -62,8 +63,10 @@ static truce_status commit(struct writer *writer, bson_error_t *error)
 {
     truce_status status = truce__kv_write_commit(writer->kv, error);
 
-    if (!status)
+    if (!status) {
         truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
+        truce__log_identity_note(writer->lock, writer->kv);
+    }
     return status;
 }
 

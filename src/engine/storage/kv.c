@@ -351,7 +351,7 @@ bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
         second.header[i] = atomic_load(&kv->index[KV_INDEX_WORDS + i]);
     end->frames = first.header[4];
     memcpy(end->sum, &first.header[6], sizeof end->sum);
-    memcpy(end->salts, &first.header[8], sizeof end->salts);
+    memcpy(&end->salts, &first.header[8], sizeof end->salts);
     return !memcmp(first.header, second.header, sizeof first.header);
 }
 
@@ -427,8 +427,10 @@ void truce__kv_snapshot_end(struct kv *kv)
 static void find_commits(struct kv *kv)
 {
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_COMMITS, &kv->commits.now);
-    if (kv->commits.now)
-        atomic_store(&kv->commits.known, atomic_load(kv->commits.now) - 1);
+    if (!kv->commits.now)
+        return;
+    atomic_store(&kv->commits.known, atomic_load(kv->commits.now) - 1);
+    kv->index = kv->commits.now - KV_PAGE_COMMITS_PLACE / sizeof *kv->commits.now;
 }
 
 const struct kv_commits *truce__kv_commits(struct kv *kv)

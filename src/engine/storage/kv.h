@@ -170,6 +170,21 @@ truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error);
  * memory does, whatever it refused before. No connection may be open. OK where there is none. */
 truce_status truce__kv_log_renew(const char *path, bson_error_t *error);
 
+/* How far the log reaches, as its index says now. */
+struct kv_log_end {
+    uint32_t frames; /* that were committed */
+    uint32_t moved;  /* of them, by checkpoints into the file */
+    uint32_t sum[2]; /* the running checksum of the last one */
+    uint64_t salts;  /* of the generation: the log has begun again if they differ */
+};
+
+/* False: there is no log, or its index is being written. */
+bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
+
+/* Is the last frame in the log that the connection has open? */
+truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool *whole,
+                                 bson_error_t *error);
+
 /* ---- syncs that fail ------------------------------------------------------------------------ */
 
 /* `failed` is called when a sync of the connection fails, of the file or of the log, whether somebody hears

@@ -80,17 +80,6 @@ struct kv {
     struct budget *budget; /* what is read takes from; NULL: nothing does */
 };
 
-/* Of the log, as its index says now: the last frame that was committed, the last one that a checkpoint has moved into
- * the file, and the bytes of SQLite's "WAL-mode File Format" that identify the content. */
-struct kv_log_end {
-    uint32_t frames, moved;
-    uint32_t sum[2];
-    uint32_t salts[2];
-};
-
-/* False: there is no log, or its index is being written. */
-bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
-
 /* Makes the SQL function of truce__kv_rows_each; an SQLite result. */
 int truce__kv_define_take(struct kv *kv);
 

@@ -201,23 +201,50 @@ truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
     return status;
 }
 
+/* SQLite's own opening of the log; NULL: it has none. */
+static int find_log(struct kv *kv, sqlite3_file **log)
+{
+    int result = sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, log);
+
+    if (!result && *log && !(*log)->pMethods)
+        *log = NULL;
+    return result;
+}
+
+truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool *whole,
+                                 bson_error_t *error)
+{
+    sqlite3_file *log = NULL;
+    struct kv_frame frame = {0};
+    int result = end->frames ? find_log(kv, &log) : SQLITE_OK;
+
+    *whole = true;
+    if (result || !log)
+        return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+    result = truce__kv_log_frame(log, end->frames, &frame);
+    *whole = !result && frame.salts == end->salts && frame.sum[0] == end->sum[0] &&
+             frame.sum[1] == end->sum[1];
+    if (result && result != SQLITE_IOERR_SHORT_READ)
+        return truce__kv_fail(kv, result, "read", error);
+    return TRUCE_OK;
+}
+
 /* Has the log a frame of the page that is not moved into the file yet? The page in the file is not read then, and is
  * written again by the next checkpoint. */
 static truce_status is_in_log(struct kv *kv, uint32_t page, bool *is, bson_error_t *error)
 {
     struct kv_log_end end;
     sqlite3_file *log = NULL;
-    int result;
+    int result = truce__kv_log_end(kv, &end) ? find_log(kv, &log) : SQLITE_OK;
 
     *is = false;
-    if (!truce__kv_log_end(kv, &end))
-        return TRUCE_OK;
-    result = sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-    for (uint32_t frame = end.moved + 1; !result && !*is && frame <= end.frames; frame++) {
-        uint32_t of = 0;
+    if (result || !log)
+        return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+    for (uint32_t number = end.moved + 1; !result && !*is && number <= end.frames; number++) {
+        struct kv_frame frame;
 
-        result = truce__kv_log_frame_page(log, frame, &of);
-        *is = of == page;
+        result = truce__kv_log_frame(log, number, &frame);
+        *is = !result && frame.page == page;
     }
     return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }

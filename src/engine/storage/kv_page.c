@@ -38,12 +38,14 @@
 #include "base/budget.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/kv_format.h"
+#include "engine/storage/process.h"
 
 #define HEADER_BYTES   100
 #define PLACE_RESERVED 20
 #define PLACE_ID       68
 #define STRIPE         32 /* bytes of one step of all lanes */
 #define STEPS_OF_PAGE  64
+#define SHM_REGIONS    64 /* of 32 KB that are guarded: the index of a log of a gigabyte */
 
 /* new in SQLite 3.48: parts of pages may be read, which no checksum covers */
 #define SUBPAGE_READ 0x00008000
@@ -57,6 +59,7 @@ struct kv_page_file {
     sqlite3_file *real; /* behind this */
     struct budget *budget;
     const atomic_uint *commits;
+    void *regions[SHM_REGIONS]; /* of the index of the log that are mapped */
     uint8_t page[KV_PAGE_BYTES];
 };
 
@@ -402,6 +405,10 @@ static int page_shm_map(sqlite3_file *base, int region, int size, int extend, vo
     struct kv_page_file *file = page_of(base);
     int result = file->real->pMethods->xShmMap(file->real, region, size, extend, map);
 
+    if (!result && *map && region < SHM_REGIONS && !file->regions[region]) {
+        file->regions[region] = (void *)(uintptr_t)*map;
+        truce__process_guard(file->regions[region], (size_t)size);
+    }
     if (!result && !region && *map)
         file->commits = (const atomic_uint *)((const uint8_t *)*map + KV_PAGE_COMMITS_PLACE);
     return result;
@@ -419,6 +426,11 @@ static void page_shm_barrier(sqlite3_file *base)
 
 static int page_shm_unmap(sqlite3_file *base, int remove)
 {
+    for (int i = 0; i < SHM_REGIONS; i++) {
+        if (page_of(base)->regions[i])
+            truce__process_unguard(page_of(base)->regions[i]);
+        page_of(base)->regions[i] = NULL;
+    }
     page_of(base)->commits = NULL;
     return page_of(base)->real->pMethods->xShmUnmap(page_of(base)->real, remove);
 }
@@ -461,6 +473,7 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->pace = file->written = 0;
     file->watch = (struct kv_watch){0};
     file->commits = NULL;
+    memset(file->regions, 0, sizeof file->regions);
     file->budget = NULL;
     file->real = bson_malloc0((size_t)real->szOsFile);
     result = real->xOpen(real, name, file->real, flags, out);

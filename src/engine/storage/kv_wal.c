@@ -383,13 +383,16 @@ static const sqlite3_io_methods methods = {
     .xDeviceCharacteristics = wal_characteristics,
 };
 
-int truce__kv_log_frame_page(sqlite3_file *log, uint32_t frame, uint32_t *page)
+int truce__kv_log_frame(sqlite3_file *log, uint32_t number, struct kv_frame *frame)
 {
-    sqlite3_int64 offset = WAL_HEADER_BYTES + (sqlite3_int64)(frame - 1) * FRAME_BYTES;
-    uint8_t header[HEADER_BYTES];
+    sqlite3_int64 offset = WAL_HEADER_BYTES + (sqlite3_int64)(number - 1) * FRAME_BYTES;
+    uint8_t header[HEADER_BYTES] = {0};
     int result = log->pMethods->xRead(log, header, sizeof header, offset);
 
-    *page = result ? 0 : number_at(header);
+    frame->page = number_at(header);
+    memcpy(&frame->salts, header + 8, sizeof frame->salts);
+    frame->sum[0] = number_at(header + 16);
+    frame->sum[1] = number_at(header + 20);
     return result;
 }
 

@@ -11,7 +11,14 @@ struct sqlite3_file;
 /* Its name, for sqlite3_open_v2; made on the first call, on top of the default one. Any thread. */
 const char *truce__kv_wal_vfs(void);
 
-/* The page of a frame of the log, which is SQLite's own opening of it; an SQLite result. */
-int truce__kv_log_frame_page(struct sqlite3_file *log, uint32_t frame, uint32_t *page);
+/* What the header of a frame says. */
+struct kv_frame {
+    uint32_t page;
+    uint32_t sum[2];
+    uint64_t salts;
+};
+
+/* Of a log that was opened with this VFS, frames from 1; an SQLite result. */
+int truce__kv_log_frame(struct sqlite3_file *log, uint32_t number, struct kv_frame *frame);
 
 #endif

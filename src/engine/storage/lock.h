@@ -44,29 +44,37 @@ struct lock_promises {
 };
 
 #define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
-#define LOCK_VERSION 5                            /* of the page's layout */
+#define LOCK_VERSION 6                            /* of the page's layout */
+
+/* What another program has changed while the store was open. */
+enum { LOCK_FOREIGN_NONE, LOCK_FOREIGN_FILE, LOCK_FOREIGN_LOG };
 
 /* The shared page, at the start of the lock file. */
 struct lock_page {
     atomic_ullong magic; /* LOCK_MAGIC */
     uint32_t version, size;
-    struct file_id self;          /* the lock file itself: in a copy it is another */
-    struct file_id database, log; /* when they were last opened */
-    atomic_uint turn;             /* counts every release; waiters sleep on it */
-    atomic_uint watched_until;    /* somebody may sleep on one of `changes`, until then (wake.c) */
-    atomic_llong waited_until;    /* somebody may sleep on it, until then (monotonic nanoseconds) */
-    atomic_int holder;            /* process id of who holds the lock; 0: nobody */
-    atomic_llong held_since;      /* wall clock, milliseconds */
-    atomic_uint begun;            /* commits that may have changed something ... */
-    atomic_uint announced;        /* ... and those whose collections were woken (wake.c) */
-    atomic_ullong promised;       /* commits that wait for the disk: begun, ... */
-    atomic_ullong written;        /* ... ended, and ... */
-    atomic_ullong durable;        /* ... on the disk (durable.c) */
-    atomic_bool broken;           /* the disk refused what was written */
-    atomic_bool foreign;          /* another program has written into the database ... */
-    atomic_bool log_damaged;      /* a frame of the log is not what was written */
-    atomic_uint moving;           /* ... odd: truce does, ... */
-    atomic_llong stamp_size;      /* ... which left it so (stamp.c) */
+    struct file_id self;                 /* the lock file itself: in a copy it is another */
+    struct file_id database, log, index; /* when they were last opened */
+    atomic_bool log_known;               /* the last two are (log_identity.c), ... */
+    atomic_ullong log_salts;             /* ... and of this generation the log has ... */
+    atomic_uint log_least;               /* ... so many frames at least */
+    atomic_bool log_writing;             /* a process has its turn, or died in it; else ... */
+    atomic_llong log_bytes, log_ns;      /* ... the log is as the last turn left it */
+    atomic_uint turn;                    /* counts every release; waiters sleep on it */
+    atomic_uint watched_until; /* somebody may sleep on one of `changes`, until then (wake.c) */
+    atomic_llong waited_until; /* somebody may sleep on it, until then (monotonic nanoseconds) */
+    atomic_int holder;         /* process id of who holds the lock; 0: nobody */
+    atomic_llong held_since;   /* wall clock, milliseconds */
+    atomic_uint begun;         /* commits that may have changed something ... */
+    atomic_uint announced;     /* ... and those whose collections were woken (wake.c) */
+    atomic_ullong promised;    /* commits that wait for the disk: begun, ... */
+    atomic_ullong written;     /* ... ended, and ... */
+    atomic_ullong durable;     /* ... on the disk (durable.c) */
+    atomic_bool broken;        /* the disk refused what was written */
+    atomic_uint foreign;       /* LOCK_FOREIGN_... */
+    atomic_bool log_damaged;   /* a frame of the log is not what was written */
+    atomic_uint moving;        /* odd: truce writes into the database, ... */
+    atomic_llong stamp_size;   /* ... which left it so (stamp.c) */
     atomic_llong stamp_ns;
     atomic_ullong stamp_boot;
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
@@ -112,8 +120,8 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
 /* The page becomes that of this file, if it was not: who is alone, and knows it from elsewhere too. */
 void truce__lock_adopt(struct lock *lock);
 
-/* The database and the log are what they are now; opens the door. */
-void truce__lock_admit(struct lock *lock, const char *path);
+/* Records what the database and the log are, and opens the door. IO: they cannot be looked at; the door stays shut. */
+truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t *error);
 
 /* CORRUPT: the log beside the database is that of another file or of another content, or others have another
  * database open under this name. While the door is shut; adopted. */

@@ -53,6 +53,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "engine/storage/lock_bytes.h"
+#include "engine/storage/log_identity.h"
 #include "engine/storage/stamp.h"
 
 #define MODE   0644 /* SQLite's for a new database, before the umask */
@@ -366,50 +367,67 @@ void truce__lock_adopt(struct lock *lock)
     lock->known = true;
 }
 
-void truce__lock_admit(struct lock *lock, const char *path)
+truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t *error)
 {
-    char *log = bson_strdup_printf("%s-wal", path);
+    struct file_id database;
+    truce_status status;
     bool opened;
 
     truce_assert(lock->known);
+    status = truce__log_identity_record(lock, error);
+    if (!status && !truce__file_id(path, &database)) {
+        database = (struct file_id){0};
+        if (errno != ENOENT)
+            status =
+                truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", path, strerror(errno));
+    }
+    if (status)
+        return status;
+    lock->page->database = database;
     if (lock->alone)
         truce__stamp_end(lock);
-    if (!truce__file_id(path, &lock->page->database))
-        lock->page->database = (struct file_id){0};
-    if (!truce__file_id(log, &lock->page->log))
-        lock->page->log = (struct file_id){0};
     opened = lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK);
     truce_assert(opened);
-    bson_free(log);
     lock->alone = false;
     /* closing one that was opened so drops no lock of SQLite's */
     lock->database_file = truce__process_open(path, O_PATH | O_NOFOLLOW, 0);
     opened = lock_set_byte(lock->file, BYTE_DOOR, F_UNLCK);
     truce_assert(opened);
+    return TRUCE_OK;
 }
 
 /* ---- what stands beside it ------------------------------------------------------------------- */
 
-/* Has the log content, and is it the one that was there before? */
-static bool is_old_log(const struct lock *lock, const char *path)
+/* Has the log content, and is it the one that was there before? IO: that cannot be told. */
+static truce_status is_old_log(const struct lock *lock, const char *path, bool *is,
+                               bson_error_t *error)
 {
     char *log = bson_strdup_printf("%s-wal", path);
+    truce_status status = TRUCE_OK;
     struct file_id id;
     struct stat found;
-    bool old = !stat(log, &found) && found.st_size && truce__file_id(log, &id) &&
-               truce__file_id_equal(&id, &lock->page->log);
+    bool there = !stat(log, &found) && truce__file_id(log, &id);
 
+    *is = there && found.st_size && truce__file_id_equal(&id, &lock->page->log);
+    if (!there && errno != ENOENT)
+        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", log, strerror(errno));
     bson_free(log);
-    return old;
+    return status;
 }
 
 /* The file that is there is the one that was. */
 static truce_status match_content(struct lock *lock, const char *path, bson_error_t *error)
 {
+    truce_status status;
+    bool is_old;
+
     if (!lock->alone)
         return truce__stamp_check(lock, error);
-    if (!is_old_log(lock, path))
-        return TRUCE_OK;
+    status = truce__log_identity_match(lock, error);
+    if (!status)
+        status = is_old_log(lock, path, &is_old, error);
+    if (status || !is_old)
+        return status;
     if (truce__stamp_fits(lock))
         return truce__lock_log_usable(lock, error);
     return truce__fail(TRUCE_CORRUPT, error,
@@ -422,37 +440,52 @@ truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t
 {
     static const struct file_id none = {0};
     struct file_id id;
-    bool there = truce__file_id(path, &id);
+    bool there = truce__file_id(path, &id), is_old;
+    truce_status status;
 
     truce_assert(lock->known);
+    if (!there && errno != ENOENT)
+        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", path, strerror(errno));
     if (there && truce__file_id_equal(&id, &lock->page->database))
         return match_content(lock, path, error);
     if (!lock->alone)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" was %s while other programs have it open: close it there first",
                            path, there ? "replaced" : "removed");
-    if (there && !truce__file_id_equal(&none, &lock->page->database) && is_old_log(lock, path))
+    if (!there || truce__file_id_equal(&none, &lock->page->database))
+        return TRUCE_OK;
+    status = is_old_log(lock, path, &is_old, error);
+    if (!status && is_old)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" was replaced, and \"%s-wal\" is the log of the file that was "
                            "there before: bring that file back, or move the log away",
                            path, path);
-    return TRUCE_OK;
+    return status;
 }
 
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
 {
-    if (is_whole(lock->page) && !atomic_load(&lock->page->foreign))
-        return TRUCE_OK;
-    if (is_whole(lock->page))
+    unsigned foreign = atomic_load(&lock->page->foreign);
+
+    if (!is_whole(lock->page))
+        return refuse(lock,
+                      "was cut while the store was open: close the store in every program, and "
+                      "open it again",
+                      error);
+    if (foreign == LOCK_FOREIGN_LOG)
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "the log \"%s-wal\" or its index \"%s-shm\" was removed, replaced, or cut while the "
+            "store was open: close the store in every program, bring the file back, and open it "
+            "again",
+            lock->database, lock->database);
+    if (foreign)
         return truce__fail(
             TRUCE_CORRUPT, error,
             "\"%s\" was written over by another program while it was open: close the "
             "store in every program, see to the file, and open it again",
             lock->database);
-    return refuse(lock,
-                  "was cut while the store was open: close the store in every program, and open it "
-                  "again",
-                  error);
+    return TRUCE_OK;
 }
 
 truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error)
@@ -504,7 +537,8 @@ bool truce__lock_no_guests(struct lock *lock)
 bool truce__lock_leave(struct lock *lock, int64_t deadline_ns)
 {
     truce_assert(!lock->held);
-    lock->alone = shut_door(lock, deadline_ns) && is_alone(lock) && !truce__lock_check(lock, NULL);
+    lock->alone = shut_door(lock, deadline_ns) && is_alone(lock) && is_whole(lock->page) &&
+                  is_under_its_name(lock);
     return lock->alone;
 }
 

@@ -291,6 +291,7 @@ void truce__process_closed(const struct file_id *id)
 struct guarded {
     _Atomic(void *) mapping; /* NULL: the slot is free */
     atomic_size_t size;
+    int times; /* that it is guarded: several connections map one index */
     struct guarded *next;
 };
 
@@ -336,6 +337,16 @@ static void watch_faults(void)
         sigaction(SIGBUS, &ours, NULL);
 }
 
+/* Under the mutex; of NULL: one that is free. */
+static struct guarded *find_guarded(const void *mapping)
+{
+    struct guarded *slot = atomic_load(&guarded);
+
+    while (slot && atomic_load(&slot->mapping) != mapping)
+        slot = slot->next;
+    return slot;
+}
+
 void truce__process_guard(void *mapping, size_t size)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -344,8 +355,9 @@ void truce__process_guard(void *mapping, size_t size)
 
     pthread_once(&once, watch_faults);
     pthread_mutex_lock(&mutex);
-    for (slot = atomic_load(&guarded); slot && atomic_load(&slot->mapping); slot = slot->next)
-        continue;
+    slot = find_guarded(mapping);
+    if (!slot)
+        slot = find_guarded(NULL);
     if (!slot) {
         slot = bson_malloc0(sizeof *slot);
         slot->next = atomic_load(&guarded);
@@ -353,17 +365,17 @@ void truce__process_guard(void *mapping, size_t size)
     }
     atomic_store(&slot->size, (size + page - 1) / page * page);
     atomic_store(&slot->mapping, mapping);
+    slot->times++;
     pthread_mutex_unlock(&mutex);
 }
 
 void truce__process_unguard(void *mapping)
 {
-    struct guarded *slot = atomic_load(&guarded);
+    struct guarded *slot;
 
     pthread_mutex_lock(&mutex);
-    while (slot && atomic_load(&slot->mapping) != mapping)
-        slot = slot->next;
-    if (slot)
+    slot = find_guarded(mapping);
+    if (slot && !--slot->times)
         atomic_store(&slot->mapping, NULL);
     pthread_mutex_unlock(&mutex);
 }

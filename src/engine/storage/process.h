@@ -46,8 +46,8 @@ void truce__process_closed(const struct file_id *id);
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-/* If the file behind the mapping is cut short, whoever looks at it sees zeros everywhere, and the process is
- * not killed: as long as nobody else handles SIGBUS in it. */
+/* If the file behind the mapping is cut short, a look at it finds zeros everywhere, and does not kill the process, as long
+ * as no other code handles SIGBUS in it. A mapping may be guarded several times. */
 void truce__process_guard(void *mapping, size_t size);
 void truce__process_unguard(void *mapping);
 

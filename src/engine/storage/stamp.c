@@ -15,6 +15,7 @@
  *
  * Invariants:
  *  1. `moving` is odd from before the first write into the file until after the last one's stamp.
+ *     (A stat that fails leaves the number odd: nothing is known then.)
  *  2. Who finds the same even number before and after his stat has seen the file between two changes of truce's.
  *  3. What was found once stays so (`foreign`) until one who is alone opens the store.
  *
@@ -34,6 +35,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/storage/log_identity.h"
 
 #define LOOK_MS 50
 
@@ -96,9 +98,10 @@ void truce__stamp_begin(struct lock *lock)
 void truce__stamp_end(struct lock *lock)
 {
     struct lock_page *page = lock->page;
-    struct stamp stamp = {0};
+    struct stamp stamp;
 
-    (void)look(lock, &stamp);
+    if (!look(lock, &stamp))
+        return;
     atomic_store(&page->stamp_size, stamp.size);
     atomic_store(&page->stamp_ns, stamp.time_ns);
     atomic_store(&page->stamp_boot, boot_number());
@@ -128,13 +131,15 @@ static bool is_stamped(const struct lock *lock)
 static truce_status conclude(struct lock *lock, bool stamped, bson_error_t *error)
 {
     if (!stamped && !truce__lock_usable(lock, NULL))
-        atomic_store(&lock->page->foreign, true);
+        atomic_store(&lock->page->foreign, LOCK_FOREIGN_FILE);
     return truce__lock_usable(lock, error);
 }
 
 truce_status truce__stamp_check(struct lock *lock, bson_error_t *error)
 {
-    return conclude(lock, is_stamped(lock), error);
+    truce_status status = conclude(lock, is_stamped(lock), error);
+
+    return status ? status : truce__log_identity_check(lock, error);
 }
 
 truce_status truce__stamp_check_in_turn(struct lock *lock, struct kv *kv, bson_error_t *error)
@@ -147,7 +152,9 @@ truce_status truce__stamp_check_in_turn(struct lock *lock, struct kv *kv, bson_e
 
     if (lock->database_file < 0 || fstat(lock->database_file, &found)) {
         status = truce__kv_in_place(kv, error);
-        return status ? status : truce__stamp_check(lock, error);
+        if (!status)
+            status = truce__stamp_check(lock, error);
+        return status ? status : truce__log_identity_check_in_turn(lock, kv, error);
     }
     same = truce__sight_same(&lock->database_sight, &found);
     if (!same)
@@ -157,7 +164,8 @@ truce_status truce__stamp_check_in_turn(struct lock *lock, struct kv *kv, bson_e
     if (!same)
         truce__sight_keep(&lock->database_sight, &found);
     now = stamp_of(&found);
-    return conclude(lock, is_stamp(lock, moving, &now), error);
+    status = conclude(lock, is_stamp(lock, moving, &now), error);
+    return status ? status : truce__log_identity_check_in_turn(lock, kv, error);
 }
 
 truce_status truce__stamp_check_sometimes(struct lock *lock, atomic_llong *last_ms,
@@ -179,4 +187,11 @@ bool truce__stamp_fits(const struct lock *lock)
     uint64_t boot = atomic_load(&lock->page->stamp_boot);
 
     return !boot || boot != boot_number() || is_stamped(lock);
+}
+
+bool truce__stamp_is_left(const struct lock *lock)
+{
+    uint64_t boot = atomic_load(&lock->page->stamp_boot);
+
+    return boot && boot == boot_number() && is_stamped(lock);
 }

@@ -12,8 +12,8 @@
 void truce__stamp_begin(struct lock *lock);
 void truce__stamp_end(struct lock *lock);
 
-/* CORRUPT: somebody else has written into the file while the store was open. From then on everybody who has it open is
- * refused (truce__lock_usable). Any thread. */
+/* CORRUPT: another program has written into the file while the store was open, or has changed its log
+ * (log_identity.h). From then on every process that has it open is refused (truce__lock_usable). Any thread. */
 truce_status truce__stamp_check(struct lock *lock, bson_error_t *error);
 
 /* The same, and CORRUPT if the file is not the one under its name, by who has taken the lock to write: `kv` is his
@@ -27,5 +27,7 @@ truce_status truce__stamp_check_sometimes(struct lock *lock, atomic_llong *last_
 /* For one who is alone, before he changes anything: is the file as it was left, since this machine
  * was started? True where nobody knows. */
 bool truce__stamp_fits(const struct lock *lock);
+/* The same; false where nobody knows. */
+bool truce__stamp_is_left(const struct lock *lock);
 
 #endif
