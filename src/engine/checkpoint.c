@@ -34,9 +34,10 @@
  * WAL is PAGES_WORST long: then all of it is moved while they stand still. What a WAL has grown beyond
  * TRUCE_LOG_BYTES_KEPT is given back when it has begun anew.
  *
- * A frame of the log that is not what was written is not moved: then nothing is written any more, and who is alone does
- * not open the store either, since SQLite's recovery would end at that frame without a word. What is behind it, truce
- * salvage finds.
+ * A frame of the log that is not what was written, although it was read several times, is not moved: then nothing is
+ * written any more, and a process that is alone opens the store only if all frames are right when it reads them, since
+ * SQLite's recovery would end at a damaged frame without an error. What is behind it, truce salvage finds. A read that fails
+ * ends the checkpoint and is no damage.
  *
  * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
  * are fsynced in the file. What one pass has copied no later one copies again: so an fsync that fails breaks the
@@ -79,11 +80,12 @@ truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool resta
                                     int *pages, int *moved, bson_error_t *error)
 {
     truce_status status;
+    uint32_t damaged;
 
     truce__stamp_begin(lock);
-    status = truce__kv_checkpoint(kv, restart, pace, pages, moved, error);
+    status = truce__kv_checkpoint(kv, restart, pace, pages, moved, &damaged, error);
     truce__stamp_end(lock);
-    if (status == TRUCE_CORRUPT)
+    if (damaged)
         atomic_store(&lock->page->log_damaged, true);
     return status;
 }

@@ -127,11 +127,12 @@ truce_status truce__doorway_path(const char *path, bool must_exist, char **real,
 
 /* ---- the lock file -------------------------------------------------------------------------- */
 
+/* A file that cannot be looked at may have content. */
 static bool has_content(const char *path)
 {
     struct stat found;
 
-    return !stat(path, &found) && found.st_size > 0;
+    return stat(path, &found) ? errno != ENOENT : found.st_size > 0;
 }
 
 /* Somebody may have the database open by a lock file that is not there any more. */

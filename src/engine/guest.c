@@ -61,14 +61,19 @@ void truce__guest_free(struct guest *guest)
 
 /* ---- what is there -------------------------------------------------------------------------- */
 
-static bool log_has_content(const struct guest *guest)
+/* IO: that cannot be told. */
+static truce_status look_at_log(const struct guest *guest, bool *has, bson_error_t *error)
 {
     char *log = bson_strdup_printf("%s-wal", guest->path);
+    truce_status status = TRUCE_OK;
     struct stat found;
-    bool has = !stat(log, &found) && found.st_size;
+    int result = stat(log, &found);
 
+    *has = !result && found.st_size;
+    if (result && errno != ENOENT)
+        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", log, strerror(errno));
     bson_free(log);
-    return has;
+    return status;
 }
 
 static void find_lock_file(struct guest *guest)
@@ -126,15 +131,16 @@ static void stop_resting(struct guest *guest)
 
 static bool try_begin(struct guest *guest, truce_status *status, bson_error_t *error)
 {
-    bool live;
+    bool live, has;
 
     if (guest->live)
         return true;
     find_lock_file(guest);
     if (guest->file >= 0 && !lock_set_byte(guest->file, BYTE_GUEST, F_RDLCK))
         return false;
-    live = somebody_is_there(guest) || log_has_content(guest);
-    if (!live)
+    *status = look_at_log(guest, &has, error);
+    live = !*status && (somebody_is_there(guest) || has);
+    if (!live && !*status)
         *status = rest(guest, error);
     if (live || *status)
         stop_resting(guest);

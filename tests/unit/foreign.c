@@ -345,8 +345,10 @@ TEST(a_damaged_log_is_not_moved_into_the_file_at_the_close)
     truce_store_close(store);
     CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
     CHECK(strstr(error.message, "-wal\" is damaged"));
-    damage_log(); /* what was turned is turned back */
-    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+    damage_log(); /* what was turned is turned back: the log is read again */
+    REQUIRE(open_it());
+    check_n(3, 2);
+    truce_store_close(store);
 }
 
 /* As much is written as makes a checkpoint begin. */

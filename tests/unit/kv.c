@@ -564,6 +564,7 @@ static void write_many(void)
     enum { ROWS = 2000 };
     uint8_t body[LARGE_BYTES];
     bson_error_t error;
+    uint32_t damaged;
     int pages, moved;
 
     begin();
@@ -579,7 +580,7 @@ static void write_many(void)
         CHECK_OK(truce__kv_key_insert(writer, 1, text(key), row, &error), error);
     }
     commit();
-    CHECK_OK(truce__kv_checkpoint(writer, true, 0, &pages, &moved, &error), error);
+    CHECK_OK(truce__kv_checkpoint(writer, true, 0, &pages, &moved, &damaged, &error), error);
 }
 
 TEST(what_sqlite_counts_ends_with_the_budget)

@@ -104,7 +104,8 @@ static truce_status examine_pages(struct examine *examine, bson_error_t *error)
             status = look_at_page(examine->reader->kv, page, &there, &sound, error);
         if (status || !there)
             break;
-        snprintf(text, sizeof text, "page %u of the file has a wrong checksum", page);
+        snprintf(text, sizeof text, "page %u of the file cannot be read, or has a wrong checksum",
+                 page);
         if (!sound)
             tell(examine, "damaged-page", "",
                  "none: read what can be read, and put it into another store", false, text);

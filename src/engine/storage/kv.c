@@ -608,13 +608,14 @@ static int sync_file(struct kv *kv)
 }
 
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, int *pages,
-                                  int *moved, bson_error_t *error)
+                                  int *moved, uint32_t *damaged, bson_error_t *error)
 {
     int result;
 
     truce_assert(kv->state == KV_IDLE && (!restart || kv->flags & KV_WRITER));
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_VERIFY, &(bool){true});
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_PACE, &pace);
+    *damaged = 0;
     result = sqlite3_wal_checkpoint_v2(
         kv->db, "main", restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, pages,
         moved);
@@ -622,6 +623,8 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
         result = sync_file(kv);
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_PACE, &(uint32_t){0});
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_VERIFY, &(bool){false});
+    if (result == SQLITE_IOERR_DATA)
+        (void)sqlite3_file_control(kv->db, "main", KV_PAGE_FRAME, damaged);
     if (!result)
         kv->wal_pages = *pages - *moved;
     return result ? truce__kv_fail(kv, result, "checkpoint", error) : TRUCE_OK;

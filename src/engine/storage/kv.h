@@ -142,9 +142,9 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error);
 /* Moves committed pages from the WAL into the file. `restart`, which the writer may: also lets the next writer begin the
  * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. `pace`: so many pages are brought to the disk at
  * a time, and all in the end; 0: SQLite syncs the file once, and only if it has moved everything. CORRUPT: a frame is
- * damaged. `*pages`: how many the WAL had, `*moved` how many of them are in the file now. */
+ * damaged; then `*damaged` is its number, else 0. `*pages`: how many the WAL had, `*moved` how many of them are in the file now. */
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, int *pages,
-                                  int *moved, bson_error_t *error);
+                                  int *moved, uint32_t *damaged, bson_error_t *error);
 
 /* Pages in the file, as the last commit left it. Outside of transactions. */
 truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error);
@@ -184,6 +184,10 @@ bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
 /* Is the last frame in the log that the connection has open? */
 truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool *whole,
                                  bson_error_t *error);
+
+/* Reads all of the log: are its frames those that were written, up to where another generation, or nothing, follows? No
+ * connection may be open. */
+truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error);
 
 /* ---- syncs that fail ------------------------------------------------------------------------ */
 

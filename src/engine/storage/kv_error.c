@@ -6,12 +6,13 @@
 #include "base/limits.h"
 #include "engine/storage/kv_page.h"
 
-/* A table that is missing, or an entry that stands where none can: we have asked for neither. */
+/* A table that is missing, or an entry that stands where none can: we have asked for neither. A read that fails, which
+ * SQLite calls IOERR_CORRUPTFS if it fails with EIO, says nothing of the file: the next one may be right. */
 static bool is_damage(int result)
 {
-    return result == SQLITE_IOERR_DATA || result == SQLITE_IOERR_CORRUPTFS ||
-           (result & 0xff) == SQLITE_CORRUPT || (result & 0xff) == SQLITE_CONSTRAINT ||
-           (result & 0xff) == SQLITE_MISMATCH || result == SQLITE_ERROR;
+    return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
+           (result & 0xff) == SQLITE_CONSTRAINT || (result & 0xff) == SQLITE_MISMATCH ||
+           result == SQLITE_ERROR;
 }
 
 static truce_status status_of(int result)

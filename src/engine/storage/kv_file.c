@@ -1,12 +1,14 @@
 /* The file as a whole: its format, its log, its pages. */
 #include "engine/storage/kv_connection.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "engine/storage/kv_format.h"
 #include "engine/storage/kv_page.h"
 #include "engine/storage/kv_wal.h"
+#include "engine/storage/process.h"
 
 static truce_status check_log(struct kv *kv, bson_error_t *error)
 {
@@ -123,6 +125,12 @@ truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
 {
     int moved = 0;
 
+    struct file_id id;
+
+    if (sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) || !moved)
+        return TRUCE_OK;
+    if (!truce__file_id(kv->path, &id) && errno != ENOENT)
+        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", kv->path, strerror(errno));
     if (!sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) && moved)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" was removed or replaced while it was open: bring the file back, "

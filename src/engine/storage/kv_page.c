@@ -287,11 +287,10 @@ static int look(struct kv_page_file *file, struct kv_page_look *look)
     look->sound = false;
     if (result || !look->there)
         return result;
+    /* what ends within a page was cut */
     result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
-    if (result == SQLITE_IOERR_SHORT_READ) /* what ends within a page was cut */
-        return SQLITE_OK;
     look->sound = !result && (is_sound(look->bytes, look->page) || is_empty(look->bytes));
-    return result;
+    return SQLITE_OK;
 }
 
 static int page_kind(struct kv_page_file *file, enum kv_kind *kind)

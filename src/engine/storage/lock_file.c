@@ -52,6 +52,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
 #include "engine/storage/log_identity.h"
 #include "engine/storage/stamp.h"
@@ -415,6 +416,20 @@ static truce_status is_old_log(const struct lock *lock, const char *path, bool *
     return status;
 }
 
+/* A frame had a wrong checksum when it was read; now it may be right. */
+static truce_status look_at_log_again(struct lock *lock, const char *path, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool sound;
+
+    if (!atomic_load(&lock->page->log_damaged))
+        return TRUCE_OK;
+    status = truce__kv_log_verify(path, &sound, error);
+    if (!status && sound)
+        atomic_store(&lock->page->log_damaged, false);
+    return status ? status : truce__lock_log_usable(lock, error);
+}
+
 /* The file that is there is the one that was. */
 static truce_status match_content(struct lock *lock, const char *path, bson_error_t *error)
 {
@@ -429,7 +444,7 @@ static truce_status match_content(struct lock *lock, const char *path, bson_erro
     if (status || !is_old)
         return status;
     if (truce__stamp_fits(lock))
-        return truce__lock_log_usable(lock, error);
+        return look_at_log_again(lock, path, error);
     return truce__fail(TRUCE_CORRUPT, error,
                        "\"%s\" was written over by another program, and \"%s-wal\" is the log of "
                        "what was in it before: bring that back, or move the log away",
@@ -509,11 +524,14 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
     known = !fstat(lock->file, &found);
     if (known && truce__sight_same(&lock->sight, &found))
         return TRUCE_OK;
+    errno = ENOENT;
     if (is_under_its_name(lock)) {
         if (known)
             truce__sight_keep(&lock->sight, &found);
         return TRUCE_OK;
     }
+    if (errno != ENOENT)
+        return fail(lock, "look at", error);
     return refuse(lock,
                   "was removed or replaced while the store was open: close the store in every "
                   "program, and open it again",

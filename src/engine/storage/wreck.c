@@ -36,11 +36,8 @@ static uint32_t number_at(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* All of it, or false. */
-static bool read_at(int file, void *bytes, size_t size, int64_t offset)
+static bool read_at_once(int file, uint8_t *to, size_t size, int64_t offset)
 {
-    uint8_t *to = bytes;
-
     while (size) {
         ssize_t got = pread(file, to, size, offset);
 
@@ -53,6 +50,16 @@ static bool read_at(int file, void *bytes, size_t size, int64_t offset)
         offset += got;
     }
     return true;
+}
+
+/* All of it, or false. A read that fails may be right the next time. */
+static bool read_at(int file, void *bytes, size_t size, int64_t offset)
+{
+    bool good = false;
+
+    for (int i = 0; i < KV_READ_TRIES && !good; i++)
+        good = read_at_once(file, bytes, size, offset);
+    return good;
 }
 
 /* ---- the log ---------------------------------------------------------------------------------- */
@@ -124,13 +131,16 @@ static void take_commit(struct wreck *wreck, const uint32_t *pages, const bool *
     }
 }
 
-static uint32_t count_frames(const struct wreck *wreck)
+static bool count_frames(const struct wreck *wreck, uint32_t *frames)
 {
-    struct stat found;
+    struct stat found = {0};
 
-    if (wreck->log < 0 || fstat(wreck->log, &found) || found.st_size < LOG_HEADER)
-        return 0;
-    return (uint32_t)((found.st_size - LOG_HEADER) / FRAME);
+    *frames = 0;
+    if (wreck->log >= 0 && fstat(wreck->log, &found))
+        return false;
+    if (found.st_size >= LOG_HEADER)
+        *frames = (uint32_t)((found.st_size - LOG_HEADER) / FRAME);
+    return true;
 }
 
 static void read_log(struct wreck *wreck, uint32_t frames)
@@ -143,8 +153,11 @@ static void read_log(struct wreck *wreck, uint32_t frames)
     bool begun = begin_chain(wreck, &chain);
 
     for (uint32_t i = 1; begun && i <= frames; i++) {
-        if (!read_at(wreck->log, frame, FRAME, LOG_HEADER + (int64_t)(i - 1) * FRAME) ||
-            number_at(frame + 8) != chain.salts[0] || number_at(frame + 12) != chain.salts[1])
+        if (!read_at(wreck->log, frame, FRAME, LOG_HEADER + (int64_t)(i - 1) * FRAME)) {
+            wreck->frames_lost += frames - i + 1;
+            break;
+        }
+        if (number_at(frame + 8) != chain.salts[0] || number_at(frame + 12) != chain.salts[1])
             break;
         pages[i - first] = number_at(frame);
         whole[i - first] = check_frame(&chain, frame);
@@ -221,10 +234,16 @@ truce_status truce__wreck_open(const char *path, struct wreck *wreck, bson_error
     *wreck = (struct wreck){.file = -1, .log = -1};
     if (!status) {
         wreck->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-        wreck->log = open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-        frames = count_frames(wreck);
-        status = wreck->file < 0 ? cannot(path, error) : measure(wreck, path, frames, error);
+        if (wreck->file < 0)
+            status = cannot(path, error);
     }
+    if (!status) {
+        wreck->log = open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if ((wreck->log < 0 && errno != ENOENT) || !count_frames(wreck, &frames))
+            status = truce__fail(TRUCE_IO, error, "cannot read \"%s\": %s", log, strerror(errno));
+    }
+    if (!status)
+        status = measure(wreck, path, frames, error);
     bson_free(log);
     if (status) {
         truce__wreck_close(wreck);
@@ -277,6 +296,7 @@ enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
             (void)truce__kv_magic_show(bytes);
             return stale ? WRECK_DOUBTFUL : WRECK_SOUND;
         }
+        stale = true;
     }
     if (!read_at(wreck->file, bytes, WRECK_PAGE_BYTES, (int64_t)(page - 1) * WRECK_PAGE_BYTES) ||
         is_empty(bytes))
