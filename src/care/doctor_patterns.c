@@ -37,6 +37,39 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
 
+/* What a process at work removes again: a note, since one may be at work now. */
+static truce_status look_for_flag(struct doctor *doctor, truce_store *store, const char *collection,
+                                  const char *flag, const char *text, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}");
+    int64_t count = 0;
+    truce_status status = truce_count(store, collection, filter, NULL, &count, error);
+
+    if (!status && count)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "unfinished-copies", collection, "run truce sweep",
+                           "%lld %s", (long long)count, text);
+    bson_destroy(filter);
+    return status;
+}
+
+/* Requests that are due, and that no process runs. */
+static truce_status look_at_requests(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("state", BCON_UTF8("waiting"), "due", "{", "$lt",
+                              BCON_DATE_TIME(truce__clock_wall_ms() - LATE_MS), "}");
+    int64_t count = 0;
+    truce_status status = truce_count(store, REQUESTS, filter, NULL, &count, error);
+
+    if (!status && count)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "late-requests", REQUESTS,
+                           "run the program that handles them (truce_request_run, truce request "
+                           "run)",
+                           "%lld requests are due for more than a minute: no process runs them",
+                           (long long)count);
+    bson_destroy(filter);
+    return status;
+}
+
 static truce_status look_at_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
                                  bson_error_t *error)
 {
@@ -58,6 +91,12 @@ static truce_status look_at_rule(struct doctor *doctor, truce_store *store, cons
     if (!status && there && strcmp(reference, "_id") != 0)
         status = need_index(doctor, store, dependent, reference,
                             "each change of a master finds its copies", &there, error);
+    if (!status)
+        status = look_for_flag(doctor, store, master, "syncing",
+                               "documents have changed, and their copies are not all made", error);
+    if (!status)
+        status = look_for_flag(doctor, store, dependent, "unchecked",
+                               "documents have copies that were not compared", error);
     return status;
 }
 
@@ -189,8 +228,10 @@ static truce_status look_at_each(struct doctor *doctor, truce_store *store, cons
 
 truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store, bson_error_t *error)
 {
-    truce_status status = look_at_each(doctor, store, SYNC_RULES, look_at_rule, error);
+    truce_status status = look_at_requests(doctor, store, error);
 
+    if (!status)
+        status = look_at_each(doctor, store, SYNC_RULES, look_at_rule, error);
     if (!status)
         status = look_at_each(doctor, store, TRANSFERS, look_at_book, error);
     return status ? status : look_at_each(doctor, store, TREES, look_at_tree, error);

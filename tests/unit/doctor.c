@@ -440,6 +440,57 @@ TEST(jobs_that_nobody_cares_for_are_told)
     truce_store_close(store);
 }
 
+/* Whatever no process works on is reported, and nothing that one works on. */
+TEST(reports_jobs_without_a_worker)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+    char text[300];
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    make_index(store, "truce_queue",
+               "{'key': {'undone.state': 1, 'undone.queue': 1, 'undone.rank': 1, 'undone.at': 1}}");
+    insert_job(store, "ready", 30000);
+    FINDS("");
+    insert_job(store, "ready", 1500000);
+    FINDS("warning idle-queue mail\n");
+    insert_job(store, "running", 3600000); /* its worker is gone */
+    FINDS("warning idle-queue mail\nwarning ended-leases truce_queue\n");
+    snprintf(text, sizeof text,
+             "{'queue': 'mail', 'state': 'done', 'ended': {'$date': {'$numberLong': '%" PRId64
+             "'}}}",
+             truce__clock_wall_ms() - 120000);
+    insert(store, "truce_queue", text); /* a worker that is between two jobs */
+    FINDS("warning ended-leases truce_queue\n");
+    insert_job(store, "blocked", 7200000);
+    FINDS("warning ended-leases truce_queue\nnote blocked-jobs truce_queue\n");
+    insert_job(store, "running", -7 * 86400000);
+    FINDS("warning ended-leases truce_queue\nnote far-leases truce_queue\nnote blocked-jobs "
+          "truce_queue\n");
+    truce_store_close(store);
+}
+
+TEST(reports_lanes_limits_crons_and_requests_that_stand_still)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    insert(store, "truce_queue_lanes", "{'_id': {'queue': 'q', 'lane': 'a'}, 'stalled': true}");
+    FINDS("warning stalled-lanes truce_queue_lanes\n");
+    insert(store, "truce_queue_gates",
+           "{'_id': {'queue': 'q'}, 'rate': 5, 'at': {'$date': 7258118400000}}");
+    insert(store, "truce_queue_crons", "{'_id': 'c', 'paused': true}");
+    insert(store, "truce_requests", "{'_id': 'k', 'state': 'waiting', 'due': {'$date': 0}}");
+    insert(store, "truce_requests",
+           "{'_id': 'l', 'state': 'waiting', 'due': {'$date': 7258118400000}}");
+    FINDS("warning stalled-lanes truce_queue_lanes\nwarning rate-ahead truce_queue_gates\n"
+          "note paused-cron truce_queue_crons\nwarning late-requests truce_requests\n");
+    truce_store_close(store);
+}
+
 TEST(a_queue_at_work_is_in_good_order)
 {
     truce_store *store = NULL;
