@@ -9,6 +9,9 @@
  * what is not ambiguous ({"$binary": "...", "$type": "00"}, {"$date": number}). A document that
  * only looks like a wrapper is a document: {"$type": 2} and {"$regex": "x"} are query operators.
  *
+ * A stored document that looks like a wrapper is written as {"$document": {...}} and read as what is in it, so that
+ * every document is read back as it was. MongoDB's tools have no form for such a document.
+ *
  * What a person types may be looser, as in mongosh: {a: 1, 'b.c': {$gt: 2}} (`typed`).
  */
 #include <stdbool.h>

@@ -44,7 +44,9 @@
 
 /* What is being read: for the field's name in an error. */
 struct frame {
-    size_t key; /* where in the buffer the key of the current element stands */
+    size_t key;   /* where in the buffer the key of the current element stands */
+    size_t start; /* where the document itself stands */
+    bool literal; /* it is the document in a JSON_ESCAPE: no wrapper, whatever it looks like */
 };
 
 struct reading {
@@ -450,7 +452,16 @@ static truce_status too_deep(struct reading *r, const uint8_t *where)
     return fail_at(r, where, what);
 }
 
-static truce_status read_container(struct reading *r, bool array)
+/* Whether the value that comes is that of the first field of a document, and the name of the field is JSON_ESCAPE. */
+static bool is_escaped(const struct reading *r)
+{
+    const struct frame *frame = &r->frames[r->depth];
+
+    return r->depth && frame->key == frame->start + 5 && !frame->literal &&
+           !strcmp((const char *)r->out->bytes + frame->key, JSON_ESCAPE);
+}
+
+static truce_status read_container(struct reading *r, bool array, bool literal)
 {
     size_t length_at = r->out->size;
     truce_status status;
@@ -459,7 +470,7 @@ static truce_status read_container(struct reading *r, bool array)
         return too_deep(r, r->at);
     r->at++;
     r->depth++;
-    r->frames[r->depth].key = 0;
+    r->frames[r->depth] = (struct frame){.start = length_at, .literal = literal};
     status = put(r, "\0\0\0\0", 4);
     if (!status)
         status = read_elements(r, array);
@@ -494,20 +505,22 @@ static truce_status read_value(struct reading *r, uint8_t *type)
     const uint8_t *text = r->at;
     size_t where = r->out->size;
     truce_status status;
+    bool escaped;
 
     if (r->at == r->end)
         return fail_here(r, "");
     switch (*r->at) {
     case '{':
         *type = BSON_TYPE_DOCUMENT;
-        status = read_container(r, false);
+        escaped = is_escaped(r);
+        status = read_container(r, false, escaped);
         /* an empty document is 5 bytes; a wrapper's first field starts with $ or is its second */
-        if (!status && r->out->size > where + 6 && r->out->bytes[where + 5] == '$')
+        if (!status && !escaped && r->out->size > where + 6 && r->out->bytes[where + 5] == '$')
             status = unwrap(r, where, text, type);
         break;
     case '[':
         *type = BSON_TYPE_ARRAY;
-        status = read_container(r, true);
+        status = read_container(r, true, false);
         break;
     case '\'':
         if (!r->typed)
@@ -552,7 +565,7 @@ static truce_status read_all(struct reading *r, bool *is_array)
     if (*r->at != '{' && !(array && is_array))
         return fail_here(r, is_array ? "a document or an array is expected: { or ["
                                      : "a document is expected: {");
-    status = read_container(r, array);
+    status = read_container(r, array, true); /* the whole is never a wrapper */
     if (status)
         return status;
     skip_space(r);

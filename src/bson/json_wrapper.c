@@ -4,6 +4,9 @@
  * A wrapper arrives as the BSON document that its text looks like; its function writes the payload
  * of the value that it stands for. What has other fields than a wrapper's stays a document, because
  * query operators look alike; what has exactly a wrapper's fields but a wrong content is an error.
+ *
+ * A stored document may look like a wrapper: a driver can store {"$numberInt": "5"}. It is written as
+ * {"$document": {"$numberInt": "5"}}, and the reader takes the document in it as it is.
  */
 #include "bson/json_wrapper.h"
 
@@ -211,15 +214,35 @@ static bool uint32_of(const bson_iter_t *iter, uint32_t *number)
            value <= UINT32_MAX;
 }
 
+/* The document has the two fields, each once, and no other. */
+static bool holds_both(const bson_iter_t *iter, const char *one, const char *other,
+                       bson_iter_t *first, bson_iter_t *second)
+{
+    bson_iter_t inner;
+    int count = 0, ones = 0, others = 0;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(iter) || !bson_iter_recurse(iter, &inner))
+        return false;
+    for (; bson_iter_next(&inner); count++) {
+        if (!strcmp(bson_iter_key(&inner), one)) {
+            *first = inner;
+            ones++;
+        } else if (!strcmp(bson_iter_key(&inner), other)) {
+            *second = inner;
+            others++;
+        }
+    }
+    return count == 2 && ones == 1 && others == 1;
+}
+
 static const char *convert_timestamp(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     bson_iter_t t, i;
     uint32_t seconds, ordinal;
 
-    if (!BSON_ITER_HOLDS_DOCUMENT(&w->first) || !bson_iter_recurse(&w->first, &t) ||
-        !bson_iter_recurse(&w->first, &i) || !bson_iter_find(&t, "t") || !bson_iter_find(&i, "i") ||
-        !uint32_of(&t, &seconds) || !uint32_of(&i, &ordinal))
-        return "$timestamp needs {\"t\": seconds, \"i\": ordinal}";
+    if (!holds_both(&w->first, "t", "i", &t, &i) || !uint32_of(&t, &seconds) ||
+        !uint32_of(&i, &ordinal))
+        return "$timestamp needs {\"t\": seconds, \"i\": ordinal}, and no other field";
     payload_int64(payload, (int64_t)((uint64_t)seconds << 32 | ordinal));
     *type = BSON_TYPE_TIMESTAMP;
     return CONVERTED;
@@ -298,16 +321,15 @@ static void payload_binary(struct buffer *payload, uint8_t subtype, const struct
 
 static const char *convert_binary(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
-    static const char wrong[] = "$binary needs {\"base64\": \"...\", \"subType\": \"00\"}";
+    static const char wrong[] =
+        "$binary needs {\"base64\": \"...\", \"subType\": \"00\"}, and no other field";
     bson_iter_t content = w->first, kind = w->second;
     struct buffer bytes = {0};
     uint8_t subtype;
     const char *text;
 
     if (BSON_ITER_HOLDS_DOCUMENT(&w->first)) {
-        if (w->count != 1 || !bson_iter_recurse(&w->first, &content) ||
-            !bson_iter_find(&content, "base64") || !bson_iter_recurse(&w->first, &kind) ||
-            !bson_iter_find(&kind, "subType"))
+        if (w->count != 1 || !holds_both(&w->first, "base64", "subType", &content, &kind))
             return wrong;
     } else if (w->count != 2) {
         return wrong;
@@ -368,10 +390,9 @@ static const char *convert_regex(const struct wrapper *w, struct buffer *payload
     const char *text, *flags;
     char sorted[16];
 
-    if (!BSON_ITER_HOLDS_DOCUMENT(&w->first) || !bson_iter_recurse(&w->first, &pattern) ||
-        !bson_iter_find(&pattern, "pattern") || !bson_iter_recurse(&w->first, &options) ||
-        !bson_iter_find(&options, "options"))
-        return "$regularExpression needs {\"pattern\": \"...\", \"options\": \"...\"}";
+    if (!holds_both(&w->first, "pattern", "options", &pattern, &options))
+        return "$regularExpression needs {\"pattern\": \"...\", \"options\": \"...\"}, and no other "
+               "field";
     text = plain_text_of(&pattern);
     flags = plain_text_of(&options);
     if (!text || !flags || strlen(flags) >= sizeof sorted)
@@ -427,16 +448,27 @@ static const char *convert_pointer(const struct wrapper *w, struct buffer *paylo
     bson_iter_t name, id;
     const char *text;
 
-    if (!BSON_ITER_HOLDS_DOCUMENT(&w->first) || !bson_iter_recurse(&w->first, &name) ||
-        !bson_iter_find(&name, "$ref") || !bson_iter_recurse(&w->first, &id) ||
-        !bson_iter_find(&id, "$id") || !BSON_ITER_HOLDS_OID(&id))
-        return "$dbPointer needs {\"$ref\": \"...\", \"$id\": {\"$oid\": \"...\"}}";
+    if (!holds_both(&w->first, "$ref", "$id", &name, &id) || !BSON_ITER_HOLDS_OID(&id))
+        return "$dbPointer needs {\"$ref\": \"...\", \"$id\": {\"$oid\": \"...\"}}, and no other "
+               "field";
     text = plain_text_of(&name);
     if (!text)
         return "$dbPointer needs a $ref without \\u0000";
     payload_text(payload, text, (uint32_t)strlen(text));
     truce__buffer_append(payload, bson_iter_oid(&id)->bytes, 12);
     *type = BSON_TYPE_DBPOINTER;
+    return CONVERTED;
+}
+
+/* {"$document": {...}} is the document in it, whatever that looks like. */
+static const char *convert_document(const struct wrapper *w, struct buffer *payload, uint8_t *type)
+{
+    const uint8_t *bytes;
+    uint32_t size;
+
+    bson_iter_document(&w->first, &size, &bytes);
+    truce__buffer_append(payload, bytes, size);
+    *type = BSON_TYPE_DOCUMENT;
     return CONVERTED;
 }
 
@@ -473,6 +505,7 @@ static const struct {
     {"$undefined", NULL, convert_constant},
     {"$minKey", NULL, convert_constant},
     {"$maxKey", NULL, convert_constant},
+    {JSON_ESCAPE, NULL, convert_document},
 };
 
 /* Fills `w` if the document has exactly the fields that this kind of wrapper has. */
@@ -501,20 +534,40 @@ static bool has_fields(const bson_t *document, const char *key, const char *seco
     return found;
 }
 
+/* The converter of the wrapper that the document looks like; NULL: none. */
+static converter *converter_of(const bson_t *document, struct wrapper *w)
+{
+    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
+        if (has_fields(document, wrappers[i].key, wrappers[i].second, w) &&
+            (wrappers[i].convert != convert_document || BSON_ITER_HOLDS_DOCUMENT(&w->first)))
+            return wrappers[i].convert;
+    }
+    return NULL;
+}
+
+bool truce__json_looks_wrapped(const bson_t *document)
+{
+    struct wrapper w;
+    bson_iter_t iter;
+
+    if (!bson_iter_init(&iter, document) || !bson_iter_next(&iter) || *bson_iter_key(&iter) != '$')
+        return false;
+    /* the value of that field is read as it stands, so even {"$document": 5} needs the escape */
+    return !strcmp(bson_iter_key(&iter), JSON_ESCAPE) || converter_of(document, &w);
+}
+
 bool truce__json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payload, uint8_t *type,
                         const char **wrong)
 {
     struct wrapper w;
     bson_t document;
+    converter *convert;
 
     *wrong = NULL;
     if (!bson_init_static(&document, bytes, size))
         return false;
-    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
-        if (!has_fields(&document, wrappers[i].key, wrappers[i].second, &w))
-            continue;
-        *wrong = wrappers[i].convert(&w, payload, type);
-        return *wrong == NULL;
-    }
-    return false;
+    convert = converter_of(&document, &w);
+    if (convert)
+        *wrong = convert(&w, payload, type);
+    return convert && !*wrong;
 }

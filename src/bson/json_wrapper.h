@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <bson/bson.h>
+
 #include "base/buffer.h"
 
 /* If the BSON document is a wrapper such as {"$oid": "..."}: true, and the payload and type of the
@@ -13,6 +15,11 @@
  * (it means to be a wrapper, and is none). */
 bool truce__json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payload, uint8_t *type,
                         const char **wrong);
+
+/* The wrapper of a document that looks like a wrapper. */
+#define JSON_ESCAPE "$document"
+/* Whether the reader would take the document for a wrapper, or refuse it as a wrong one. */
+bool truce__json_looks_wrapped(const bson_t *document);
 
 /* 0 to 15, or -1 */
 int truce__hex_digit(uint8_t c);

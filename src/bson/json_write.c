@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/json_wrapper.h"
 
 TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format, ...)
 {
@@ -186,11 +187,42 @@ static void write_wrapped_text(struct buffer *out, const char *key, const char *
     truce__json_write_text(out, text, size);
 }
 
+/* A document in another one, which the reader must not take for a wrapper. */
+static void write_nested(struct buffer *out, const uint8_t *bytes, uint32_t size, bool array,
+                         enum json_form form)
+{
+    bson_t document;
+    bool escaped;
+
+    if (!bson_init_static(&document, bytes, size)) {
+        truce__buffer_append_text(out, array ? "[]" : "{}");
+        return;
+    }
+    escaped = !array && truce__json_looks_wrapped(&document);
+    if (escaped)
+        truce__buffer_append_text(out, "{\"" JSON_ESCAPE "\": ");
+    truce__json_write(out, &document, array, form);
+    if (escaped)
+        truce__buffer_append_byte(out, '}');
+}
+
+static void write_container(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+{
+    bool array = bson_iter_type(iter) == BSON_TYPE_ARRAY;
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (array)
+        bson_iter_array(iter, &size, &bytes);
+    else
+        bson_iter_document(iter, &size, &bytes);
+    write_nested(out, bytes, size, array, form);
+}
+
 static void write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     uint32_t length, scope_size;
     const uint8_t *scope;
-    bson_t document;
 
     if (bson_iter_type(iter) == BSON_TYPE_CODE) {
         const char *text = bson_iter_code(iter, &length);
@@ -201,10 +233,7 @@ static void write_code(struct buffer *out, const bson_iter_t *iter, enum json_fo
     const char *text = bson_iter_codewscope(iter, &length, &scope_size, &scope);
     write_wrapped_text(out, "$code", text, length);
     truce__buffer_append_text(out, ", \"$scope\": ");
-    if (bson_init_static(&document, scope, scope_size))
-        truce__json_write(out, &document, false, form);
-    else
-        truce__buffer_append_text(out, "{}");
+    write_nested(out, scope, scope_size, false, form);
     truce__buffer_append_byte(out, '}');
 }
 
@@ -220,23 +249,6 @@ static void write_pointer(struct buffer *out, const bson_iter_t *iter)
     truce__buffer_append_text(out, ", \"$id\": ");
     write_oid(out, oid);
     truce__buffer_append_text(out, "}}");
-}
-
-static void write_container(struct buffer *out, const bson_iter_t *iter, enum json_form form)
-{
-    bool array = bson_iter_type(iter) == BSON_TYPE_ARRAY;
-    const uint8_t *bytes;
-    uint32_t size;
-    bson_t document;
-
-    if (array)
-        bson_iter_array(iter, &size, &bytes);
-    else
-        bson_iter_document(iter, &size, &bytes);
-    if (bson_init_static(&document, bytes, size))
-        truce__json_write(out, &document, array, form);
-    else
-        truce__buffer_append_text(out, array ? "[]" : "{}");
 }
 
 static void write_decimal(struct buffer *out, const bson_iter_t *iter)

@@ -163,7 +163,126 @@ TEST(wrappers_with_a_wrong_content_are_refused)
     REFUSED("{\"a\":{\"$numberDouble\":\"1.5x\"}}",
             "column 6, field a: $numberDouble needs a number in quotes");
     REFUSED("{\"a\":{\"$binary\":{\"base64\":\"a\",\"subType\":\"00\"}}}",
-            "column 6, field a: $binary needs {\"base64\": \"...\", \"subType\": \"00\"}");
+            "column 6, field a: $binary needs {\"base64\": \"...\", \"subType\": \"00\"}, "
+            "and no other field");
+}
+
+/* A field too many, or one twice, would be lost. */
+TEST(a_wrapper_with_another_field_in_it_is_refused)
+{
+    static const char *const wrong[] = {
+        "{\"a\":{\"$regularExpression\":{\"pattern\":\"a\",\"options\":\"\",\"x\":true}}}",
+        "{\"a\":{\"$regularExpression\":{\"x\":1,\"pattern\":\"a\",\"options\":\"\"}}}",
+        "{\"a\":{\"$regularExpression\":{\"pattern\":\"a\",\"pattern\":\"b\",\"options\":\"\"}}}",
+        "{\"a\":{\"$binary\":{\"base64\":\"AAAA\",\"subType\":\"00\",\"x\":null}}}",
+        "{\"a\":{\"$binary\":{\"base64\":\"AAAA\",\"subType\":\"00\",\"subType\":\"01\"}}}",
+        "{\"a\":{\"$timestamp\":{\"t\":1,\"i\":2,\"x\":3}}}",
+        "{\"a\":{\"$timestamp\":{\"t\":1,\"i\":2,\"i\":3}}}",
+        "{\"a\":{\"$dbPointer\":{\"$ref\":\"b\",\"$id\":{\"$oid\":\"56e1fc72e0c917e9c4714161\"},"
+        "\"x\":1}}}",
+        "{\"a\":{\"$dbPointer\":{\"$ref\":\"b\",\"$id\":{\"$oid\":\"56e1fc72e0c917e9c4714161\"},"
+        "\"$db\":\"c\"}}}",
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct json_reader reader = {0};
+        bson_error_t error = {0};
+        bson_t document;
+
+        CHECK_STATUS(TRUCE_INVALID,
+                     truce__json_read(&reader, wrong[i], strlen(wrong[i]), &document, NULL, &error),
+                     error);
+        if (!strstr(error.message, "no other field"))
+            test_fail(__FILE__, __LINE__, "%s: %s", wrong[i], error.message);
+        truce__json_reader_release(&reader);
+    }
+}
+
+static const char *const names[] = {"$numberInt",    "$numberLong",
+                                    "$numberDouble", "$numberDecimal",
+                                    "$oid",          "$date",
+                                    "$timestamp",    "$binary",
+                                    "$uuid",         "$regularExpression",
+                                    "$code",         "$symbol",
+                                    "$dbPointer",    "$undefined",
+                                    "$minKey",       "$maxKey",
+                                    "$document",     "$scope",
+                                    "$type",         "$ref",
+                                    "$id",           "a"};
+
+/* Documents whose fields have the names of wrappers, with contents that are right and wrong. */
+static void append_random(struct random *random, bson_t *to, const char *name, int depth)
+{
+    bson_t inner = BSON_INITIALIZER;
+    int fields = depth ? (int)truce__random_below(random, 3) : 0;
+
+    switch (truce__random_below(random, depth ? 9 : 5)) {
+    case 0:
+        BSON_APPEND_UTF8(to, name, "5");
+        break;
+    case 1:
+        BSON_APPEND_INT32(to, name, 1);
+        break;
+    case 2:
+        BSON_APPEND_BOOL(to, name, true);
+        break;
+    case 3:
+        BSON_APPEND_UTF8(to, name, "56e1fc72e0c917e9c4714161");
+        break;
+    case 4:
+        BSON_APPEND_INT64(to, name, 5);
+        break;
+    case 5:
+        append_random(random, &inner, "0", depth - 1);
+        append_random(random, &inner, "1", depth - 1);
+        BSON_APPEND_ARRAY(to, name, &inner);
+        break;
+    case 6:
+        append_random(random, &inner,
+                      names[truce__random_below(random, sizeof names / sizeof *names)], depth - 1);
+        BSON_APPEND_CODE_WITH_SCOPE(to, name, "x", &inner);
+        break;
+    default:
+        for (int i = 0; i <= fields; i++)
+            append_random(random, &inner,
+                          names[truce__random_below(random, sizeof names / sizeof *names)],
+                          depth - 1);
+        BSON_APPEND_DOCUMENT(to, name, &inner);
+        break;
+    }
+    bson_destroy(&inner);
+}
+
+static void check_read_back(const bson_t *document)
+{
+    struct json_reader reader = {0};
+    struct buffer text = {0};
+    bson_error_t error = {0};
+    bson_t read;
+
+    truce__json_write(&text, document, false, JSON_CANONICAL);
+    CHECK_OK(truce__json_read(&reader, (const char *)text.bytes, text.size, &read, NULL, &error),
+             error);
+    if (!bson_equal(document, &read))
+        test_fail(__FILE__, __LINE__, "%.*s is read as another document", (int)text.size,
+                  (const char *)text.bytes);
+    truce__json_reader_release(&reader);
+    truce__buffer_release(&text);
+}
+
+TEST(documents_with_the_names_of_wrappers_are_read_back_as_they_were)
+{
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (int i = 0; i < 20000; i++) {
+        bson_t document = BSON_INITIALIZER;
+
+        append_random(&random, &document,
+                      names[truce__random_below(&random, sizeof names / sizeof *names)], 5);
+        check_read_back(&document);
+        bson_destroy(&document);
+    }
 }
 
 TEST(text_keeps_every_character)
