@@ -2,41 +2,76 @@
 #define TRUCE_BASE_CONTROL_H
 
 /*
- * Characters that a terminal obeys instead of showing them: control characters (C0 with DEL, C1) and
- * those that change the direction of the text around them (U+061C, U+200E, U+200F, U+202A to U+202E,
- * U+2066 to U+2069), and the separators of lines (U+2028, U+2029). In UTF-8 each has one to three bytes.
+ * Characters that a text must not show as they are, in UTF-8.
+ *
+ * A terminal obeys some of them: control characters (C0 with DEL, C1), those that change the direction of the text around
+ * them (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and the separators of lines (U+2028, U+2029).
+ *
+ * Others are invisible, so a reader cannot see why a text is wrong: spaces other than the plain one, marks without a
+ * width, the byte order mark, variation selectors, and tags.
  */
 #include <stddef.h>
 #include <stdint.h>
 
+/* The character that the text begins with, and how many bytes it has; 0 bytes: it is not UTF-8. */
+static inline uint32_t truce__text_code(const char *text, size_t length, size_t *size)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    size_t bytes = !length        ? 0
+                   : at[0] < 0x80 ? 1
+                   : at[0] < 0xc2 ? 0
+                   : at[0] < 0xe0 ? 2
+                   : at[0] < 0xf0 ? 3
+                   : at[0] < 0xf5 ? 4
+                                  : 0;
+    uint32_t code;
+
+    *size = 0;
+    if (!bytes || bytes > length)
+        return 0;
+    code = bytes == 1 ? at[0] : at[0] & (0xffu >> (bytes + 1));
+    for (size_t i = 1; i < bytes; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    *size = bytes;
+    return code;
+}
+
+/* Whether a terminal obeys the character. */
+static inline int truce__code_controls(uint32_t code)
+{
+    return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
+           code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+/* Whether a reader cannot see the character, or takes it for a plain space. */
+static inline int truce__code_hides(uint32_t code)
+{
+    return code == 0xa0 || code == 0xad || code == 0x34f || code == 0x1680 || code == 0x115f ||
+           code == 0x1160 || code == 0x17b4 || code == 0x17b5 ||
+           (code >= 0x180b && code <= 0x180f) || (code >= 0x2000 && code <= 0x200f) ||
+           (code >= 0x2028 && code <= 0x202f) || (code >= 0x205f && code <= 0x206f) ||
+           code == 0x3000 || code == 0x3164 || (code >= 0xfe00 && code <= 0xfe0f) ||
+           code == 0xfeff || code == 0xffa0 || (code >= 0xfff0 && code <= 0xfffb) ||
+           (code >= 0xe0000 && code <= 0xe0fff);
+}
+
 /* How many bytes the control character has that `text` begins with; 0: it begins with none. */
 static inline size_t truce__text_control(const char *text, size_t length)
 {
-    const uint8_t *at = (const uint8_t *)text;
+    size_t size;
+    uint32_t code = truce__text_code(text, length, &size);
 
-    if (length && (at[0] < 0x20 || at[0] == 0x7f))
-        return 1;
-    if (length >= 2 && at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f)
-        return 2;
-    if (length >= 2 && at[0] == 0xd8 && at[1] == 0x9c)
-        return 2;
-    if (length < 3 || at[0] != 0xe2)
-        return 0;
-    if (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae)))
-        return 3;
-    return at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9 ? 3 : 0;
+    return size && truce__code_controls(code) ? size : 0;
 }
 
 /* The number of a control character of so many bytes in Unicode. */
 static inline unsigned truce__text_control_code(const char *text, size_t size)
 {
-    const uint8_t *at = (const uint8_t *)text;
-
-    if (size == 1)
-        return at[0];
-    if (size == 2)
-        return (at[0] & 0x1fu) << 6 | (at[1] & 0x3fu);
-    return (at[0] & 0x0fu) << 12 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu);
+    return truce__text_code(text, size, &size);
 }
 
 #endif

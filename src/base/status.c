@@ -3,8 +3,10 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
+#include "base/control.h"
 
 static const char *const status_names[] = {
     [TRUCE_OK] = "ok",
@@ -85,6 +87,51 @@ truce_status truce__status_of_code(uint32_t code)
     }
 }
 
+/* The escape of what the text begins with, and how many bytes that is; "": it may stand. */
+static size_t message_escape(const char *text, size_t length, char escape[12])
+{
+    size_t size;
+    uint32_t code = truce__text_code(text, length, &size);
+
+    escape[0] = '\0';
+    if (!size) {
+        snprintf(escape, 12, "\\x%02x", (unsigned)(uint8_t)*text);
+        return 1;
+    }
+    if (code != '\n' && (truce__code_controls(code) || truce__code_hides(code)))
+        snprintf(escape, 12, code > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)code);
+    return size;
+}
+
+void truce__message_clean(char *message, size_t room)
+{
+    size_t length = strlen(message), used = 0;
+    char *clean = NULL, escape[12];
+
+    for (size_t at = 0, size; at < length; at += size) {
+        size_t added;
+
+        size = message_escape(message + at, length - at, escape);
+        if (*escape && !clean) {
+            clean = bson_malloc(room);
+            memcpy(clean, message, at);
+            used = at;
+        }
+        if (!clean)
+            continue;
+        added = *escape ? strlen(escape) : size;
+        if (used + added >= room)
+            break;
+        memcpy(clean + used, *escape ? escape : message + at, added);
+        used += added;
+    }
+    if (clean) {
+        clean[used] = '\0';
+        memcpy(message, clean, used + 1);
+    }
+    bson_free(clean);
+}
+
 static void fill(bson_error_t *error, uint32_t domain, uint32_t code, const char *format,
                  va_list arguments)
 {
@@ -93,6 +140,7 @@ static void fill(bson_error_t *error, uint32_t domain, uint32_t code, const char
     error->domain = domain;
     error->code = code;
     vsnprintf(error->message, sizeof error->message, format, arguments);
+    truce__message_clean(error->message, sizeof error->message);
 }
 
 truce_status truce__fail(truce_status status, bson_error_t *error, const char *format, ...)

@@ -9,6 +9,11 @@
 enum { TRUCE_CODES(TRUCE_CODE) };
 #undef TRUCE_CODE
 
+/* Replaces, in a message of so much room, every character that a terminal obeys or a reader cannot see by its escape
+ * (\u00a0), and every byte that is not UTF-8 (\xff). New lines stay. Every message that quotes input passes here:
+ * truce__fail and truce__refuse call it. */
+void truce__message_clean(char *message, size_t room);
+
 /* Fills `error` (when not NULL) with domain TRUCE_ERROR and returns `status`, which is not OK. */
 truce_status truce__fail(truce_status status, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);

@@ -22,18 +22,16 @@ static bool written(bool good)
     return good;
 }
 
-/* The text without what a terminal would obey: \u and a number stands for it, as in JSON. New lines stay. */
+/* The text with escapes for what a terminal obeys or a reader cannot see. */
 static void put_clean(FILE *file, const char *text)
 {
-    size_t length = strlen(text);
+    size_t room = 10 * strlen(text) + 1;
+    char *clean = bson_malloc(room);
 
-    for (size_t at = 0, size; at < length; at += size ? size : 1) {
-        size = text[at] == '\n' ? 0 : truce__text_control(text + at, length - at);
-        if (size)
-            fprintf(file, "\\u%04x", truce__text_control_code(text + at, size));
-        else
-            putc(text[at], file);
-    }
+    memcpy(clean, text, strlen(text) + 1);
+    truce__message_clean(clean, room);
+    fputs(clean, file);
+    bson_free(clean);
 }
 
 TRUCE_PRINTF(2, 0)
