@@ -38,8 +38,12 @@ static truce_status read_lines(struct book_source *source, bson_error_t *error)
 
 truce_status cli_book_read(struct book_source *source, bson_error_t *error)
 {
-    size_t size = strlen(source->text), good = truce__utf8_check(source->text, size);
+    size_t size, good;
 
+    if (!strncmp(source->text, "\xef\xbb\xbf", 3))
+        source->text += 3; /* a byte order mark */
+    size = strlen(source->text);
+    good = truce__utf8_check(source->text, size);
     source->line = 1;
     for (size_t i = 0; good < size && i < good; i++)
         source->line += source->text[i] == '\n';

@@ -6,15 +6,21 @@
  *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}], otherwise: "expenses:unknown",
  *      separator: ";"}
  *
- * "$Name" is the cell of that column; `if` and `skip` are filters on the line, whose cells are texts. `amount` goes to
- * `account`, from the first of `other` that fits. Without `id` it is made of the line's content.
+ * "$Name" is the cell of that column, without spaces around it; `if` and `skip` are filters on the line, whose cells are
+ * texts. `amount` goes to `account`, from the first of `other` that fits. Without `id` it is made of the line's content.
+ *
+ *     amountIn, amountOut      two columns in place of `amount`: what comes in, and what goes out
+ *     headerLines, footerLines how many lines stand above the header, and below the last record
+ *     separator                else the one that the header has most of: , ; | or a tab
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/date.h"
+#include "bson/value.h"
 #include "cli/book.h"
 #include "cli/csv.h"
 #include "query/match/match.h"
@@ -22,6 +28,7 @@
 struct records {
     struct book_source *source;
     struct csv *csv;
+    char separator;
     const char *text; /* of the record that is read */
     size_t size;
     int64_t line;
@@ -43,16 +50,41 @@ static truce_status refuse(bson_error_t *error, const char *why)
     return truce__fail(TRUCE_INVALID, error, "%s", why);
 }
 
-static char separator_of(const struct book_source *source)
+static bool is_line_end(const char *text, size_t at)
 {
-    const char *text = source->rules ? truce__field_text(source->rules, "separator") : "";
+    return text[at] == '\n' || (text[at] == '\r' && text[at + 1] != '\n');
+}
 
-    return *text ? *text : ',';
+/* Behind so many lines; *lines: how many there were, at most those. */
+static const char *behind_lines(const char *text, int64_t wanted, int64_t *lines)
+{
+    for (*lines = 0; *text && *lines < wanted; text++)
+        *lines += is_line_end(text, 0) || !text[1];
+    return text;
+}
+
+/* The lines between those of `headerLines` and `footerLines`. */
+static truce_status cut_lines(const struct records *records, const char **text, size_t *size,
+                              bson_error_t *error)
+{
+    int64_t header = truce__field_count(records->source->rules, "headerLines"),
+            footer = truce__field_count(records->source->rules, "footerLines"), all, skipped;
+    const char *from = behind_lines(*text, header, &skipped);
+
+    (void)behind_lines(*text, INT64_MAX, &all);
+    if (all <= header + footer)
+        return truce__fail(TRUCE_INVALID, error,
+                           "rules: the file has %lld lines, and `headerLines` and `footerLines` "
+                           "leave none of them",
+                           (long long)all);
+    *size = (size_t)(behind_lines(*text, all - footer, &skipped) - from);
+    *text = from;
+    return TRUCE_OK;
 }
 
 static size_t record_size(const struct records *records, const char *text, size_t left)
 {
-    struct csv_scan scan = {.separator = separator_of(records->source)};
+    struct csv_scan scan = {.separator = records->separator};
 
     return cli_csv_end(text, left, &scan) ? scan.looked : left;
 }
@@ -62,7 +94,7 @@ static int64_t lines_in(const char *text, size_t size)
     int64_t lines = 0;
 
     for (size_t i = 0; i < size; i++)
-        lines += text[i] == '\n';
+        lines += is_line_end(text, i);
     return lines;
 }
 
@@ -117,18 +149,37 @@ static truce_status check_columns(const struct records *records, bson_error_t *e
     return status;
 }
 
+static truce_status read_header(struct records *records, const char *text, size_t left,
+                                size_t *size, const char *types, bson_error_t *error)
+{
+    const char *rule =
+        records->source->rules ? truce__field_text(records->source->rules, "separator") : ",";
+
+    records->separator = ',';
+    *size = record_size(records, text, left);
+    if (!*rule)
+        records->separator = cli_csv_separator(text, *size);
+    else
+        (void)cli_csv_separator_of(rule, &records->separator);
+    *size = record_size(records, text, left);
+    records->csv = cli_csv_new(text, *size, records->separator, types, error);
+    return records->csv ? check_columns(records, error) : TRUCE_INVALID;
+}
+
 static truce_status read_rows(struct records *records, const char *types, row_function *function,
                               bson_error_t *error)
 {
     const char *at = records->source->text;
-    size_t left = strlen(at), size = record_size(records, at, left);
-    truce_status status;
+    size_t left = strlen(at), size = 0;
+    truce_status status = TRUCE_OK;
 
-    records->csv = cli_csv_new(at, size, separator_of(records->source), types, error);
-    if (!records->csv)
-        return TRUCE_INVALID;
-    status = check_columns(records, error);
-    for (records->line = 1; !status;) {
+    if (records->source->rules)
+        status = cut_lines(records, &at, &left, error);
+    records->line = 1 + lines_in(records->source->text, (size_t)(at - records->source->text));
+    records->source->line = records->line;
+    if (!status)
+        status = read_header(records, at, left, &size, types, error);
+    while (!status) {
         const char *wrong;
         bson_t row;
 
@@ -253,23 +304,139 @@ static const char *cell_of(const struct records *records, const bson_t *row, con
                : "";
 }
 
+/* ---- dates -------------------------------------------------------------------------------------- */
+
+/* A number of at most so many digits at *text; spaces before it are passed over, as %e pads with one. */
+static bool take_number(const char **text, int most, int *number)
+{
+    int digits = 0;
+
+    *text += strspn(*text, " ");
+    for (*number = 0; digits < most && **text >= '0' && **text <= '9'; digits++)
+        *number = *number * 10 + *(*text)++ - '0';
+    return digits > 0;
+}
+
+static bool take_month(const char **text, int *month)
+{
+    static const char *const names[] = {"January",   "February", "March",    "April",
+                                        "May",       "June",     "July",     "August",
+                                        "September", "October",  "November", "December"};
+
+    for (int i = 0; i < 12; i++) {
+        size_t size = strlen(names[i]);
+
+        size = strncasecmp(*text, names[i], size) ? 3 : size;
+        if (strncasecmp(*text, names[i], size))
+            continue;
+        *text += size;
+        *month = i + 1;
+        return true;
+    }
+    return false;
+}
+
+struct day {
+    int year, month, day;
+    int64_t in_day_s;
+};
+
+/* One specifier; false: the text has no such thing. */
+static bool take_specifier(char specifier, const char **text, struct day *day)
+{
+    int number;
+
+    switch (specifier) {
+    case 'Y':
+        return take_number(text, 4, &day->year) && day->year > 0;
+    case 'y': /* as POSIX has it */
+        if (!take_number(text, 2, &number))
+            return false;
+        day->year = number + (number < 69 ? 2000 : 1900);
+        return true;
+    case 'm':
+        return take_number(text, 2, &day->month);
+    case 'b':
+    case 'B':
+    case 'h':
+        return take_month(text, &day->month);
+    case 'd':
+    case 'e':
+        return take_number(text, 2, &day->day);
+    case 'H':
+    case 'M':
+    case 'S':
+        if (!take_number(text, 2, &number) || number > (specifier == 'H' ? 23 : 59))
+            return false;
+        day->in_day_s += (int64_t)number * (specifier == 'H' ? 3600 : specifier == 'M' ? 60 : 1);
+        return true;
+    default:
+        return **text == specifier && (*text)++; /* %% */
+    }
+}
+
+/* Reads a date as strptime does. *unknown: a specifier that it does not have. */
+static bool take_day(const char *text, const char *format, struct day *day, char *unknown)
+{
+    bool good = true;
+
+    *unknown = '\0';
+    for (; *format; format++) {
+        if (*format != '%') {
+            good = good && (*format == ' ' ? (text += strspn(text, " "), true)
+                                           : *text && *text++ == *format);
+            continue;
+        }
+        format += format[1] == '-' || format[1] == 'E' || format[1] == 'O' ? 2 : 1;
+        if (!*format || !strchr("YymbBhdeHMS%", *format)) {
+            *unknown = *format ? *format : '%';
+            return false;
+        }
+        good = good && take_specifier(*format, &text, day);
+    }
+    return good && !text[strspn(text, " ")];
+}
+
+static truce_status refuse_day(const char *text, const char *format, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is not a date of the form \"%s\"", text,
+                       *format ? format : "2024-01-31");
+}
+
 static truce_status read_day(const struct records *records, const bson_t *row, bson_t *record,
                              bson_error_t *error)
 {
     const char *text = cell_of(records, row, "date"),
                *format = truce__field_text(records->source->rules, "dateFormat");
-    char shown[DATE_TEXT_MAX];
+    char shown[DATE_TEXT_MAX], plain[40], unknown = '\0';
+    struct day day = {0};
     int64_t date_ms;
-    truce_status status = *format ? truce__date_parse_format(text, strlen(text), format,
-                                                             strlen(format), NULL, &date_ms, error)
-                                  : truce__date_parse(text, strlen(text), NULL, &date_ms, error);
 
-    if (status)
-        return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no date of the form \"%s\"", text,
-                           *format ? format : "2024-01-31");
+    if (*format && !take_day(text, format, &day, &unknown)) {
+        if (!unknown)
+            return refuse_day(text, format, error);
+        /* what MongoDB's $dateFromString has beyond strptime */
+        if (truce__date_parse_format(text, strlen(text), format, strlen(format), NULL, &date_ms,
+                                     error))
+            return truce__fail(TRUCE_INVALID, error,
+                               "\"%.40s\" is not a date of the form \"%s\": known are %%Y %%y %%m "
+                               "%%b %%B %%d %%e %%H %%M %%S and those of $dateFromString (and %%%c "
+                               "stands there)",
+                               text, format, unknown);
+    } else if (*format) {
+        snprintf(plain, sizeof plain, "%04d-%02d-%02d", day.year % 10000, day.month % 100,
+                 day.day % 100);
+        if (truce__date_parse(plain, strlen(plain), NULL, &date_ms, error))
+            return truce__fail(TRUCE_INVALID, error, "\"%.40s\": there is no day %s", text, plain);
+        date_ms += 1000 * day.in_day_s;
+    } else if (truce__date_parse(text, strlen(text), NULL, &date_ms, error)) {
+        return refuse_day(text, format, error);
+    }
     BSON_APPEND_UTF8(record, "date", truce__date_show(date_ms, shown));
     return TRUCE_OK;
 }
+
+/* ---- amounts ------------------------------------------------------------------------------------ */
 
 static bool is_digit(char c)
 {
@@ -290,30 +457,55 @@ static truce_status refuse_amount(const char *text, char point, bson_error_t *er
                        point);
 }
 
-/* With "." before its last digits, and nothing between the others; `sign` -1: its opposite. */
-static truce_status read_amount(const struct records *records, const bson_t *row, int sign,
+/* The sign of an amount: "-5", "5-" or "(5)" is below zero. The text is cut to what is between. */
+static bool take_sign(const char **from, const char **end)
+{
+    const char *at = *from, *stop = *end;
+    bool minus = false;
+
+    if (stop - at >= 2 && *at == '(' && stop[-1] == ')') {
+        minus = true;
+        at++;
+        stop--;
+    } else if (stop > at && stop[-1] == '-') {
+        minus = true;
+        stop--;
+    } else if (stop > at && (*at == '-' || *at == '+')) {
+        minus = *at == '-';
+        at++;
+    }
+    while (at < stop && *at == ' ')
+        at++;
+    while (stop > at && stop[-1] == ' ')
+        stop--;
+    *from = at;
+    *end = stop;
+    return minus;
+}
+
+/* With "." before its last digits, and nothing between the others. `sign` -1: the opposite of what the cell says. */
+static truce_status read_amount(const struct records *records, const char *text, int sign,
                                 char amount[TRUCE_LEDGER_AMOUNT], bson_error_t *error)
 {
-    const char *text = cell_of(records, row, "amount"), *at = text + strspn(text, " "), *end,
+    const char *at = text, *end = text + strlen(text),
                *decimal = truce__field_text(records->source->rules, "decimal");
     char point = *decimal ? *decimal : '.', group = point == '.' ? ',' : '.';
     size_t length = 0;
-    bool minus = *at == '-', pointed = false, grouped = false;
+    bool minus = take_sign(&at, &end), pointed = false, grouped = false;
 
-    at += *at == '-' || *at == '+';
-    at += strspn(at, " ");
-    for (end = text + strlen(text); end > at && end[-1] == ' ';)
-        end--;
     if (at == end)
         return truce__fail(TRUCE_INVALID, error, "the amount is missing");
     for (; at < end; at++) {
         bool separates = *at == group || *at == '\'' || *at == ' ';
 
-        if (length >= TRUCE_LEDGER_AMOUNT - 3)
-            return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is too long an amount", text);
         if (separates ? pointed || !length || (!grouped && length > 3) || !is_group(at, point)
                       : !is_digit(*at) && (*at != point || pointed))
             return refuse_amount(text, point, error);
+        if (length >= TRUCE_LEDGER_AMOUNT - 3)
+            return truce__fail(TRUCE_LIMIT, error,
+                               "\"%.60s\" has too many digits: an amount has at most 64 bits of "
+                               "the smallest unit",
+                               text);
         pointed = pointed || *at == point;
         grouped = grouped || separates;
         if (!separates)
@@ -321,6 +513,35 @@ static truce_status read_amount(const struct records *records, const bson_t *row
     }
     amount[0] = minus == (sign > 0) ? '-' : '+';
     amount[1 + length] = '\0';
+    return TRUCE_OK;
+}
+
+static bool is_nothing(const char *text)
+{
+    return !text[strspn(text, "0.,- ")];
+}
+
+/* The cell with the amount; *sign is turned if it is one of what goes out. */
+static truce_status find_amount(const struct records *records, const bson_t *row, int *sign,
+                                const char **text, bson_error_t *error)
+{
+    const char *in, *out;
+
+    *text = cell_of(records, row, "amount");
+    if (*truce__field_text(records->source->rules, "amount"))
+        return TRUCE_OK;
+    in = cell_of(records, row, "amountIn");
+    out = cell_of(records, row, "amountOut");
+    if (is_nothing(in) == is_nothing(out))
+        return truce__fail(TRUCE_INVALID, error,
+                           is_nothing(in) ? "the amount is missing: both columns are empty or 0"
+                                          : "both columns have an amount: \"%.30s\" and \"%.30s\"",
+                           in, out);
+    *text = is_nothing(in) ? out : in;
+    if (is_nothing(in)) { /* some write what goes out below zero, which means the same */
+        *text += **text == '-';
+        *sign = -*sign;
+    }
     return TRUCE_OK;
 }
 
@@ -346,10 +567,13 @@ static truce_status append_side(const struct records *records, const bson_t *row
 {
     const char *currency = cell_of(records, row, "currency");
     char amount[TRUCE_LEDGER_AMOUNT];
-    truce_status status = read_amount(records, row, sign, amount, error);
+    const char *text, *key = sign > 0 ? "0" : "1";
+    truce_status status = find_amount(records, row, &sign, &text, error);
     bson_t entry;
 
-    bson_append_document_begin(entries, sign > 0 ? "0" : "1", 1, &entry);
+    if (!status)
+        status = read_amount(records, text, sign, amount, error);
+    bson_append_document_begin(entries, key, 1, &entry);
     BSON_APPEND_UTF8(&entry, "account", account);
     if (!status)
         BSON_APPEND_UTF8(&entry, "amount", amount);
@@ -387,7 +611,46 @@ static truce_status make_record(struct records *records, const bson_t *row, cons
     return status;
 }
 
-static truce_status take_by_rules(struct records *records, const bson_t *row, bson_error_t *error)
+/* How many bytes of white space the text begins with: also a no-break space (U+00A0, U+202F) is one. */
+static size_t space_at(const char *text)
+{
+    if (*text == ' ' || *text == '\t')
+        return 1;
+    return !strncmp(text, "\xc2\xa0", 2) ? 2 : !strncmp(text, "\xe2\x80\xaf", 3) ? 3 : 0;
+}
+
+/* The row with plain spaces, and none around its cells. */
+static void tidy_row(const bson_t *row, bson_t *tidy)
+{
+    bson_iter_t iter, below;
+
+    (void)!bson_iter_init(&iter, row);
+    while (bson_iter_next(&iter)) {
+        const char *text = BSON_ITER_HOLDS_UTF8(&iter) ? bson_iter_utf8(&iter, NULL) : "";
+        struct buffer cell = {0};
+        bson_t inner, plain;
+
+        if (BSON_ITER_HOLDS_DOCUMENT(&iter) && bson_iter_recurse(&iter, &below)) {
+            truce__value_bson(truce__value_of_iter(&iter), &inner);
+            bson_append_document_begin(tidy, bson_iter_key(&iter), -1, &plain);
+            tidy_row(&inner, &plain);
+            bson_append_document_end(tidy, &plain);
+            continue;
+        }
+        for (size_t space; *text; text += space ? space : 1) {
+            space = space_at(text);
+            if (!space || cell.size)
+                truce__buffer_append_byte(&cell, space ? ' ' : (uint8_t)*text);
+        }
+        while (cell.size && cell.bytes[cell.size - 1] == ' ')
+            cell.size--;
+        bson_append_utf8(tidy, bson_iter_key(&iter), -1, cell.size ? (const char *)cell.bytes : "",
+                         (int)cell.size);
+        truce__buffer_release(&cell);
+    }
+}
+
+static truce_status take_tidy(struct records *records, const bson_t *row, bson_error_t *error)
 {
     const char *other;
     bson_t record = BSON_INITIALIZER;
@@ -404,6 +667,17 @@ static truce_status take_by_rules(struct records *records, const bson_t *row, bs
     if (!status)
         status = records->source->function(records->source->arg, records->line, &record, error);
     bson_destroy(&record);
+    return status;
+}
+
+static truce_status take_by_rules(struct records *records, const bson_t *row, bson_error_t *error)
+{
+    bson_t tidy = BSON_INITIALIZER;
+    truce_status status;
+
+    tidy_row(row, &tidy);
+    status = take_tidy(records, &tidy, error);
+    bson_destroy(&tidy);
     return status;
 }
 
@@ -439,20 +713,26 @@ static truce_status compile_other(struct records *records, const bson_iter_t *ru
 
 static truce_status read_rules(struct records *records, bson_error_t *error)
 {
-    static const char *const texts[] = {"account",   "date",     "dateFormat", "amount",
-                                        "decimal",   "currency", "id",         "description",
-                                        "otherwise", "separator"};
-    static const char *const needed[] = {"account", "date", "amount"};
+    static const char *const texts[] = {"account",  "date",        "dateFormat", "amount",
+                                        "amountIn", "amountOut",   "decimal",    "currency",
+                                        "id",       "description", "otherwise",  "separator"};
+    static const char *const needed[] = {"account", "date"};
+    const bson_t *rules = records->source->rules;
+    bool two = *truce__field_text(rules, "amountIn") && *truce__field_text(rules, "amountOut");
     truce_status status = TRUCE_OK;
     bson_iter_t iter, list;
+    char separator;
 
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        if (!*truce__field_text(records->source->rules, needed[i]))
+        if (!*truce__field_text(rules, needed[i]))
             return truce__fail(TRUCE_INVALID, error, "rules: `%s` is missing", needed[i]);
     }
-    if (bson_iter_init_find(&iter, records->source->rules, "separator") &&
-        (!BSON_ITER_HOLDS_UTF8(&iter) || strlen(bson_iter_utf8(&iter, NULL)) != 1 ||
-         strchr("\"\r\n", *bson_iter_utf8(&iter, NULL))))
+    if (two == (*truce__field_text(rules, "amount") != 0))
+        return refuse(error, "rules: `amount` is missing, or `amountIn` and `amountOut` are: one "
+                             "column, or two");
+    if (bson_iter_init_find(&iter, rules, "separator") &&
+        (!BSON_ITER_HOLDS_UTF8(&iter) ||
+         !cli_csv_separator_of(bson_iter_utf8(&iter, NULL), &separator)))
         return refuse(error, "rules: `separator` is one character: ';'");
     (void)!bson_iter_init(&iter, records->source->rules);
     while (!status && bson_iter_next(&iter)) {
@@ -461,6 +741,8 @@ static truce_status read_rules(struct records *records, bson_error_t *error)
 
         for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
             known = known || (!strcmp(texts[i], name) && BSON_ITER_HOLDS_UTF8(&iter));
+        known = known || ((!strcmp(name, "headerLines") || !strcmp(name, "footerLines")) &&
+                          BSON_ITER_HOLDS_INT(&iter) && bson_iter_as_int64(&iter) >= 0);
         if (!strcmp(name, "skip")) {
             status = compile(&iter, &records->skip, error);
         } else if (!strcmp(name, "other") && BSON_ITER_HOLDS_ARRAY(&iter) &&

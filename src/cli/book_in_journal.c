@@ -18,7 +18,7 @@
 
 struct posting {
     char *account, *amount,
-        *currency; /* amount NULL: what the others leave; currency NULL: the account's */
+        *currency; /* amount NULL: what the others leave; then there is no currency */
     bson_t type;   /* {type}, or empty */
 };
 
@@ -27,7 +27,7 @@ struct journal {
     int64_t line;
     bool block;     /* between "comment" and "end comment" */
     bool below;     /* indented lines belong to a directive */
-    char *currency; /* of amounts without one, by "D 1000.00 EUR"; NULL: the account's */
+    char *currency; /* of amounts without one, by "D 1000.00 EUR"; NULL: they are refused */
     /* the transaction that is read */
     int64_t begun; /* its line; 0: none */
     char date[DATE_ROOM];
@@ -291,6 +291,21 @@ static char *account_of(const struct journal *journal, const char *text, size_t 
     return name;
 }
 
+/* hledger and ledger keep an amount without a commodity apart from every currency; beancount refuses it. */
+static truce_status take_default(const struct journal *journal, struct posting *posting,
+                                 bson_error_t *error)
+{
+    if (!journal->currency)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the amount %.60s has no currency: write it behind the amount%s",
+                           posting->amount,
+                           journal->source->form == BOOK_BEANCOUNT
+                               ? ""
+                               : ", or a line like D 1000.00 EUR above, for all such amounts");
+    posting->currency = bson_strdup(journal->currency);
+    return TRUCE_OK;
+}
+
 static truce_status read_posting(struct journal *journal, const char *text, bson_error_t *error)
 {
     struct posting *posting;
@@ -316,8 +331,8 @@ static truce_status read_posting(struct journal *journal, const char *text, bson
     if (*text && *text != ';')
         status = book_read_amount(journal->source->form, text, &posting->amount, &posting->currency,
                                   &text, error);
-    if (posting->amount && !posting->currency && journal->currency)
-        posting->currency = bson_strdup(journal->currency);
+    if (!status && posting->amount && !posting->currency)
+        status = take_default(journal, posting, error);
     return status ? status : read_type(posting, text, error);
 }
 
@@ -511,13 +526,13 @@ truce_status book_read_journal(struct book_source *source, bson_error_t *error)
     bson_init(&journal.ours);
     bson_init(&journal.names);
     for (const char *at = source->text; !status && *at;) {
-        size_t size = strcspn(at, "\n");
+        size_t size = strcspn(at, "\r\n");
         char *line = bson_strndup(at, trimmed(at, size));
 
         journal.line++;
         status = read_line(&journal, line, error);
         bson_free(line);
-        at += size + (at[size] == '\n');
+        at += size + (at[size] == '\r' && at[size + 1] == '\n') + (at[size] != '\0');
     }
     if (!status)
         status = end_transaction(&journal, error);

@@ -55,6 +55,11 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
         }
         if (c == '\n')
             return true;
+        if (scan->returned) { /* a CR by itself ended the record */
+            scan->looked--;
+            return true;
+        }
+        scan->returned = c == '\r';
         scan->quoted = doubled || (c == '"' && !scan->inside);
         scan->inside = c != separator;
         scan->closed = false;
@@ -69,6 +74,7 @@ static const char *wrong(struct csv *csv, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(csv->reason, sizeof csv->reason, format, arguments);
     va_end(arguments);
+    truce__message_clean(csv->reason, sizeof csv->reason);
     return csv->reason;
 }
 
@@ -174,6 +180,21 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
     }
 }
 
+/* Without spaces around it, unless it is in quotes. */
+static char *name_of(const struct csv *csv, const struct cell *cell)
+{
+    const char *text = text_of(csv, cell);
+    size_t size = cell->size;
+
+    while (!cell->quoted && size && *text == ' ') {
+        text++;
+        size--;
+    }
+    while (!cell->quoted && size && text[size - 1] == ' ')
+        size--;
+    return bson_strndup(text, size);
+}
+
 static truce_status read_header(struct csv *csv, const char *text, size_t size, bson_error_t *error)
 {
     int count;
@@ -190,7 +211,7 @@ static truce_status read_header(struct csv *csv, const char *text, size_t size, 
     csv->types = bson_malloc0((size_t)count * sizeof *csv->types);
     csv->count = count;
     for (int i = 0; i < count; i++)
-        csv->names[i] = bson_strndup(text_of(csv, &csv->found[i]), csv->found[i].size);
+        csv->names[i] = name_of(csv, &csv->found[i]);
     for (int i = 0; i < count; i++) {
         truce_status status = place_path(csv, i, error);
 
@@ -243,6 +264,39 @@ static truce_status read_types(struct csv *csv, const char *types, bson_error_t 
         at = at[size] ? at + size + 1 : NULL;
     }
     return status;
+}
+
+/* Outside of quotes. */
+static size_t count_of(const char *text, size_t size, char wanted)
+{
+    bool quoted = false;
+    size_t count = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        quoted = quoted != (text[i] == '"');
+        count += !quoted && text[i] == wanted;
+    }
+    return count;
+}
+
+char cli_csv_separator(const char *header, size_t size)
+{
+    static const char separators[] = {',', ';', '\t', '|'};
+    char best = ',';
+
+    for (size_t i = 0; i < sizeof separators; i++) {
+        if (count_of(header, size, separators[i]) > count_of(header, size, best))
+            best = separators[i];
+    }
+    return best;
+}
+
+bool cli_csv_separator_of(const char *text, char *separator)
+{
+    bool tab = !strcmp(text, "tab") || !strcmp(text, "\\t");
+
+    *separator = tab ? '\t' : *text;
+    return tab || (strlen(text) == 1 && !strchr("\"\r\n", *text) && (uint8_t)*text < 0x80);
 }
 
 struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,

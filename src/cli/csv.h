@@ -23,6 +23,10 @@ struct csv;
  * "*=string" for all, or NULL. NULL: `error` says what is wrong with them. */
 struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
                         bson_error_t *error);
+/* The separator that the header has most of: a comma, a semicolon, a tab, or a bar. */
+char cli_csv_separator(const char *header, size_t size);
+/* As an option or a rule names it: one character, or tab. False: it is not a separator. */
+bool cli_csv_separator_of(const char *text, char *separator);
 void cli_csv_free(struct csv *csv);
 /* Whether the header has a column of that name. */
 bool cli_csv_has(const struct csv *csv, const char *name);
@@ -36,6 +40,7 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
 struct csv_scan {
     size_t looked;
     bool quoted, closed, inside; /* in quotes; right behind them; in a cell that has begun */
+    bool returned;               /* right behind a CR, which ends a record with or without a LF */
     char separator;              /* 0: a comma */
 };
 bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan);

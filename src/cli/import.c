@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "cli/commands.h"
+#include "cli/csv.h"
 #include "cli/import.h"
 #include "store/reserved.h"
 
@@ -248,14 +249,20 @@ static int import_all(struct import *import)
 
 static truce_status read_form(struct import *import, bson_error_t *error)
 {
-    const char *types = cli_text(import->cli, "types");
+    const char *types = cli_text(import->cli, "types"),
+               *separator = cli_text(import->cli, "separator");
+    char one = 0;
 
     if (cli_flag(import->cli, "csv")) {
         import->form = NDJSON_CSV;
-        return cli_ndjson_csv(import->input, types, error);
+        if (separator && !cli_csv_separator_of(separator, &one))
+            return truce__fail(TRUCE_INVALID, error,
+                               "--separator is one character (or tab), not \"%s\"", separator);
+        return cli_ndjson_csv(import->input, one, types, error);
     }
-    if (types)
-        return truce__fail(TRUCE_INVALID, error, "--types is for columns, and needs --csv");
+    if (types || separator)
+        return truce__fail(TRUCE_INVALID, error, "--%s is for columns, and needs --csv",
+                           types ? "types" : "separator");
     return cli_ndjson_detect(import->input, &import->form, error);
 }
 
@@ -311,6 +318,7 @@ const struct cli_command cli_import = {
         "with [; or, with --csv, records of cells, whose first names the fields (a.b is a path).\n"
         "A cell without quotes that is a number, true, false or null is that; an empty one is\n"
         "left out; anything else is a string. --types says otherwise: born=date,zip=string.\n"
+        "Cells are separated by what the header has most of: , ; | or tab.\n"
         "\n"
         "Lines that are none, or that the store refuses (a unique key is taken), go to a reject\n"
         "file with line number and reason, and the rest is imported; the exit code is 1 then.\n"
@@ -324,6 +332,8 @@ const struct cli_command cli_import = {
         (const struct cli_option[]){
             {"csv", 0, NULL, "the input is CSV, with a header", false},
             {"types", 0, "TYPES", "of columns: COLUMN=string, date, objectId or json, ...", false},
+            {"separator", 0, "CHAR", "between the cells: , ; | or tab (else found in the header)",
+             false},
             {"rejects", 0, "FILE", "the reject file (else FILE.rejects)", false},
             {"upsert", 'u', NULL, "replace documents that have the same _id", false},
             {"batch", 0, "N", "lines that are written at a time (else 1000)", false},

@@ -36,6 +36,7 @@ struct ndjson {
     bool opened, between, closed; /* array: behind its [, behind an element, behind its ] ... */
     bool ended;                   /* ... or behind what cannot be read on from */
     struct csv *csv;
+    char separator;         /* CSV; 0: not known yet */
     int64_t body, body_row; /* CSV: behind the header */
     struct buffer window;
     size_t next, filled;
@@ -249,10 +250,9 @@ static void consume(struct ndjson *input, size_t size)
 
     input->next += size;
     input->offset += (int64_t)size;
-    while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
-        input->row++;
-        at++;
-    }
+    for (; at < end; at++) /* a CR ends a line by itself, unless a LF follows */
+        input->row += *at == '\n' || (*at == '\r' && at + 1 < end && at[1] != '\n') ||
+                      (*at == '\r' && at + 1 == end && input->form == NDJSON_CSV);
 }
 
 /* Is there a byte at `next`? */
@@ -426,7 +426,7 @@ static truce_status next_element(struct ndjson *input, struct ndjson_line *line,
 
 static truce_status next_record(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
 {
-    struct csv_scan scan = {0};
+    struct csv_scan scan = {.separator = input->separator};
     truce_status status = input->offset ? TRUCE_OK : skip_mark(input, error);
 
     while (!status) {
@@ -442,7 +442,7 @@ static truce_status next_record(struct ndjson *input, struct ndjson_line *line, 
             return TRUCE_OK;
         if (scan.looked <= 2 && is_blank(text, scan.looked - ended)) {
             consume(input, scan.looked);
-            scan = (struct csv_scan){0};
+            scan = (struct csv_scan){.separator = input->separator};
             continue;
         }
         take(input, line, scan.looked);
@@ -476,7 +476,8 @@ truce_status cli_ndjson_detect(struct ndjson *input, enum ndjson_form *form, bso
     return status;
 }
 
-truce_status cli_ndjson_csv(struct ndjson *input, const char *types, bson_error_t *error)
+truce_status cli_ndjson_csv(struct ndjson *input, char separator, const char *types,
+                            bson_error_t *error)
 {
     struct ndjson_line line = {0};
     bson_error_t why;
@@ -492,7 +493,8 @@ truce_status cli_ndjson_csv(struct ndjson *input, const char *types, bson_error_
                            input->path);
     if (line.wrong)
         return truce__fail(TRUCE_INVALID, error, "%s: the header: %s", input->path, line.wrong);
-    input->csv = cli_csv_new(line.text, line.size, ',', types, &why);
+    input->separator = separator ? separator : cli_csv_separator(line.text, line.size);
+    input->csv = cli_csv_new(line.text, line.size, input->separator, types, &why);
     if (!input->csv)
         return truce__fail(TRUCE_INVALID, error, "%s: %s", input->path, why.message);
     input->number = 0;

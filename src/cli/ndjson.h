@@ -36,8 +36,9 @@ void cli_ndjson_close(struct ndjson *input);
 
 /* Before anything is read. An input that begins with [ is an array, any other is lines. */
 truce_status cli_ndjson_detect(struct ndjson *input, enum ndjson_form *form, bson_error_t *error);
-/* The input is CSV; `types` as cli_csv_new takes them. INVALID: its header is none. */
-truce_status cli_ndjson_csv(struct ndjson *input, const char *types, bson_error_t *error);
+/* The input is CSV; `types` as cli_csv_new takes them; `separator` 0: that of the header. INVALID: its header is none. */
+truce_status cli_ndjson_csv(struct ndjson *input, char separator, const char *types,
+                            bson_error_t *error);
 
 /* The next line that is not empty; at the end `line->text` is NULL, and `number` and `end` are those of the end.
  * IO: reading failed; LIMIT: an element or a record is too long, and nothing behind it can be found. */

@@ -407,3 +407,43 @@ TEST(a_file_that_was_imported_as_something_else_is_another_file)
     ANSWERS(1, NULL, NULL, "import", "s", input);
     ANSWERS(0, "imported 1\n", NULL, "import", "s", input, "--csv");
 }
+
+/* ---- what other programs write --------------------------------------------------------------- */
+
+static void import_two(int line, const char *text, const char *separator)
+{
+    static const char wanted[] = "{\"a\": 1, \"b\": \"x;y,z|w\"}\n{\"a\": 3, \"b\": 4}\n";
+
+    unlink(store);
+    write_text(input, text);
+    check(line, RUN("import", "s", input, "--csv", separator ? "--separator" : NULL, separator), 0,
+          "imported 2\n", NULL);
+    check(line, RUN("find", "s", "--projection", "{_id: 0}", "--sort", "{a: 1}"), 0, wanted, NULL);
+}
+
+TEST(records_have_any_separator_and_any_line_end)
+{
+    static const char *const ends[] = {"\n", "\r\n", "\r"};
+    static const struct {
+        char separator;
+        const char *option;
+    } separators[] = {{',', NULL}, {';', NULL},   {'\t', NULL},  {'|', NULL}, {';', ";"},
+                      {'|', "|"},  {'\t', "tab"}, {'\t', "\\t"}, {':', ":"}};
+
+    fresh("other.csv");
+    for (size_t s = 0; s < sizeof separators / sizeof *separators; s++) {
+        for (size_t e = 0; e < 3; e++) {
+            char text[200], c = separators[s].separator;
+
+            for (int last = 0; last < 2; last++) { /* the last line ends, or does not */
+                snprintf(text, sizeof text, "a%cb%s1%c\"x;y,z|w\"%s%s3%c4%s", c, ends[e], c,
+                         ends[e], ends[e], c, last ? ends[e] : "");
+                import_two(__LINE__, text, separators[s].option);
+            }
+        }
+    }
+    write_text(input, "a;b\n1;2\n");
+    check(__LINE__, RUN("import", "s", input, "--csv", "--separator", ";;"), 2, "",
+          "--separator is one character");
+    check(__LINE__, RUN("import", "s", input, "--separator", ";"), 2, "", "needs --csv");
+}

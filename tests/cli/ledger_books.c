@@ -345,7 +345,18 @@ static const struct {
      ",,,,b,-4,EUR,,\n2,transfer,,,a,1,EUR,,\n",
      "line 2: it does not balance"},
     {"hledger", "2024-01-31 x\n  a  5 ABC\n  b\n", "account a is in EUR", true},
-    {"hledger", "2024-01-31 x\n  c  5 ABC\n  d  -5.0\n", "d without a currency", true},
+    {"hledger", "2024-01-31 x\n  c  5 ABC\n  d  -5.0\n", "line 3: the amount -5.0 has no currency",
+     true},
+    {"hledger", "2024-01-31 x\n  a  5\n  b\n", "line 2: the amount 5 has no currency"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR\n  b  -5\n", "line 3: the amount -5 has no currency"},
+    {"hledger", "2024-01-31 x\n  a  5\n  b\n\nD 1.00 EUR\n",
+     "line 2: the amount 5 has no currency"},
+    {"beancount", "2024-01-31 * \"x\"\n  a  5\n  b\n", "line 2: the amount 5 has no currency"},
+    {"hledger", "2024-01-31 x\r  a  5\r  b\r", "line 2: the amount 5 has no currency"},
+    {"hledger",
+     "2024-01-31 x\n  a  5\xc2\xa0"
+     "EUR\n  b\n",
+     "\\u00a0"},
 };
 
 TEST(a_file_with_a_wrong_line_is_refused_by_line_and_reason_and_books_nothing)
@@ -664,4 +675,95 @@ TEST(whatever_bytes_a_file_has_it_is_read_or_refused)
     }
     CHECK(records > 0);
     truce_store_close(store);
+}
+
+/* ---- what banks write ----------------------------------------------------------------------- */
+
+#define RULES "account: 'bank', currency: 'EUR', id: '$Ref', otherwise: 'other', decimal: ',', "
+#define ONE   RULES "date: '$Day', amount: '$Sum', "
+#define TWO   RULES "date: '$Day', amountIn: '$Credit', amountOut: '$Debit', "
+
+static const struct {
+    const char *rules, *text, *day, *why; /* NULL: it is posted, on that day */
+    int64_t value;
+} banks[] = {
+    /* dates */
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n23.04.26;-1,50;r\n", "2026-04-23", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n01.01.69;1;r\n", "1969-01-01", NULL, 100},
+    {ONE "dateFormat: '%e.%-m.%Y'", "Day;Sum;Ref\n 3.4.2026;1;r\n", "2026-04-03", NULL, 100},
+    {ONE "dateFormat: '%-d/%-m/%y'", "Day;Sum;Ref\n3/4/26;1;r\n", "2026-04-03", NULL, 100},
+    {ONE "dateFormat: '%d %b %Y'", "Day;Sum;Ref\n03 Apr 2026;1;r\n", "2026-04-03", NULL, 100},
+    {ONE "dateFormat: '%B %e, %Y'", "Day;Sum;Ref\nApril 3, 2026;1;r\n", "2026-04-03", NULL, 100},
+    {ONE "dateFormat: '%Y%m%d'", "Day;Sum;Ref\n20260403;1;r\n", "2026-04-03", NULL, 100},
+    {ONE "dateFormat: '%d.%m.%Y %H:%M'", "Day;Sum;Ref\n03.04.2026 00:00;1;r\n", "2026-04-03", NULL,
+     100},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n31.02.26;1;r\n", NULL,
+     "there is no day 2026-02-31", 0},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.2026;1;r\n", NULL,
+     "\"03.04.2026\" is not a date of the form \"%d.%m.%y\"", 0},
+    {ONE "dateFormat: '%d.%q.%y'", "Day;Sum;Ref\n03.04.26;1;r\n", NULL, "(and %q stands there)", 0},
+    /* separators, line ends, cells */
+    {ONE "dateFormat: '%d.%m.%y'", "Day\tSum\tRef\n03.04.26\t-1,50\tr\n", "2026-04-03", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day|Sum|Ref\r03.04.26|-1,50|r\r", "2026-04-03", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\r\n03.04.26;-1,50;r\r\n", "2026-04-03", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y', separator: 'tab'", "Day\tSum\tRef\n03.04.26\t-1,50\tr",
+     "2026-04-03", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y'",
+     " Day ; Sum; Ref\n 03.04.26 ;\xc2\xa0-1\xc2\xa0"
+     "234,50 ; r \n",
+     "2026-04-03", NULL, -123450},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.26;1,50-;r\n", "2026-04-03", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.26;(1,50);r\n", "2026-04-03", NULL, -150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.26;1,50 EUR;r\n", NULL, "is no amount", 0},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.26;123456789012345678901234567890;r\n", NULL,
+     "does not fit into 64 bits", 0},
+    /* two columns */
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;1,50;;r\n", "2026-04-03", NULL,
+     -150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;-1,50;;r\n", "2026-04-03", NULL,
+     -150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;0,00;1,50;r\n", "2026-04-03",
+     NULL, 150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;1;2;r\n", NULL,
+     "both columns have an amount", 0},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;;;r\n", NULL,
+     "the amount is missing", 0},
+    {RULES "date: '$Day', amountIn: '$Credit'", "Day;Credit;Ref\n03.04.26;1;r\n", NULL,
+     "one column, or two", 0},
+    /* lines around */
+    {ONE "dateFormat: '%d.%m.%y', headerLines: 3, footerLines: 1",
+     "Bank of X\nAccount;1\n\nDay;Sum;Ref\n03.04.26;1,50;r\nTotal;1,50\n", "2026-04-03", NULL, 150},
+    {ONE "dateFormat: '%d.%m.%y', headerLines: 1, footerLines: 2",
+     "Bank\rDay;Sum;Ref\r03.04.26;1,50;r\r\rTotal;1,50", "2026-04-03", NULL, 150},
+    {ONE "headerLines: 9", "Day;Sum;Ref\n", NULL, "`headerLines`", 0},
+};
+
+TEST(files_of_banks_are_read_as_their_rules_say)
+{
+    for (size_t i = 0; i < sizeof banks / sizeof *banks; i++) {
+        truce_store *store = begin("banks");
+        truce_ledger *ledger = book_ledger(store);
+        const struct command *c;
+        char to[400], rules[400], text[600];
+        bson_error_t error = {0};
+
+        snprintf(to, sizeof to, "%s", uri);
+        CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+        snprintf(text, sizeof text, "{%s}", banks[i].rules);
+        write_file("bank.rules", text);
+        snprintf(rules, sizeof rules, "%s", path);
+        write_file("bank.csv", banks[i].text);
+        c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, "--open", "--rules",
+                        rules, NULL);
+        snprintf(text, sizeof text, "{'_id': 'r', 'effective': {'$date': '%sT00:00:00Z'}}",
+                 banks[i].day ? banks[i].day : "2000-01-01");
+        if (c->code != (banks[i].day ? 0 : 2) || (banks[i].why && !strstr(c->err, banks[i].why)))
+            test_fail(__FILE__, __LINE__, "case %zu: %d, %s%s", i, c->code, c->err, c->out);
+        else if (banks[i].day && (book_count(store, text) != 1 ||
+                                  book_balance(ledger, "bank").balance != banks[i].value))
+            test_fail(__FILE__, __LINE__, "case %zu: another day or amount: %lld", i,
+                      (long long)book_balance(ledger, "bank").balance);
+        truce_ledger_free(ledger);
+        truce_store_close(store);
+    }
 }
