@@ -1,5 +1,6 @@
 // Ordered sets, revisions, items, copies, ledgers, transfers.
 import { Conflict } from "./errors.js";
+import { refuseUnknown } from "./options.js";
 
 const ok = (answer) => (answer.status === "ok" ? answer : undefined);
 
@@ -159,7 +160,8 @@ export class Ledger {
   async balance(account, moment = {}) {
     return ok(await this.#send("truceLedgerBalance", { account, ...moment }));
   }
-  async *statement(account, { after, page = 100 } = {}) {
+  async *statement(account, { after, page = 100, ...rest } = {}) {
+    refuseUnknown(rest, "statement");
     for (;;) {
       const { lines = [] } = await this.#send("truceLedgerStatement", { account, after, limit: page });
       yield* lines;
@@ -188,7 +190,8 @@ export class Transfers {
   async cancel(id) {
     return (await this.#send("truceTransferCancel", { id })).state;
   }
-  async *list({ state, page = 100 } = {}) {
+  async *list({ state, page = 100, ...rest } = {}) {
+    refuseUnknown(rest, "list");
     for (let skip = 0; ;) {
       const { transfers, more } = await this.#send("truceTransfers", { state, limit: page, skip }, {});
       yield* transfers;

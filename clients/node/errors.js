@@ -30,19 +30,30 @@ export class Limit extends TruceError { static status = "limit reached"; }
 export class Timeout extends TruceError { static status = "timed out"; }
 export class StoreFailed extends TruceError { static status = "input or output failed"; }
 export class Corrupt extends TruceError { static status = "corrupt"; }
+// The user may not do this, or is not logged in.
+export class Unauthorized extends TruceError { static status = "unauthorized"; }
+// No server answered, or the connection was lost: what was sent may have happened or not.
+export class Unreachable extends TruceError { static status = "unreachable"; }
 
 const classes = new Map(
   [Conflict, Locked, OutcomeUnknown, Duplicate, Expired, NotFound, Refused, Invalid, Limit, Timeout, StoreFailed, Corrupt]
     .map((one) => [one.status, one]));
 
-// For what the driver threw; an error without a status stays what it is.
+const byCode = new Map([[13, Unauthorized], [18, Unauthorized], [50, Timeout], [112, Conflict], [11000, Duplicate]]);
+
+// One class for each cause. What is no failure of a command or a connection stays what it is.
 export function errorOf(cause, inTransaction) {
+  if (cause instanceof TruceError) return cause;
   const answer = cause?.errorResponse ?? cause?.result ?? {};
-  const status = answer.status ?? cause?.status;
-  if (typeof status !== "string") return cause;
+  const lost = isLost(cause);
+  if (!lost && typeof cause?.code !== "number") return cause;
+  const known = cause.code === 13 || cause.code === 18 ? undefined : classes.get(answer.status ?? cause.status);
+  const one = lost ? Unreachable : known ?? byCode.get(cause.code) ?? TruceError;
+  const status = known ? known.status : one.status ?? answer.status;
   if (inTransaction) return Object.assign(cause, { status });
   const labels = [...(cause.errorLabels ?? answer.errorLabels ?? [])];
-  return new (classes.get(status) ?? TruceError)(cause.message, { status, code: cause.code, answer, labels, cause });
+  return new one(cause.message, { status, code: cause.code, answer, labels, cause });
 }
 
-export const isLost = (error) => /Network|ServerSelection|PoolCleared|NotConnected|TopologyClosed/.test(error?.name ?? "");
+export const isLost = (error) => error instanceof Unreachable ||
+  /Network|ServerSelection|PoolCleared|NotConnected|TopologyClosed/.test(error?.name ?? "");

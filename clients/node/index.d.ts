@@ -23,6 +23,8 @@ export declare class Limit extends TruceError {}
 export declare class Timeout extends TruceError {}
 export declare class StoreFailed extends TruceError {}
 export declare class Corrupt extends TruceError {}
+export declare class Unauthorized extends TruceError {}
+export declare class Unreachable extends TruceError {}
 
 export declare function connect(uri: string, database?: string, options?: MongoClientOptions): Promise<Truce>;
 

@@ -5,6 +5,7 @@ import { MongoClient } from "mongodb";
 
 import { Items, Ledger, Revisions, OrderedSet, Sync, Transfers } from "./documents.js";
 import { errorOf, isLost } from "./errors.js";
+import { refuseUnknown } from "./options.js";
 import { Queue } from "./queue.js";
 import { Tree } from "./tree.js";
 
@@ -40,8 +41,12 @@ export class Truce {
 
   // What the server says of a command, or the names of all.
   async help(command) {
-    if (command) return this.database.command({ truceHelp: command });
-    return (await this.database.command({ truceHelp: 1 })).commands.map((one) => one.name);
+    try {
+      if (command) return await this.database.command({ truceHelp: command });
+      return (await this.database.command({ truceHelp: 1 })).commands.map((one) => one.name);
+    } catch (error) {
+      throw errorOf(error);
+    }
   }
 
   async #mayBeSentAgain(command) {
@@ -51,7 +56,8 @@ export class Truce {
 
   // Sends one command of the table. What may be sent again is sent again, where its answer is lost or the server says so;
   // `once`: it may, whatever the table says, since it carries an id or a key.
-  async command(command, value, fields = {}, { once = false } = {}) {
+  async command(command, value, fields = {}, { once = false, ...rest } = {}) {
+    refuseUnknown(rest, "command");
     const given = Object.entries(fields).filter(([, field]) => field !== undefined && field !== null);
     const document = { [command]: value, ...Object.fromEntries(given.map(([name, field]) => [name, sent(name, field)])) };
     for (let left = TRIES - 1; ; left--) {
@@ -61,7 +67,7 @@ export class Truce {
         const lost = isLost(error);
         const again = lost || error?.errorResponse?.errorLabels?.includes("RetryableWriteError") ||
           error?.hasErrorLabel?.("RetryableWriteError");
-        if (!again || !left || this.session || !(once || (await this.#mayBeSentAgain(command))))
+        if (!again || !left || this.session || !(once || (await this.#mayBeSentAgain(command).catch(() => false))))
           throw errorOf(error, this.session !== undefined);
         await sleep(lost ? 50 : 100 * (TRIES - left));
       }

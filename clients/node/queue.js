@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { changesOf } from "./index.js";
+import { refuseUnknown } from "./options.js";
 import { Expired, TruceError, isLost } from "./errors.js";
 
 // A claimed job. Expired: it is somebody else's by now, and what it was to change is not changed.
@@ -97,8 +98,10 @@ export class Queue {
   // for await (const job of mail.work({signal})): claims jobs, and keeps their leases while the loop has them. A job that the loop has
   // not ended is done when the loop comes back; one that it breaks or throws out of is given back at once, with those that were
   // claimed with it. Ends when the signal is aborted, after the job that is at work, or, untilEmpty, when there is none.
-  async *work({ signal, most = 1, leaseMS = 30000, waitMS = 2000, worker = `${hostname()}:${process.pid}`,
-    untilEmpty = false, onError = () => {} } = {}) {
+  async *work(options = {}) {
+    const { signal, most = 1, leaseMS = 30000, waitMS = 2000, worker = `${hostname()}:${process.pid}`,
+      untilEmpty = false, onError = () => {}, ...rest } = options;
+    refuseUnknown(rest, "work");
     let held = [];
     const heart = setInterval(() => held.forEach((job) => beat(job, onError)), leaseMS / 3);
     try {

@@ -1,4 +1,5 @@
 // Trees of versions.
+import { refuseUnknown } from "./options.js";
 import { ObjectId } from "mongodb";
 
 import { Conflict, NotFound } from "./errors.js";
@@ -26,7 +27,8 @@ export class Tree {
   }
 
   // The versions that are kept, the newest first.
-  async *log({ page = 100 } = {}) {
+  async *log({ page = 100, ...rest } = {}) {
+    refuseUnknown(rest, "log");
     for (let before; before !== 1;) {
       const { versions = [], more } = await this.#truce.command("truceTreeLog", this.name, { limit: page, before });
       yield* versions;
@@ -36,7 +38,8 @@ export class Tree {
   }
 
   // {itemId, change, before, after} of each item that differs.
-  async *diff(from, to, { contents = false, page = 100 } = {}) {
+  async *diff(from, to, { contents = false, page = 100, ...rest } = {}) {
+    refuseUnknown(rest, "diff");
     for (let after; ;) {
       const answer = await this.#truce.command("truceTreeDiff", this.name, { from, to, contents, after, limit: page });
       if (answer.status !== "ok") throw this.#missing(answer);

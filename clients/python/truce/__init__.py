@@ -27,6 +27,8 @@ from .errors import (
     StoreFailed,
     Timeout,
     TruceError,
+    Unauthorized,
+    Unreachable,
 )
 from .queue import Job, Queue
 from .tree import Edit, Snapshot, Tree
@@ -53,5 +55,7 @@ __all__ = [
     "Tree",
     "Truce",
     "TruceError",
+    "Unauthorized",
+    "Unreachable",
     "connect",
 ]

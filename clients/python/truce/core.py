@@ -4,7 +4,7 @@ import time
 from contextlib import contextmanager
 
 import pymongo
-from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
+from pymongo.errors import ConnectionFailure, PyMongoError
 
 from . import errors
 
@@ -59,13 +59,18 @@ class Truce:
 
     def help(self, command=None):
         """What the server says of a command, or the names of all."""
-        if command:
-            return self.database.command("truceHelp", command)
-        return [one["name"] for one in self.database.command("truceHelp")["commands"]]
+        try:
+            answer = self.database.command("truceHelp", *([command] if command else []))
+        except PyMongoError as error:
+            raise errors.of(error) from error
+        return answer if command else [one["name"] for one in answer["commands"]]
 
     def _may_be_sent_again(self, command):
         if command not in self._again:
-            self._again[command] = self.database.command("truceHelp", command)["again"]
+            try:
+                self._again[command] = self.help(command)["again"]
+            except errors.TruceError:  # the first error is reported
+                return False
         return self._again[command]
 
     def command(self, command, value, /, _once=False, **fields):
@@ -85,7 +90,7 @@ class Truce:
                 lost = isinstance(error, ConnectionFailure)
                 again = lost or error.has_error_label("RetryableWriteError")
                 if not again or not left or self.session or not (_once or self._may_be_sent_again(command)):
-                    raise errors.of(error) from (error if isinstance(error, OperationFailure) else None)
+                    raise errors.of(error) from error
                 time.sleep(0.1 * (_TRIES - left) if not lost else 0.05)
 
     # ---- transactions ----

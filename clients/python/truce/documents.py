@@ -1,4 +1,6 @@
 """Ordered sets, revisions, items, and copies kept in step."""
+import copy
+
 from .errors import Conflict
 
 
@@ -43,7 +45,7 @@ class Revision(dict):
         super().__init__(answer["document"])
         self.version = answer["version"]
         self.outcome = answer.get("outcome")
-        self.base = dict(answer["document"])
+        self.base = copy.deepcopy(answer["document"])
 
 
 class Revisions:

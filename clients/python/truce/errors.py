@@ -1,5 +1,8 @@
-"""The statuses of the library as exceptions. Each is pymongo's OperationFailure, too, with `code`, `details` and labels."""
-from pymongo.errors import OperationFailure
+"""
+The statuses of the library as exceptions: one class for each cause, whichever command met it. Each is pymongo's
+OperationFailure, too, with `code`, `details` and labels.
+"""
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 
 
 class TruceError(OperationFailure):
@@ -82,15 +85,37 @@ class Corrupt(TruceError):
     status = "corrupt"
 
 
+class Unauthorized(TruceError):
+    """The user may not do this, or is not logged in."""
+
+    status = "unauthorized"
+
+
+class Unreachable(TruceError, ConnectionFailure):
+    """No server answered, or the connection was lost: what was sent may have happened or not."""
+
+    status = "unreachable"
+
+
 _classes = {one.status: one for one in TruceError.__subclasses__()}
+_by_code = {13: Unauthorized, 18: Unauthorized, 50: Timeout, 112: Conflict, 11000: Duplicate}
 
 
-def of(error):
-    """The exception for what pymongo raised; an error without a status stays what it is."""
-    details = getattr(error, "details", None) or {}
-    status = details.get("status")
-    if not isinstance(error, OperationFailure) or status is None:
+def of(error: PyMongoError) -> PyMongoError:
+    """The exception for what pymongo raised; what is no failure of a command or a connection stays what it is."""
+    if isinstance(error, TruceError):
         return error
-    made = _classes.get(status, TruceError)(details.get("errmsg", str(error)), error.code, details)
-    made.status = status
+    if isinstance(error, OperationFailure):
+        details = dict(error.details or {})
+        one = _by_code.get(error.code) if error.code in (13, 18) else _classes.get(details.get("status"))
+        made = (one or _by_code.get(error.code, TruceError))(
+            details.get("errmsg", str(error)), error.code, details
+        )
+        made.status = details.get("status") if one not in (None, Unauthorized) else made.status
+    elif isinstance(error, ConnectionFailure):
+        made = Unreachable(str(error))
+    else:
+        return error
+    for label in getattr(error, "_error_labels", ()):
+        made._add_error_label(label)
     return made

@@ -14,8 +14,10 @@ _log = logging.getLogger("truce")
 
 class Job:
     """
-    A claimed job: `id`, `payload`, `attempt`, and `document`, all of it. In `with` it is done at the end, or failed, if the
-    block raises. Expired: it is somebody else's by now, and what it was to change is not changed.
+    A claimed job: `id`, `payload`, `attempt`, and `document`, all of it. Used in `with`, the job is done at the end of the
+    block. If the block raises an Exception, the job is failed, the exception is logged, and the program continues
+    after the block; KeyboardInterrupt and SystemExit return the job to the queue and are raised. Expired: another worker has
+    the job, and its changes are not written.
     """
 
     def __init__(self, queue, document):
@@ -65,14 +67,14 @@ class Job:
         return self
 
     def __exit__(self, kind, error, _):
-        if self.ended:
-            return
         if kind is None:
-            self.done()
-        elif issubclass(kind, Exception):
-            self.fail(error)
-        else:  # KeyboardInterrupt, SystemExit
-            self.snooze()
+            self._queue._finish(self)
+            return False
+        if not issubclass(kind, Exception):  # KeyboardInterrupt, SystemExit, GeneratorExit
+            self._queue._give_back(self)
+            return False
+        self._queue._failed(self, error)
+        return True
 
 
 class _Heart:
@@ -174,7 +176,8 @@ class Queue:
         """
         Claims jobs, one after the other, and gives each to the loop; their leases are kept while the loop has them. A
         job that the loop has not ended is done when the loop comes back. One that the loop breaks out of, or raises out of, is
-        given back at once, with those that were claimed with it; `with job` says that it failed.
+        given back at once, with those that were claimed with it. In `with job` an exception fails that job, and the loop
+        continues with the next one.
 
         Ends when `stop` (a threading.Event) is set, after the job that is at work, or, `until_empty`, when there is none.
         """
@@ -240,19 +243,22 @@ class Queue:
                     result = handler(job)
                     if not job.ended:
                         job.done(result if isinstance(result, dict) else None)
-                except Expired:
-                    if not job.lost:
-                        _log.warning("job %s of queue %s is somebody else's by now", job.id, self.name)
-                    job.ended = True
                 except Exception as error:
-                    _log.exception("job %s of queue %s failed", job.id, self.name)
-                    if not job.ended:
-                        self._fail(job, error)
+                    self._failed(job, error)
         finally:
             for number, handled in before.items():
                 signal.signal(number, handled)
 
-    def _fail(self, job, error):
+    def _failed(self, job, error):
+        """The job's code raised."""
+        if isinstance(error, Expired):
+            if not job.lost:
+                _log.warning("job %s of queue %s: another worker has it", job.id, self.name)
+            job.ended = True
+            return
+        _log.error("job %s of queue %s failed", job.id, self.name, exc_info=error)
+        if job.ended:
+            return
         try:
             job.fail(error)
         except (Expired, ConnectionFailure) as why:

@@ -21,7 +21,7 @@
  *   W1  All or nothing, with the rest of the commit: a job of a commit that takes no effect was never there.
  *   W2  A transaction that was posted before is DUPLICATE, also with the same content: the other changes would happen
  *       a second time. Whoever had no answer asks by the commit's key.
- *   W3  What a rule of an account forbids is REFUSED: it is the user's no, like a guard's.
+ *   W3  A posting that the rules of an account forbid fails with LIMIT, as truce_ledger_post does: one cause has one status.
  */
 #include "base/status.h"
 #include "truce/changes.h"

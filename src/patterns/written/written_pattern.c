@@ -15,7 +15,7 @@ static truce_status blame(int number, truce_status status, bson_error_t *error)
     const bson_error_t why = *error;
 
     if (status != TRUCE_INVALID && status != TRUCE_NOT_FOUND && status != TRUCE_DUPLICATE &&
-        status != TRUCE_REFUSED && status != TRUCE_LIMIT)
+        status != TRUCE_LIMIT)
         return status;
     return truce__fail(status, error, "change %d: %.400s", number, why.message);
 }
@@ -121,7 +121,5 @@ truce_status truce__written_post(int number, const struct written_part *part, co
     ledger = truce_ledger_new(commit->store, &options);
     status = post(ledger, part, commit, error);
     truce_ledger_free(ledger);
-    if (status == TRUCE_LIMIT) /* W3 */
-        status = TRUCE_REFUSED;
     return status ? blame(number, status, error) : TRUCE_OK;
 }

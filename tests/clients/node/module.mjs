@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { ObjectId } from "mongodb";
+import { MongoClient, ObjectId } from "mongodb";
 import * as truce from "truce";
 
 const uri = process.env.TRUCE_TEST_CLIENT_URI;
@@ -130,6 +130,21 @@ await check("revisions", async () => {
   assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
   await posts.remove(merged);
   assert.equal(await posts.get(1), undefined);
+  for (const [id, how] of [[2, "save"], [3, "merge"]]) { // an edit within a list or a document
+    await posts.save({ _id: id, tags: ["a"], by: { names: [{ n: 1 }] } });
+    const edited = await posts.get(id);
+    edited.document.tags.push("b");
+    edited.document.by.names[0].n = 2;
+    await posts[how](edited);
+    const stored = (await posts.get(id)).document;
+    assert.deepEqual([stored.tags, stored.by], [["a", "b"], { names: [{ n: 2 }] }]);
+  }
+  await raises(truce.Invalid, () => school.revisions("posts", { kep: 5 }).get(1));
+  await assert.rejects(school.queue("mail").work({ untilEmty: true }).next(), TypeError);
+  await assert.rejects(school.ledger("bank").statement("cash", { pages: 1 }).next(), TypeError);
+  const away = new truce.Truce(new MongoClient("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=100").db("x"));
+  await raises(truce.Unreachable, () => away.queue("q").add({}));
+  await raises(truce.Unreachable, () => away.help());
 });
 
 await check("money", async () => {

@@ -1,5 +1,6 @@
 """The package of clients/python, as it is installed, against `truce serve`: each part of it as its README says, and with wrong input."""
 import datetime
+import logging
 import os
 import signal
 import subprocess
@@ -144,6 +145,17 @@ merged = posts.merge(mine)
 check("merged", merged.outcome == "merged" and merged["title"] == "b" and merged["n"] == 5)
 posts.remove(merged)
 check("removed", posts.get(1) is None)
+for id, how in ((2, posts.save), (3, posts.merge)):  # an edit within a list or a document
+    posts.save({"_id": id, "tags": ["a"], "by": {"names": [{"n": 1}]}})
+    edited = posts.get(id)
+    edited["tags"].append("b")
+    edited["by"]["names"][0]["n"] = 2
+    again = how(edited)
+    again["tags"].append("c")
+    how(again)
+    stored = db.posts.find_one(id)
+    check("edits in place", stored["tags"] == ["a", "b", "c"] and stored["by"] == {"names": [{"n": 2}]}, stored)
+raises("an unknown option", truce.Invalid, lambda: school.revisions("posts", kep=5).get(1))
 inbox = school.revisions("notes", keep=5, inbox=True)
 note = inbox.save({"_id": 1, "text": "one"})
 other = inbox.get(1)
@@ -175,6 +187,8 @@ bank.open("EUR", "cash", min=0)
 bank.open("EUR", "world")
 check("post", bank.post(1, {"world": -1000, "cash": 1000}) and not bank.post(1, {"world": -1000, "cash": 1000}))
 raises("overdrawn", truce.Limit, lambda: bank.post(2, {"cash": -1001, "world": 1001}))
+raises("overdrawn by a commit", truce.Limit,
+       lambda: school.commit([{"post": "bank", "id": 2, "with": {"cash": -1001, "world": 1001}}]))
 for i in range(5):
     bank.post(f"x{i}", {"cash": -1, "world": 1})
 check("balance", bank.balance("cash")["balance"] == 995 and bank.balance("nobody") is None)
@@ -253,17 +267,16 @@ jobs = {x["payload"]["n"]: x for x in mail.jobs()}
 check("worked", sorted(seen) == sorted(jobs) == [0, 1, 2, 3, 4, 5], seen)
 check("their states", [n for n in jobs if jobs[n]["state"] != "done"] == [2] and jobs[2]["state"] == "delayed")
 check("its effect", db.letters.find_one(1) and jobs[1]["result"] == {"sent": True})
+logging.getLogger("truce").setLevel(logging.CRITICAL)
 mail.add_many([{"n": i} for i in range(10, 13)])
 for job in mail.work(most=3):
     break  # all three go back
 del job
 check("given back", len(mail.jobs(state="ready")) + len(mail.jobs(state="delayed")) == 4, mail.jobs())
-try:
-    for job in mail.work():
-        with job:
-            raise RuntimeError("no answer")
-except RuntimeError:
-    pass
+for job in mail.work():
+    with job:
+        raise RuntimeError("no answer")
+    break
 check("failed", "no answer" in [x["errors"][0]["text"] for x in mail.jobs() if x.get("errors")])
 with mail.claim()[0] as job:
     done = job.id
@@ -279,9 +292,6 @@ def handler(job):
     raise ValueError("again")
 
 
-import logging
-
-logging.getLogger("truce").setLevel(logging.CRITICAL)
 mail.add({"n": 50}, priority=5)
 mail.run(handler, stop=stop)
 check("run", ran == [50] and [x["errors"][0]["text"] for x in mail.jobs() if x["payload"]["n"] == 50] == ["again"], ran)
@@ -293,6 +303,20 @@ check("in a transaction", mail.jobs(id=job.id)[0]["state"] == "done")
 # the lease is kept while the job is at work; and told when it is lost
 held = school.queue("held")
 held.add({})
+bad = school.queue("bad")
+bad.add_many([{"n": n} for n in range(4)])
+worked = []
+for job in bad.work(until_empty=True, most=2):
+    with job:
+        if job.payload["n"] % 2:
+            raise ValueError("a bad payload")
+        worked.append(job.payload["n"])
+check("a job that raises ends no loop", worked == [0, 2])
+check("it has failed", sorted(one["state"] for one in bad.jobs()) == ["delayed", "delayed", "done", "done"])
+raises("another name of an option", TypeError, lambda: list(bad.work(untilempty=True)))
+away = truce.connect("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=100", database)
+for call in (lambda: away.queue("q").add({}), lambda: away.queue("q").claim(), lambda: away.help(), lambda: away.commit([{"insert": "x", "with": {"_id": 1}}])):
+    check("nothing is there", isinstance(raises("unreachable", truce.Unreachable, call), truce.TruceError))
 for job in held.work(lease_ms=1000, until_empty=True):
     time.sleep(2.5)
     check("its lease is kept", not job.lost and held.claim() == [])
