@@ -8,8 +8,9 @@
  * never what its own statement writes. A snapshot is for several of them: a report made of many reads, an export of
  * many collections.
  *
- * The view is a store, on which every reading call and every reading function of the patterns works; a document that
- * a commit holds is shown as that commit stood in the moment. Calls that write are refused by name (INVALID), and
+ * The view is a store, on which every reading call and every reading function of the patterns works. Every reading call
+ * (find, count, distinct, aggregate, truce_read_many) shows each commit wholly or not at all: a document that a commit holds
+ * is shown as it is after the commit if that was decided in the moment, else as it was before. Calls that write are refused by name (INVALID), and
  * so is truce_wait: nothing will change. It may be used by several threads, which take turns, and is closed
  * as a store is, before the store that it is of.
  *

@@ -44,6 +44,7 @@
 #include "base/limits.h"
 #include "base/room.h"
 #include "commit/journal.h"
+#include "store/view.h"
 #include "truce/snapshot.h"
 
 #define BATCH       1000
@@ -426,7 +427,7 @@ static void release(struct copy *copy)
 static truce_status begin_moment(truce_store *from, truce_store **moment, bson_error_t *error)
 {
     static const truce_snapshot_options unlimited = {.unlimited = true};
-    truce_status status = truce_snapshot(from, &unlimited, moment, error);
+    truce_status status = truce__store_snapshot(from, &unlimited, moment, error);
 
     return status == TRUCE_INVALID ? TRUCE_OK : status;
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "server/state.h"
+#include "store/view.h"
 
 struct pasts {
     struct server *server;
@@ -140,7 +141,7 @@ static truce_status make(struct pasts *pasts, struct past **past, bson_error_t *
     made->time = server_tick(pasts->server);
     pthread_mutex_unlock(&pasts->mutex);
     made->since_ns = truce__clock_monotonic_ns();
-    status = truce_snapshot(pasts->server->store, &options, &made->view, error);
+    status = truce__store_snapshot(pasts->server->store, &options, &made->view, error);
     if (status) {
         bson_free(made);
         return status;

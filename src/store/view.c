@@ -18,8 +18,8 @@
 #include "query/index/index_set.h"
 #include "store/answer.h"
 
-truce_status truce_snapshot(truce_store *store, const truce_snapshot_options *options,
-                            truce_store **view, bson_error_t *error)
+truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                   truce_store **view, bson_error_t *error)
 {
     static const truce_snapshot_options defaults;
     bson_error_t caught = {0};

@@ -11,6 +11,10 @@ static inline bool truce__is_view(const truce_store *store)
     return store->capabilities & TRUCE_IS_VIEW;
 }
 
+/* truce_snapshot, with documents as they are stored: one that a commit holds has its intent. */
+truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                   truce_store **view, bson_error_t *error);
+
 /* INVALID on a view: "cannot insert into people: ..."; OK on any other store. */
 truce_status truce__view_guard(const truce_store *store, const char *what, const char *collection,
                                bson_error_t *error);

@@ -98,7 +98,7 @@ static bool is_pending(truce_store *view, bool *held)
     bson_error_t error;
 
     CHECK_OK(truce_count(view, "truce_commits", pending, NULL, &commits, &error), error);
-    CHECK_OK(truce_count(view, "things", by_it, NULL, &documents, &error), error);
+    CHECK_OK(truce_count(inner, "things", by_it, NULL, &documents, &error), error);
     *held = documents;
     bson_destroy(pending);
     bson_destroy(by_it);

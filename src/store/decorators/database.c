@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "store/places.h"
+#include "store/view.h"
 
 struct database {
     truce_store base; /* first */
@@ -551,7 +552,7 @@ static truce_status database_snapshot(truce_store *store, const truce_snapshot_o
 {
     const struct database *database = database_of(store);
     truce_store *inner = NULL;
-    truce_status status = truce_snapshot(database->inner, options, &inner, error);
+    truce_status status = truce__store_snapshot(database->inner, options, &inner, error);
 
     if (status)
         return name_places(database, status, error);

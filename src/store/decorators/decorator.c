@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "store/store.h"
+#include "store/view.h"
 
 /* ---- verbs ---------------------------------------------------------------------------------- */
 
@@ -85,7 +86,7 @@ static truce_status run(truce_store *inner, const struct decorated_call *call, b
     case VERB_READ_MANY:
         return truce__store_look(inner, call->looks, call->number, error);
     case VERB_SNAPSHOT:
-        return truce_snapshot(inner, call->how.snapshot, call->view, error);
+        return truce__store_snapshot(inner, call->how.snapshot, call->view, error);
     case VERB_BULK:
         return truce_bulk(inner, call->writes, call->number, call->how.bulk, call->outcomes, error);
     case VERB_FIND_AND_MODIFY:

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "query/incoming.h"
 #include "store/overlay/overlay_parts.h"
+#include "store/view.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
@@ -70,8 +71,10 @@ truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_p
         status = prepare_indexes(overlay, part, error);
     if (status)
         return status;
-    bson_destroy(&part->validator);
     part->prepared = true;
+    if (!overlay->view->ops->validator) /* nothing is written over it */
+        return TRUCE_OK;
+    bson_destroy(&part->validator);
     return overlay->view->ops->validator(overlay->view, part->name, &part->validator, error);
 }
 
@@ -152,6 +155,20 @@ struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part
     return entry;
 }
 
+truce_status truce__overlay_show(truce_store *base, const char *collection, const bson_t *stored,
+                                 const bson_t *shown, bson_error_t *error)
+{
+    struct overlay *overlay = overlay_of(base);
+    struct collection_part *part = truce__overlay_part(overlay, collection);
+    truce_status status = truce__overlay_prepare(overlay, part, error);
+
+    if (!status && shown)
+        status = truce_insert(overlay->scratch, collection, shown, NULL, error);
+    if (!status)
+        (void)truce__overlay_add(overlay, part, stored, stored);
+    return status;
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void free_part(struct collection_part *part)
@@ -196,7 +213,8 @@ static void close_overlay(truce_store *base)
         overlay->parts = part->next;
         free_part(part);
     }
-    truce_store_close(overlay->view);
+    if (!overlay->options.view)
+        truce_store_close(overlay->view);
     truce_store_close(overlay->scratch);
     bson_free(overlay);
 }
@@ -223,10 +241,10 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
                                  truce_store **overlay, bson_error_t *error)
 {
     struct overlay *made;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     *overlay = NULL;
-    if (!(store->capabilities & TRUCE_CAN_CHECK))
+    if (!options->view && !(store->capabilities & TRUCE_CAN_CHECK))
         return truce__fail(TRUCE_INVALID, error,
                            "a store of the kind \"%s\" has no transactions of this form",
                            store->ops->scheme);
@@ -243,7 +261,9 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
         made->options.bytes_max = TRUCE_TRANSACTION_BYTES_MAX;
     if (!made->options.documents_max)
         made->options.documents_max = TRUCE_TRANSACTION_DOCUMENTS_MAX;
-    status = truce_snapshot(store, NULL, &made->view, error);
+    made->view = options->view;
+    if (!made->view)
+        status = truce__store_snapshot(store, NULL, &made->view, error);
     if (!status)
         status = truce_store_open("memory:", NULL, &made->scratch, error);
     if (status)

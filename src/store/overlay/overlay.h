@@ -31,6 +31,9 @@
  *  9. Collections and indexes that it makes are new and empty when they are made, and in the commit still
  *     (overlay_make.c).
  *
+ * Without a store it is a view over another view, in which some documents are shown differently (truce__overlay_show);
+ * nothing is written through it (commit/snapshot.c).
+ *
  * After another call that fails, the transaction can only be closed: a statement may be half done. One thread at a time uses
  * it, with its cursors.
  *
@@ -48,6 +51,8 @@ struct overlay_total {
 };
 
 struct overlay_options {
+    /* Borrowed: the overlay shows this view, and cannot be committed. NULL: it takes a snapshot of the store. */
+    truce_store *view;
     bool snapshot; /* isolation: what was read is not checked; only what is written conflicts */
     /* What it may write: bytes of documents, before and after, and their number. 0: TRUCE_TRANSACTION_BYTES_MAX,
      * TRUCE_TRANSACTION_DOCUMENTS_MAX */
@@ -59,6 +64,10 @@ struct overlay_options {
  * TRUCE_CAN_CHECK. */
 truce_status truce__overlay_open(truce_store *store, const struct overlay_options *options,
                                  truce_store **overlay, bson_error_t *error);
+
+/* Shows `shown` (NULL: nothing) in place of the document `stored` of the view, once for each _id. */
+truce_status truce__overlay_show(truce_store *overlay, const char *collection, const bson_t *stored,
+                                 const bson_t *shown, bson_error_t *error);
 
 /* OK: all of it is on the disk (`relaxed`: need not be). CONFLICT (code 112): nothing of it was done; run it
  * again from its beginning. `more`: writes that go with it, if it writes anything. It can only be closed afterwards. */
