@@ -90,6 +90,28 @@ static truce_status held_document(struct check *check, const char *collection,
     return status;
 }
 
+/* Documents whose commit is neither pending nor decided. */
+static truce_status suspect_held(struct check *check, bson_t *const *documents, uint32_t count,
+                                 bool *suspect, void *arg, bson_error_t *error)
+{
+    struct care_links links = {.count = 0};
+    bson_t *open =
+        BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"), "]", "}");
+    bson_value_t value = {.value_type = BSON_TYPE_OID};
+    truce_status status;
+
+    (void)arg;
+    for (uint32_t i = 0; i < count; i++) {
+        if (truce__intent_commit(documents[i], &value.value.v_oid))
+            truce__care_link(&links, &value, i);
+        else
+            suspect[i] = true;
+    }
+    status = truce__care_follow(check, COMMITS, open, &links, suspect, error);
+    bson_destroy(open);
+    return status;
+}
+
 /* A document that no commit holds. One that a plain writer inserted has no `_keys`, and is safe. */
 static truce_status keyed_document(struct check *check, const char *collection,
                                    const bson_t *document, void *arg, bson_error_t *error)
@@ -132,7 +154,8 @@ static truce_status check_collection(void *arg, const char *collection, bson_err
     if (!strcmp(collection, COMMITS))
         return TRUCE_OK;
     filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
-    status = truce__check_each(by->check, collection, filter, held_document, by, error);
+    status = truce__check_suspects(by->check, collection, filter, suspect_held, held_document, by,
+                                   error);
     if (!status)
         status = truce__memo_keyed(by->check->store, collection, &keyed, error);
     if (!status && keyed)

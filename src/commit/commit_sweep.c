@@ -105,20 +105,31 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
 
 /* ---- 2. documents --------------------------------------------------------------------------- */
 
+struct stripping {
+    struct worker *worker;
+    bson_oid_t
+        busy; /* the last commit whose owner was at work: its other documents need no look at it */
+};
+
 static truce_status strip(struct sweep *sweep, const char *collection, const bson_t *document,
                           void *arg, bson_error_t *error)
 {
-    struct worker *worker = arg;
+    struct stripping *stripping = arg;
+    struct worker *worker = stripping->worker;
     uint32_t before = worker->did;
     truce_status status;
     bson_oid_t commit;
 
     if (!truce__intent_commit(document, &commit))
         return TRUCE_LOCKED; /* not ours: a finding of the check */
+    if (bson_oid_equal(&commit, &stripping->busy))
+        return TRUCE_LOCKED;
     status = truce__intent_meet(worker, collection, document, error);
     sweep->report->stripped += worker->did - before;
     if (!status && worker->did == before)
         status = TRUCE_LOCKED;
+    if (status == TRUCE_LOCKED)
+        stripping->busy = commit;
     return status; /* LOCKED: its owner is at work */
 }
 
@@ -210,7 +221,7 @@ static truce_status purge_commits(struct sweep *sweep, bson_error_t *error)
 
 struct sweep_all {
     struct sweep *sweep;
-    struct worker *worker;
+    struct stripping stripping;
 };
 
 static truce_status sweep_collection(void *arg, const char *collection, bson_error_t *error)
@@ -222,7 +233,7 @@ static truce_status sweep_collection(void *arg, const char *collection, bson_err
     if (!strcmp(collection, COMMITS))
         return TRUCE_OK;
     filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
-    status = truce__sweep_each(all->sweep, collection, filter, strip, all->worker, error);
+    status = truce__sweep_each(all->sweep, collection, filter, strip, &all->stripping, error);
     bson_destroy(filter);
     return status;
 }
@@ -230,7 +241,7 @@ static truce_status sweep_collection(void *arg, const char *collection, bson_err
 truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 {
     struct worker worker;
-    struct sweep_all all = {sweep, &worker};
+    struct sweep_all all = {.sweep = sweep, .stripping = {.worker = &worker}};
     truce_status first, status;
 
     truce__worker_init(&worker, sweep->store, 1);

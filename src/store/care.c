@@ -1,10 +1,12 @@
 #include "store/care.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/value.h"
 #include "truce/sys/store.h"
 
 bson_value_t truce__document_id(const bson_t *document)
@@ -222,6 +224,141 @@ truce_status truce__check_each(struct check *check, const char *collection, cons
         }
     }
     truce_cursor_close(cursor);
+    return status;
+}
+
+#define BATCH_BYTES ((size_t)16 * 1024 * 1024)
+
+/* ---- many at once ------------------------------------------------------------------------------- */
+
+static truce_status check_batch(struct check *check, const char *collection, bson_t **batch,
+                                uint32_t count, suspect_function *find, check_function *function,
+                                void *arg, bson_error_t *error)
+{
+    bool suspect[CARE_BATCH] = {false};
+    bson_error_t reason = {0};
+    truce_status status = find(check, batch, count, suspect, arg, &reason);
+    bool all = status && !ends_all(status);
+
+    if (ends_all(status))
+        pass_on(error, &reason);
+    else
+        status = TRUCE_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        bson_value_t id = truce__document_id(batch[i]);
+        truce_status failed = TRUCE_OK;
+
+        if (!status && (all || suspect[i]))
+            failed = function(check, collection, batch[i], arg, &reason);
+        if (ends_all(failed)) {
+            pass_on(error, &reason);
+            status = failed;
+        } else if (failed) {
+            tell_unchecked(check, collection, &id, &reason);
+        }
+        bson_destroy(batch[i]);
+    }
+    return status;
+}
+
+truce_status truce__check_suspects(struct check *check, const char *collection,
+                                   const bson_t *filter, suspect_function *find,
+                                   check_function *function, void *arg, bson_error_t *error)
+{
+    bson_t *batch[CARE_BATCH];
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    uint32_t count = 0;
+    size_t bytes = 0;
+    truce_status status = truce_find(check->store, collection, filter, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (!status && document) {
+            bytes += document->len;
+            batch[count++] = bson_copy(document);
+        }
+        if (!status && count && (!document || count == CARE_BATCH || bytes > BATCH_BYTES)) {
+            status = check_batch(check, collection, batch, count, find, function, arg, error);
+            count = 0;
+            bytes = 0;
+        }
+        if (status || !document)
+            break;
+    }
+    while (count)
+        bson_destroy(batch[--count]);
+    truce_cursor_close(cursor);
+    return status;
+}
+
+void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t owner)
+{
+    char key[16];
+
+    if (!links->owners)
+        bson_init(&links->ids);
+    links->owners = bson_realloc(links->owners, (links->count + 1) * sizeof *links->owners);
+    links->owners[links->count] = owner;
+    bson_append_value(&links->ids, key, snprintf(key, sizeof key, "%u", links->count), id);
+    links->count++;
+}
+
+static int compare_hashes(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* An id of another type that counts as equal only makes a suspect. */
+static uint64_t hash_of_id(const bson_t *document)
+{
+    return truce__value_hash(truce__value_field(truce__value_document(document), "_id", 3));
+}
+
+truce_status truce__care_follow(struct check *check, const char *to, const bson_t *filter,
+                                struct care_links *links, bool *suspect, bson_error_t *error)
+{
+    bson_t *projection, *wanted;
+    truce_find_options options = {0};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    uint64_t *found;
+    size_t count = 0;
+    struct fields ids;
+    truce_status status;
+
+    if (!links->count)
+        return TRUCE_OK;
+    projection = BCON_NEW("_id", BCON_INT32(1));
+    wanted = BCON_NEW("_id", "{", "$in", BCON_ARRAY(&links->ids), "}");
+    found = bson_malloc0(links->count * sizeof *found);
+    options.projection = projection;
+    if (filter)
+        bson_concat(wanted, filter);
+    status = truce_find(check->store, to, wanted, &options, &cursor, error);
+    while (!status && count < links->count) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        found[count++] = hash_of_id(document);
+    }
+    truce_cursor_close(cursor);
+    qsort(found, count, sizeof *found, compare_hashes);
+    ids = truce__fields(truce__value_document(&links->ids));
+    for (uint32_t i = 0; !status && truce__fields_next(&ids); i++) {
+        uint64_t hash = truce__value_hash(ids.value);
+
+        if (!bsearch(&hash, found, count, sizeof *found, compare_hashes))
+            suspect[links->owners[i]] = true;
+    }
+    bson_free(found);
+    bson_destroy(wanted);
+    bson_destroy(projection);
+    bson_destroy(&links->ids);
+    bson_free(links->owners);
+    *links = (struct care_links){.count = 0};
     return status;
 }
 

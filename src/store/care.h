@@ -63,6 +63,32 @@ typedef truce_status check_function(struct check *check, const char *collection,
 truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
                                check_function *function, void *arg, bson_error_t *error);
 
+/*
+ * A check that needs other documents looks for those of CARE_BATCH documents at once: a message for each document would
+ * make the check of a server take as many round trips. Sets suspect[i] of each document that the function has to look
+ * at; the function reads again what it needs, so a suspicion may be wrong.
+ */
+#define CARE_BATCH 500
+typedef truce_status suspect_function(struct check *check, bson_t *const *documents, uint32_t count,
+                                      bool *suspect, void *arg, bson_error_t *error);
+
+/* As truce__check_each, for the suspects only. If `find` fails, all of its documents are suspects. */
+truce_status truce__check_suspects(struct check *check, const char *collection,
+                                   const bson_t *filter, suspect_function *find,
+                                   check_function *function, void *arg, bson_error_t *error);
+
+/* Ids that documents refer to, and the numbers of these documents in their batch. */
+struct care_links {
+    bson_t ids; /* array */
+    uint32_t *owners;
+    uint32_t count;
+};
+
+void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t owner);
+/* Suspects each owner of an id of which `to` has no document that matches `filter`. Releases the links. */
+truce_status truce__care_follow(struct check *check, const char *to, const bson_t *filter,
+                                struct care_links *links, bool *suspect, bson_error_t *error);
+
 /* What the store itself keeps: its line of the table in src/care/parts.c. */
 truce_status truce__store_check(struct check *check, bson_error_t *error);
 

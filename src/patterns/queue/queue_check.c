@@ -4,6 +4,7 @@
  */
 #include "patterns/queue/queue_care.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -178,6 +179,22 @@ static truce_status check_key(struct check *check, const char *collection, const
     return status;
 }
 
+static truce_status suspect_keys(struct check *check, bson_t *const *keys, uint32_t count,
+                                 bool *suspect, void *arg, bson_error_t *error)
+{
+    struct care_links links = {.count = 0};
+    bson_iter_t job;
+
+    (void)arg;
+    for (uint32_t i = 0; i < count; i++) {
+        if (bson_iter_init_find(&job, keys[i], "job"))
+            truce__care_link(&links, bson_iter_value(&job), i);
+        else
+            suspect[i] = true;
+    }
+    return truce__care_follow(check, QUEUE, NULL, &links, suspect, error);
+}
+
 static truce_status check_cron(struct check *check, const char *collection, const bson_t *cron,
                                void *arg, bson_error_t *error)
 {
@@ -246,6 +263,65 @@ out:
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* The name of a document's count. */
+static void tally_key(char key[24], struct value id)
+{
+    snprintf(key, 24, "%016llx", (unsigned long long)truce__value_hash(id));
+}
+
+/* The array of a field of the documents' ids, or of the ids themselves (`field` NULL). */
+static bson_t *ids_of(bson_t *const *documents, uint32_t count, const char *field)
+{
+    bson_t *ids = bson_new(), borrowed;
+    bson_iter_t at;
+
+    for (uint32_t i = 0; i < count; i++) {
+        char key[16];
+        size_t length = (size_t)snprintf(key, sizeof key, "%u", i);
+
+        if (!field)
+            truce__value_append(ids, key, length,
+                                truce__value_field(truce__value_document(documents[i]), "_id", 3));
+        else if (truce__value_subdocument(documents[i], "_id", &borrowed) &&
+                 bson_iter_init_find(&at, &borrowed, field))
+            truce__value_append(ids, key, length, truce__value_of_iter(&at));
+    }
+    return ids;
+}
+
+/* Suspects each document of which `by` does not count as many jobs as it says. `by` gives {_id, n}; takes it over. */
+static truce_status suspect_tallies(struct check *check, bson_t *by, bson_t *const *documents,
+                                    uint32_t count, int64_t (*stands)(const bson_t *document),
+                                    bool *suspect, bson_error_t *error)
+{
+    bson_t counted = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *group;
+    char key[24];
+    bson_iter_t id, at;
+    truce_status status = truce_aggregate(check->store, QUEUE, by, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &group, error);
+        if (status || !group)
+            break;
+        if (!bson_iter_init_find(&id, group, "_id"))
+            continue;
+        tally_key(key, truce__value_of_iter(&id));
+        BSON_APPEND_INT64(&counted, key, truce__field_number(group, "n"));
+    }
+    truce_cursor_close(cursor);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        bson_iter_init_find(&id, documents[i], "_id");
+        tally_key(key, truce__value_of_iter(&id));
+        suspect[i] = (bson_iter_init_find(&at, &counted, key) ? bson_iter_as_int64(&at) : 0) !=
+                     stands(documents[i]);
+    }
+    bson_destroy(&counted);
+    bson_destroy(by);
+    return status;
+}
+
 static truce_status mend_gate(truce_commit *commit, const bson_t *gate, int64_t count,
                               bson_error_t *error)
 {
@@ -279,6 +355,45 @@ static truce_status check_gate(struct check *check, const char *collection, cons
     status = check_tally(check, &tally, error);
     bson_destroy(jobs);
     return status;
+}
+
+static int64_t gate_runs(const bson_t *gate)
+{
+    return truce__field_number(gate, "running");
+}
+
+static truce_status suspect_gates(struct check *check, bson_t *const *gates, uint32_t count,
+                                  bool *suspect, void *arg, bson_error_t *error)
+{
+    bson_t *ids = ids_of(gates, count, NULL);
+    bson_t *by =
+        BCON_NEW("0", "{", "$match", "{", "undone.state", BCON_UTF8("running"), "lease.gate", "{",
+                 "$in", BCON_ARRAY(ids), "}", "}", "}", "1", "{", "$group", "{", "_id",
+                 BCON_UTF8("$lease.gate"), "n", "{", "$sum", BCON_INT64(1), "}", "}", "}");
+
+    (void)arg;
+    bson_destroy(ids);
+    return suspect_tallies(check, by, gates, count, gate_runs, suspect, error);
+}
+
+static int64_t lane_out(const bson_t *lane)
+{
+    return truce__field_number(lane, "out");
+}
+
+static truce_status suspect_lanes(struct check *check, bson_t *const *lanes, uint32_t count,
+                                  bool *suspect, void *arg, bson_error_t *error)
+{
+    bson_t *names = ids_of(lanes, count, "lane");
+    bson_t *by = BCON_NEW("0", "{", "$match", "{", "lane.name", "{", "$in", BCON_ARRAY(names), "}",
+                          "undone.state", "{", "$in", "[", BCON_UTF8("ready"), BCON_UTF8("delayed"),
+                          BCON_UTF8("running"), "]", "}", "}", "}", "1", "{", "$group", "{", "_id",
+                          "{", "queue", BCON_UTF8("$queue"), "lane", BCON_UTF8("$lane.name"), "}",
+                          "n", "{", "$sum", BCON_INT64(1), "}", "}", "}");
+
+    (void)arg;
+    bson_destroy(names);
+    return suspect_tallies(check, by, lanes, count, lane_out, suspect, error);
 }
 
 static bson_t *out_of(const bson_t *id)
@@ -317,6 +432,11 @@ static truce_status check_lane(struct check *check, const char *collection, cons
 
 /* ---- jobs that wait for others ----------------------------------------------------------------------- */
 
+static int64_t after_waits(const bson_t *job)
+{
+    return truce__after_left(job) - truce__after_is_open(job);
+}
+
 static truce_status check_after(struct check *check, const char *collection, const bson_t *job,
                                 void *arg, bson_error_t *error)
 {
@@ -324,7 +444,7 @@ static truce_status check_after(struct check *check, const char *collection, con
     bson_t *jobs = bson_new();
     struct tally tally = {.seen = job,
                           .jobs = jobs,
-                          .stands = truce__after_left(job) - truce__after_is_open(job),
+                          .stands = after_waits(job),
                           .mend = truce__after_mend,
                           .finding = {.rule = "job-after",
                                       .collection = collection,
@@ -341,10 +461,26 @@ static truce_status check_after(struct check *check, const char *collection, con
     return status;
 }
 
+static truce_status suspect_after(struct check *check, bson_t *const *jobs, uint32_t count,
+                                  bool *suspect, void *arg, bson_error_t *error)
+{
+    bson_t *ids = ids_of(jobs, count, NULL);
+    bson_t *by =
+        BCON_NEW("0", "{", "$match", "{", "then", "{", "$in", BCON_ARRAY(ids), "}", "}", "}", "1",
+                 "{", "$unwind", BCON_UTF8("$then"), "}", "2", "{", "$match", "{", "then", "{",
+                 "$in", BCON_ARRAY(ids), "}", "}", "}", "3", "{", "$group", "{", "_id",
+                 BCON_UTF8("$then"), "n", "{", "$sum", BCON_INT64(1), "}", "}", "}");
+
+    (void)arg;
+    bson_destroy(ids);
+    return suspect_tallies(check, by, jobs, count, after_waits, suspect, error);
+}
+
 static truce_status check_blocked(struct check *check, bson_error_t *error)
 {
     bson_t *blocked = BCON_NEW("undone.state", BCON_UTF8("blocked"));
-    truce_status status = truce__check_each(check, QUEUE, blocked, check_after, NULL, error);
+    truce_status status =
+        truce__check_suspects(check, QUEUE, blocked, suspect_after, check_after, NULL, error);
 
     bson_destroy(blocked);
     return status;
@@ -415,14 +551,37 @@ static truce_status check_turn(struct check *check, const char *collection, cons
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+static truce_status suspect_turns(struct check *check, bson_t *const *jobs, uint32_t count,
+                                  bool *suspect, void *arg, bson_error_t *error)
+{
+    struct care_links links = {.count = 0};
+
+    (void)arg;
+    for (uint32_t i = 0; i < count; i++) {
+        struct job_lane lane = {.name = ""};
+        bson_value_t id;
+        bson_t *holder;
+
+        (void)truce__job_lane(jobs[i], &lane);
+        holder = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(jobs[i], "queue")),
+                          "lane", BCON_UTF8(lane.name), "}");
+        id = truce__document_id(holder);
+        truce__care_link(&links, &id, i);
+        bson_destroy(holder);
+    }
+    return truce__care_follow(check, QUEUE_LANES, NULL, &links, suspect, error);
+}
+
 static truce_status check_lanes(struct check *check, bson_error_t *error)
 {
     bson_t *waiting = BCON_NEW("undone.state", BCON_UTF8("waiting"));
-    truce_status status = truce__check_each(check, QUEUE_LANES, NULL, check_lane, NULL, error);
+    truce_status status =
+        truce__check_suspects(check, QUEUE_LANES, NULL, suspect_lanes, check_lane, NULL, error);
 
     truce__intent_append_absent(waiting);
     if (!status)
-        status = truce__check_each(check, QUEUE, waiting, check_turn, NULL, error);
+        status =
+            truce__check_suspects(check, QUEUE, waiting, suspect_turns, check_turn, NULL, error);
     bson_destroy(waiting);
     return status;
 }
@@ -434,11 +593,13 @@ truce_status truce__queue_check(struct check *check, bson_error_t *error)
     truce_status status = truce__check_each(check, QUEUE, NULL, check_job, NULL, error);
 
     if (!status)
-        status = truce__check_each(check, QUEUE_KEYS, NULL, check_key, NULL, error);
+        status =
+            truce__check_suspects(check, QUEUE_KEYS, NULL, suspect_keys, check_key, NULL, error);
     if (!status)
         status = truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
     if (!status)
-        status = truce__check_each(check, QUEUE_GATES, NULL, check_gate, NULL, error);
+        status =
+            truce__check_suspects(check, QUEUE_GATES, NULL, suspect_gates, check_gate, NULL, error);
     if (!status)
         status = check_lanes(check, error);
     return status ? status : check_blocked(check, error);

@@ -213,6 +213,30 @@ static truce_status check_marks(struct check *check, const char *collection, con
     return status;
 }
 
+/* Documents with a mark of a transfer that is not under way. */
+static truce_status suspect_marks(struct check *check, bson_t *const *documents, uint32_t count,
+                                  bool *suspect, void *arg, bson_error_t *error)
+{
+    const struct looking *looking = arg;
+    struct care_links links = {.count = 0};
+    bson_t *open =
+        BCON_NEW("state", "{", "$nin", "[", BCON_UTF8("done"), BCON_UTF8("canceled"), "]", "}");
+    bson_iter_t iter, marks;
+    truce_status status;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!bson_iter_init_find(&iter, documents[i], looking->transfers->layout.marks) ||
+            !BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &marks))
+            continue;
+        while (bson_iter_next(&marks))
+            truce__care_link(&links, bson_iter_value(&marks), i);
+    }
+    status =
+        truce__care_follow(check, looking->transfers->collection, open, &links, suspect, error);
+    bson_destroy(open);
+    return status;
+}
+
 static truce_status check_collection(void *arg, const char *collection, bson_error_t *error)
 {
     const struct looking *looking = arg;
@@ -224,7 +248,8 @@ static truce_status check_collection(void *arg, const char *collection, bson_err
         return TRUCE_OK;
     snprintf(first, sizeof first, "%s.0", looking->transfers->layout.marks);
     filter = BCON_NEW(first, "{", "$exists", BCON_BOOL(true), "}");
-    status = truce__check_each(looking->check, collection, filter, check_marks, arg, error);
+    status = truce__check_suspects(looking->check, collection, filter, suspect_marks, check_marks,
+                                   arg, error);
     bson_destroy(filter);
     return status;
 }

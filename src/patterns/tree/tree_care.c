@@ -62,6 +62,27 @@ static truce_status has_record(const struct looking *looking, const bson_t *item
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Items without a record of their edit. */
+static truce_status suspect_items(struct check *check, bson_t *const *items, uint32_t count,
+                                  bool *suspect, void *arg, bson_error_t *error)
+{
+    struct care_links links = {.count = 0};
+    bson_t *open = BCON_NEW("pub", "{", "$exists", BCON_BOOL(false), "}");
+    bson_iter_t token;
+    truce_status status;
+
+    (void)arg;
+    for (uint32_t i = 0; i < count; i++) {
+        if (bson_iter_init_find(&token, items[i], "token") && BSON_ITER_HOLDS_OID(&token))
+            truce__care_link(&links, bson_iter_value(&token), i);
+        else
+            suspect[i] = true;
+    }
+    status = truce__care_follow(check, TREE_EDITS, open, &links, suspect, error);
+    bson_destroy(open);
+    return status;
+}
+
 static truce_status check_item(struct check *check, const char *collection, const bson_t *item,
                                void *arg, bson_error_t *error)
 {
@@ -115,8 +136,8 @@ static truce_status check_tree(struct check *check, const char *collection, cons
         truce__tree_filter(looking.tree, &filter);
         BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(master.settled), "}", "pub", "{",
                     "$exists", BCON_BOOL(false), "}");
-        status = truce__check_each(check, looking.tree->collection, &filter, check_item, &looking,
-                                   error);
+        status = truce__check_suspects(check, looking.tree->collection, &filter, suspect_items,
+                                       check_item, &looking, error);
         bson_destroy(&filter);
     } else if (error) {
         *error = why;
