@@ -230,6 +230,7 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
 {
     struct durable *durable = readers->durable;
     truce_status status = TRUCE_OK;
+    bson_error_t changed;
     uint32_t version;
 
     if (!reader->kv) {
@@ -238,8 +239,11 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
     }
     if (!status)
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
-    if (status)
-        return status;
+    if (status) /* because a file is gone? */
+        return status == TRUCE_IO && durable->lock->page &&
+                       truce__stamp_check(durable->lock, &changed) == TRUCE_CORRUPT
+                   ? truce__fail(TRUCE_CORRUPT, error, "%s", changed.message)
+                   : status;
     if (durable->lock->page)
         status = truce__stamp_check_sometimes(durable->lock, &readers->looked_ms, error);
     if (!status)

@@ -181,8 +181,8 @@ struct kv_log_end {
 /* False: there is no log, or its index is being written. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
 
-/* Is the last frame in the log that the connection has open? */
-truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool *whole,
+/* Is the last frame in the log that the connection has open? `all`: and all frames before it, by their checksums. */
+truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool all, bool *whole,
                                  bson_error_t *error);
 
 /* Reads all of the log: are its frames those that were written, up to where another generation, or nothing, follows? No

@@ -219,7 +219,7 @@ static int find_log(struct kv *kv, sqlite3_file **log)
     return result;
 }
 
-truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool *whole,
+truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool all, bool *whole,
                                  bson_error_t *error)
 {
     sqlite3_file *log = NULL;
@@ -232,6 +232,8 @@ truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bo
     result = truce__kv_log_frame(log, end->frames, &frame);
     *whole = !result && frame.salts == end->salts && frame.sum[0] == end->sum[0] &&
              frame.sum[1] == end->sum[1];
+    if (*whole && all)
+        result = truce__kv_log_frames(log, end->frames, whole);
     if (result && result != SQLITE_IOERR_SHORT_READ)
         return truce__kv_fail(kv, result, "read", error);
     return TRUCE_OK;

@@ -507,44 +507,71 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
                        sqlite3_errstr(result));
 }
 
-/* A frame of this generation with a wrong checksum may also be what a crash left of a commit: that is not told apart. */
-static int verify_log(struct kv_log *log, uint8_t *frame, bool *sound)
+/* Compares the frames of this generation, up to `last`, with their checksums; `*frames` are right. `header` is as SQLite sees
+ * it. False in `*right`: the next one is wrong. */
+static int verify_frames(sqlite3_file *log, const uint8_t *header, uint32_t last, uint32_t *frames,
+                         bool *right)
 {
-    sqlite3_int64 size = 0, at = WAL_HEADER_BYTES;
+    uint32_t sum[2] = {number_at(header + 24), number_at(header + 28)};
+    uint8_t *frame = bson_malloc(FRAME_BYTES);
+    sqlite3_int64 at = WAL_HEADER_BYTES;
+    int result = SQLITE_OK;
+
+    *right = true;
+    *frames = 0;
+    for (; !result && *right && *frames < last; *frames += *right, at += FRAME_BYTES) {
+        result = log->pMethods->xRead(log, frame, FRAME_BYTES, at);
+        if (result || memcmp(frame + 8, header + 16, 8) != 0)
+            break;
+        (void)truce__kv_magic_show(frame + HEADER_BYTES);
+        add_to(sum, number_at(header) & 1, frame, 8);
+        add_to(sum, number_at(header) & 1, frame + HEADER_BYTES, KV_PAGE_BYTES);
+        *right = sum[0] == number_at(frame + 16) && sum[1] == number_at(frame + 20);
+    }
+    bson_free(frame);
+    return result;
+}
+
+int truce__kv_log_frames(sqlite3_file *log, uint32_t last, bool *right)
+{
     uint8_t header[WAL_HEADER_BYTES];
-    uint32_t sum[2];
+    int result = log->pMethods->xRead(log, header, sizeof header, 0);
+    uint32_t frames = 0;
+
+    *right = false;
+    if (!result)
+        result = verify_frames(log, header, last, &frames, right);
+    *right = *right && frames == last;
+    return result;
+}
+
+/* A frame with a wrong checksum may also be what a crash left of a commit: that is not told apart. */
+static int verify_log(struct kv_log *log, bool *sound)
+{
+    sqlite3_int64 size = 0;
+    uint8_t header[WAL_HEADER_BYTES];
     int result = log->file->pMethods->xFileSize(log->file, &size);
+    uint32_t frames;
 
     *sound = true;
     if (result || size < WAL_HEADER_BYTES)
         return result;
     result = log->file->pMethods->xRead(log->file, header, sizeof header, 0);
     truce__kv_log_show(header);
-    sum[0] = number_at(header + 24);
-    sum[1] = number_at(header + 28);
-    for (; !result && *sound && at + FRAME_BYTES <= size; at += FRAME_BYTES) {
-        result = log->file->pMethods->xRead(log->file, frame, FRAME_BYTES, at);
-        if (result || memcmp(frame + 8, header + 16, 8) != 0)
-            break;
-        (void)truce__kv_magic_show(frame + HEADER_BYTES);
-        add_to(sum, number_at(header) & 1, frame, 8);
-        add_to(sum, number_at(header) & 1, frame + HEADER_BYTES, KV_PAGE_BYTES);
-        *sound = sum[0] == number_at(frame + 16) && sum[1] == number_at(frame + 20);
-    }
-    return result;
+    return result
+               ? result
+               : verify_frames(log->file, header,
+                               (uint32_t)((size - WAL_HEADER_BYTES) / FRAME_BYTES), &frames, sound);
 }
 
 truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error)
 {
     struct kv_log *log;
     int result = open_log(path, SQLITE_OPEN_READONLY, &log);
-    uint8_t *frame;
 
     *sound = false;
     if (!result) {
-        frame = bson_malloc(FRAME_BYTES);
-        result = verify_log(log, frame, sound);
-        bson_free(frame);
+        result = verify_log(log, sound);
         truce__kv_log_close(log);
     }
     if (!result)

@@ -1,6 +1,7 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_WAL_H
 #define TRUCE_ENGINE_STORAGE_KV_WAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sqlite3_file;
@@ -20,5 +21,7 @@ struct kv_frame {
 
 /* Of a log that was opened with this VFS, frames from 1; an SQLite result. */
 int truce__kv_log_frame(struct sqlite3_file *log, uint32_t number, struct kv_frame *frame);
+/* Are the checksums of all frames up to `last` right? */
+int truce__kv_log_frames(struct sqlite3_file *log, uint32_t last, bool *right);
 
 #endif

@@ -60,6 +60,7 @@ struct lock_page {
     atomic_uint log_least;               /* ... so many frames at least */
     atomic_bool log_writing;             /* a process has its turn, or died in it; else ... */
     atomic_llong log_bytes, log_ns;      /* ... the log is as the last turn left it */
+    atomic_uint log_times_wrong;         /* that its time was another, and its content the same */
     atomic_uint turn;                    /* counts every release; waiters sleep on it */
     atomic_uint watched_until; /* somebody may sleep on one of `changes`, until then (wake.c) */
     atomic_llong waited_until; /* somebody may sleep on it, until then (monotonic nanoseconds) */
@@ -94,7 +95,7 @@ struct lock_page {
 #define LOCK_FILE_BYTES    (LOCK_RECORDS_AT + LOCK_RECORDS_BYTES)
 
 struct lock {
-    char *path, *database;
+    char *path, *database, *log, *index; /* names */
     int file;
     int database_file; /* stands for the name alone (O_PATH); -1: it could not be had */
     int process;       /* this one: a child that is forked uses none of it */

@@ -319,6 +319,8 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
 
     *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path),
                           .database = bson_strdup(path),
+                          .log = bson_strdup_printf("%s-wal", path),
+                          .index = bson_strdup_printf("%s-shm", path),
                           .file = -1,
                           .database_file = -1,
                           .process = getpid()};
@@ -400,19 +402,12 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
 /* ---- what stands beside it ------------------------------------------------------------------- */
 
 /* Has the log content, and is it the one that was there before? IO: that cannot be told. */
-static truce_status is_old_log(const struct lock *lock, const char *path, bool *is,
-                               bson_error_t *error)
+static truce_status is_old_log(const struct lock *lock, bool *is, bson_error_t *error)
 {
-    char *log = bson_strdup_printf("%s-wal", path);
-    truce_status status = TRUCE_OK;
-    struct file_id id;
-    struct stat found;
-    bool there = !stat(log, &found) && truce__file_id(log, &id);
+    struct file_look log;
+    truce_status status = truce__log_identity_look(lock->log, &log, error);
 
-    *is = there && found.st_size && truce__file_id_equal(&id, &lock->page->log);
-    if (!there && errno != ENOENT)
-        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", log, strerror(errno));
-    bson_free(log);
+    *is = !status && log.size && truce__file_id_equal(&log.id, &lock->page->log);
     return status;
 }
 
@@ -440,7 +435,7 @@ static truce_status match_content(struct lock *lock, const char *path, bson_erro
         return truce__stamp_check(lock, error);
     status = truce__log_identity_match(lock, error);
     if (!status)
-        status = is_old_log(lock, path, &is_old, error);
+        status = is_old_log(lock, &is_old, error);
     if (status || !is_old)
         return status;
     if (truce__stamp_fits(lock))
@@ -469,7 +464,7 @@ truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t
                            path, there ? "replaced" : "removed");
     if (!there || truce__file_id_equal(&none, &lock->page->database))
         return TRUCE_OK;
-    status = is_old_log(lock, path, &is_old, error);
+    status = is_old_log(lock, &is_old, error);
     if (!status && is_old)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" was replaced, and \"%s-wal\" is the log of the file that was "
@@ -570,6 +565,8 @@ void truce__lock_close(struct lock *lock)
     close_file(lock);
     if (lock->database_file >= 0)
         truce__process_close(lock->database_file);
+    bson_free(lock->index);
+    bson_free(lock->log);
     bson_free(lock->database);
     bson_free(lock->path);
     *lock = (struct lock){.file = -1, .database_file = -1};

@@ -2,7 +2,7 @@
  * The identity of the log.
  *
  * A commit is a write into the log that SQLite has open. If the log is removed, moved, or replaced while the store is
- * open, the writes go into a file that nobody finds, and if it is cut or written over, recovery ends where the old
+ * open, the writes go into a file without a name, and if it is cut or written over, recovery ends where the old
  * content did. If the index of the log is removed, the next process makes another one, and two processes write
  * over each other's commits. SQLite notices none of this. So the page that all processes share records what the files
  * are, and how far the log reaches:
@@ -19,7 +19,7 @@
  *     time       the size and time of the log are those of the last turn                      in a writer's turn
  *
  * Invariants:
- *  1. A writer checks both in its turn, before it writes. A reader checks the names every now and then, and always after
+ *  1. A writer checks all three in its turn, before it writes. A reader checks the names every now and then, and always after
  *     it has opened a connection.
  *  2. The recorded files do not change while any process has the store open: SQLite removes them only when a process
  *     that is alone closes the store.
@@ -27,11 +27,12 @@
  *     cannot be looked up for another reason than that it is gone is an error of that call alone.
  *  4. log_least counts frames of the generation log_salts or less: it is 0 while log_salts changes. A process that dies
  *     between its commit and the record leaves too small a number, which finds less and refuses nothing sound.
- *
  *  5. Only a process that has its turn writes into the log, so its time means nothing while log_writing is true.
  *
- * The time notices another program that writes into the middle of the log, which the last frame does not show. It counts in
- * ticks of the kernel: a write within the tick of the last commit is noticed by its content alone.
+ * The time notices another program that writes into the middle of the log, which the last frame does not show. If it
+ * differs, all frames are compared with their checksums. If they are right, the time alone has changed; a file system on which
+ * that happens TIMES_WRONG_MAX times is not asked for it any more. A write within the same tick of the kernel's clock as the
+ * last commit is noticed by the last frame alone.
  *
  * A process that is alone compares, too, as long as the machine was not started again: after a power cut the page may be
  * older than the files.
@@ -43,76 +44,46 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "engine/storage/stamp.h"
 
 #define INDEX_BYTES_LEAST 32768 /* SQLite makes it in parts of so many bytes */
+#define TIMES_WRONG_MAX   8
 
-static const struct file_id no_file = {0};
-
-static char *name_beside(const struct lock *lock, const char *suffix)
+truce_status truce__log_identity_look(const char *name, struct file_look *facts,
+                                      bson_error_t *error)
 {
-    return bson_strdup_printf("%s%s", lock->database, suffix);
-}
-
-/* The file under the name; all 0: there is none. IO: that cannot be told. */
-static truce_status look_up(const struct lock *lock, const char *suffix, struct file_id *id,
-                            bson_error_t *error)
-{
-    char *name = name_beside(lock, suffix);
-    truce_status status = TRUCE_OK;
-
-    if (!truce__file_id(name, id)) {
-        *id = no_file;
-        if (errno != ENOENT)
-            status =
-                truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", name, strerror(errno));
-    }
-    bson_free(name);
-    return status;
-}
-
-/* Its size and time; 0: there is no such file. */
-static truce_status measure_beside(const struct lock *lock, const char *suffix, int64_t *size,
-                                   int64_t *time_ns, bson_error_t *error)
-{
-    char *name = name_beside(lock, suffix);
-    truce_status status = TRUCE_OK;
-    struct stat found;
-    int result = stat(name, &found);
-
-    *size = result ? 0 : found.st_size;
-    *time_ns = result ? 0 : found.st_mtim.tv_sec * INT64_C(1000000000) + found.st_mtim.tv_nsec;
-    if (result && errno != ENOENT)
-        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", name, strerror(errno));
-    bson_free(name);
-    return status;
+    if (truce__file_look(name, facts))
+        return TRUCE_OK;
+    *facts = (struct file_look){0};
+    if (errno == ENOENT)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", name, strerror(errno));
 }
 
 truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error)
 {
     struct lock_page *page = lock->page;
-    struct file_id log, index;
+    struct file_look log, index;
     truce_status status;
 
     if (!lock->alone && atomic_load(&page->log_known))
         return TRUCE_OK;
-    status = look_up(lock, "-wal", &log, error);
+    status = truce__log_identity_look(lock->log, &log, error);
     if (!status)
-        status = look_up(lock, "-shm", &index, error);
+        status = truce__log_identity_look(lock->index, &index, error);
     if (status)
         return status;
     atomic_store(&page->log_known, false);
-    page->log = log;
-    page->index = index;
+    page->log = log.id;
+    page->index = index.id;
     if (lock->alone) {
         atomic_store(&page->log_least, 0);
         atomic_store(&page->log_writing, true);
+        atomic_store(&page->log_times_wrong, 0);
     }
-    atomic_store(&page->log_known,
-                 !truce__file_id_equal(&log, &no_file) && !truce__file_id_equal(&index, &no_file));
+    atomic_store(&page->log_known, log.id.number && index.id.number);
     return TRUCE_OK;
 }
 
@@ -123,30 +94,36 @@ static truce_status conclude(struct lock *lock, bson_error_t *error)
     return truce__lock_usable(lock, error);
 }
 
-truce_status truce__log_identity_check(struct lock *lock, bson_error_t *error)
+/* `log`: what its name leads to. */
+static truce_status check_names(struct lock *lock, struct file_look *log, bson_error_t *error)
 {
     struct lock_page *page = lock->page;
-    struct file_id log, index;
-    int64_t bytes = 0, time_ns;
+    struct file_look index;
     truce_status status = truce__lock_usable(lock, error);
 
     if (status || !atomic_load(&page->log_known))
         return status;
-    status = look_up(lock, "-wal", &log, error);
+    status = truce__log_identity_look(lock->log, log, error);
     if (!status)
-        status = look_up(lock, "-shm", &index, error);
-    if (!status)
-        status = measure_beside(lock, "-shm", &bytes, &time_ns, error);
+        status = truce__log_identity_look(lock->index, &index, error);
     if (status)
         return status;
-    if (truce__file_id_equal(&log, &page->log) && truce__file_id_equal(&index, &page->index) &&
-        bytes >= INDEX_BYTES_LEAST)
+    if (truce__file_id_equal(&log->id, &page->log) &&
+        truce__file_id_equal(&index.id, &page->index) && index.size >= INDEX_BYTES_LEAST)
         return TRUCE_OK;
     return conclude(lock, error);
 }
 
-/* Does the open log end with the last commit? An index that is being written, by a process that died, is none. */
-static truce_status is_whole(const struct lock *lock, struct kv *kv, bool *whole,
+truce_status truce__log_identity_check(struct lock *lock, bson_error_t *error)
+{
+    struct file_look log;
+
+    return check_names(lock, &log, error);
+}
+
+/* Does the open log end with the last commit? `all`: every frame is looked at. An index that is being written, by a
+ * process that died, is none. */
+static truce_status is_whole(const struct lock *lock, struct kv *kv, bool all, bool *whole,
                              bson_error_t *error)
 {
     struct lock_page *page = lock->page;
@@ -159,37 +136,35 @@ static truce_status is_whole(const struct lock *lock, struct kv *kv, bool *whole
         *whole = false;
         return TRUCE_OK;
     }
-    return truce__kv_log_whole(kv, &end, whole, error);
+    return truce__kv_log_whole(kv, &end, all, whole, error);
 }
 
 /* Is the log as the last turn left it? */
-static truce_status is_left(const struct lock *lock, bool *left, bson_error_t *error)
+static bool is_left(const struct lock *lock, const struct file_look *log)
 {
-    struct lock_page *page = lock->page;
-    int64_t bytes, time_ns;
-    truce_status status = TRUCE_OK;
+    const struct lock_page *page = lock->page;
 
-    *left = true;
-    if (atomic_load(&page->log_writing) || !atomic_load(&page->log_known))
-        return TRUCE_OK;
-    status = measure_beside(lock, "-wal", &bytes, &time_ns, error);
-    *left =
-        status || (bytes == atomic_load(&page->log_bytes) && time_ns == atomic_load(&page->log_ns));
-    return status;
+    return atomic_load(&page->log_writing) || !atomic_load(&page->log_known) ||
+           atomic_load(&page->log_times_wrong) >= TIMES_WRONG_MAX ||
+           (log->size == atomic_load(&page->log_bytes) &&
+            log->time_ns == atomic_load(&page->log_ns));
 }
 
 truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                bson_error_t *error)
 {
-    truce_status status = truce__log_identity_check(lock, error);
-    bool whole = true;
+    struct file_look log;
+    truce_status status = check_names(lock, &log, error);
+    bool left = status || is_left(lock, &log), whole = true;
 
     if (!status)
-        status = is_left(lock, &whole, error);
-    if (!status && whole)
-        status = is_whole(lock, kv, &whole, error);
-    if (status || !whole)
-        return status ? status : conclude(lock, error);
+        status = is_whole(lock, kv, !left, &whole, error);
+    if (status)
+        return status;
+    if (!whole)
+        return conclude(lock, error);
+    if (!left)
+        atomic_fetch_add(&lock->page->log_times_wrong, 1);
     atomic_store(&lock->page->log_writing, true);
     return TRUCE_OK;
 }
@@ -197,12 +172,12 @@ truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
 void truce__log_identity_end_turn(struct lock *lock)
 {
     struct lock_page *page = lock->page;
-    int64_t bytes, time_ns;
+    struct file_look log;
 
-    if (measure_beside(lock, "-wal", &bytes, &time_ns, NULL))
+    if (truce__log_identity_look(lock->log, &log, NULL))
         return;
-    atomic_store(&page->log_bytes, bytes);
-    atomic_store(&page->log_ns, time_ns);
+    atomic_store(&page->log_bytes, log.size);
+    atomic_store(&page->log_ns, log.time_ns);
     atomic_store(&page->log_writing, false);
 }
 
@@ -212,7 +187,7 @@ bool truce__log_identity_lost_name(struct lock *lock, struct kv *kv)
 
     truce_assert(lock->alone);
     return atomic_load(&lock->page->foreign) == LOCK_FOREIGN_LOG && truce__stamp_is_left(lock) &&
-           !is_whole(lock, kv, &whole, NULL) && whole;
+           !is_whole(lock, kv, true, &whole, NULL) && whole;
 }
 
 void truce__log_identity_note(struct lock *lock, const struct kv *kv)
@@ -239,26 +214,23 @@ void truce__log_identity_forget(struct lock *lock)
 truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
 {
     struct lock_page *page = lock->page;
-    struct file_id log;
-    int64_t bytes, time_ns;
+    struct file_look log;
     truce_status status;
 
     if (!atomic_load(&page->log_known) || !truce__stamp_is_left(lock))
         return TRUCE_OK;
-    status = look_up(lock, "-wal", &log, error);
-    if (!status)
-        status = measure_beside(lock, "-wal", &bytes, &time_ns, error);
+    status = truce__log_identity_look(lock->log, &log, error);
     if (status)
         return status;
-    if (bytes && !truce__file_id_equal(&log, &page->log))
+    if (log.size && !truce__file_id_equal(&log.id, &page->log))
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s-wal\" is not the log of \"%s\": bring that back, or move this one "
+                           "\"%s\" is not the log of \"%s\": bring that back, or move this one "
                            "away",
-                           lock->database, lock->database);
-    if (!bytes && atomic_load(&page->log_least))
+                           lock->log, lock->database);
+    if (!log.size && atomic_load(&page->log_least))
         return truce__fail(TRUCE_CORRUPT, error,
-                           "the log \"%s-wal\" is missing, and with it the last commits: bring it "
+                           "the log \"%s\" is missing, and with it the last commits: bring it "
                            "back, or remove \"%s\" to use the store without them",
-                           lock->database, lock->path);
+                           lock->log, lock->path);
     return TRUCE_OK;
 }

@@ -7,6 +7,10 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/lock.h"
 
+/* A file under a name; all 0 if there is none. IO: that cannot be told. */
+truce_status truce__log_identity_look(const char *name, struct file_look *facts,
+                                      bson_error_t *error);
+
 /* Records which files the log and its index are. By a process that is alone, or if nothing is recorded yet; with a
  * connection open, and the door shut. */
 truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error);

@@ -16,7 +16,14 @@ struct file_id {
     uint64_t device, number, born;
 };
 
+/* A file, its size, and when it was written last. */
+struct file_look {
+    struct file_id id;
+    int64_t size, time_ns;
+};
+
 /* False, with errno: it is not there, or cannot be looked at. Symbolic links are not followed. */
+bool truce__file_look(const char *path, struct file_look *facts);
 bool truce__file_id(const char *path, struct file_id *id);
 bool truce__file_id_of(int descriptor, struct file_id *id);
 bool truce__file_id_equal(const struct file_id *a, const struct file_id *b);
