@@ -127,7 +127,7 @@ static decimal as_decimal(const struct sum *sum)
     return bid128_add(sum->decimals, high, BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-/* the doubles' sum without its fraction */
+/* The doubles' sum, rounded to the nearest integer. */
 static bool doubles_to_int64(const struct sum *sum, int64_t *result)
 {
     if (!isfinite(sum->high))
@@ -140,7 +140,7 @@ static bool doubles_to_int64(const struct sum *sum, int64_t *result)
         return false;
     if (sum->high == -TWO_TO_63 && sum->low < 0)
         return false;
-    return !__builtin_add_overflow((int64_t)sum->high, (int64_t)sum->low, result);
+    return !__builtin_add_overflow((int64_t)llround(sum->high), (int64_t)llround(sum->low), result);
 }
 
 bool truce__sum_to_int64(const struct sum *sum, int64_t *result)

@@ -29,7 +29,8 @@ void truce__sum_add_int64(struct sum *sum, int64_t number);
 struct value truce__sum_value(const struct sum *sum, struct arena *arena);
 /* null if nothing was added; a double, or a decimal */
 struct value truce__sum_average(const struct sum *sum, struct arena *arena);
-/* As an int64; false if it does not fit. Decimals are rounded half to even, doubles cut. */
+/* As an int64; false if it does not fit. Decimals are rounded half to even,
+ * doubles half away from zero. */
 bool truce__sum_to_int64(const struct sum *sum, int64_t *result);
 
 /* The standard deviation of numbers as they come, all taken as doubles (Welford 1962). */

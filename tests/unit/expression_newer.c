@@ -87,6 +87,53 @@ TEST(fields_with_dots_and_dollars_are_reached_by_name)
     EXPRESSION_FAILS("{'$unsetField': {'input': '$$ROOT'}}", "{}", 4161102);
 }
 
+TEST(a_sorted_field_that_holds_an_array_is_compared_as_a_whole)
+{
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': {'x': 1}}}",
+                     "{'a': [{'x': [3, 1]}, {'x': [2]}, {'x': 5}, {'x': []}, {}]}",
+                     "[{}, {'x': 5}, {'x': []}, {'x': [2]}, {'x': [3, 1]}]");
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': {'x': -1}}}",
+                     "{'a': [{'x': [2, 1]}, {'x': [2]}, {'x': [1, 9]}]}",
+                     "[{'x': [2, 1]}, {'x': [2]}, {'x': [1, 9]}]");
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': {'x': 1, 'y': 1}}}",
+                     "{'a': [{'x': [1], 'y': [2]}, {'x': [1], 'y': [1, 5]}]}",
+                     "[{'x': [1], 'y': [1, 5]}, {'x': [1], 'y': [2]}]");
+}
+
+TEST(fractions_of_a_millisecond_are_rounded)
+{
+    static const char *const date = "{'d': {'$date': {'$numberLong': '1000'}}}";
+
+    EXPRESSION_GIVES("{'$toLong': {'$add': ['$d', 0.4]}}", date, "{'$numberLong': '1000'}");
+    EXPRESSION_GIVES("{'$toLong': {'$add': ['$d', 0.5]}}", date, "{'$numberLong': '1001'}");
+    EXPRESSION_GIVES("{'$toLong': {'$add': ['$d', 1.7]}}", date, "{'$numberLong': '1002'}");
+    EXPRESSION_GIVES("{'$toLong': {'$add': ['$d', -0.7]}}", date, "{'$numberLong': '999'}");
+    EXPRESSION_GIVES("{'$toLong': {'$add': ['$d', {'$numberDecimal': '1.7'}]}}", date,
+                     "{'$numberLong': '1002'}");
+    EXPRESSION_GIVES("{'$toLong': {'$subtract': ['$d', 1.7]}}", date, "{'$numberLong': '998'}");
+    EXPRESSION_GIVES("{'$toLong': {'$subtract': ['$d', {'$numberDecimal': '1.7'}]}}", date,
+                     "{'$numberLong': '998'}");
+}
+
+TEST(a_remainder_is_a_double_if_an_operand_is_one)
+{
+    EXPRESSION_GIVES("{'$mod': [5, 2.0]}", "{}", "{'$numberDouble': '1.0'}");
+    EXPRESSION_GIVES("{'$mod': [{'$numberLong': '5'}, 2.0]}", "{}", "{'$numberDouble': '1.0'}");
+    EXPRESSION_GIVES("{'$mod': [5.0, 2]}", "{}", "{'$numberDouble': '1.0'}");
+    EXPRESSION_GIVES("{'$mod': [5, 2]}", "{}", "1");
+    EXPRESSION_GIVES("{'$mod': [{'$numberLong': '5'}, 2]}", "{}", "{'$numberLong': '1'}");
+}
+
+TEST(the_sigmoid_of_a_number)
+{
+    EXPRESSION_GIVES("{'$sigmoid': 0}", "{}", "0.5");
+    EXPRESSION_GIVES("{'$sigmoid': -1e10}", "{}", "0.0");
+    EXPRESSION_GIVES("{'$sigmoid': 1e10}", "{}", "1.0");
+    EXPRESSION_GIVES("{'$sigmoid': {'$numberDecimal': '0'}}", "{}", "{'$numberDecimal': '0.5'}");
+    EXPRESSION_GIVES("{'$sigmoid': null}", "{}", "null");
+    EXPRESSION_FAILS("{'$sigmoid': 'a'}", "{}", 28765);
+}
+
 TEST(text_is_replaced_once_or_everywhere)
 {
     EXPRESSION_GIVES("{'$replaceOne': {'input': '$a', 'find': 'b', 'replacement': '--'}}",

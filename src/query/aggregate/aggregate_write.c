@@ -208,6 +208,22 @@ static truce_status check_merge(struct value options, bson_error_t *error)
     return status;
 }
 
+/* Leaves out the fields that MongoDB takes for absent if they are null. */
+static bson_t *copy_merge_options(struct value given)
+{
+    struct fields fields = truce__fields(given);
+    bson_t *options = bson_new();
+
+    while (truce__fields_next(&fields)) {
+        bool nullable = !strcmp(fields.key, "let") || !strcmp(fields.key, "whenNotMatched");
+
+        if (!nullable ||
+            (fields.value.type != BSON_TYPE_NULL && fields.value.type != BSON_TYPE_UNDEFINED))
+            truce__value_append(options, fields.key, fields.key_length, fields.value);
+    }
+    return options;
+}
+
 truce_status truce__stage_merge(struct stage_parser *parser, struct value argument,
                                 bson_error_t *error)
 {
@@ -223,7 +239,7 @@ truce_status truce__stage_merge(struct stage_parser *parser, struct value argume
         options = bson_new();
         truce__value_append(options, "into", 4, argument);
     } else {
-        options = truce__stage_copy(argument);
+        options = copy_merge_options(argument);
     }
     status = check_merge(truce__value_document(options), error);
     if (status) {

@@ -68,7 +68,7 @@ static truce_status evaluate_add(const struct expression_node *node, struct eval
 static bool to_milliseconds(struct value number, int64_t *milliseconds)
 {
     _IDEC_flags flags = 0;
-    double cut;
+    double real;
 
     if (truce__value_is_integer(number)) {
         *milliseconds = truce__value_integer(number);
@@ -78,10 +78,10 @@ static bool to_milliseconds(struct value number, int64_t *milliseconds)
         *milliseconds = bid128_to_int64_rnint(truce__number_as_decimal(number), &flags);
         return !(flags & BID_INVALID_EXCEPTION);
     }
-    cut = truce__value_double(number);
-    if (!(cut >= -9223372036854775808.0 && cut < 9223372036854775808.0))
+    real = truce__value_double(number);
+    if (!(real >= -9223372036854775808.0 && real < 9223372036854775808.0))
         return false;
-    *milliseconds = (int64_t)cut;
+    *milliseconds = llround(real);
     return true;
 }
 
@@ -224,22 +224,19 @@ static truce_status apply_divide(const struct expression_node *node, struct eval
     return TRUCE_OK;
 }
 
-/* a double divisor that is an int32 counts as an integer, unless the dividend is a double */
+/* Like every operator, $mod gives a double if an operand is one. */
 static truce_status remainder_of(struct evaluation *run, const struct value *operands,
                                  struct value *result)
 {
-    int32_t divisor = 0;
     int64_t right, left;
-    bool whole =
-        truce__value_is_integer(operands[1]) || truce__value_to_int32(operands[1], &divisor);
 
-    if (operands[0].type == BSON_TYPE_DOUBLE || !whole) {
+    if (operands[0].type == BSON_TYPE_DOUBLE || operands[1].type == BSON_TYPE_DOUBLE) {
         *result = truce__value_from_double(run->arena, fmod(truce__number_to_double(operands[0]),
                                                             truce__number_to_double(operands[1])));
         return TRUCE_OK;
     }
     left = truce__value_integer(operands[0]);
-    right = truce__value_is_integer(operands[1]) ? truce__value_integer(operands[1]) : divisor;
+    right = truce__value_integer(operands[1]);
     left = right == -1 ? 0 : left % right;
     if (operands[0].type == BSON_TYPE_INT64 || operands[1].type == BSON_TYPE_INT64)
         *result = truce__value_from_int64(run->arena, left);

@@ -78,7 +78,21 @@ static decimal floor_decimal(decimal number, _IDEC_round rounding, _IDEC_flags *
 
 static const struct function ceil_function = {ceil, ceil_decimal, true};
 static const struct function floor_function = {floor, floor_decimal, true};
+static double sigmoid(double number)
+{
+    return 1 / (1 + exp(-number));
+}
+
+static decimal sigmoid_decimal(decimal number, _IDEC_round rounding, _IDEC_flags *flags)
+{
+    decimal one = bid128_from_int64(1);
+    decimal power = bid128_exp(bid128_negate(number), rounding, flags);
+
+    return bid128_div(one, bid128_add(one, power, rounding, flags), rounding, flags);
+}
+
 static const struct function exp_function = {exp, bid128_exp};
+static const struct function sigmoid_function = {sigmoid, sigmoid_decimal};
 static const struct function ln_function = {log, bid128_log, false, is_positive, 28766, "positive"};
 static const struct function log10_function = {log10,       bid128_log10, false,
                                                is_positive, 28761,        "positive"};
@@ -332,6 +346,7 @@ const struct expression_operator truce__expressions_math[] = {
     {"$ceil", 1, 1, .apply = apply_function, .extra = &ceil_function},
     {"$floor", 1, 1, .apply = apply_function, .extra = &floor_function},
     {"$exp", 1, 1, .apply = apply_function, .extra = &exp_function},
+    {"$sigmoid", 1, 1, .apply = apply_function, .extra = &sigmoid_function},
     {"$ln", 1, 1, .apply = apply_function, .extra = &ln_function},
     {"$log10", 1, 1, .apply = apply_function, .extra = &log10_function},
     {"$sqrt", 1, 1, .apply = apply_function, .extra = &sqrt_function},

@@ -1,4 +1,5 @@
 #include "base/buffer.h"
+#include "bson/keys.h"
 #include "bson/number.h"
 #include "query/expression/expression_tree.h"
 #include "query/sort/sort.h"
@@ -86,24 +87,35 @@ static int order_keys(struct value a, struct value b, const void *arg)
     return truce__bytes_compare(left->key, left->size, right->key, right->size);
 }
 
+/* The value at the path of a document; an array on the way is entered by a number only. */
+static struct value value_at(struct value document, const struct path *path)
+{
+    struct value value = document;
+
+    for (uint32_t i = 0; i < path->count; i++) {
+        if (!truce__value_is_container(value))
+            return truce__value_null();
+        value = truce__value_field(value, path->parts[i].name, path->parts[i].length);
+    }
+    return value.type == VALUE_MISSING ? truce__value_null() : value;
+}
+
+/* Unlike a sort of documents, $sortArray compares a field that holds an array as a whole. */
 static truce_status make_keys(const struct sort *sort, struct evaluation *run, struct keyed *keyed,
                               uint32_t count, struct buffer *keys)
 {
-    static const uint8_t empty[] = {5, 0, 0, 0, 0};
-
     for (uint32_t i = 0; i < count; i++) {
         struct value document = keyed[i].item;
-        truce_status status;
+
         if (document.type != BSON_TYPE_DOCUMENT)
-            document = (struct value){empty, sizeof empty, BSON_TYPE_DOCUMENT};
+            document = truce__value_missing();
         keyed[i].at = keys->size;
-        status = truce__sort_key(sort, document, keys, run->error);
-        if (!status && run->arena->bytes + keys->size > run->bytes_max)
-            status =
-                truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
-                              "$sortArray takes more than %zu bytes of memory", run->bytes_max);
-        if (status)
-            return status;
+        for (uint32_t j = 0; j < sort->count; j++)
+            truce__key_append(keys, value_at(document, &sort->fields[j].path),
+                              sort->fields[j].descending);
+        if (run->arena->bytes + keys->size > run->bytes_max)
+            return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
+                                 "$sortArray takes more than %zu bytes of memory", run->bytes_max);
         keyed[i].size = keys->size - keyed[i].at;
     }
     for (uint32_t i = 0; i < count; i++)
