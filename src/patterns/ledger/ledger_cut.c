@@ -39,11 +39,51 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static void add_name(const bson_t *document, char ***names, uint32_t *count, uint32_t *room)
+{
+    if (*count == *room) {
+        *room = *room ? 2 * *room : 64;
+        *names = bson_realloc(*names, *room * sizeof **names);
+    }
+    (*names)[(*count)++] = bson_strdup(truce__field_text(document, "opens"));
+}
+
+/* Reads the names alone, so that many accounts take little memory. *whole false: a commit is in flight on one of the
+ * documents, or the store did not answer. */
+static truce_status read_names(struct ledger_look *look, const bson_t *filter, char ***names,
+                               uint32_t *count, bool *whole, bson_error_t *error)
+{
+    bson_t *fields = BCON_NEW("opens", BCON_INT32(1), "_intent", BCON_INT32(1));
+    truce_find_options options = {.projection = fields, .early = look->early};
+    truce_cursor *cursor = NULL;
+    const bson_t *found;
+    uint32_t room = 0;
+    truce_status status =
+        truce_find(look->ledger->store, look->ledger->collection, filter, &options, &cursor, error);
+
+    *whole = true;
+    while (!status && *whole) {
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        *whole = truce__intent_absent(found);
+        if (*whole)
+            add_name(found, names, count, &room);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(fields);
+    if (status == TRUCE_UNKNOWN)
+        *whole = false;
+    return *whole ? status : TRUCE_OK;
+}
+
 static truce_status list_names(struct ledger_look *look, char ***names, uint32_t *count,
                                bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, exists;
     struct ledger_documents found = {0};
+    uint32_t room = 0;
+    bool whole;
     truce_status status;
 
     *names = NULL;
@@ -51,13 +91,17 @@ static truce_status list_names(struct ledger_look *look, char ***names, uint32_t
     bson_append_document_begin(&filter, "opens", 5, &exists);
     BSON_APPEND_BOOL(&exists, "$exists", true);
     bson_append_document_end(&filter, &exists);
-    status = truce__ledger_fetch_filter(look, &filter, NULL, 0, &found, error);
-    if (!status) {
-        *names = bson_malloc0((found.count + 1) * sizeof **names);
-        for (uint32_t i = 0; i < found.count; i++)
-            (*names)[(*count)++] = bson_strdup(truce__field_text(found.items[i], "opens"));
-        qsort(*names, *count, sizeof **names, compare_names);
+    status = read_names(look, &filter, names, count, &whole, error);
+    if (!status && !whole) {
+        truce__ledger_names_free(*names, *count);
+        *names = NULL;
+        *count = 0;
+        status = truce__ledger_fetch_filter(look, &filter, NULL, 0, &found, error);
+        for (uint32_t i = 0; !status && i < found.count; i++)
+            add_name(found.items[i], names, count, &room);
     }
+    if (!status && *count)
+        qsort(*names, *count, sizeof **names, compare_names);
     truce__ledger_documents_release(&found);
     bson_destroy(&filter);
     return status;
