@@ -42,7 +42,11 @@ typedef struct truce_store_options {
     uint32_t cache_mb;
     uint64_t snapshot_log_bytes; /* what they may write meanwhile; 0: 1 GiB. See truce/snapshot.h */
     const truce_store_hooks *hooks; /* messages and slow calls; copied. NULL: nothing is told */
-    uint64_t reserved[4];           /* zeros */
+    /* The database whose collections, queues, sequences and other names the store has: for a file or memory the same that
+     * `truce serve` serves by this name. NULL: the store's own database, with those of others as "@school.students". For
+     * mongodb:// the database may be named here instead of in the URI. */
+    const char *database;
+    uint64_t reserved[3]; /* zeros */
 } truce_store_options;
 
 /* Opens or creates. INVALID: the URI is wrong, the file has several names (hard links), or this is a

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "store/decorators/database.h"
 #include "store/reserved.h"
 
 void truce__session_sweep_end(struct session_sweep *sweep)
@@ -101,6 +102,8 @@ truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error)
     struct session_sweep place = {0};
     truce_status status;
 
+    if (truce__database_holder(sweep->store) != sweep->store)
+        return TRUCE_OK; /* a view of one database has no sessions */
     do {
         status =
             truce__session_sweep(sweep->store, &place, sweep->batch, cutoff_ms, &removed, error);

@@ -240,6 +240,8 @@ int cli_call_give(struct cli *cli, const struct cli_option *option, const char *
     if (!strcmp(option->name, "store")) {
         cli->uri = value;
         cli->uri_given = true;
+    } else if (!strcmp(option->name, "database") && cli_is_common(option)) {
+        cli->database = value;
     } else if (!strcmp(option->name, "json")) {
         cli->json = true;
     } else if (!strcmp(option->name, "quiet")) {

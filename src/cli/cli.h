@@ -78,6 +78,8 @@ struct cli_command {
 extern const struct cli_command *const cli_commands[];
 /* --store, --json, --pretty, --table, --deadline, --slow, --quiet, --help: every command has them */
 extern const struct cli_option cli_common_options[];
+/* Is it one of them, and not an option of the command that has its name? */
+bool cli_is_common(const struct cli_option *option);
 
 struct cli {
     const char *program; /* argv[0] */
@@ -86,6 +88,7 @@ struct cli {
     int count;
     const char *uri;      /* --store or TRUCE_STORE; NULL: neither */
     bool uri_given;       /* it is that of --store */
+    const char *database; /* --database of every command; NULL: the store's own, or its URI's */
     truce_store *store;   /* open where the command asked for it; main closes it */
     bool json;            /* --json: every answer is a document */
     bool quiet;           /* --quiet: no progress, no remarks */

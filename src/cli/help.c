@@ -33,12 +33,22 @@ static void print_call(const struct cli_command *c)
            c->arguments ? " " : "", c->arguments ? c->arguments : "");
 }
 
-static void print_options(const struct cli_option *options)
+static bool is_among(const struct cli_option *options, const char *name)
+{
+    while (options && options->name && strcmp(options->name, name) != 0)
+        options++;
+    return options && options->name;
+}
+
+/* Those that are not among `but` (NULL: all). */
+static void print_options(const struct cli_option *options, const struct cli_option *but)
 {
     for (; options && options->name; options++) {
         char left[64];
         char letter[8] = "    ";
 
+        if (is_among(but, options->name))
+            continue;
         if (options->letter)
             snprintf(letter, sizeof letter, "-%c, ", options->letter);
         snprintf(left, sizeof left, "%s--%s%s%s", letter, options->name, options->value ? " " : "",
@@ -66,10 +76,10 @@ int cli_help(const struct cli_command *c)
         printf("\n%s\n", c->help);
     if (c->options) {
         printf("\noptions:\n");
-        print_options(c->options);
+        print_options(c->options, NULL);
     }
     printf("\nevery command:\n");
-    print_options(cli_common_options);
+    print_options(cli_common_options, c->options);
     if (c->example) {
         printf("\nexample (export TRUCE_STORE=school.truce):\n");
         print_indented(c->example);
@@ -105,7 +115,7 @@ static void print_all(void)
     }
     printf("\n"
            "every command:\n");
-    print_options(cli_common_options);
+    print_options(cli_common_options, NULL);
     printf("\n"
            "truce help COMMAND shows its arguments, its options and an example.\n"
            "exit codes: 0 done, 1 answered \"no\", 2 wrong usage, 3 the store failed.\n");

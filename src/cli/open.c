@@ -61,7 +61,8 @@ static bool become_rehearsal(struct cli *cli, int out, int err, truce_store **st
 
     cli->rehearsal = true;
     return dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0 &&
-           !truce_store_open("memory:", NULL, store, &error);
+           !truce_store_open("memory:", &(truce_store_options){.database = cli->database}, store,
+                             &error);
 }
 
 /* `*done`: the child's answer stands; the result is the exit code. */
@@ -122,7 +123,8 @@ static int reach(const struct cli *cli)
 {
     const truce_store_options options = {
         .deadline_ms =
-            cli->deadline_ms && cli->deadline_ms < REACHABLE_MS ? cli->deadline_ms : REACHABLE_MS};
+            cli->deadline_ms && cli->deadline_ms < REACHABLE_MS ? cli->deadline_ms : REACHABLE_MS,
+        .database = cli->database};
     truce_store *store = NULL;
     bson_error_t error;
     truce_status status = truce_store_open(cli->uri, &options, &store, &error);
@@ -139,6 +141,7 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
         .read_only = use == CLI_STORE_READ,
         .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
         .deadline_ms = cli->deadline_ms,
+        .database = cli->database,
     };
     struct stat about;
     bson_error_t error;

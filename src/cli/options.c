@@ -11,6 +11,9 @@
 const struct cli_option cli_common_options[] = {
     {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
      false},
+    {"database", 0, "NAME",
+     "the database of a file: that which truce serve serves by this name (else the file's own)",
+     false},
     {"json", 'j', NULL, "every answer is a document", false},
     {"pretty", 0, NULL, "documents over several lines", false},
     {"table", 0, NULL, "documents as the rows of a table", false},
@@ -21,6 +24,15 @@ const struct cli_option cli_common_options[] = {
     {"help", 'h', NULL, "this help", false},
     {0},
 };
+
+bool cli_is_common(const struct cli_option *option)
+{
+    const struct cli_option *at = cli_common_options;
+
+    while (at->name && at != option)
+        at++;
+    return at == option;
+}
 
 static bool declared(const struct cli *cli, const char *name)
 {

@@ -375,6 +375,10 @@ static void worker_arguments(struct apply *apply, const char **argv, char **owne
     argv[count++] = apply->collection;
     argv[count++] = "--store";
     argv[count++] = cli->uri;
+    if (cli->database) {
+        argv[count++] = "--database";
+        argv[count++] = cli->database;
+    }
     for (int i = 0; i < cli->given_count && count < ARGUMENTS_ROOM - 1; i++) {
         const struct cli_option *option = cli->given[i].option;
 

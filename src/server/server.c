@@ -17,7 +17,8 @@
 #include "server/state.h"
 #include "server/top.h"
 #include "server/watch.h"
-#include "store/places.h"
+#include "store/decorators/database.h"
+#include "store/reserved.h"
 #include "truce/sys/store.h"
 
 #define FEED_EACH 150  /* of ACCEPT_MS */
@@ -406,7 +407,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         options = &defaults;
     sessions = (struct session_options){.lifetime_ms = options->transaction_ms,
                                         .snapshot = options->snapshot_isolation};
-    database = options->database ? options->database : "test";
+    database = options->database ? options->database : OWN_DATABASE;
     status = truce__database_name_check(database, error);
     if (!status)
         status = check_tls(&options->tls, error);
@@ -432,7 +433,9 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     pthread_rwlock_init(&made->names, NULL);
     pthread_cond_init(&made->gone, NULL);
     set_access(made, options);
-    status = check_users(made, error);
+    status = truce__own_database_keep(store, made->database, error);
+    if (!status)
+        status = check_users(made, error);
     if (!status && options->tls.certificate)
         status = tls_new(&options->tls, &made->tls, error);
     if (!status)

@@ -41,6 +41,10 @@
 /* of a server, in the database admin: who may log in, and what they may do */
 #define USER_RECORDS "@admin.system.users"
 
+/* {_id: "own", database}: the name of the store's own database, where it is not OWN_DATABASE */
+#define OWN_RECORDS  "@admin.system.version"
+#define OWN_DATABASE "test"
+
 /* earlier versions of the documents of X stand in "X.revisions" */
 #define REVISIONS_SUFFIX ".revisions"
 /* the guards of an ordered set in the layout by element, whose elements stand in X */

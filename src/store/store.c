@@ -22,6 +22,7 @@
 #include "query/expression/expression.h"
 #include "query/incoming.h"
 #include "query/index/index_span.h"
+#include "store/decorators/database.h"
 #include "store/decorators/slow.h"
 #include "store/view.h"
 
@@ -176,6 +177,29 @@ static const struct backend *find_backend(const char *scheme, size_t length)
     return NULL;
 }
 
+/* Its URI has the database. */
+static bool is_server(const truce_store *store)
+{
+    return !strcmp(store->ops->scheme, "mongodb");
+}
+
+/* The store becomes the view of its database. */
+static truce_status take_database(truce_store **store, const char *database, bson_error_t *error)
+{
+    char own[DATABASE_NAME_MAX + 1];
+    truce_status status = truce__database_name_check(database, error);
+
+    if (!status)
+        status = truce__own_database(*store, own, error);
+    if (status) {
+        truce_store_close(*store);
+        *store = NULL;
+        return status;
+    }
+    *store = truce__database_wrap(*store, own, database);
+    return TRUCE_OK;
+}
+
 truce_status truce_store_open(const char *uri, const truce_store_options *options,
                               truce_store **store, bson_error_t *error)
 {
@@ -208,6 +232,8 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     truce_assert(!status == (*store != NULL));
     truce_assert(status ||
                  !strncmp((*store)->ops->scheme, backend->scheme, strlen((*store)->ops->scheme)));
+    if (!status && options && options->database && !is_server(*store))
+        status = take_database(store, options->database, &caught);
     if (!status && options && options->hooks && options->hooks->slow)
         *store = truce__slow_wrap(*store, options->hooks);
     return truce__pass_error(status, &caught, error);

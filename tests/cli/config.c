@@ -111,7 +111,7 @@ TEST(names_that_are_none_are_told_which_there_are)
 
     CHECK_INT(c->code, ==, 2);
     CHECK(strstr(c->err, " line 3: there is no option \"prot\"; there are: port, ") &&
-          strstr(c->err, there) && strstr(c->err, ", store, json, "));
+          strstr(c->err, there) && strstr(c->err, ", store, database, json, "));
     CHECK(!strstr(c->err, "config,") && !strstr(c->err, "help"));
     CHECK(strstr(serve("config = x\n", NULL, NULL)->err, "there is no option \"config\""));
     CHECK(strstr(serve("help = yes\n", NULL, NULL)->err, "there is no option \"help\""));

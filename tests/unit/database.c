@@ -286,3 +286,65 @@ TEST(maps_the_collections_of_pipelines_snapshots_and_renames)
     close_both();
     bson_destroy(pipeline);
 }
+
+/* ---- the option ----------------------------------------------------------------------------- */
+
+static truce_store *open_database(const char *uri, const char *database)
+{
+    const truce_store_options options = {.database = database};
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_store_open(uri, &options, &store, &error), error);
+    return store;
+}
+
+TEST(opens_the_database_of_a_file_that_a_server_calls_so)
+{
+    char *path = bson_strdup_printf("%s/own.truce", test_directory());
+    truce_store *whole = open_database(path, NULL), *shop, *own;
+    bson_error_t error = {0};
+
+    shop = open_database(path, "shop");
+    own = open_database(path, "test");
+    insert_json(shop, "things", "{'_id': 1}");
+    insert_json(own, "things", "{'_id': 2}");
+    CHECK_INT(count_json(whole, "@shop.things", "{'_id': 1}"), ==, 1);
+    CHECK_INT(count_json(whole, "things", "{'_id': 2}"), ==, 1);
+    truce_store_close(shop);
+    truce_store_close(own);
+    CHECK_OK(truce__own_database_keep(whole, "school", &error), error); /* as a server does */
+    own = open_database(path, "school");
+    CHECK_INT(count_json(own, "things", "{'_id': 2}"), ==, 1);
+    truce_store_close(own);
+    own = open_database(path, "test");
+    CHECK_INT(count_json(own, "things", "{}"), ==, 0);
+    truce_store_close(own);
+    truce_store_close(whole);
+    bson_free(path);
+}
+
+TEST(refuses_the_name_of_a_database_that_is_not_valid)
+{
+    const truce_store_options options = {.database = "a.b"};
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+
+    CHECK_INT(truce_store_open("memory:", &options, &store, &error), ==, TRUCE_INVALID);
+    CHECK(!store);
+    CHECK(strstr(error.message, "a.b"));
+}
+
+TEST(sweeps_and_checks_a_database_alone)
+{
+    truce_store *shop = open_database("memory:", "shop"), *own = open_database("memory:", "test");
+    truce_sweep_report swept;
+    truce_check_report checked;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_sweep(shop, NULL, &swept, &error), error);
+    CHECK_OK(truce_sweep(own, NULL, &swept, &error), error);
+    CHECK_OK(truce_check(own, NULL, ignore, NULL, &checked, &error), error);
+    truce_store_close(own);
+    truce_store_close(shop);
+}

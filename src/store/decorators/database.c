@@ -12,7 +12,7 @@
 #include "base/field.h"
 #include "base/status.h"
 #include "bson/value.h"
-#include "store/places.h"
+#include "store/reserved.h"
 #include "store/view.h"
 
 struct database {
@@ -638,6 +638,38 @@ truce_store *truce__database_wrap(truce_store *store, const char *own, const cha
 truce_store *truce__database_holder(truce_store *store)
 {
     return store->ops->close == database_close ? database_of(store)->inner : store;
+}
+
+/* ---- the own database ------------------------------------------------------------------------ */
+
+truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],
+                                 bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8("own")), record;
+    truce_status status = truce_find_one(store, OWN_RECORDS, filter, NULL, &record, error);
+
+    snprintf(name, DATABASE_NAME_MAX + 1, "%s",
+             status ? OWN_DATABASE : truce__field_text(&record, "database"));
+    bson_destroy(&record);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__own_database_keep(truce_store *store, const char *name, bson_error_t *error)
+{
+    const truce_write_options options = {.upsert = true};
+    char kept[DATABASE_NAME_MAX + 1];
+    bson_t *filter, *update;
+    truce_status status = truce__own_database(store, kept, error);
+
+    if (status || !strcmp(kept, name))
+        return status;
+    filter = BCON_NEW("_id", BCON_UTF8("own"));
+    update = BCON_NEW("$set", "{", "database", BCON_UTF8(name), "}");
+    status = truce_update(store, OWN_RECORDS, filter, update, &options, NULL, error);
+    bson_destroy(update);
+    bson_destroy(filter);
+    return status;
 }
 
 /* ---- all databases --------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@
  *     (truce_memo). Two views of one database are equal.
  *  4. A snapshot of a view is a view of a snapshot.
  */
+#include "store/places.h"
 #include "truce/sys/store.h"
 
 /* Makes the view of `database` in `store`, whose own database is `own` (store/places.h). The store stays the
@@ -28,6 +29,11 @@ truce_store *truce__database_open(truce_store *store, const char *own, const cha
 
 /* The same; the view takes over the store and closes it with itself. */
 truce_store *truce__database_wrap(truce_store *store, const char *own, const char *database);
+
+/* The name of the store's own database, as a server kept it with truce__own_database_keep; OWN_DATABASE: it kept none. */
+truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],
+                                 bson_error_t *error);
+truce_status truce__own_database_keep(truce_store *store, const char *name, bson_error_t *error);
 
 /* Returns the store that the view is of; `store` itself if it is no view. */
 truce_store *truce__database_holder(truce_store *store);

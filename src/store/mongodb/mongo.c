@@ -385,7 +385,8 @@ static truce_status open_store(const char *scheme, const char *path,
     pthread_mutex_init(&made->limited.mutex, NULL);
     made->audience.notices = truce__notices_of(options->hooks);
     truce__mongoc_listen(&made->audience);
-    made->database = bson_strdup(mongoc_uri_get_database(uri));
+    made->database =
+        bson_strdup(options->database ? options->database : mongoc_uri_get_database(uri));
     made->deadline_ms =
         (uint32_t)mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 30000);
     if (options->deadline_ms)

@@ -174,9 +174,15 @@ truce_status truce__mongo_uri_parse(const char *text, const truce_store_options 
     if (!*uri)
         return refuse(caught.message, text, error);
     database = mongoc_uri_get_database(*uri);
-    if (!database || !*database)
+    if (database && *database && options->database && strcmp(database, options->database) != 0)
         status = truce__fail(TRUCE_INVALID, error,
-                             "the URI names no database (mongodb://HOST:PORT/DATABASE)");
+                             "the URI names the database %s, and the option names %s", database,
+                             options->database);
+    else if ((!database || !*database) && !options->database)
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "the URI names no database (mongodb://HOST:PORT/DATABASE), and no option "
+                        "does");
     else
         status = check_writes(*uri, error);
     if (!status)
