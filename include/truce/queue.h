@@ -131,7 +131,7 @@ typedef struct truce_job_options {
      * that fails keeps its turn until its next attempt. NULL: no lane. */
     const char *lane;
     uint32_t lane_width; /* so many of the lane at a time; 0: 1. What was said last counts */
-    /* At most so many jobs of the lane begin in any lane_per_ms, over all processes and whatever their clocks say; 0: no
+    /* At most so many jobs of the lane begin in any lane_per_ms, over all processes, as truce_queue_limits says; 0: no
      * limit. Each attempt counts. A job that the rate does not allow yet is delayed. */
     uint32_t lane_rate;
     uint32_t lane_per_ms;
@@ -394,8 +394,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_resume(truce_queue *queue,
 /* How much of a queue may be under way, over all processes. All zeros: no limits. */
 typedef struct truce_queue_limits {
     uint32_t running; /* jobs that run at once; 0: any number */
-    /* At most so many claims in any per_ms, whatever the clocks of the processes say; 0: no limit. If a clock appears that is
-     * further ahead than all before it, one further window of claims is possible, once. */
+    /* At most so many claims in any per_ms; 0: no limit. If the clocks of the claimers differ, at most so many for each clock
+     * that differs. */
     uint32_t rate;
     uint32_t per_ms;
     const char *

@@ -99,7 +99,7 @@ static void two_clocks(truce_store *store, enum kind kind, int64_t skew_ms)
         claim_some(second, 3, &begins);
         truce__clock_sleep_ms(STEP_MS);
     }
-    /* a clock that is ahead of all that were seen is one further window, once */
+    /* a clock that appears and is ahead of the others is one further window; both then advance the time all along */
     CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, skew_ms > 0 ? 2 * RATE : RATE);
     CHECK_INT(most_in_window(&begins, from_ms + PER_MS, PER_MS), <=, RATE);
     CHECK_INT(begins.count, >=, 3 * RATE); /* and it goes on */
@@ -121,6 +121,33 @@ TEST(begins_no_more_than_the_rate_in_any_window_whatever_the_clocks_say)
             if (test_failures() > before)
                 fprintf(stderr, "    (kind %d, skew %lld ms)\n", kind, (long long)skews[i]);
         }
+    }
+}
+
+/* The faster clock advances the time only now and then: at most one window for each clock. */
+TEST(begins_at_most_one_rate_for_each_clock)
+{
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        truce_store *store = open_setting(&settings[0]);
+        truce_queue *first = rig_queue(store, NULL, "mail"),
+                    *second = rig_queue(store, NULL, "mail");
+        struct begins begins = {.count = 0};
+
+        no_sleep_use();
+        no_sleep_skew_ms = 0;
+        fill(first, OF_QUEUE);
+        for (int k = 0; k < 60; k++) {
+            no_sleep_skew_ms = k % 7 % 2 ? skews[i] : 0;
+            claim_some(k % 7 % 2 ? first : second, 20, &begins);
+            truce__clock_sleep_ms(k % 3 * PER_MS / 2);
+        }
+        no_sleep_skew_ms = 0;
+        CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, skews[i] ? 2 * RATE : RATE);
+        CHECK_INT(begins.count, >=, 5 * RATE);
+        truce__world_use(NULL);
+        truce_queue_free(second);
+        truce_queue_free(first);
+        truce_store_close(store);
     }
 }
 

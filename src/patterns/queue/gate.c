@@ -10,7 +10,7 @@
  *       commit that counts it, and leaves "running" in the commit that no more counts it, whatever its end is.
  *   G2. A claim counts through the gate that its lease names, so a gate that comes, goes or changes while jobs run
  *       miscounts none.
- *   G3. At most `rate` claims through the gate are made in any `per_ms`, whatever the clocks say (queue_rate.h). A claim stays
+ *   G3. At most `rate` claims through the gate are made in any `per_ms` (queue_rate.h). A claim stays
  *       counted when its job fails: what was begun was begun. So does every claim when the limits are set again.
  *
  * Every claim and every end writes the gate's document; that is the cost of a limit over all processes.

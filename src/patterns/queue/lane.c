@@ -18,7 +18,7 @@
  *       stood at its head, more than one commit passes over, or it became wider. The sweep, or the next end, goes on.
  *   K4. An empty lane has no document, once its window and its bucket are empty (until then `idle` says when, for the sweep). Its
  *       numbers begin again.
- *   K5. At most `rate` jobs of the lane begin in any `per_ms`, whatever the clocks say (queue_rate.h). A claim counts in a commit
+ *   K5. At most `rate` jobs of the lane begin in any `per_ms` (queue_rate.h). A claim counts in a commit
  *       that writes the lane, also a claim of a further attempt. A job whose begin the rate does not allow is put off: it is
  *       delayed, and its attempt does not count.
  *   K6. Places spread what is put off. A job that goes out takes the next place of the bucket, and is delayed until then. Places are

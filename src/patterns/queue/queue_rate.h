@@ -13,9 +13,10 @@
  *     the stored time      its own wall clock      the stored time and for how long it has seen that time (monotonic)
  *
  *   R1. The time never goes back. A clock that is behind takes nothing out of the window.
- *   R2. The time runs as fast as the clock that is furthest ahead, or as a monotonic clock, and both run as fast as real time.
- *       So a window of this time is no shorter than one of real time, except when a clock appears that is further ahead
- *       than any before: then up to one further `rate` of jobs may begin, once for each such clock.
+ *   R2. The time runs no faster than one clock does. So if the clocks of the claimers agree, a window of this time is no shorter
+ *       than one of real time. If they differ, begins that a slower clock has dated may leave the window early when a faster
+ *       one advances the time: at most `rate` jobs begin in a window for each clock that differs, and the excess needs that the
+ *       faster clock has not advanced the time for as long as they differ. models/rate.cpp is the model.
  *   R3. The time does not stand still for longer than a process needs to see it twice: if the clock that was ahead is gone,
  *       the others advance the time by their monotonic clocks.
  *   R4. `begun` holds when jobs began. A rate of up to 32 counts exactly. Above, the begins of one thirty-second of the window are
