@@ -175,13 +175,17 @@ bool test_check_status(int expected, int actual, const bson_error_t *error, cons
                      actual ? error->message : "");
 }
 
-/* "mongodb<4.4": every version before; TRUCE_TEST_SERVER_VERSION is the server's. */
+/* "mongodb<4.4": every version before; TRUCE_TEST_SERVER_VERSION is the server's. "mongos": a MongoDB that is a
+ * sharded cluster by TRUCE_TEST_SERVER_DEPLOYMENT. */
 static bool is_server(const char *whose, const char *server)
 {
     const char *version = getenv("TRUCE_TEST_SERVER_VERSION");
+    const char *deployment = getenv("TRUCE_TEST_SERVER_DEPLOYMENT");
     size_t length = strcspn(whose, "<");
     int major, minor, its_major, its_minor;
 
+    if (!strcmp(whose, "mongos"))
+        return !strcmp(server, "mongodb") && deployment && strstr(deployment, "shard");
     if (strlen(server) != length || strncmp(whose, server, length) != 0)
         return false;
     if (!whose[length])

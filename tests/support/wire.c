@@ -7,6 +7,7 @@
 #include "tests/support/wire.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <mongoc/mongoc.h>
 
@@ -24,12 +25,41 @@ static const struct wire_way network[] = {
     {.name = "an end after the request", .fault = PROXY_AFTER, .direction = TO_SERVER},
 };
 
+/* Of mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS; 0: it names no port. */
 static int port_of_server(void)
 {
-    const char *where = getenv("TRUCE_TEST_MONGODB");
-    const char *colon = where ? strrchr(where, ':') : NULL;
+    const char *where = getenv("TRUCE_TEST_MONGODB"), *colon;
+    char host[300];
 
+    if (!where || strncmp(where, "mongodb://", 10) != 0)
+        return 0;
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(where + 10, "/?"), where + 10);
+    colon = strrchr(host, ':');
     return colon ? atoi(colon + 1) : 0;
+}
+
+/* Takes an option out of the URI. */
+static void drop_option(char *uri, const char *option)
+{
+    char *at = strstr(uri, option);
+
+    if (at && (at[-1] == '?' || at[-1] == '&')) {
+        char *end = at + strcspn(at, "&");
+
+        memmove(at, *end ? end + 1 : end, strlen(*end ? end + 1 : end) + 1);
+    }
+}
+
+/* The members of a replica set have addresses of their own: a client that asks for them passes by the proxy. */
+static void stay_at_proxy(char *uri, size_t size)
+{
+    size_t length;
+
+    drop_option(uri, "replicaSet=");
+    drop_option(uri, "directConnection=");
+    length = strlen(uri);
+    snprintf(uri + length, size - length, "%sdirectConnection=true",
+             uri[length - 1] == '?' || uri[length - 1] == '&' ? "" : "&");
 }
 
 /* Through the proxy, where no answer is waited for any longer than a spoilt message needs: on a slow machine the server
@@ -62,6 +92,7 @@ bool wire_open(struct wire *wire)
     server_uri(uri, sizeof(uri), "socketTimeoutMS=350&heartbeatFrequencyMS=500");
     path = strchr(uri + strlen("mongodb://"), '/');
     snprintf(through, sizeof(through), "mongodb://127.0.0.1:%d%s", proxy_port(wire->proxy), path);
+    stay_at_proxy(through, sizeof(through));
     return open_through(wire, through);
 }
 
