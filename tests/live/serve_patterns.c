@@ -66,7 +66,6 @@ TEST(what_a_row_does_not_say_is_refused_by_name)
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 0}", 2},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 7, keyTime: 5}", 14},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], leave: {a: 1}}", 72},
-        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 5, input: {}}", 72},
         {"{truceCommit: [{insert: '', with: {_id: 1}}]}", 73},
         {"{truceCommit: [{insert: '@school.c', with: {_id: 1}}]}", 73},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], nothing: 1}", 40415},
@@ -149,6 +148,19 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
         {"{truceCommitShow: 'k'}", 0, "commit.input.changes.0.id", "\"a\""},
         {"{truceCommitShow: 'none'}", 0, "status", "\"not found\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'long ago', keyTime: 1}", 0},
+        /* an _id that is made, and a request that its input identifies */
+        {"{truceCommit: [{insert: 'letters', with: {n: 1}}]}", 0, "earlier", "false"},
+        {"{truceCommit: [{insert: 'letters', with: {n: 2}}], key: 'letter', input: {n: 7},"
+         " keyTime: 1767225600000}",
+         0, "earlier", "false"},
+        {"{truceCommit: [{insert: 'letters', with: {n: 3}}], key: 'letter', input: {n: 7},"
+         " keyTime: 1767225600000}",
+         0, "earlier", "true"},
+        {"{truceCommit: [{insert: 'letters', with: {n: 2}}], key: 'letter', input: {n: 8},"
+         " keyTime: 1767225600000}",
+         11000, "status", "\"duplicate\""},
+        {"{truceCommit: [{insert: 'letters', with: {_id: 9, n: 3}}]}", 0, "inserted", NULL},
+        {"{count: 'letters'}", 0, "n", "3"},
         /* jobs and money beside documents */
         {"{truceLedgerOpen: 'book', currency: 'EUR', digits: 2, account: 'bank'}", 0},
         {"{truceLedgerOpen: 'book', currency: 'EUR', account: 'ada', min: 0}", 0},
