@@ -222,6 +222,7 @@ class Commit:
             "truceCommit", self.changes, _once=self._fields["key"] is not None, **self._fields
         )
         self.earlier, self.result = answer["earlier"], answer.get("result")
+        self.inserted = answer.get("inserted", [])  # the _ids that were made, in order
 
     def _add(self, verb, collection, where=None, **fields):
         self.changes.append({verb: collection, **fields, **({} if where is None else {"if": where})})
