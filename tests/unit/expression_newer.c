@@ -146,6 +146,21 @@ TEST(text_is_replaced_once_or_everywhere)
                      "'.é.'");
     EXPRESSION_GIVES("{'$replaceOne': {'input': '$no', 'find': 'b', 'replacement': ''}}", "{}",
                      "null");
+    EXPRESSION_GIVES(
+        "{'$replaceAll': {'input': 'hello', 'find': {'$regularExpression': {'pattern': 'l+|H', 'options': 'i'}}, 'replacement': 'L$1'}}",
+        "{}", "'L$1eL$1o'");
+    EXPRESSION_GIVES(
+        "{'$replaceOne': {'input': 'hello', 'find': {'$regularExpression': {'pattern': 'l', 'options': ''}}, 'replacement': ''}}",
+        "{}", "'helo'");
+    EXPRESSION_GIVES(
+        "{'$replaceAll': {'input': 'éa', 'find': {'$regularExpression': {'pattern': 'x*', 'options': ''}}, 'replacement': '.'}}",
+        "{}", "'.é.a.'");
+    EXPRESSION_GIVES(
+        "{'$replaceAll': {'input': 'aab', 'find': {'$regularExpression': {'pattern': '^a', 'options': ''}}, 'replacement': '.'}}",
+        "{}", "'.ab'");
+    EXPRESSION_FAILS(
+        "{'$replaceAll': {'input': 'a', 'find': {'$regularExpression': {'pattern': '(', 'options': ''}}, 'replacement': '.'}}",
+        "{}", 51091);
     EXPRESSION_FAILS("{'$replaceOne': {'input': 1, 'find': 'b', 'replacement': ''}}", "{}", 51746);
     EXPRESSION_FAILS("{'$replaceOne': {'input': 'a', 'find': 1, 'replacement': ''}}", "{}", 51745);
     EXPRESSION_FAILS("{'$replaceAll': {'input': 'a', 'find': 'b'}}", "{}", 51747);

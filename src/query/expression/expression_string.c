@@ -4,6 +4,7 @@
 #include "bson/date.h"
 #include "bson/number_text.h"
 #include "query/expression/expression_tree.h"
+#include "query/regex.h"
 
 /* Strings: joining, splitting, cases, trimming, replacing. Strings are UTF-8 and may contain zero
  * bytes; upper and lower case are those of ASCII. */
@@ -362,43 +363,88 @@ enum { REPLACE_INPUT, REPLACE_FIND, REPLACE_BY };
 struct replacement {
     const char *text, *find, *by;
     uint32_t length, find_length, by_length;
+    const struct regex *regex; /* instead of `find`; or NULL */
     bool all;
 };
 
-/* The next place at or after `at`; with nothing to find, before each character and at the end. */
-static const char *next_place(const struct replacement *replacement, const char *at)
+/* A part of the text; `at` NULL: there is none. */
+struct replaced {
+    const char *at;
+    size_t length;
+};
+
+/* The next place at or after `from`; what matches nothing is found before each character and at the end. */
+static truce_status next_place(const struct replacement *replacement, struct evaluation *run,
+                               const char *from, struct replaced *place)
 {
     const char *end = replacement->text + replacement->length;
+    struct regex_span span;
+    bool found = false;
+    truce_status status;
 
-    if (at > end)
-        return NULL;
-    return memmem(at, (size_t)(end - at), replacement->find, replacement->find_length);
+    *place = (struct replaced){NULL, replacement->find_length};
+    if (from > end)
+        return TRUCE_OK;
+    if (!replacement->regex) {
+        place->at = memmem(from, (size_t)(end - from), replacement->find, replacement->find_length);
+        return TRUCE_OK;
+    }
+    status = truce__regex_find(replacement->regex, replacement->text, replacement->length,
+                               (size_t)(from - replacement->text), run->context->budget, &found,
+                               &span, 1, run->error);
+    if (!status && found)
+        *place = (struct replaced){replacement->text + span.start, span.end - span.start};
+    return status;
 }
 
-/* Copies with the replacements made to `to`, or only counts; returns the bytes. */
-static size_t replace(const struct replacement *replacement, char *to)
+/* Copies with the replacements made to `to`, or only counts; *total: the bytes. */
+static truce_status replace(const struct replacement *replacement, struct evaluation *run, char *to,
+                            size_t *total)
 {
-    const char *at = replacement->text, *end = at + replacement->length, *place;
-    size_t total = 0, step;
+    const char *at = replacement->text, *end = at + replacement->length, *from = at;
+    truce_status status = TRUCE_OK;
 
-    for (place = next_place(replacement, at); place;
-         place = next_place(replacement, place + step)) {
-        size_t before = (size_t)(place - at);
-        if (to) {
-            memcpy(to + total, at, before);
-            memcpy(to + total + before, replacement->by, replacement->by_length);
-        }
-        total += before + replacement->by_length;
-        at = place + replacement->find_length;
-        step = replacement->find_length;
-        if (step == 0)
-            step = place < end ? character_length(place, end) : 1;
-        if (!replacement->all)
+    *total = 0;
+    do {
+        struct replaced place;
+        size_t before;
+
+        status = next_place(replacement, run, from, &place);
+        if (status || !place.at)
             break;
-    }
+        before = (size_t)(place.at - at);
+        if (to) {
+            memcpy(to + *total, at, before);
+            memcpy(to + *total + before, replacement->by, replacement->by_length);
+        }
+        *total += before + replacement->by_length;
+        from = at = place.at + place.length;
+        if (!place.length)
+            from += place.at < end ? character_length(place.at, end) : 1;
+    } while (replacement->all);
     if (to)
-        memcpy(to + total, at, (size_t)(end - at));
-    return total + (size_t)(end - at);
+        memcpy(to + *total, at, (size_t)(end - at));
+    *total += (size_t)(end - at);
+    return status;
+}
+
+static truce_status replace_in(const struct replacement *replacement, struct evaluation *run,
+                               struct value *result)
+{
+    uint8_t *data;
+    size_t length;
+    char *at;
+    truce_status status = replace(replacement, run, NULL, &length);
+
+    if (status)
+        return status;
+    at = begin_text(run, length, &data);
+    if (!at)
+        return TRUCE_LIMIT;
+    status = replace(replacement, run, at, &length); /* the length again */
+    if (!status)
+        *result = end_text(data, length);
+    return status;
 }
 
 static truce_status apply_replace(const struct expression_node *node, struct evaluation *run,
@@ -407,14 +453,18 @@ static truce_status apply_replace(const struct expression_node *node, struct eva
     static const uint32_t codes[] = {51746, 51745, 51744};
     static const char *const names[] = {"input", "find", "replacement"};
     struct replacement replacement = {.all = !strcmp(truce__expression_name(node), "$replaceAll")};
-    uint8_t *data;
-    size_t length;
-    char *at;
+    struct value find = operands[REPLACE_FIND];
+    struct regex *regex = NULL;
+    truce_status status = TRUCE_OK;
 
     for (int i = 0; i < 3; i++) {
-        if (!truce__value_is_nullish(operands[i]) && operands[i].type != BSON_TYPE_UTF8)
-            return truce__refuse(codes[i], run->error, "\"%s\" of %s must be a string, not %s",
+        bool fits = operands[i].type == BSON_TYPE_UTF8 ||
+                    (i == REPLACE_FIND && operands[i].type == BSON_TYPE_REGEX);
+
+        if (!truce__value_is_nullish(operands[i]) && !fits)
+            return truce__refuse(codes[i], run->error, "\"%s\" of %s must be a string%s, not %s",
                                  names[i], truce__expression_name(node),
+                                 i == REPLACE_FIND ? " or a regular expression" : "",
                                  truce__type_name(operands[i].type));
     }
     for (int i = 0; i < 3; i++) {
@@ -422,15 +472,20 @@ static truce_status apply_replace(const struct expression_node *node, struct eva
             return truce__evaluation_null(result);
     }
     replacement.text = truce__value_text(operands[REPLACE_INPUT], &replacement.length);
-    replacement.find = truce__value_text(operands[REPLACE_FIND], &replacement.find_length);
     replacement.by = truce__value_text(operands[REPLACE_BY], &replacement.by_length);
-    length = replace(&replacement, NULL);
-    at = begin_text(run, length, &data);
-    if (!at)
-        return TRUCE_LIMIT;
-    (void)replace(&replacement, at); /* the length again */
-    *result = end_text(data, length);
-    return TRUCE_OK;
+    if (find.type == BSON_TYPE_REGEX) {
+        const char *pattern = (const char *)find.data;
+        size_t length = strlen(pattern);
+
+        status = truce__regex_new(pattern, length, pattern + length + 1, &regex, run->error);
+        replacement.regex = regex;
+    } else {
+        replacement.find = truce__value_text(find, &replacement.find_length);
+    }
+    if (!status)
+        status = replace_in(&replacement, run, result);
+    truce__regex_free(regex);
+    return status;
 }
 
 static const struct expression_arguments replace_arguments = {
