@@ -84,21 +84,24 @@ static void append_fields(bson_t *to, struct value container, convert_name *conv
 {
     struct fields fields = truce__fields(container);
     struct buffer name = {0};
+    size_t length;
     bson_t part;
 
     while (truce__fields_next(&fields)) {
         name.size = 0;
         convert(fields.key, &name);
+        truce__buffer_append_byte(&name, 0); /* an empty name has no bytes otherwise */
+        length = name.size - 1;
         if (fields.value.type == BSON_TYPE_ARRAY) {
-            bson_append_array_begin(to, (const char *)name.bytes, (int)name.size, &part);
+            bson_append_array_begin(to, (const char *)name.bytes, (int)length, &part);
             append_fields(&part, fields.value, convert);
             bson_append_array_end(to, &part);
         } else if (fields.value.type == BSON_TYPE_DOCUMENT) {
-            bson_append_document_begin(to, (const char *)name.bytes, (int)name.size, &part);
+            bson_append_document_begin(to, (const char *)name.bytes, (int)length, &part);
             append_fields(&part, fields.value, convert);
             bson_append_document_end(to, &part);
         } else {
-            truce__value_append(to, (const char *)name.bytes, name.size, fields.value);
+            truce__value_append(to, (const char *)name.bytes, length, fields.value);
         }
     }
     truce__buffer_release(&name);
