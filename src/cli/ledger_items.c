@@ -220,12 +220,17 @@ static truce_status balance(struct sum *sums, uint32_t count, truce_ledger_entry
 {
     for (uint32_t i = 0; i < count; i++) {
         if (left && (!left_in || sums[i].currency == left_in)) {
-            if (left->value || sums[i].value < -INT64_MAX || sums[i].value > INT64_MAX)
+            if (left->value)
                 return truce__fail(TRUCE_INVALID, error,
                                    "an entry without an amount, and more than one currency");
+            if (sums[i].value < -INT64_MAX || sums[i].value > INT64_MAX)
+                return truce__fail(TRUCE_LIMIT, error,
+                                   "the entry without an amount would leave 64 bits: the other "
+                                   "amounts in %s are too large",
+                                   sums[i].currency->name);
             left->value = -(int64_t)sums[i].value;
         } else if (sums[i].value) {
-            char text[TRUCE_LEDGER_AMOUNT] = "much";
+            char text[TRUCE_LEDGER_AMOUNT] = "more than 64 bits hold";
 
             if (sums[i].value >= INT64_MIN && sums[i].value <= INT64_MAX)
                 truce_ledger_show((int64_t)sums[i].value, sums[i].digits, text);
