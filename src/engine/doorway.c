@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "engine/storage/kv.h"
+#include "engine/storage/log_identity.h"
 #include "engine/storage/stamp.h"
 
 #define LINKS_MAX      40 /* as the kernel */
@@ -155,6 +156,22 @@ static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error
     return status;
 }
 
+/* SQLite removes a log next to an empty file, or one that is made now. The log may have all that is left of the store. */
+static truce_status check_log(const struct lock *lock, const char *path, bson_error_t *error)
+{
+    struct file_look file, log;
+    truce_status status = truce__log_identity_look(path, &file, error);
+
+    if (!status)
+        status = truce__log_identity_look(lock->log, &log, error);
+    if (!status && !file.size && log.size)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is %s, and its log \"%s\" is not: bring the file back, or move "
+                           "the log away",
+                           path, file.id.number ? "empty" : "missing", lock->log);
+    return status;
+}
+
 truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct lock *lock,
                                   bool *denied, bson_error_t *error)
 {
@@ -162,7 +179,9 @@ truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct 
 
     if (status)
         return status;
-    if (!lock->known && has_content(path))
+    if (lock->alone)
+        status = check_log(lock, path, error);
+    if (!status && !lock->known && has_content(path))
         status = ask_sqlite(path, deadline_ns, error);
     if (!status) {
         truce__lock_adopt(lock);

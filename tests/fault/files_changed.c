@@ -431,6 +431,27 @@ TEST(a_killed_store_does_not_open_without_its_log)
     }
 }
 
+/* SQLite would remove the log, whose commits may be all that is left. */
+TEST(a_log_without_its_file_is_not_removed)
+{
+    for (int i = 0; i < 8; i++) {
+        const truce_store_options options = {.read_only = i & 4};
+        bson_error_t error;
+        struct image now;
+
+        make_killed();
+        REQUIRE(image_read(&older, name_of("-wal")));
+        CHECK(i & 1 ? !unlink(path) : !truncate(path, 0));
+        CHECK(i & 2 || !unlink(name_of("-lock")));
+        if (!CHECK(truce_store_open(path, &options, &store, &error) != TRUCE_OK))
+            truce_store_close(store);
+        REQUIRE(image_read(&now, name_of("-wal")));
+        CHECK(now.size == older.size && !memcmp(now.bytes, older.bytes, now.size));
+        image_release(&now);
+        image_release(&older);
+    }
+}
+
 /* The index is made again from the log. */
 TEST(a_killed_store_needs_no_index_of_its_log)
 {
