@@ -130,7 +130,7 @@ static const struct pattern commit_pattern = {
         "`earlier`: true if it happened before, under the same key, and then `result`: what "
         "was left; `inserted`: the _ids that were made for inserts without one. An error, with nothing changed: 125 (not found) a document is missing or "
         "does not match its `if`; 112 another value than OLD; 11000 a document or a unique key "
-        "is there, the key stands for other changes, or something was posted before; \"refused\": an "
+        "is there, the key stands for other changes, or something was posted before; 146 (limit reached) an "
         "account's rule",
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
