@@ -6,8 +6,8 @@
 #include "sim/run.h"
 
 /*
- * The job queue in the simulator: workers that claim jobs, are slow, fail, extend or die, others that add and
- * cancel. The effect of a job is an entry {job, by: the call, epoch} in the list of one document, which a job of
+ * The job queue in the simulator: workers that claim several jobs at once, are slow, fail, extend or die, and leave jobs to
+ * their leases; others that add and cancel. The effect of a job is an entry {job, by: the call, epoch} in the list of one document, which a job of
  * an odd number makes in the commit that ends it, and one of an even number in a step. After every write:
  *
  *     the effect of a job is there once at most
@@ -17,6 +17,7 @@
  */
 
 #define WAITS_MAX 5000
+#define CLAIMED   2 /* by one claim */
 #define JOBS      3 /* there at the start; the others have the number 10 + call */
 
 enum { WORK, WORK_SLOWLY, EXTEND, FAIL, ADD, CANCEL, CALLS };
@@ -119,27 +120,42 @@ static truce_status do_job(truce_job *job, int txn, bson_error_t *error)
     return status ? status : truce_job_commit(job, nothing, NULL, NULL, error);
 }
 
-/* NOT_FOUND: there is none for a while. */
-static truce_status claim(truce_queue *queue, truce_job **job, bson_error_t *error)
+/* Several by one claim. NOT_FOUND: there is none for a while. */
+static truce_status claim(truce_queue *queue, truce_job **jobs, size_t *count, bson_error_t *error)
 {
-    truce_status status = truce_queue_claim(queue, job, error);
+    truce_status status = truce_queue_claim_many(queue, CLAIMED, jobs, count, error);
 
     for (int i = 0; status == TRUCE_NOT_FOUND && i < 3; i++) {
         truce__clock_sleep_ms(LEASE_MS + 1);
-        status = truce_queue_claim(queue, job, error);
+        status = truce_queue_claim_many(queue, CLAIMED, jobs, count, error);
     }
     return status;
+}
+
+/* The jobs of a claim that the worker has extended, and then dies of: their leases end. */
+static void abandon(truce_job **jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        bson_error_t ignored;
+
+        if (!truce_job_extend(jobs[i], &ignored))
+            truce__clock_sleep_ms(1);
+        truce_job_free(jobs[i]);
+    }
 }
 
 static truce_status work(struct client *client, truce_queue *queue, int call, int txn,
                          bson_error_t *error)
 {
-    truce_job *job = NULL;
-    truce_status status = claim(queue, &job, error);
+    truce_job *jobs[CLAIMED] = {NULL}, *job;
+    size_t count = 0;
+    truce_status status = claim(queue, jobs, &count, error);
 
     if (status)
         return status;
+    job = jobs[0];
     client->run->patterns.about[txn] = truce__field_number(truce_job_payload(job), "job");
+    abandon(jobs + 1, count - 1);
     if (call == WORK_SLOWLY || call == EXTEND)
         truce__clock_sleep_ms(3 * LEASE_MS);
     if (call == EXTEND)
