@@ -80,7 +80,7 @@ static void restore_name(const char *name, struct buffer *out)
 
 typedef void convert_name(const char *name, struct buffer *out);
 
-static void append_fields(bson_t *to, struct value container, convert_name *convert)
+static void append_converted(bson_t *to, struct value container, convert_name *convert)
 {
     struct fields fields = truce__fields(container);
     struct buffer name = {0};
@@ -94,11 +94,11 @@ static void append_fields(bson_t *to, struct value container, convert_name *conv
         length = name.size - 1;
         if (fields.value.type == BSON_TYPE_ARRAY) {
             bson_append_array_begin(to, (const char *)name.bytes, (int)length, &part);
-            append_fields(&part, fields.value, convert);
+            append_converted(&part, fields.value, convert);
             bson_append_array_end(to, &part);
         } else if (fields.value.type == BSON_TYPE_DOCUMENT) {
             bson_append_document_begin(to, (const char *)name.bytes, (int)length, &part);
-            append_fields(&part, fields.value, convert);
+            append_converted(&part, fields.value, convert);
             bson_append_document_end(to, &part);
         } else {
             truce__value_append(to, (const char *)name.bytes, length, fields.value);
@@ -123,7 +123,7 @@ static void convert_document(const bson_t *from, convert_name *convert, bson_t *
         return;
     }
     bson_init(to);
-    append_fields(to, truce__value_document(from), convert);
+    append_converted(to, truce__value_document(from), convert);
 }
 
 void truce__names_store(const bson_t *document, bson_t *stored)

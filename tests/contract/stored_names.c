@@ -1,5 +1,5 @@
-/* Documents of users that patterns embed in their own: whatever the names of their fields, they come back as they
- * were given, and MongoDB before 5.0 would have stored them (stored_names.h). */
+/* Patterns embed documents of their users in their own documents. Users get them back as they were, whatever the names
+ * of their fields. The store refuses the names that MongoDB before 5.0 refuses (stored_names.h). */
 #include "tests/support/stored_names.h"
 
 #include "bson/field_names.h"

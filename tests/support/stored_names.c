@@ -219,7 +219,7 @@ static void close_store(truce_store *store)
 
 static const struct decorator_kind stored_names_kind = {.call = on_call};
 
-/* What a server of those versions that stands alone cannot do. */
+/* A standalone server of those versions lacks these capabilities. */
 #define LACKS                                                                                      \
     (TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ |                     \
      TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE | TRUCE_CAN_RECEIPT |            \

@@ -2,9 +2,9 @@
 #define TRUCE_TESTS_SUPPORT_STORED_NAMES_H
 
 /*
- * A store that refuses what MongoDB before 5.0 refuses: fields of stored documents whose name begins with a dollar
- * sign (code 52) or contains a dot (code 57), at any depth. It has the capabilities of such a server without
- * transactions.
+ * A store that refuses names of fields as MongoDB before 5.0 does. A name of a stored document, at any depth, may not
+ * begin with a dollar sign (code 52) or contain a dot (code 57). The store has the capabilities of such a server
+ * without transactions.
  *
  * Inserts, replacements, and operands of operators are refused before they are written. Results of pipelines are
  * found when the store is closed: each document is read then, and such a name is a failure of the test.
