@@ -212,8 +212,8 @@ const struct cli_command cli_serve = {
     .summary = "serve a store to clients of MongoDB: drivers of any language, mongosh",
     .help =
         "Clients connect to mongodb://127.0.0.1:27017. The store's own collections are those of\n"
-        "the database that --database names; collections of other databases stand in the\n"
-        "store as @DATABASE.NAME. Other processes may use the file at the same time.\n"
+        "the database that --database names; collections of other databases are in the store\n"
+        "as @DATABASE.NAME. Other processes may use the file at the same time.\n"
         "\n"
         "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
         "{j: false}. The server looks like a MongoDB 8.0 that stands alone, or with\n"
