@@ -207,6 +207,7 @@ class Commit:
         self.changes = []
         self.earlier = False
         self.result = None
+        self.inserted = []
         self._truce = truce
         self._fields = {"key": key, "key_time": key_time, "leave": leave, "input": input}
 
