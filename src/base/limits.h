@@ -76,8 +76,13 @@
     (1024 * 1024) /* of the errors of one command; further ones have a code alone */
 #define TRUCE_SERVER_ANSWERS_BYTES                                                                 \
     (64 * 1024 * 1024) /* of answers to bulkWrite, and of lists, that clients have not read yet */
-#define TRUCE_SERVER_FINDINGS_MAX     1000        /* that one validate tells */
-#define TRUCE_HANDSHAKE_MS            10000       /* default: so long one of TLS may take */
+#define TRUCE_SERVER_FINDINGS_MAX 1000   /* that one validate tells */
+#define TRUCE_HANDSHAKE_MS        10000  /* default: so long one of TLS may take */
+#define TRUCE_MESSAGE_MS          20000  /* default: so long 64 KiB of a message may take */
+#define TRUCE_SEND_MS             120000 /* so long a client may read nothing of its answer */
+#define TRUCE_STRANGER_MS                                                                          \
+    300000 /* default: so long a connection that has not logged in may send nothing */
+#define TRUCE_STRANGER_FRESH_MS       2000        /* younger ones do not make room for others */
 #define TRUCE_LOGIN_MESSAGE_BYTES_MAX (64 * 1024) /* of one who has to log in first */
 #define TRUCE_LOGIN_DELAY_MS          500 /* default: so late a login that failed is answered, ... */
 #define TRUCE_LOGIN_DELAYED_MAX       100   /* ... of so many at a time; others are not answered */

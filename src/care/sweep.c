@@ -4,6 +4,7 @@
  *   W1  Every step is safe at any time, in any number of processes, and may be cut off anywhere: what
  *       it left, the next round does.
  *   W2  A step that fails stops no other one. The round tells the first failure, when all were tried.
+ *       Only one of them waits for a lock that is not released (base/patience.h).
  *   W3  Documents expire last, and none that a commit holds.
  *   W4  Each database of the store is swept by itself; what is about the store (struct care, `whole`) once.
  */
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/patience.h"
 #include "base/room.h"
 #include "care/parts.h"
 #include "store/decorators/database.h"
@@ -90,6 +92,7 @@ truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
                                     .report = report,
                                     .batch = options && options->batch ? options->batch : BATCH,
                                     .cutoff_ms = INT64_MIN}};
+    PATIENCE_SCOPE();
     int64_t retention_ms = round.sweep.options->retention_ms;
     truce_status status = ROOM_CHECK(options, "truce_sweep_options", error);
     bson_error_t why = {0};

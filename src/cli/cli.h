@@ -105,6 +105,14 @@ struct cli {
     char *config_text;       /* values of `given` stand in it */
 };
 
+/* ---- files that a call writes ---------------------------------------------------------------- */
+
+/* The path of a store that is a file, or NULL. */
+const char *cli_store_path(const char *uri);
+/* INVALID: the file that is to be written is part of the store (a URI; NULL: none), or a file that the call reads. */
+truce_status cli_output_check(const struct cli *cli, const char *path, const char *store,
+                              bson_error_t *error);
+
 /* ---- options (the name must be in the command's table) ------------------------------------- */
 
 bool cli_flag(const struct cli *cli, const char *name);

@@ -195,7 +195,9 @@ static int run(struct cli *cli)
     if (!code)
         code = find_columns(&export, &query);
     if (!code) {
-        status = cli_sink_open(&export.sink, path, &error);
+        status = cli_output_check(cli, path, cli->uri, &error);
+        if (!status)
+            status = cli_sink_open(&export.sink, path, &error);
         code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
     }
     if (!code)

@@ -279,6 +279,10 @@ static int run(struct cli *cli)
     bson_init(&import.id);
     import.rejects = (struct rejects)REJECTS_INIT(rejects ? rejects : made);
     import.upsert = cli_flag(cli, "upsert");
+    if (cli_output_check(cli, import.rejects.path, cli->uri, &error)) {
+        code = cli_error(cli, NULL, TRUCE_INVALID, &error);
+        goto out;
+    }
     if (!cli_number(cli, "batch", 1, BATCH_LINES_MAX, 1000, &lines))
         goto out;
     import.batch_lines = (size_t)lines;

@@ -256,8 +256,11 @@ static int write_all(struct exporting *exporting, const char *path)
 {
     struct sink sink;
     bson_error_t error;
-    truce_status status = cli_sink_open(&sink, path, &error), closed;
+    truce_status closed,
+        status = cli_output_check(exporting->cli, path, exporting->cli->uri, &error);
 
+    if (!status)
+        status = cli_sink_open(&sink, path, &error);
     if (status)
         return cli_error(exporting->cli, NULL, status, &error);
     exporting->writer.sink = &sink;

@@ -21,8 +21,7 @@
 #define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
 #define REACHABLE_MS    4000
 
-/* The path of a file: store, or NULL. */
-static const char *path_of(const char *uri)
+const char *cli_store_path(const char *uri)
 {
     if (!strncmp(uri, "file:", 5))
         return uri + 5;
@@ -155,8 +154,8 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     if (!strcmp(cli->uri, "memory:") && options.must_exist)
         return cli_usage(cli, "memory: is empty when a command begins and gone when it ends: "
                               "there is nothing in it");
-    if (use == CLI_STORE_WRITE && path_of(cli->uri) && stat(path_of(cli->uri), &about) != 0 &&
-        errno == ENOENT)
+    if (use == CLI_STORE_WRITE && cli_store_path(cli->uri) &&
+        stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT)
         code = rehearse(cli, store, &done);
     else if (is_server(cli->uri))
         code = reach(cli);

@@ -105,7 +105,7 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
 }
 
 /* --log-file, and --log-rotate rename or reopen. */
-static int open_log_file(struct cli *cli, struct log *log)
+static int open_log_file(struct cli *cli, const char *store, struct log *log)
 {
     const char *path = cli_text(cli, "log-file"), *how = cli_text(cli, "log-rotate");
     char said[CLI_SAID_MAX];
@@ -119,12 +119,14 @@ static int open_log_file(struct cli *cli, struct log *log)
         return cli_usage(cli, "%s goes with --log-file", said);
     if (!path)
         return CLI_DONE;
-    status = log_to_file(log, path, !how || !strcmp(how, "rename"), &error);
+    status = cli_output_check(cli, path, store, &error);
+    if (!status)
+        status = log_to_file(log, path, !how || !strcmp(how, "rename"), &error);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
 /* --log text or json; json is also what --json asks for, and then all of both outputs is JSON. */
-static int open_log(struct cli *cli, struct log **log)
+static int open_log(struct cli *cli, const char *store, struct log **log)
 {
     const char *form = cli_text(cli, "log");
     char said[CLI_SAID_MAX];
@@ -136,7 +138,7 @@ static int open_log(struct cli *cli, struct log **log)
     *log = log_new(&(struct log_options){.file = STDERR_FILENO,
                                          .json = form ? !strcmp(form, "json") : cli->json,
                                          .quiet = cli->quiet});
-    return open_log_file(cli, *log);
+    return open_log_file(cli, store, *log);
 }
 
 static int run(struct cli *cli)
@@ -191,7 +193,7 @@ static int run(struct cli *cli)
     options.sweep_every_ms = sweep_s * 1000;
     options.port = (int)port;
     options.connections_max = (int)most;
-    code = open_log(cli, &options.log);
+    code = open_log(cli, uri, &options.log);
     if (code) {
         log_free(options.log);
         return code;

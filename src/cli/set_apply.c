@@ -341,12 +341,30 @@ static void print_summary(const struct apply *apply, const char *rejects)
     bson_destroy(&answer);
 }
 
-static int conclude(struct apply *apply)
+/* free it */
+static char *rejects_path(const struct apply *apply)
 {
     const char *given = cli_text(apply->cli, "rejects");
-    char *path =
-        given ? bson_strdup(given)
-              : bson_strdup_printf("%s.rejects", strcmp(apply->path, "-") ? apply->path : "stdin");
+
+    return given
+               ? bson_strdup(given)
+               : bson_strdup_printf("%s.rejects", strcmp(apply->path, "-") ? apply->path : "stdin");
+}
+
+/* Before anything is applied, as the file is written at the end. */
+static int check_rejects(const struct apply *apply)
+{
+    char *path = rejects_path(apply);
+    bson_error_t error;
+    truce_status status = cli_output_check(apply->cli, path, apply->cli->uri, &error);
+
+    bson_free(path);
+    return status ? cli_error(apply->cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int conclude(struct apply *apply)
+{
+    char *path = rejects_path(apply);
     bson_error_t error;
     truce_status status = TRUCE_OK;
     int code = CLI_DONE;
@@ -483,6 +501,9 @@ static int run(struct cli *cli)
     if (cli->uri && !strncmp(cli->uri, "memory:", 7))
         return cli_usage(cli, "memory: is the store of one process, and its workers are several");
     apply.workers = (int)workers;
+    code = check_rejects(&apply);
+    if (code)
+        return code;
     apply.input = cli_ndjson_open(apply.path, &error);
     if (!apply.input)
         return cli_error(cli, NULL, TRUCE_INVALID, &error);

@@ -60,7 +60,9 @@ static int run_export(struct cli *cli)
 
     if (!cli_number(cli, "from", 1, INT64_MAX, 0, &from))
         return CLI_USAGE;
-    status = cli_sink_open(&exporting.sink, path, &error);
+    status = cli_output_check(cli, path, cli->uri, &error);
+    if (!status)
+        status = cli_sink_open(&exporting.sink, path, &error);
     code = status ? cli_error(cli, NULL, status, &error) : export_lines(cli, &exporting, from);
     truce__buffer_release(&exporting.line);
     status = cli_sink_close(&exporting.sink, !code, &error);

@@ -47,8 +47,9 @@
 
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms)
 {
-    int64_t until_ns = truce__clock_monotonic_ns() +
-                       (int64_t)(deadline_ms ? deadline_ms : COMMIT_DEADLINE_MS) * 1000000;
+    uint32_t otherwise = store->deadline_ms ? store->deadline_ms : COMMIT_DEADLINE_MS;
+    int64_t until_ns =
+        truce__clock_monotonic_ns() + (int64_t)(deadline_ms ? deadline_ms : otherwise) * 1000000;
 
     *worker = (struct worker){.store = store, .deadline_ns = truce__deadline_least(until_ns)};
 }

@@ -202,5 +202,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
 truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
                             const truce_commit_options *options, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     return truce__transact(store, function, arg, options, true, error);
 }

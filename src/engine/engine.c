@@ -36,6 +36,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
+#include "base/patience.h"
 #include "engine/cache_size.h"
 #include "engine/documents/carry.h"
 #include "engine/documents/index_build.h"
@@ -75,6 +76,8 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
     int64_t now_ns = truce__clock_monotonic_ns(), around_ns = truce__deadline();
     int64_t until_ns = now_ns + chosen * INT64_C(1000000);
 
+    if (truce__patience_is_lost())
+        return now_ns + 1;
     if (!around_ns || around_ns >= until_ns)
         return until_ns;
     return around_ns > now_ns + DEADLINE_LEAST_NS ? around_ns : now_ns + DEADLINE_LEAST_NS;

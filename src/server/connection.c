@@ -1,6 +1,7 @@
 /* One connection: a request is read whole, answered, and the next is read. */
 #include <signal.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "server/call.h"
 #include "server/compress.h"
@@ -9,37 +10,80 @@
 
 #define KEPT_BYTES (64 * 1024) /* of a connection that waits for its next request */
 
-/* The next message, whole. The memory for a long one is taken as its bytes come, so that a length alone
- * takes nothing. */
-static size_t most_of(const struct connection *connection)
+static bool connection_is_stranger(const struct connection *connection)
 {
-    return connection->server->auth && !connection->login.user ? TRUCE_LOGIN_MESSAGE_BYTES_MAX
-                                                               : TRUCE_MESSAGE_BYTES_MAX;
+    return connection->server->auth && !connection->login.user;
 }
 
+static size_t most_of(const struct connection *connection)
+{
+    return connection_is_stranger(connection) ? TRUCE_LOGIN_MESSAGE_BYTES_MAX
+                                              : TRUCE_MESSAGE_BYTES_MAX;
+}
+
+/* Returns until when the next message must begin; 0: there is no limit. A connection that must log in says something at
+ * once, and completes a login that it has begun; drivers also have connections that never log in, and say hello on them
+ * every some seconds. */
+static int64_t connection_idle_until(const struct connection *connection)
+{
+    const struct server *server = connection->server;
+    bool hurries = !connection->heard || connection->login.scram;
+
+    if (!connection_is_stranger(connection))
+        return 0;
+    return truce__clock_monotonic_ns() +
+           (hurries ? server->message_ms : server->stranger_ms) * 1000000;
+}
+
+static void tell_stall(const struct connection *connection, size_t size)
+{
+    bson_t *fields =
+        BCON_NEW("from", BCON_UTF8(connection->peer), "bytes", BCON_INT64((int64_t)size));
+
+    log_tell(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
+             "message cut off, or not complete in time", fields);
+    bson_destroy(fields);
+}
+
+/* Receives `size` bytes more within the time that a part of a message has. */
+static bool receive_part(struct connection *connection, struct buffer *in, size_t size)
+{
+    int64_t until_ns =
+        truce__clock_monotonic_ns() + connection->server->message_ms * INT64_C(1000000);
+
+    truce__buffer_reserve(in, size);
+    if (!stream_receive(&connection->stream, in->bytes + in->size, size, until_ns)) {
+        tell_stall(connection, in->size);
+        return false;
+    }
+    in->size += size;
+    return true;
+}
+
+/* Receives the next message, whole. Memory is taken for bytes as they come: a length alone takes none. A message that has
+ * begun ends in time, and a part of it after the other; a connection that is logged in may wait before it begins one. */
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
-    struct stream *stream = &connection->stream;
+    int64_t message_ms = connection->server->message_ms;
     uint32_t length;
 
-    in->size = 0;
     truce__buffer_reserve(in, WIRE_HEAD);
-    if (!stream_receive(stream, in->bytes, WIRE_HEAD))
+    in->size = stream_receive_first(&connection->stream, in->bytes, WIRE_HEAD,
+                                    connection_idle_until(connection), message_ms);
+    if (!in->size || (in->size < WIRE_HEAD && !receive_part(connection, in, WIRE_HEAD - in->size)))
         return false;
     length = wire_length(in->bytes);
-    if (!wire_is_request(in->bytes) || length > most_of(connection))
+    if (!length || !wire_is_request(in->bytes) || length > most_of(connection))
         return false;
-    in->size = WIRE_HEAD;
     while (in->size < length) {
         size_t part = length - in->size < KEPT_BYTES ? length - in->size : KEPT_BYTES;
 
-        truce__buffer_reserve(in, part);
-        if (!stream_receive(stream, in->bytes + in->size, part))
+        if (!receive_part(connection, in, part))
             return false;
-        in->size += part;
     }
+    connection->heard = true;
     metrics_received(connection->server->metrics, in->size);
-    return length > 0;
+    return true;
 }
 
 static void trim(struct buffer *buffer)
@@ -91,7 +135,10 @@ static bool answer(struct connection *connection, struct buffer *in, struct buff
                    &reply);
         compress_close(out, compressor);
         metrics_sent(connection->server->metrics, out->size);
-        done = stream_send(&connection->stream, out->bytes, out->size);
+        done = stream_send(&connection->stream, out->bytes, out->size,
+                           connection_is_stranger(connection) ? connection->server->message_ms
+                                                              : connection->server->send_ms);
+        atomic_store(&connection->stranger, connection_is_stranger(connection));
     }
     bson_destroy(&reply);
     return done;

@@ -3,21 +3,43 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+/* A log has no zero byte: a store, or another file that is no log, is not appended to. */
+static bool log_file_is_text(int file)
+{
+    char start[512];
+    ssize_t size = pread(file, start, sizeof start, 0);
+
+    return size >= 0 && !memchr(start, 0, (size_t)size);
+}
+
+/* Nothing is written into a file by another name of it: the log is where its path says. */
 truce_status log_file_open(const char *path, int *file, bson_error_t *error)
 {
-    int made = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0600);
+    int made = open(
+        path, O_RDWR | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat facts;
+    const char *wrong = NULL;
 
     *file = -1;
+    if (made < 0 && errno == ELOOP)
+        return truce__refuse(CODE_FILE_NOT_OPEN, error,
+                             "the log %s is a symbolic link: name the file itself", path);
     if (made < 0)
         return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s cannot be opened: %m", path);
-    if (fstat(made, &facts) || !S_ISREG(facts.st_mode)) {
+    if (fstat(made, &facts) || !S_ISREG(facts.st_mode))
+        wrong = "is not a file";
+    else if (facts.st_nlink > 1)
+        wrong = "has several names (hard links)";
+    else if (!log_file_is_text(made))
+        wrong = "is not a log: it has zero bytes";
+    if (wrong) {
         close(made);
-        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s is not a file", path);
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s %s", path, wrong);
     }
     *file = made;
     return TRUCE_OK;

@@ -138,10 +138,11 @@ static truce_status make(struct pasts *pasts, struct past **past, bson_error_t *
     truce_status status;
 
     pthread_mutex_lock(&pasts->mutex);
-    made->time = server_tick(pasts->server);
+    status = server_tick(pasts->server, &made->time, error);
     pthread_mutex_unlock(&pasts->mutex);
     made->since_ns = truce__clock_monotonic_ns();
-    status = truce__store_snapshot(pasts->server->store, &options, &made->view, error);
+    if (!status)
+        status = truce__store_snapshot(pasts->server->store, &options, &made->view, error);
     if (status) {
         bson_free(made);
         return status;

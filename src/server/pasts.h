@@ -8,7 +8,7 @@
  *     read with that time    ->   the same moment, from whatever session
  *
  * Invariants:
- *  1. No two moments have the same time. What was changed before the time was given, and is on the disk, is in the moment.
+ *  1. No two moments have the same time, also of servers before this one (cluster_time.c). What was changed before the time was given, and is on the disk, is in the moment.
  *  2. One that is used, by a call or by a cursor, is not closed.
  *  3. At most TRUCE_SERVER_PASTS_MAX are kept, each for the window; the one that was idle for longest makes room.
  */

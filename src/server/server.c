@@ -70,6 +70,28 @@ static void tell_connection(const struct connection *connection, truce_log_level
     bson_destroy(fields);
 }
 
+/* Ends the oldest connection that has not logged in, so that connections of clients without a password never lock users
+ * out. Returns how many are still connected and not about to end. */
+static int make_room(struct server *server)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    struct connection *oldest = NULL;
+    int stay = 0;
+
+    for (struct connection *at = server->connections; at; at = at->next) {
+        bool old = now_ns - at->begun_ns > TRUCE_STRANGER_FRESH_MS * INT64_C(1000000);
+
+        stay += !at->evicted;
+        if (old && !at->evicted && atomic_load(&at->stranger))
+            oldest = at; /* the newest come first */
+    }
+    if (stay < server->connections_max || !oldest)
+        return stay;
+    oldest->evicted = true;
+    (void)shutdown(oldest->socket, SHUT_RDWR);
+    return stay - 1;
+}
+
 /* Links it; false: there are too many, or the server stops. */
 static bool enter(struct server *server, struct connection *connection)
 {
@@ -77,7 +99,8 @@ static bool enter(struct server *server, struct connection *connection)
     bool enters;
 
     pthread_mutex_lock(&server->mutex);
-    enters = !server->stopping && server->connected < server->connections_max;
+    enters = !server->stopping && (server->connected < server->connections_max ||
+                                   (server->auth && make_room(server) < server->connections_max));
     if (enters) {
         connection->number = (int32_t)++server->created;
         connection->next = server->connections;
@@ -141,6 +164,7 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
     connection->server = server;
     connection->socket = socket;
     connection->begun_ns = truce__clock_monotonic_ns();
+    atomic_init(&connection->stranger, server->auth);
     pthread_mutex_init(&connection->operation.mutex, NULL);
     inet_ntop(AF_INET, &from->sin_addr, address, sizeof address);
     snprintf(connection->peer, sizeof connection->peer, "%s:%d", address, ntohs(from->sin_port));
@@ -153,39 +177,6 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
     connection->started = !pthread_create(&connection->thread, NULL, connection_run, connection);
     if (!connection->started)
         server_forget(connection); /* no thread can be had: the same as too many connections */
-}
-
-/* A position of the feed, as clients know it. */
-static uint64_t told_time(int64_t at)
-{
-    int64_t number = at & ((INT64_C(1) << FEED_SECOND_SHIFT) - 1);
-
-    return (uint64_t)(at >> FEED_SECOND_SHIFT) << 32 | (uint64_t)number;
-}
-
-uint64_t server_time(struct server *server)
-{
-    struct engine *engine = watch_engine(server->store);
-    int64_t ms = truce__clock_wall_ms();
-    unsigned long long now = (uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000 + 1),
-                       last = atomic_load(&server->time);
-
-    if (engine) /* change streams are to begin from it */
-        return told_time(watch_time(engine, ms));
-    while (now > last && !atomic_compare_exchange_weak(&server->time, &last, now))
-        ;
-    return now > last ? now : last;
-}
-
-uint64_t server_tick(struct server *server)
-{
-    struct engine *engine = watch_engine(server->store);
-    int64_t ms = truce__clock_wall_ms();
-
-    if (engine)
-        return told_time(truce__feed_pass(&engine->writer, watch_time(engine, ms) + 1));
-    (void)server_time(server);
-    return atomic_fetch_add(&server->time, 1) + 1;
 }
 
 bool server_is_stopping(struct server *server)
@@ -376,6 +367,9 @@ static void set_access(struct server *server, const struct server_options *optio
     if (options->test_commands)
         server->fail_point = fail_point_new();
     server->handshake_ms = options->handshake_ms ? options->handshake_ms : TRUCE_HANDSHAKE_MS;
+    server->message_ms = options->message_ms ? options->message_ms : TRUCE_MESSAGE_MS;
+    server->send_ms = options->send_ms ? options->send_ms : TRUCE_SEND_MS;
+    server->stranger_ms = options->stranger_ms ? options->stranger_ms : TRUCE_STRANGER_MS;
     atomic_init(&server->changes, 1);
     scram_chance(server->secret, sizeof server->secret);
 }
@@ -445,6 +439,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         status = name_set(made, options, error);
     if (!status)
         status = start_feed(made, options->feed, error);
+    if (!status && made->set[0])
+        status = server_start_time(made, error);
     if (!status && options->metrics)
         status = metrics_listen(made, options->metrics, &made->metrics_port, error);
     if (!status && !sweeper_start(made))

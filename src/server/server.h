@@ -71,6 +71,10 @@ struct server_options {
     bool auth;               /* who connects has to log in; there must be a user */
     struct tls_files tls;    /* certificate NULL: without TLS */
     int64_t handshake_ms;    /* that one of TLS may take; 0: TRUCE_HANDSHAKE_MS */
+    int64_t
+        message_ms; /* that a part of a message, and each step of a login, may take; 0: TRUCE_MESSAGE_MS */
+    int64_t stranger_ms; /* that a connection without a login may be silent; 0: TRUCE_STRANGER_MS */
+    int64_t send_ms;     /* that a client may read nothing of its answer; 0: TRUCE_SEND_MS */
     const struct server_feed *feed; /* NULL: as the file has it, none at first */
     bool test_commands;             /* configureFailPoint is there (fail_point.h) */
     const char *

@@ -40,8 +40,11 @@ struct connection {
     struct login login;
     struct operation operation; /* what it does */
     char app[130];              /* that the program calls itself */
-    bool ends;                  /* after the answer that is made, which is not sent */
-    bool wipes;                 /* the message that is answered has secrets in it */
+    bool heard;                 /* a message has come, whole */
+    atomic_bool stranger;       /* it has not logged in, and would have to (for other threads) */
+    bool evicted; /* it makes room for another, and is about to end (server's mutex) */
+    bool ends;    /* after the answer that is made, which is not sent */
+    bool wipes;   /* the message that is answered has secrets in it */
 };
 
 struct server {
@@ -61,10 +64,11 @@ struct server {
     atomic_int last_message; /* ids of replies */
     atomic_llong operations; /* that were begun */
     atomic_llong counted[COUNTED_KINDS];
-    atomic_ullong time;            /* the last that an answer had (server_time) */
+    atomic_ullong time;   /* the last that an answer had (server_time) */
+    uint64_t ticks_until; /* this server's own are up to it (cluster_time.c; server_tick) */
     struct fail_point *fail_point; /* NULL: the server is not for tests */
     struct tls *tls;               /* NULL: none */
-    int64_t handshake_ms;
+    int64_t handshake_ms, message_ms, stranger_ms, send_ms;
     bool auth;
     uint8_t secret[SCRAM_KEY_MAX]; /* for the challenges of those who are no users */
     int64_t login_delay_ms;
@@ -98,13 +102,17 @@ struct server {
 /* The life of a connection. */
 void *connection_run(void *connection);
 bool server_is_stopping(struct server *server);
-/* Now, as replica sets count it: seconds in the upper half, and below what keeps two of a second apart. It never goes back, and
- * two servers of one file differ by their clocks. */
-uint64_t server_time(struct server *server);
-/* The same, and no other call of it or of this function has it: of one thread at a time. What is changed through this server
- * from now on comes behind it. */
-uint64_t server_tick(struct server *server);
 /* By connection_run, as its last step: the accepter joins the thread and frees the connection. */
 void server_forget(struct connection *connection);
+
+/* ---- cluster_time.c ---- */
+
+/* Returns the time that answers have: it never goes back, and two servers of one file differ by their clocks. */
+uint64_t server_time(struct server *server);
+/* Gives the time of a snapshot, which no other snapshot of the store ever has, also after a restart. What is changed through
+ * this server from now on comes behind it. One thread at a time; a status: of the store, where times are reserved. */
+truce_status server_tick(struct server *server, uint64_t *time, bson_error_t *error);
+/* Lets the time of a server that starts be behind all times that earlier ones gave to snapshots. */
+truce_status server_start_time(struct server *server, bson_error_t *error);
 
 #endif

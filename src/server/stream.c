@@ -106,33 +106,45 @@ void tls_free(struct tls *tls)
 
 /* ---- one connection ------------------------------------------------------------------------- */
 
-/* Waits for what the handshake wants. False: it wants nothing any more, or the time is over. */
-static bool wait_for(int socket, int wants, int64_t until_ns)
+/* Waits until the socket is ready; `until_ns` 0: without a limit. False: the time is over. */
+static bool stream_ready(int socket, short events, int64_t until_ns)
 {
-    struct pollfd look = {.fd = socket};
-    int64_t left_ms = (until_ns - truce__clock_monotonic_ns() + 999999) / 1000000;
+    struct pollfd look = {.fd = socket, .events = events};
+    int ready;
 
-    if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE)
-        return false;
-    look.events = wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
-    return left_ms > 0 && (poll(&look, 1, (int)left_ms) > 0 || errno == EINTR);
+    do {
+        int64_t left_ms =
+            until_ns ? (until_ns - truce__clock_monotonic_ns() + 999999) / 1000000 : -1;
+
+        if (until_ns && left_ms <= 0)
+            return false;
+        ready = poll(&look, 1, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
+    } while (ready < 0 && errno == EINTR);
+    return ready > 0;
 }
 
-static bool shake_hands(SSL *ssl, int socket, int64_t handshake_ms)
+/* Waits for what OpenSSL wants. False: it wants nothing, or the time is over. */
+static bool stream_ready_for(struct stream *stream, int wants, int64_t until_ns)
 {
-    int64_t until_ns = truce__clock_monotonic_ns() + handshake_ms * 1000000;
+    if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE)
+        return false;
+    return stream_ready(stream->socket, wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, until_ns);
+}
+
+static bool shake_hands(struct stream *stream, int64_t until_ns)
+{
     int result;
 
     do {
         ERR_clear_error();
-        result = SSL_accept(ssl);
-    } while (result != 1 && wait_for(socket, SSL_get_error(ssl, result), until_ns));
+        result = SSL_accept(stream->ssl);
+    } while (result != 1 && stream_ready_for(stream, SSL_get_error(stream->ssl, result), until_ns));
     return result == 1;
 }
 
 bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int64_t handshake_ms)
 {
-    int flags = fcntl(socket, F_GETFL);
+    int64_t until_ns = truce__clock_monotonic_ns() + handshake_ms * 1000000;
     bool good;
 
     *stream = (struct stream){.socket = socket};
@@ -140,50 +152,82 @@ bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int6
         return true;
     stream->ssl = SSL_new(tls->context);
     good = stream->ssl && SSL_set_fd(stream->ssl, socket) == 1 &&
-           !fcntl(socket, F_SETFL, flags | O_NONBLOCK) &&
-           shake_hands(stream->ssl, socket, handshake_ms) && !fcntl(socket, F_SETFL, flags);
+           !fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) &&
+           shake_hands(stream, until_ns);
     ERR_clear_error();
     return good;
 }
 
-/* So many bytes at most, or fewer; 0 and less: the connection has ended. */
-static ssize_t receive_some(struct stream *stream, uint8_t *bytes, size_t size)
+/* One step of OpenSSL's, again as often as it only waits; 0 and less: the connection has ended, or the time is over. */
+static ssize_t tls_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
 {
     int result, wants;
 
-    if (!stream->ssl)
-        return recv(stream->socket, bytes, size, 0);
     do {
         ERR_clear_error();
         result = SSL_read(stream->ssl, bytes, size > INT_MAX ? INT_MAX : (int)size);
         wants = result > 0 ? SSL_ERROR_NONE : SSL_get_error(stream->ssl, result);
-    } while (wants == SSL_ERROR_WANT_READ || wants == SSL_ERROR_WANT_WRITE);
-    errno = 0;
+    } while (result <= 0 && stream_ready_for(stream, wants, until_ns));
     return result;
 }
 
-static ssize_t send_some(struct stream *stream, const uint8_t *bytes, size_t size)
+static ssize_t tls_send(struct stream *stream, const uint8_t *bytes, size_t size, int64_t until_ns)
 {
     int result, wants;
 
-    if (!stream->ssl)
-        return send(stream->socket, bytes, size, MSG_NOSIGNAL);
     do {
         ERR_clear_error();
         result = SSL_write(stream->ssl, bytes, size > INT_MAX ? INT_MAX : (int)size);
         wants = result > 0 ? SSL_ERROR_NONE : SSL_get_error(stream->ssl, result);
-    } while (wants == SSL_ERROR_WANT_READ || wants == SSL_ERROR_WANT_WRITE);
-    errno = 0;
+    } while (result <= 0 && stream_ready_for(stream, wants, until_ns));
     return result;
 }
 
-bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size)
+/* The socket blocks; a call with a limit waits by poll, and only if nothing is there yet. */
+static ssize_t plain_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
+{
+    ssize_t got;
+
+    do
+        got = recv(stream->socket, bytes, size, until_ns ? MSG_DONTWAIT : 0);
+    while (got < 0 &&
+           (errno == EINTR || (errno == EAGAIN && stream_ready(stream->socket, POLLIN, until_ns))));
+    return got;
+}
+
+static ssize_t plain_send(struct stream *stream, const uint8_t *bytes, size_t size,
+                          int64_t until_ns)
+{
+    ssize_t sent;
+
+    do
+        sent = send(stream->socket, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && (errno == EINTR ||
+                        (errno == EAGAIN && stream_ready(stream->socket, POLLOUT, until_ns))));
+    return sent;
+}
+
+size_t stream_receive_first(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns,
+                            int64_t record_ms)
+{
+    ssize_t got;
+
+    if (!stream->ssl) {
+        got = plain_receive(stream, bytes, size, until_ns);
+    } else {
+        if (!SSL_has_pending(stream->ssl) && !stream_ready(stream->socket, POLLIN, until_ns))
+            return 0;
+        got = tls_receive(stream, bytes, size, truce__clock_monotonic_ns() + record_ms * 1000000);
+    }
+    return got > 0 ? (size_t)got : 0;
+}
+
+bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
 {
     while (size) {
-        ssize_t got = receive_some(stream, bytes, size);
+        ssize_t got = stream->ssl ? tls_receive(stream, bytes, size, until_ns)
+                                  : plain_receive(stream, bytes, size, until_ns);
 
-        if (got < 0 && errno == EINTR)
-            continue;
         if (got <= 0)
             return false;
         bytes += got;
@@ -192,13 +236,13 @@ bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size)
     return true;
 }
 
-bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size)
+bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size, int64_t stall_ms)
 {
     while (size) {
-        ssize_t sent = send_some(stream, bytes, size);
+        int64_t until_ns = truce__clock_monotonic_ns() + stall_ms * 1000000;
+        ssize_t sent = stream->ssl ? tls_send(stream, bytes, size, until_ns)
+                                   : plain_send(stream, bytes, size, until_ns);
 
-        if (sent < 0 && errno == EINTR)
-            continue;
         if (sent <= 0)
             return false;
         bytes += sent;
@@ -207,13 +251,10 @@ bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Not blocking: who does not read what comes is not waited for. */
+/* Never waits for a client that does not read. */
 void stream_end(struct stream *stream)
 {
-    int flags = fcntl(stream->socket, F_GETFL);
-
     if (stream->ssl) {
-        (void)fcntl(stream->socket, F_SETFL, flags | O_NONBLOCK);
         if (SSL_is_init_finished(stream->ssl))
             (void)SSL_shutdown(stream->ssl);
         SSL_free(stream->ssl);

@@ -5,7 +5,8 @@
  * The bytes of a connection, plain or by TLS (OpenSSL's, version 1.2 or later).
  *
  * Invariants:
- *  1. A handshake is over, one way or the other, after the time that it was given, however slowly its bytes come.
+ *  1. A handshake is over, one way or the other, after the time that it was given, however slowly its bytes come; so is
+ *     each call below that has a limit. A plain socket blocks, one with TLS does not.
  *  2. With a CA for clients nobody gets beyond the handshake without a certificate that it has signed.
  *  3. A stream is used by one thread; another may shut its socket down, which ends what waits.
  */
@@ -34,9 +35,14 @@ struct stream {
 
 /* A handshake, if there is `tls` (NULL: none); false: it failed, or took longer. */
 bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int64_t handshake_ms);
-/* All of so many bytes; false: the connection has ended. */
-bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size);
-bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size);
+/* Waits for the first bytes of a message until then (0: without a limit), and returns how many of `size` it got; 0: the
+ * connection has ended, or the time is over. A record of TLS that has begun must be complete `record_ms` later. */
+size_t stream_receive_first(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns,
+                            int64_t record_ms);
+/* Receives so many bytes until then; false: the connection has ended, or the time is over. */
+bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns);
+/* Sends all bytes; false: the connection has ended, or its client has read nothing for `stall_ms`. */
+bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size, int64_t stall_ms);
 /* Says that nothing comes any more; the socket stays open. */
 void stream_end(struct stream *stream);
 

@@ -51,8 +51,8 @@ const struct reserved *truce__reserved(const char *collection)
 
 bool truce__reserved_place(const char *place)
 {
-    return !strcmp(place, SESSION_RECORDS) || !strcmp(place, USER_RECORDS) ||
-           !strcmp(place, OWN_RECORDS) || truce__reserved(place);
+    return !strcmp(place, SESSION_RECORDS) || !strcmp(place, CLUSTER_TIME) ||
+           !strcmp(place, USER_RECORDS) || !strcmp(place, OWN_RECORDS) || truce__reserved(place);
 }
 
 static bool ends_in(const char *collection, const char *suffix)

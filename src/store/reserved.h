@@ -38,6 +38,8 @@
 #define PROBE           "truce_probe"
 /* of a server, in the database config: what the sessions of its clients did last */
 #define SESSION_RECORDS "@config.transactions"
+/* up to which time servers have reserved times for snapshots */
+#define CLUSTER_TIME "@config.cluster_time"
 /* of a server, in the database admin: who may log in, and what they may do */
 #define USER_RECORDS "@admin.system.users"
 

@@ -234,6 +234,8 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
                  !strncmp((*store)->ops->scheme, backend->scheme, strlen((*store)->ops->scheme)));
     if (!status && options && options->database && !is_server(*store))
         status = take_database(store, options->database, &caught);
+    if (!status && options)
+        (*store)->deadline_ms = options->deadline_ms;
     if (!status && options && options->hooks && options->hooks->slow)
         *store = truce__slow_wrap(*store, options->hooks);
     return truce__pass_error(status, &caught, error);

@@ -4,19 +4,21 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "engine/engine.h"
+#include "server/watch.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
-static uint64_t log_bytes; /* that a moment may pin; 0: as it is */
+static char store_path[600]; /* of the store, where it is a file */
+static uint64_t log_bytes;   /* that a moment may pin; 0: as it is */
 
 static void begin_with(const char *name, int64_t past_ms, bool memory)
 {
     const struct server_options options = {.replica_set = "rs", .past_ms = past_ms};
     bson_error_t error = {0};
-    char path[600];
 
-    snprintf(path, sizeof path, "%s/%s.truce", test_directory(), name);
-    REQUIRE(!truce_store_open(memory ? "memory:" : path,
+    snprintf(store_path, sizeof store_path, "%s/%s.truce", test_directory(), name);
+    REQUIRE(!truce_store_open(memory ? "memory:" : store_path,
                               &(truce_store_options){.snapshot_log_bytes = log_bytes}, &store,
                               &error));
     REQUIRE(!server_start(store, &options, &server, &error));
@@ -278,5 +280,76 @@ TEST(a_moment_that_the_store_has_ended_is_too_old)
         truce__clock_sleep_ms(5);
     }
     CHECK(over);
+    end();
+}
+
+/* ---- restarts --------------------------------------------------------------------------------- */
+
+/* Lets the server go on from a time that is so far ahead of the clock: the next one has a clock that was set back. */
+static void pass_seconds(int64_t seconds)
+{
+    truce__feed_pass(&watch_engine(store)->writer,
+                     truce__feed_position(truce__clock_wall_ms() / 1000 + seconds, 0));
+}
+
+static void restart(void)
+{
+    const struct server_options options = {.replica_set = "rs"};
+    bson_error_t error = {0};
+
+    end();
+    REQUIRE(!truce_store_open(store_path, NULL, &store, &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+}
+
+/* A server that starts within the same second, or with a clock that was set back, gives no time again. */
+TEST(no_time_of_a_snapshot_is_given_again_after_a_restart)
+{
+    static const int64_t ahead_s[] = {0, 0, 5, 3600, 0, 7200, 0};
+    uint64_t last = 0, first = 0;
+
+    begin("restarts");
+    for (size_t i = 0; i < sizeof ahead_s / sizeof *ahead_s; i++) {
+        bson_t *reply;
+
+        if (ahead_s[i])
+            pass_seconds(ahead_s[i]);
+        for (int j = 0; j < 3; j++) {
+            uint64_t time = new_time();
+
+            if (time <= last)
+                test_fail(__FILE__, __LINE__, "start %zu, snapshot %d: %llx after %llx", i, j,
+                          (unsigned long long)time, (unsigned long long)last);
+            last = time;
+        }
+        first = first ? first : last;
+        restart();
+        reply = ask("{'ping': 1, '$db': 'admin'}");
+        CHECK(time_of(reply, "operationTime") > last);
+        bson_destroy(reply);
+        expect_code(read_at(FIND, first), 246); /* what it was is gone with the server */
+    }
+    end();
+}
+
+/* Two servers of one file at once: their times differ, so the one does not know those of the other. */
+TEST(servers_of_one_file_give_no_time_twice)
+{
+    const struct server_options options = {.replica_set = "rs"};
+    struct server *one, *other;
+    bson_error_t error = {0};
+    uint64_t times[20];
+
+    begin("two");
+    one = server;
+    REQUIRE(!server_start(store, &options, &other, &error));
+    for (int i = 0; i < 20; i++) {
+        server = i % 2 ? other : one;
+        times[i] = new_time();
+        for (int j = 0; j < i; j++)
+            CHECK(times[j] != times[i]);
+    }
+    server_stop(other, 5000);
+    server = one;
     end();
 }

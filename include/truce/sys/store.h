@@ -226,6 +226,8 @@ struct truce_store {
      * it where a call takes long or waits (__atomic_load_n), and ends with TIMEOUT, code 11601. */
     int interrupted;
     const int *above; /* of a view: the same, of the store that it is of; NULL: it is none */
+    /* The wrappers' own: that of the options by which it was opened. 0: none was given, or it is a view. */
+    uint32_t deadline_ms;
 };
 
 typedef struct truce_cursor_ops {

@@ -31,8 +31,10 @@
 #include "engine/storage/kv_page.h"
 
 #include <bson/bson.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/budget.h"
@@ -60,6 +62,9 @@ struct kv_page_file {
     struct budget *budget;
     const atomic_uint *commits;
     void *regions[SHM_REGIONS]; /* of the index of the log that are mapped */
+    const char *name;           /* SQLite's, as long as the file is open */
+    /* the index of the log is in memory of SQLite: there is nothing to lock */
+    bool indexed_alone;
     uint8_t page[KV_PAGE_BYTES];
 };
 
@@ -399,11 +404,30 @@ static int page_characteristics(sqlite3_file *base)
            ~SUBPAGE_READ;
 }
 
+/* On media that are read-only there may be a log and no index of it, which cannot be made either. Nothing else can write
+ * then: a process that could would have made the index. */
+static bool page_lacks_index(const struct kv_page_file *file)
+{
+    char *path = bson_strdup_printf("%s-shm", file->name);
+    bool lacks = access(path, F_OK) && errno == ENOENT;
+
+    bson_free(path);
+    return lacks;
+}
+
+/* SQLite has the index of the log in its own memory if it is told that the shared one is not initialized: it looks again
+ * before each transaction. */
 static int page_shm_map(sqlite3_file *base, int region, int size, int extend, void volatile **map)
 {
     struct kv_page_file *file = page_of(base);
     int result = file->real->pMethods->xShmMap(file->real, region, size, extend, map);
 
+    if ((result & 0xff) == SQLITE_CANTOPEN && page_lacks_index(file)) {
+        *map = NULL;
+        file->indexed_alone = true;
+        return SQLITE_READONLY_CANTINIT;
+    }
+    file->indexed_alone = false;
     if (!result && *map && region < SHM_REGIONS && !file->regions[region]) {
         file->regions[region] = (void *)(uintptr_t)*map;
         truce__process_guard(file->regions[region], (size_t)size);
@@ -415,6 +439,8 @@ static int page_shm_map(sqlite3_file *base, int region, int size, int extend, vo
 
 static int page_shm_lock(sqlite3_file *base, int offset, int count, int flags)
 {
+    if (page_of(base)->indexed_alone)
+        return SQLITE_OK;
     return page_of(base)->real->pMethods->xShmLock(page_of(base)->real, offset, count, flags);
 }
 
@@ -474,6 +500,8 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->commits = NULL;
     memset(file->regions, 0, sizeof file->regions);
     file->budget = NULL;
+    file->name = name;
+    file->indexed_alone = false;
     file->real = bson_malloc0((size_t)real->szOsFile);
     result = real->xOpen(real, name, file->real, flags, out);
     if (result) {

@@ -32,6 +32,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/patience.h"
 #include "base/word.h"
 #include "engine/storage/lock_bytes.h"
 
@@ -114,6 +115,7 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (errno != EAGAIN)
         return fail(lock, error);
+    truce__patience_lose();
     if (!holder)
         return truce__fail(
             TRUCE_LOCKED, error,

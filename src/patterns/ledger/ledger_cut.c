@@ -320,6 +320,8 @@ truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                                    truce_ledger_balance_function *function, void *arg,
                                    bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct ledger_table table = {0};
     struct ledger_look look;
     char **names = NULL;

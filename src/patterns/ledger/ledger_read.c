@@ -296,6 +296,8 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
                                     truce_ledger_line_function *function, void *arg,
                                     bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     static const truce_ledger_page all;
     struct ledger_look look;
     struct statement statement = {
@@ -347,6 +349,8 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
                                   truce_ledger_document_function *function, void *arg,
                                   bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), later;
     struct ledger_documents found = {0};
     struct ledger_look look;
@@ -440,6 +444,8 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
                                truce_ledger_document_function *function, void *arg,
                                bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     static const truce_ledger_search any;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("ts", BCON_INT32(1), "_id", BCON_INT32(1));
     struct ledger_documents found = {0};

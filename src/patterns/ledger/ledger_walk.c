@@ -137,6 +137,8 @@ static truce_status check_whole(const struct walk *walk, bson_error_t *error)
 truce_status truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_function *function,
                                void *arg, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct walk walk = {.function = function, .arg = arg};
     struct ledger_look look;
     char **names = NULL;

@@ -28,8 +28,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
@@ -486,6 +488,8 @@ static truce_status close_in(truce_commit *commit, void *arg, bson_error_t *erro
 truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct closing closing = {queue, id, truce_id_oid(id)};
     truce_status status = truce__queue_ready(queue, error);
 

@@ -19,8 +19,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "base/room.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
@@ -180,6 +182,8 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
                             const bson_t *payload, const truce_cron_options *options,
                             bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     static const truce_cron_options defaults;
     static const char *const next[] = {"next", NULL};
     struct setting_cron setting = {name, line, options ? options : &defaults,

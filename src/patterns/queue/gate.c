@@ -17,8 +17,10 @@
  */
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "base/room.h"
 #include "bson/value.h"
 #include "commit/commit.h"
@@ -98,6 +100,8 @@ static truce_status limit_in(truce_commit *commit, void *arg, bson_error_t *erro
 truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *limits,
                                bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     static const truce_queue_limits none;
     struct limiting limiting = {limits ? limits : &none};
     bool limited = limiting.limits->running || limiting.limits->rate;

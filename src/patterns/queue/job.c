@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
@@ -206,6 +208,8 @@ truce_status truce__job_done_in(truce_job *job, truce_commit *commit, const bson
 truce_status truce_job_fail(truce_job *job, truce_commit *commit, const char *text,
                             int64_t delay_ms, bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct ending ending = {job, END_FAIL, .text = text, .delay_ms = delay_ms};
 
     return run_end(&ending, commit, error);
@@ -214,6 +218,8 @@ truce_status truce_job_fail(truce_job *job, truce_commit *commit, const char *te
 truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t delay_ms,
                               bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct ending ending = {job, END_SNOOZE, .delay_ms = delay_ms};
 
     if (delay_ms < 0 || delay_ms > INT64_C(1) << 48)
@@ -225,6 +231,8 @@ truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t dela
 truce_status truce_job_discard(truce_job *job, truce_commit *commit, const char *text,
                                bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct ending ending = {job, END_DISCARD, .text = text};
 
     return run_end(&ending, commit, error);
@@ -266,6 +274,8 @@ static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error
 truce_status truce_job_commit(truce_job *job, truce_commit_function *function, void *arg,
                               const truce_commit_options *options, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct working working = {job, function, arg};
     truce_commit_options own = options ? *options : (truce_commit_options){0};
     truce_status status;
@@ -363,6 +373,11 @@ out:
 truce_status truce_job_step(truce_job *job, const char *name, truce_step_function *function,
                             void *arg, bson_t *result, bson_error_t *error)
 {
+    if (!function) {
+        if (result)
+            bson_init(result);
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    }
     struct stepping stepping = {job, name, function, arg, BSON_INITIALIZER};
     truce_status status = truce__job_check_step(name, error);
 
@@ -414,6 +429,8 @@ static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error
 
 truce_status truce_job_extend(truce_job *job, bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct sign sign = {job};
 
     return truce__queue_run(job->queue, NULL, sign_in, &sign, error);
@@ -421,6 +438,8 @@ truce_status truce_job_extend(truce_job *job, bson_error_t *error)
 
 truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct sign sign = {job, progress};
     truce_status status = truce__document_check(progress, "progress", error);
 

@@ -11,9 +11,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
@@ -149,6 +151,8 @@ static void finish_inside(truce_job *const *jobs, const bson_t *const *results, 
 truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *result,
                             bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     truce_status status = result ? truce__document_check(result, "result", error) : TRUCE_OK;
     enum fate fate = FATE_OPEN;
 
@@ -182,6 +186,8 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
                                    const bson_t *const *results, truce_status *statuses,
                                    bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     truce_status first = check_many(queue, jobs, count, results, error);
     enum fate *fates;
 

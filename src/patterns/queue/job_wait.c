@@ -13,8 +13,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
@@ -118,6 +120,8 @@ static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *erro
 
 truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct waiting waiting = {.job = job, .name = name, .ms = ms};
     int64_t until_ms;
     truce_status status = begin(&waiting, error);
@@ -193,6 +197,8 @@ out:
 truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms, bson_t *event,
                             bool *came, bson_error_t *error)
 {
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct waiting waiting = {
         .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
     truce_status status = begin(&waiting, error);
@@ -280,6 +286,8 @@ static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *err
 truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                 const char *name, const bson_t *event, bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     bson_t empty = BSON_INITIALIZER;
     struct signalling signalling = {queue, id, name, event ? event : &empty};
     truce_status status = truce__job_check_step(name, error);

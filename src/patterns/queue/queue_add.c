@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "base/room.h"
 #include "bson/value.h"
 
@@ -438,6 +440,8 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
                              const truce_job_options *options, truce_job_added *added,
                              bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     static const truce_job_options defaults;
     truce_job_added own;
     struct adding adding = {.queue = queue,
@@ -511,6 +515,8 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
                                   const truce_job_options *options, bson_oid_t *ids,
                                   bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     static const truce_job_options defaults;
     int64_t now_ms = truce__clock_wall_ms();
     truce_status status;

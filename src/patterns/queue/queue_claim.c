@@ -17,9 +17,11 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
@@ -331,6 +333,8 @@ static truce_status nothing(const truce_queue *queue, bson_error_t *error)
 truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job **jobs,
                                     size_t *count, bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     truce_status status = truce__queue_ready(queue, error);
 
     *count = 0;
@@ -355,6 +359,8 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
 
 truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     size_t count;
 
     *job = NULL;

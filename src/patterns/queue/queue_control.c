@@ -2,8 +2,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/patience.h"
 #include "bson/field_names.h"
 #include "patterns/queue/queue.h"
 #include "store/care.h"
@@ -129,18 +131,24 @@ static truce_status control(truce_queue *queue, truce_commit *commit, const bson
 truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                 bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     return control(queue, commit, id, CANCEL, error);
 }
 
 truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     return control(queue, commit, id, RETRY, error);
 }
 
 truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                  bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     return control(queue, commit, id, DISCARD, error);
 }
 
@@ -161,6 +169,8 @@ static truce_status get_in(truce_commit *commit, void *arg, bson_error_t *error)
 truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                              bson_t *document, bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     struct getting getting = {queue, id, document};
     truce_status status;
 
@@ -204,6 +214,8 @@ static truce_status gather_dead(truce_queue *queue, uint32_t limit, bson_oid_t *
 truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *count,
                                  bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     uint32_t most = limit && limit < REDRIVE_MAX ? limit : REDRIVE_MAX, found = 0;
     bson_oid_t *ids = bson_malloc(most * sizeof *ids);
     truce_status status = truce__queue_ready(queue, error);
@@ -263,10 +275,14 @@ static truce_status set_paused(truce_queue *queue, bool paused, bson_error_t *er
 
 truce_status truce_queue_pause(truce_queue *queue, bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     return set_paused(queue, true, error);
 }
 
 truce_status truce_queue_resume(truce_queue *queue, bson_error_t *error)
 {
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
     return set_paused(queue, false, error);
 }

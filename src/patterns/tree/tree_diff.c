@@ -123,6 +123,8 @@ truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
                              bool (*function)(const truce_tree_change *change, void *arg),
                              void *arg, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     DEADLINE_SCOPE(tree->deadline_ms);
     int64_t low = from < to ? from : to, high = from < to ? to : from;
     struct diffing *diffing;

@@ -350,6 +350,8 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
                              const truce_tree_find_options *options, truce_tree_function *function,
                              void *arg, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     DEADLINE_SCOPE(snapshot->tree->deadline_ms);
     struct handing handing = {snapshot, function, arg, -1, false};
     const bson_t *sort = options ? options->sort : NULL;

@@ -153,6 +153,8 @@ static truce_status open_first(struct exporting *exporting, bson_error_t *error)
 truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_function *function,
                                void *arg, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct exporting exporting = {.tree = tree, .from = from, .function = function, .arg = arg};
     truce_status status = truce__tree_ready(tree, false, error);
 

@@ -43,6 +43,8 @@ bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function *function,
                             void *arg, bson_error_t *error)
 {
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     DEADLINE_SCOPE(tree->deadline_ms);
     bson_t filter, *newest = BCON_NEW("version", BCON_INT32(-1));
     truce_find_options options = {.sort = newest};
