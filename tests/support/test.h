@@ -47,6 +47,9 @@ typedef void test_function(void);
 
 void test_register(const char *name, const char *file, test_function *function);
 
+/* Runs the registered tests that the arguments name, or all of them. Returns the exit code of the program. */
+int test_run_all(int argc, char **argv);
+
 #define TEST(name)                                                                                 \
     static void test_##name(void);                                                                 \
     __attribute__((constructor)) static void register_##name(void)                                 \
