@@ -355,7 +355,7 @@ static truce_status read_free(struct worker *worker, const char *collection, con
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))
             break;
-        else if (truce__is_view(worker->store) || (looks && truce__journal_at_work(document)))
+        else if (truce__is_only_read(worker->store) || (looks && truce__journal_at_work(document)))
             break;
         else
             status = truce__intent_meet(worker, collection, document, error);

@@ -58,7 +58,7 @@ static truce_status find(truce_commit *commit, const char *collection, const bso
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))
             return status;
-        else if (truce__is_view(commit->store))
+        else if (truce__is_only_read(commit->store))
             return truce__intent_see(commit->store, collection, document, error);
         else
             status = truce__intent_meet(worker, collection, document, error);

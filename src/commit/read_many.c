@@ -136,7 +136,7 @@ static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, s
     for (size_t i = 0; !status && i < count; i++) {
         if (!looks[i].found || truce__intent_absent(&looks[i].document))
             continue;
-        if (truce__is_view(worker->store) || truce__journal_at_work(&looks[i].document)) {
+        if (truce__is_only_read(worker->store) || truce__journal_at_work(&looks[i].document)) {
             status =
                 truce__intent_see(worker->store, looks[i].collection, &looks[i].document, error);
             looks[i].found = !status;

@@ -232,6 +232,8 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     truce_assert(!status == (*store != NULL));
     truce_assert(status ||
                  !strncmp((*store)->ops->scheme, backend->scheme, strlen((*store)->ops->scheme)));
+    if (!status && options && options->read_only)
+        (*store)->capabilities |= TRUCE_IS_READ_ONLY;
     if (!status && options && options->database && !is_server(*store))
         status = take_database(store, options->database, &caught);
     if (!status && options)

@@ -15,6 +15,12 @@ static inline bool truce__is_view(const truce_store *store)
 truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error);
 
+/* Nothing can be written: what a commit holds is seen as it was or will be, and not resolved. */
+static inline bool truce__is_only_read(const truce_store *store)
+{
+    return store->capabilities & (TRUCE_IS_VIEW | TRUCE_IS_READ_ONLY);
+}
+
 /* INVALID on a view: "cannot insert into people: ..."; OK on any other store. */
 truce_status truce__view_guard(const truce_store *store, const char *what, const char *collection,
                                bson_error_t *error);

@@ -36,6 +36,7 @@ enum {
     TRUCE_IS_VIEW =
         1 << 13, /* not what it can do, but what it is: of one moment (truce/snapshot.h) */
     TRUCE_CAN_SORT_UPDATE = 1 << 17, /* `sort` of an update */
+    TRUCE_IS_READ_ONLY = 1 << 18,    /* the same: it was opened with `read_only` */
     TRUCE_IS_TRANSACTION = 1 << 16,  /* the same: of one transaction, which a conflict ends */
 };
 

@@ -259,7 +259,7 @@ truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *ta
     truce_status status = truce__ledger_usable(look->ledger, error);
     bson_error_t ignored; /* a store that cannot be written to answers without them */
 
-    if (!status && !truce__is_view(look->ledger->store))
+    if (!status && !truce__is_only_read(look->ledger->store))
         (void)!truce__ledger_take_up(look, &takeup, &ignored);
     if (!status)
         status = take_floor(&cut, error);

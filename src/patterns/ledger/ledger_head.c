@@ -52,7 +52,7 @@ static truce_status take(struct ledger_look *look, const bson_t *found,
         return TRUCE_OK;
     }
     bson_copy_to(found, &copy);
-    if (truce__is_view(look->ledger->store)) {
+    if (truce__is_only_read(look->ledger->store)) {
         status = truce__intent_see(look->ledger->store, collection, &copy, error);
         if (!status)
             truce__ledger_keep(documents, &copy);

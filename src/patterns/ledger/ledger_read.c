@@ -152,7 +152,7 @@ static truce_status take_up(struct ledger_look *look, const char *account,
     struct ledger_takeup takeup = {.account = account};
     bson_error_t ignored;
 
-    if (truce__is_view(look->ledger->store))
+    if (truce__is_only_read(look->ledger->store))
         return TRUCE_OK;
     if (truce__ledger_take_up(look, &takeup, &ignored) || !takeup.committed)
         return TRUCE_OK;
@@ -284,7 +284,7 @@ static truce_status book_overdue(struct ledger_look *look, const char *account,
     bson_error_t ignored;
     int64_t expired;
 
-    if ((!last->out && !last->in) || truce__is_view(look->ledger->store))
+    if ((!last->out && !last->in) || truce__is_only_read(look->ledger->store))
         return TRUCE_OK;
     if (truce__ledger_expire(look->ledger, account, LEDGER_BULK, &expired, &ignored) || !expired)
         return TRUCE_OK;

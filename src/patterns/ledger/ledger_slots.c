@@ -150,7 +150,7 @@ truce_status truce__ledger_slot(struct ledger_look *look, const char *account, i
             status = truce__worker_wait(&look->worker, "the store", error);
         else if (status || truce__intent_absent(taker))
             break;
-        else if (truce__is_view(look->ledger->store)) {
+        else if (truce__is_only_read(look->ledger->store)) {
             status = truce__intent_see(look->ledger->store, look->ledger->slots, taker, error);
             break;
         } else
