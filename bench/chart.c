@@ -18,14 +18,14 @@ static const struct {
     const char *target, *colour;
 } peers[] = {{"postgresql", "#336791"}, {"sqlite", "#6b8f3c"}, {"redis", "#b5473c"}};
 
-static double place(double ratio)
+static double chart_place(double ratio)
 {
     double at = LEFT + 70 + DECADE * log10(ratio < 0.1 ? 0.1 : ratio);
 
     return at > WIDTH - 120 ? WIDTH - 120 : at; /* room for the text */
 }
 
-static const char *colour_of(const char *target)
+static const char *chart_colour_of(const char *target)
 {
     for (size_t i = 0; i < sizeof peers / sizeof *peers; i++) {
         if (!strcmp(peers[i].target, target))
@@ -42,11 +42,11 @@ static bool is_drawn(const struct result *result)
 
 static void draw_bar(const struct result *result, double y)
 {
-    double one = place(1), at = place(result->truce_is);
+    double one = chart_place(1), at = chart_place(result->truce_is);
 
     printf("<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s' fill-opacity='%s'/>\n",
            at < one ? at : one, y, fabs(at - one) < 1 ? 1 : fabs(at - one), LINE - 3,
-           colour_of(result->target), result->callers == 1 ? "0.55" : "1");
+           chart_colour_of(result->target), result->callers == 1 ? "0.55" : "1");
     printf("<text x='%.1f' y='%.1f' class='n'>%.*f x %s%s%s, %d</text>\n",
            (at > one ? at : one) + 4, y + LINE - 4.5, result->truce_is < 10 ? 2 : 0,
            result->truce_is, result->target, result->form[0] ? " " : "", result->form,
@@ -69,7 +69,7 @@ static double draw_workload(const struct results *results, const char *workload,
 }
 
 /* Is it the first of its workload? */
-static bool is_first(const struct results *results, int i)
+static bool chart_is_first(const struct results *results, int i)
 {
     return i == 0 || strcmp(results->all[i].workload, results->all[i - 1].workload) != 0;
 }
@@ -80,7 +80,7 @@ static double height(const struct results *results)
 
     for (int i = 0; i < results->count; i++) {
         sum += is_drawn(&results->all[i]) ? LINE : 0;
-        sum += is_first(results, i) ? 9 : 0;
+        sum += chart_is_first(results, i) ? 9 : 0;
     }
     return sum;
 }
@@ -95,7 +95,7 @@ static void draw_frame(double h)
     printf("<text x='8' y='20' class='t'>How many times the peer's rate truce's is, at 1 caller "
            "(pale) and at 32</text>\n");
     for (int i = -1; i <= 3; i++) {
-        double x = place(pow(10, i));
+        double x = chart_place(pow(10, i));
 
         printf("<line x1='%.1f' y1='46' x2='%.1f' y2='%.1f'%s/>\n", x, x, h - 8,
                i == 0 ? " style='stroke:#222'" : "");
@@ -112,7 +112,7 @@ int chart_file(const char *path)
         return 2;
     draw_frame(height(&results));
     for (int i = 0; i < results.count; i++) {
-        if (is_first(&results, i))
+        if (chart_is_first(&results, i))
             y = draw_workload(&results, results.all[i].workload, y);
     }
     printf("</svg>\n");

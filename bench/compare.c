@@ -10,7 +10,7 @@ static double noise(const struct result *result)
     return (result->most - result->least) / result->per_second * 100;
 }
 
-static bool differs(const struct result *before, const struct result *after)
+static bool compare_differs(const struct result *before, const struct result *after)
 {
     double change = after->per_second / before->per_second - 1;
 
@@ -18,7 +18,7 @@ static bool differs(const struct result *before, const struct result *after)
            (change > APART || change < -APART);
 }
 
-static void show(const struct result *before, const struct result *after)
+static void compare_show(const struct result *before, const struct result *after)
 {
     printf("%-18s %-12s %-9s %7d %12.0f %12.0f %+7.0f %%   noise %2.0f %%, %2.0f %%",
            after->workload, after->target, after->form, after->callers, before->per_second,
@@ -30,7 +30,7 @@ static void show(const struct result *before, const struct result *after)
 }
 
 /* How many figures differ; those that only one of the files has, or that are void, are counted apart. */
-static int compare(const struct results *before, const struct results *after)
+static int compare_compare(const struct results *before, const struct results *after)
 {
     int different = 0, same = 0, alone = 0;
 
@@ -40,8 +40,8 @@ static int compare(const struct results *before, const struct results *after)
 
         if (!then || !then->valid || !now->valid || then->per_second <= 0) {
             alone++;
-        } else if (differs(then, now)) {
-            show(then, now);
+        } else if (compare_differs(then, now)) {
+            compare_show(then, now);
             different++;
         } else {
             same++;
@@ -62,7 +62,7 @@ int compare_files(const char *before, const char *after)
         results_release(&a);
         return 2;
     }
-    different = compare(&a, &b);
+    different = compare_compare(&a, &b);
     results_release(&a);
     results_release(&b);
     return different > 0;

@@ -31,8 +31,8 @@ int64_t documents_other(int64_t id)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-static void fill_batch(truce_store *store, int64_t from, bson_t *documents, truce_write *writes,
-                       truce_write_outcome *outcomes)
+static void documents_fill_batch(truce_store *store, int64_t from, bson_t *documents,
+                                 truce_write *writes, truce_write_outcome *outcomes)
 {
     const truce_bulk_options relaxed = {.relaxed = true};
     bson_error_t error;
@@ -49,7 +49,7 @@ static void fill_batch(truce_store *store, int64_t from, bson_t *documents, truc
     }
 }
 
-static void setup_truce(truce_store *store, int64_t count, bool indexed)
+static void documents_setup_truce(truce_store *store, int64_t count, bool indexed)
 {
     bson_t *documents = bson_malloc(BATCH * sizeof *documents);
     truce_write *writes = bson_malloc0(BATCH * sizeof *writes);
@@ -58,7 +58,7 @@ static void setup_truce(truce_store *store, int64_t count, bool indexed)
     bson_error_t error;
 
     for (int64_t from = 0; from < count; from += BATCH)
-        fill_batch(store, from, documents, writes, outcomes);
+        documents_fill_batch(store, from, documents, writes, outcomes);
     if (indexed)
         BENCH_MUST(truce_index_create(store, "documents", index, &error), error);
     bson_destroy(index);
@@ -81,7 +81,7 @@ static void fill_sqlite(struct sql *sql, int64_t count)
     sql_execute(sql, "COMMIT");
 }
 
-static void setup_sql(struct bench_side *side, int64_t count, bool indexed)
+static void documents_setup_sql(struct bench_side *side, int64_t count, bool indexed)
 {
     struct sql *sql = side->connections[0];
     bool postgres = !strcmp(side->target->name, "postgresql");
@@ -107,7 +107,7 @@ static void setup_sql(struct bench_side *side, int64_t count, bool indexed)
         sql_execute(sql, postgres ? "CHECKPOINT" : "PRAGMA wal_checkpoint");
 }
 
-static void setup_redis(struct redis *redis, int64_t count)
+static void documents_setup_redis(struct redis *redis, int64_t count)
 {
     for (int64_t from = 0; from < count; from += BATCH) {
         for (int64_t id = from; id < from + BATCH; id++) {
@@ -122,7 +122,7 @@ static void setup_redis(struct redis *redis, int64_t count)
     }
 }
 
-static void setup_mongo(struct mongo *mongo, int64_t count, bool indexed)
+static void documents_setup_mongo(struct mongo *mongo, int64_t count, bool indexed)
 {
     bson_t *documents = bson_malloc(BATCH * sizeof *documents);
     const bson_t *pointers[BATCH];
@@ -145,13 +145,13 @@ static void setup(struct bench_side *side, int64_t count, bool indexed)
 {
     side->set_up = count;
     if (side->target->kind == &target_truce)
-        setup_truce(side->connections[0], count, indexed);
+        documents_setup_truce(side->connections[0], count, indexed);
     else if (side->target->kind == &target_mongo)
-        setup_mongo(side->connections[0], count, indexed);
+        documents_setup_mongo(side->connections[0], count, indexed);
     else if (side->target->kind == &target_redis)
-        setup_redis(side->connections[0], count);
+        documents_setup_redis(side->connections[0], count);
     else
-        setup_sql(side, count, indexed);
+        documents_setup_sql(side, count, indexed);
 }
 
 void documents_setup_none(struct bench_side *side)
@@ -213,7 +213,7 @@ static void tell_mongo(struct mongo *mongo, int64_t *count, int64_t *sum)
     bson_destroy(&all);
 }
 
-static void tell(struct bench_side *side, int64_t *count, int64_t *sum)
+static void documents_tell(struct bench_side *side, int64_t *count, int64_t *sum)
 {
     *count = *sum = 0;
     if (side->target->kind == &target_truce) {
@@ -232,7 +232,7 @@ void documents_check(struct bench_side *side)
 {
     int64_t count, sum;
 
-    tell(side, &count, &sum);
+    documents_tell(side, &count, &sum);
     BENCH_CHECK(count == side->set_up + side->inserted);
     BENCH_CHECK(sum == side->changed);
 }

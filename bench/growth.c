@@ -82,7 +82,7 @@ static void add_figure(const char *target, const char *what, const struct number
     add_figure(target, what, (const struct number[]){__VA_ARGS__},                                 \
                sizeof((const struct number[]){__VA_ARGS__}) / sizeof(struct number))
 
-static void fail(const char *target, const char *what, const char *why)
+static void growth_fail(const char *target, const char *what, const char *why)
 {
     printf("%10" PRId64 "  %-11s %-28s void: %s\n", DOCUMENTS, target, what, why);
     growth.failed = true;
@@ -110,7 +110,8 @@ static const struct bench_form *find_form(const struct bench_workload *workload,
     return form;
 }
 
-static void use(struct side_process *side, const struct bench_target *target, const char *name)
+static void growth_use(struct side_process *side, const struct bench_target *target,
+                       const char *name)
 {
     const struct bench_workload *workload = find_workload(name);
 
@@ -118,20 +119,20 @@ static void use(struct side_process *side, const struct bench_target *target, co
 }
 
 /* How many times documents have been changed; negative: it failed. */
-static int64_t measure(struct side_process *side, const struct bench_target *target,
-                       const char *name, int callers, const char *shown)
+static int64_t growth_measure(struct side_process *side, const struct bench_target *target,
+                              const char *name, int callers, const char *shown)
 {
     const struct bench_round *round;
     int64_t changed;
 
-    use(side, target, name);
+    growth_use(side, target, name);
     if (!side_run(side, callers, growth.seconds / 4, &round)) {
-        fail(target->name, shown, round->why);
+        growth_fail(target->name, shown, round->why);
         return -1;
     }
     changed = round->operations;
     if (!side_run(side, callers, growth.seconds, &round)) {
-        fail(target->name, shown, round->why);
+        growth_fail(target->name, shown, round->why);
         return -1;
     }
     FIGURE(target->name, shown, {"per_second", (double)round->operations / round->seconds},
@@ -153,7 +154,7 @@ static bool run_operations(struct side_process *side, const struct bench_target 
         if (o->documents_max > 0 && DOCUMENTS > o->documents_max)
             continue;
         snprintf(shown, sizeof shown, "%s, %d", o->workload, o->callers);
-        more = measure(side, target, o->workload, o->callers, shown);
+        more = growth_measure(side, target, o->workload, o->callers, shown);
         if (more < 0)
             return false;
         *changed += more;
@@ -172,7 +173,7 @@ static void tell_size(struct side_process *side, const struct bench_target *targ
 
 /* ---- beside a long reader -------------------------------------------------------------------- */
 
-static char *path_of(const struct side_process *side)
+static char *growth_path_of(const struct side_process *side)
 {
     return bson_strdup_printf("%s/%d.truce", bench_directory(), side_number(side));
 }
@@ -212,7 +213,7 @@ static int64_t report_once(truce_store *store)
     return sum;
 }
 
-static void report(truce_store *store)
+static void growth_report(truce_store *store)
 {
     (void)report_once(store);
 }
@@ -251,8 +252,10 @@ static const struct beside {
     void (*reads)(truce_store *store);
     bool stopped; /* in the middle of it, by SIGSTOP */
 } readers[] = {
-    {"beside no reader", NULL}, {"beside a slow cursor", read_slowly},
-    {"beside reports", report}, {"beside a stopped report", report, true},
+    {"beside no reader", NULL},
+    {"beside a slow cursor", read_slowly},
+    {"beside reports", growth_report},
+    {"beside a stopped report", growth_report, true},
     {"after it", NULL},
 };
 
@@ -260,13 +263,13 @@ static bool run_beside(struct side_process *side, const struct bench_target *tar
                        const struct beside *beside, int64_t *changed)
 {
     const char *shown = beside->shown;
-    char *path = path_of(side);
+    char *path = growth_path_of(side);
     pid_t reader = beside->reads ? start_reader(path, beside->reads) : 0;
     int64_t more;
 
     if (reader && beside->stopped)
         kill(reader, SIGSTOP);
-    more = measure(side, target, "increment", 8, shown);
+    more = growth_measure(side, target, "increment", 8, shown);
     if (reader)
         stop_reader(reader);
     bson_free(path);
@@ -315,17 +318,18 @@ static _Noreturn void open_again(const char *path, double *times, int64_t change
     _exit(0);
 }
 
-static void crash(struct side_process *side, const struct bench_target *target, int64_t changed)
+static void growth_crash(struct side_process *side, const struct bench_target *target,
+                         int64_t changed)
 {
     double *times =
         mmap(NULL, 3 * sizeof *times, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char *path = path_of(side);
+    char *path = growth_path_of(side);
     int64_t log;
     int status;
     pid_t child;
 
     BENCH_CHECK(times != MAP_FAILED);
-    use(side, target, "increment");
+    growth_use(side, target, "increment");
     side_kill(side, CALLERS_MOST, 1);
     log = bench_file_size(path, "-wal");
     fflush(NULL);
@@ -339,7 +343,8 @@ static void crash(struct side_process *side, const struct bench_target *target, 
                {"first_read_ms", times[1]}, {"first_write_ms", times[2]},
                {"log_mb", (double)log / 1e6});
     else
-        fail(target->name, "open after kill -9", "the file could not be opened, read or written");
+        growth_fail(target->name, "open after kill -9",
+                    "the file could not be opened, read or written");
     munmap(times, 3 * sizeof *times);
     bson_free(path);
 }
@@ -358,12 +363,12 @@ static void forget_files(const char *path)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static void check(struct side_process *side, const struct bench_target *target)
+static void growth_check(struct side_process *side, const struct bench_target *target)
 {
     char why[300];
 
     if (!side_check(side, why, sizeof why))
-        fail(target->name, "check", why);
+        growth_fail(target->name, "check", why);
 }
 
 static void run_target(struct bench_target *target)
@@ -377,7 +382,7 @@ static void run_target(struct bench_target *target)
 
     if (!side_start(indexed, find_form(indexed, target), target, CALLERS_MOST, &side, why,
                     sizeof why)) {
-        fail(target->name, "load", why);
+        growth_fail(target->name, "load", why);
         side_end(side);
         return;
     }
@@ -388,22 +393,22 @@ static void run_target(struct bench_target *target)
         tell_size(side, target, "after the operations");
         if (truce)
             run_readers(side, target, &changed);
-        check(side, target);
+        growth_check(side, target);
         if (truce)
-            crash(side, target, changed);
+            growth_crash(side, target, changed);
     }
     side_end(side);
     forget_files(path);
     bson_free(path);
 }
 
-static void add_target(const struct target_kind *kind)
+static void growth_add_target(const struct target_kind *kind)
 {
     growth.targets[growth.targets_count++] =
         (struct bench_target){.kind = kind, .name = kind->name};
 }
 
-static _Noreturn void refuse(const char *argument)
+static _Noreturn void growth_refuse(const char *argument)
 {
     fprintf(stderr,
             "growth: what is \"%s\"?\nusage: growth [--sizes N,N,...] [--seconds S] [--target "
@@ -420,52 +425,52 @@ static void parse_sizes(const char *text)
         int64_t size = strtoll(text, &end, 10);
 
         if (size < 1000 || size % 1000 || (*end && *end != ','))
-            refuse(text);
+            growth_refuse(text);
         growth.sizes[growth.sizes_count++] = size;
         text = *end ? end + 1 : end;
     }
 }
 
-static void parse_target(const char *name)
+static void growth_parse_target(const char *name)
 {
     static const struct target_kind *const kinds[] = {&target_truce, &target_postgres,
                                                       &target_sqlite};
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!strcmp(kinds[i]->name, name) && growth.targets_count < 3) {
-            add_target(kinds[i]);
+            growth_add_target(kinds[i]);
             return;
         }
     }
-    refuse(name);
+    growth_refuse(name);
 }
 
-static void parse(int argc, char **argv)
+static void growth_parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
-            refuse(argv[i]);
+            growth_refuse(argv[i]);
         if (!strcmp(argv[i], "--sizes"))
             parse_sizes(argv[i + 1]);
         else if (!strcmp(argv[i], "--seconds"))
             growth.seconds = strtod(argv[i + 1], NULL);
         else if (!strcmp(argv[i], "--target"))
-            parse_target(argv[i + 1]);
+            growth_parse_target(argv[i + 1]);
         else if (!strcmp(argv[i], "--json"))
             growth.json = argv[i + 1];
         else
-            refuse(argv[i]);
+            growth_refuse(argv[i]);
     }
     if (growth.targets_count == 0) {
-        add_target(&target_truce);
-        add_target(&target_postgres);
-        add_target(&target_sqlite);
+        growth_add_target(&target_truce);
+        growth_add_target(&target_postgres);
+        growth_add_target(&target_sqlite);
     }
 }
 
 static pid_t the_process;
 
-static void stop_targets(void)
+static void growth_stop_targets(void)
 {
     if (getpid() != the_process)
         return;
@@ -475,20 +480,20 @@ static void stop_targets(void)
     }
 }
 
-static void interrupted(int signal)
+static void growth_interrupted(int signal)
 {
     (void)signal;
     exit(1);
 }
 
-static void start_targets(void)
+static void growth_start_targets(void)
 {
     the_process = getpid();
     (void)bench_directory(); /* made first, so that it is removed last */
-    atexit(stop_targets);
+    atexit(growth_stop_targets);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGINT, interrupted);
-    signal(SIGTERM, interrupted);
+    signal(SIGINT, growth_interrupted);
+    signal(SIGTERM, growth_interrupted);
     for (int i = 0; i < growth.targets_count; i++) {
         struct bench_target *target = &growth.targets[i];
 
@@ -499,7 +504,7 @@ static void start_targets(void)
     }
 }
 
-static void write_json(void)
+static void growth_write_json(void)
 {
     FILE *f = fopen(growth.json, "w");
     char *text = bson_as_relaxed_extended_json(&growth.out, NULL);
@@ -513,8 +518,8 @@ int main(int argc, char **argv)
 {
     struct histogram *disk = bson_malloc0(sizeof *disk);
 
-    parse(argc, argv);
-    start_targets();
+    growth_parse(argc, argv);
+    growth_start_targets();
     usage_disk(bench_directory(), 500, disk);
     BSON_APPEND_DOUBLE(&growth.out, "fdatasync_us", truce__histogram_us(disk, 0.5));
     BSON_APPEND_ARRAY_BEGIN(&growth.out, "growth", &growth.figures);
@@ -527,7 +532,7 @@ int main(int argc, char **argv)
     }
     bson_append_array_end(&growth.out, &growth.figures);
     if (growth.json)
-        write_json();
+        growth_write_json();
     bson_free(disk);
     return growth.failed;
 }

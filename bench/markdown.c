@@ -22,8 +22,8 @@ static const int callers[] = {1, 8, 32};
 static const char *const peers[] = {"postgresql", "sqlite", "redis"};
 #define PEERS (sizeof peers / sizeof *peers)
 
-static const struct result *find(const struct results *results, const char *workload,
-                                 const char *target, const char *form, int count)
+static const struct result *markdown_find(const struct results *results, const char *workload,
+                                          const char *target, const char *form, int count)
 {
     const struct result like = {
         .workload = workload, .target = target, .form = form, .callers = count};
@@ -46,7 +46,7 @@ static void show_rates(const struct results *results, const char *workload, cons
                        const char *form)
 {
     for (size_t i = 0; i < COLUMNS; i++) {
-        const struct result *result = find(results, workload, target, form, callers[i]);
+        const struct result *result = markdown_find(results, workload, target, form, callers[i]);
 
         printf("%s", i ? " / " : "");
         if (result)
@@ -64,12 +64,12 @@ static void show_ratio(double ratio)
 static void show_ratios(const struct results *results, const char *workload, const char *target,
                         const char *form)
 {
-    if (!find(results, workload, target, form, MOST)) {
+    if (!markdown_find(results, workload, target, form, MOST)) {
         printf("—");
         return;
     }
     for (size_t i = 0; i < COLUMNS; i++) {
-        const struct result *peer = find(results, workload, target, form, callers[i]);
+        const struct result *peer = markdown_find(results, workload, target, form, callers[i]);
 
         printf("%s", i ? " / " : "");
         if (peer && peer->truce_is > 0)
@@ -79,7 +79,7 @@ static void show_ratios(const struct results *results, const char *workload, con
     }
 }
 
-static bool is_first(const struct results *results, int i)
+static bool markdown_is_first(const struct results *results, int i)
 {
     return i == 0 || strcmp(results->all[i].workload, results->all[i - 1].workload) != 0;
 }
@@ -109,7 +109,7 @@ static void show_main(const struct results *results)
     for (int i = 0; i < results->count; i++) {
         const char *workload = results->all[i].workload;
 
-        if (!is_first(results, i))
+        if (!markdown_is_first(results, i))
             continue;
         printf("| `%s` | ", workload);
         show_rates(results, workload, "truce", "");
@@ -129,7 +129,7 @@ static void show_latency(const struct result *result)
         printf(" — |");
 }
 
-static void show_disk(const struct result *result)
+static void markdown_show_disk(const struct result *result)
 {
     if (result->fdatasync_us > 0)
         printf(" %.0f |", result->fdatasync_us);
@@ -157,15 +157,15 @@ static void show_latencies(const struct results *results)
         MOST);
     for (int i = 0; i < results->count; i++) {
         const char *workload = results->all[i].workload;
-        const struct result *truce = find(results, workload, "truce", "", MOST);
-        const struct result *peer = find(results, workload, "postgresql", "", MOST);
+        const struct result *truce = markdown_find(results, workload, "truce", "", MOST);
+        const struct result *peer = markdown_find(results, workload, "postgresql", "", MOST);
 
-        if (!is_first(results, i) || !truce)
+        if (!markdown_is_first(results, i) || !truce)
             continue;
         printf("| `%s` |", workload);
         show_latency(truce);
         show_latency(peer);
-        show_disk(truce);
+        markdown_show_disk(truce);
         show_cost(truce);
         show_cost(peer);
         printf("\n");
@@ -324,7 +324,7 @@ int markdown_servers(const char *path)
     for (int i = 0; i < results.count; i++) {
         const char *workload = results.all[i].workload;
 
-        if (!is_first(&results, i))
+        if (!markdown_is_first(&results, i))
             continue;
         printf("| `%s` | ", workload);
         show_rates(&results, workload, "truce", "");
@@ -350,15 +350,15 @@ int markdown_serve(const char *path)
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int i = 0; i < results.count; i++) {
         const char *workload = results.all[i].workload;
-        const struct result *most = find(&results, workload, "truce-serve", "", MOST);
+        const struct result *most = markdown_find(&results, workload, "truce-serve", "", MOST);
 
-        if (!is_first(&results, i) || !most)
+        if (!markdown_is_first(&results, i) || !most)
             continue;
         printf("| `%s` | ", workload);
         show_rates(&results, workload, "truce-serve", "");
         printf(" |");
         show_latency(most);
-        show_disk(most);
+        markdown_show_disk(most);
         show_cost(most);
         printf(" ");
         show_rate(most->aim_serve);

@@ -21,14 +21,14 @@ struct shape {
     const char *rules;
 };
 
-static bool changed(int64_t i, enum version version)
+static bool bench_merge_changed(int64_t i, enum version version)
 {
     return version != BASE && i % 100 == 10 * (int64_t)version;
 }
 
 /* ---- documents -------------------------------------------------------------------------------- */
 
-static void append_line(bson_t *lines, int64_t place, int64_t id, int64_t price)
+static void merge_append_line(bson_t *lines, int64_t place, int64_t id, int64_t price)
 {
     char key[24], sku[40];
     bson_t line;
@@ -50,9 +50,9 @@ static void fill_lines(bson_t *document, int64_t count, enum version version)
 
     bson_append_array_begin(document, "lines", -1, &lines);
     for (int64_t i = 0; i < count; i++) {
-        append_line(&lines, place++, i, changed(i, version) ? i + version : i);
-        if (changed(i + 5, version))
-            append_line(&lines, place++, count * version + i, i);
+        merge_append_line(&lines, place++, i, bench_merge_changed(i, version) ? i + version : i);
+        if (bench_merge_changed(i + 5, version))
+            merge_append_line(&lines, place++, count * version + i, i);
     }
     bson_append_array_end(document, &lines);
 }
@@ -66,14 +66,15 @@ static void fill_moved(bson_t *document, int64_t count, enum version version)
     bson_append_array_begin(document, "lines", -1, &lines);
     for (int64_t i = 0; i < count; i++) {
         if (version != MINE || i % 100 != 50)
-            append_line(&lines, place++, i * 7919 % 1000003, version == THEIRS && i % 100 == 20);
+            merge_append_line(&lines, place++, i * 7919 % 1000003,
+                              version == THEIRS && i % 100 == 20);
     }
     for (int64_t i = 50; version == MINE && i < count; i += 100)
-        append_line(&lines, place++, i * 7919 % 1000003, 0);
+        merge_append_line(&lines, place++, i * 7919 % 1000003, 0);
     bson_append_array_end(document, &lines);
 }
 
-static void append_field(bson_t *document, int64_t number, int64_t value)
+static void merge_append_field(bson_t *document, int64_t number, int64_t value)
 {
     char key[40];
 
@@ -84,9 +85,9 @@ static void append_field(bson_t *document, int64_t number, int64_t value)
 static void fill_fields(bson_t *document, int64_t count, enum version version)
 {
     for (int64_t i = 0; i < count; i++) {
-        append_field(document, i, changed(i, version) ? i + version : i);
-        if (changed(i + 5, version))
-            append_field(document, count * version + i, i);
+        merge_append_field(document, i, bench_merge_changed(i, version) ? i + version : i);
+        if (bench_merge_changed(i + 5, version))
+            merge_append_field(document, count * version + i, i);
     }
 }
 
@@ -96,7 +97,8 @@ static void fill_reversed(bson_t *document, int64_t count, enum version version)
     for (int64_t i = 0; i < count; i++) {
         int64_t number = version == MINE ? count - 1 - i : i;
 
-        append_field(document, number, changed(number, version) ? number + version : number);
+        merge_append_field(document, number,
+                           bench_merge_changed(number, version) ? number + version : number);
     }
 }
 
@@ -109,7 +111,8 @@ static void fill_numbers(bson_t *document, int64_t count, enum version version)
     bson_append_array_begin(document, "numbers", -1, &list);
     for (int64_t i = 0; i < count; i++) {
         snprintf(key, sizeof key, "%" PRId64, place++);
-        BSON_APPEND_INT64(&list, key, changed(i, version) ? -i - version : i * 31 % 10007);
+        BSON_APPEND_INT64(&list, key,
+                          bench_merge_changed(i, version) ? -i - version : i * 31 % 10007);
     }
     bson_append_array_end(document, &list);
 }
@@ -120,7 +123,7 @@ static void fill_text(bson_t *document, int64_t count, enum version version)
 
     for (int64_t i = 0; i < count; i++)
         bson_string_append_printf(text, "line %d of a text that two people edit%s\n", (int)i,
-                                  changed(i, version) ? ", changed" : "");
+                                  bench_merge_changed(i, version) ? ", changed" : "");
     BSON_APPEND_UTF8(document, "text", text->str);
     bson_string_free(text, true);
 }
@@ -134,7 +137,8 @@ static const struct shape shapes[] = {
     {"a text", fill_text, 45, "{\"text\": \"text\"}"},
 };
 
-static void make(const struct shape *shape, int64_t bytes, enum version version, bson_t *document)
+static void merge_make(const struct shape *shape, int64_t bytes, enum version version,
+                       bson_t *document)
 {
     bson_init(document);
     BSON_APPEND_INT32(document, "_id", 1);
@@ -148,27 +152,27 @@ struct work {
     struct merge_rules *rules;
 };
 
-static void begin(const struct shape *shape, int64_t bytes, struct work *work)
+static void merge_begin(const struct shape *shape, int64_t bytes, struct work *work)
 {
     bson_t *rules =
         shape->rules ? bson_new_from_json((const uint8_t *)shape->rules, -1, NULL) : bson_new();
     bson_error_t error;
 
     for (int version = 0; version < 3; version++)
-        make(shape, bytes, (enum version)version, &work->versions[version]);
+        merge_make(shape, bytes, (enum version)version, &work->versions[version]);
     BENCH_CHECK(rules != NULL);
     BENCH_MUST(truce__merge_rules_new(rules, &work->rules, &error), error);
     bson_destroy(rules);
 }
 
-static void end(struct work *work)
+static void merge_end(struct work *work)
 {
     for (int version = 0; version < 3; version++)
         bson_destroy(&work->versions[version]);
     truce__merge_rules_free(work->rules);
 }
 
-static void merge(const struct work *work)
+static void merge_merge(const struct work *work)
 {
     struct merge_options options = {.rules = work->rules};
     bson_t merged, conflicts;
@@ -184,7 +188,7 @@ static void merge(const struct work *work)
     bson_destroy(&conflicts);
 }
 
-static void patch(const struct work *work)
+static void bench_merge_patch(const struct work *work)
 {
     bson_t operations;
 
@@ -211,7 +215,7 @@ static void operators(const struct work *work)
     bson_destroy(&made);
 }
 
-static void apply(const struct work *work)
+static void merge_apply(const struct work *work)
 {
     struct arena arena = ARENA_INIT;
     struct value after;
@@ -231,20 +235,20 @@ static const struct job {
     const char *name;
     void (*run)(const struct work *work);
 } jobs[] = {
-    {"merge", merge},
-    {"diff, JSON Patch", patch},
-    {"diff and apply it", apply},
+    {"merge", merge_merge},
+    {"diff, JSON Patch", bench_merge_patch},
+    {"diff and apply it", merge_apply},
     {"diff, merge patch", merge_patch},
     {"diff, operators", operators},
 };
 
 /* Microseconds for one: the fastest of many, whatever else the machine does. */
-static double measure(const struct job *job, const struct shape *shape, int64_t bytes)
+static double merge_measure(const struct job *job, const struct shape *shape, int64_t bytes)
 {
     double until = bench_now() + bench_seconds() / 20, fastest = 1e9;
     struct work work;
 
-    begin(shape, bytes, &work);
+    merge_begin(shape, bytes, &work);
     do {
         double began = bench_now(), took;
 
@@ -252,7 +256,7 @@ static double measure(const struct job *job, const struct shape *shape, int64_t 
         took = (bench_now() - began) * 1e6;
         fastest = took < fastest ? took : fastest;
     } while (bench_now() < until);
-    end(&work);
+    merge_end(&work);
     return fastest;
 }
 
@@ -263,9 +267,9 @@ int main(void)
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
             printf("%-20s %-24s %12.1f %12.0f %12.0f\n", jobs[i].name, shapes[k].name,
-                   measure(&jobs[i], &shapes[k], 16384),
-                   measure(&jobs[i], &shapes[k], BYTES_MAX / 2),
-                   measure(&jobs[i], &shapes[k], BYTES_MAX));
+                   merge_measure(&jobs[i], &shapes[k], 16384),
+                   merge_measure(&jobs[i], &shapes[k], BYTES_MAX / 2),
+                   merge_measure(&jobs[i], &shapes[k], BYTES_MAX));
             fflush(stdout);
         }
     }

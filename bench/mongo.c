@@ -16,14 +16,14 @@ struct mongo {
     bool lost;         /* the transaction must begin again */
 };
 
-static _Noreturn void fail(const char *what, const bson_error_t *error)
+static _Noreturn void mongo_fail(const char *what, const bson_error_t *error)
 {
     bench_fail(__FILE__, __LINE__, what, error->message);
 }
 
 /* In a transaction others may be in the way; what else goes wrong, and outside of one, is a failure. */
-static void must(struct mongo *mongo, bool done, const char *what, const bson_t *reply,
-                 const bson_error_t *error)
+static void mongo_must(struct mongo *mongo, bool done, const char *what, const bson_t *reply,
+                       const bson_error_t *error)
 {
     if (done)
         return;
@@ -31,7 +31,7 @@ static void must(struct mongo *mongo, bool done, const char *what, const bson_t 
         mongoc_error_has_label(reply, "TransientTransactionError"))
         mongo->lost = true;
     else
-        fail(what, error);
+        mongo_fail(what, error);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ void mongo_drop(struct mongo *mongo)
     bson_error_t error;
 
     if (!mongoc_database_drop(database, &error))
-        fail("dropDatabase", &error);
+        mongo_fail("dropDatabase", &error);
     mongoc_database_destroy(database);
 }
 
@@ -141,7 +141,7 @@ const bson_t *mongo_next(mongoc_cursor_t *cursor)
     if (mongoc_cursor_next(cursor, &document))
         return document;
     if (mongoc_cursor_error(cursor, &error))
-        fail("cursor", &error);
+        mongo_fail("cursor", &error);
     return NULL;
 }
 
@@ -163,7 +163,7 @@ bool mongo_find_one(struct mongo *mongo, const char *collection, const bson_t *f
         bson_copy_to(found, document);
     else
         bson_init(document);
-    must(mongo, !mongoc_cursor_error_document(cursor, &error, &reply), "find", reply, &error);
+    mongo_must(mongo, !mongoc_cursor_error_document(cursor, &error, &reply), "find", reply, &error);
     mongoc_cursor_destroy(cursor);
     bson_destroy(&options);
     return any;
@@ -177,7 +177,7 @@ int64_t mongo_count(struct mongo *mongo, const char *collection)
         mongoc_collection_count_documents(in(mongo, collection), &all, NULL, NULL, NULL, &error);
 
     if (count < 0)
-        fail("count", &error);
+        mongo_fail("count", &error);
     bson_destroy(&all);
     return count;
 }
@@ -189,7 +189,7 @@ void mongo_insert(struct mongo *mongo, const char *collection, const bson_t *doc
     bson_error_t error;
 
     if (!mongoc_collection_insert_one(in(mongo, collection), document, NULL, NULL, &error))
-        fail("insert", &error);
+        mongo_fail("insert", &error);
 }
 
 void mongo_insert_many(struct mongo *mongo, const char *collection, const bson_t *const *documents,
@@ -199,7 +199,7 @@ void mongo_insert_many(struct mongo *mongo, const char *collection, const bson_t
 
     if (!mongoc_collection_insert_many(in(mongo, collection), (const bson_t **)documents, count,
                                        NULL, NULL, &error))
-        fail("insert", &error);
+        mongo_fail("insert", &error);
 }
 
 static int64_t matched(const bson_t *reply)
@@ -216,10 +216,10 @@ int64_t mongo_update(struct mongo *mongo, const char *collection, const bson_t *
     bson_t reply;
     int64_t count;
 
-    must(mongo,
-         mongoc_collection_update_one(in(mongo, collection), filter, update,
-                                      options ? options : &mongo->in_session, &reply, &error),
-         "update", &reply, &error);
+    mongo_must(mongo,
+               mongoc_collection_update_one(in(mongo, collection), filter, update,
+                                            options ? options : &mongo->in_session, &reply, &error),
+               "update", &reply, &error);
     count = matched(&reply);
     bson_destroy(&reply);
     return count;
@@ -232,10 +232,10 @@ int64_t mongo_replace(struct mongo *mongo, const char *collection, const bson_t 
     bson_t reply;
     int64_t count;
 
-    must(mongo,
-         mongoc_collection_replace_one(in(mongo, collection), filter, document, NULL, &reply,
-                                       &error),
-         "replace", &reply, &error);
+    mongo_must(mongo,
+               mongoc_collection_replace_one(in(mongo, collection), filter, document, NULL, &reply,
+                                             &error),
+               "replace", &reply, &error);
     count = matched(&reply);
     bson_destroy(&reply);
     return count;
@@ -256,7 +256,7 @@ void mongo_update_many(struct mongo *mongo, const char *collection, const bson_t
     bson_append_document_end(&command, &concern);
     if (!mongoc_client_command_simple(mongo->client, mongo->database, &command, NULL, &reply,
                                       &error))
-        fail("update", &error);
+        mongo_fail("update", &error);
     BENCH_CHECK(!bson_iter_init_find(&iter, &reply, "writeErrors"));
     bson_destroy(&reply);
     bson_destroy(&command);
@@ -267,7 +267,7 @@ void mongo_command(struct mongo *mongo, const bson_t *command, bson_t *reply)
     bson_error_t error;
 
     if (!mongoc_client_command_simple(mongo->client, mongo->database, command, NULL, reply, &error))
-        fail("command", &error);
+        mongo_fail("command", &error);
 }
 
 void mongo_remove_any(struct mongo *mongo)
@@ -278,10 +278,10 @@ void mongo_remove_any(struct mongo *mongo)
     bson_t any = BSON_INITIALIZER;
 
     if (!names)
-        fail("listCollections", &error);
+        mongo_fail("listCollections", &error);
     for (int i = 0; names[i]; i++) {
         if (!mongoc_collection_delete_one(in(mongo, names[i]), &any, NULL, NULL, &error))
-            fail("delete", &error);
+            mongo_fail("delete", &error);
     }
     bson_strfreev(names);
     mongoc_database_destroy(database);
@@ -294,7 +294,7 @@ void mongo_index(struct mongo *mongo, const char *collection, const char *field)
     bson_error_t error;
 
     if (!mongoc_client_command_simple(mongo->client, mongo->database, command, NULL, NULL, &error))
-        fail("createIndexes", &error);
+        mongo_fail("createIndexes", &error);
     bson_destroy(command);
 }
 
@@ -335,7 +335,7 @@ static bool try_transaction(struct mongo *mongo, void (*change)(struct mongo *mo
     }
     done = mongoc_client_session_commit_transaction(mongo->session, &reply, &error);
     if (!done && !mongoc_error_has_label(&reply, "TransientTransactionError"))
-        fail("commitTransaction", &error);
+        mongo_fail("commitTransaction", &error);
     bson_destroy(&reply);
     return done;
 }

@@ -18,7 +18,7 @@
 #define WARM_UP   2
 #define ROUNDS    7
 
-static bson_value_t number(int n)
+static bson_value_t operations_number(int n)
 {
     return (bson_value_t){.value_type = BSON_TYPE_INT32, .value.v_int32 = n};
 }
@@ -39,8 +39,8 @@ static truce_status set_one(truce_set *set, struct bench_place *place, bool add,
     return status;
 }
 
-static truce_status set_add(struct bench_place *place, const struct bench_operation *operation,
-                            bson_error_t *error)
+static truce_status operations_set_add(struct bench_place *place,
+                                       const struct bench_operation *operation, bson_error_t *error)
 {
     return set_one(place->set, place, true, error);
 }
@@ -110,8 +110,9 @@ static truce_status set_members(struct bench_place *place, const struct bench_op
     return status;
 }
 
-static truce_status sequence(struct bench_place *place, const struct bench_operation *operation,
-                             bson_error_t *error)
+static truce_status operations_sequence(struct bench_place *place,
+                                        const struct bench_operation *operation,
+                                        bson_error_t *error)
 {
     int64_t next;
 
@@ -191,7 +192,7 @@ static bson_t *next_post(const struct bench_place *place)
                     BCON_INT32(place->turn));
 }
 
-static void keep(struct bench_place *place, const truce_revision_result *result)
+static void operations_keep(struct bench_place *place, const truce_revision_result *result)
 {
     bson_destroy(&place->post);
     bson_copy_to(&result->document, &place->post);
@@ -207,7 +208,7 @@ static truce_status revision_save(struct bench_place *place,
                                               &place->post, &result, error);
 
     if (!status)
-        keep(place, &result);
+        operations_keep(place, &result);
     truce_revision_result_release(&result);
     bson_destroy(mine);
     return status;
@@ -222,7 +223,7 @@ static truce_status revision_merge(struct bench_place *place,
                                                &place->post, &result, error);
 
     if (!status)
-        keep(place, &result);
+        operations_keep(place, &result);
     truce_revision_result_release(&result);
     bson_destroy(mine);
     return status;
@@ -232,13 +233,13 @@ static truce_status revision_patch(struct bench_place *place,
                                    const struct bench_operation *operation, bson_error_t *error)
 {
     bson_t *patch = BCON_NEW("$inc", "{", "views", BCON_INT32(1), "}");
-    bson_value_t id = number(1);
+    bson_value_t id = operations_number(1);
     truce_revision_result result;
     truce_status status = truce_revision_patch(place->revision, NULL, &id, place->version, false,
                                                TRUCE_PATCH_OPERATORS, patch, &result, error);
 
     if (!status)
-        keep(place, &result);
+        operations_keep(place, &result);
     truce_revision_result_release(&result);
     bson_destroy(patch);
     return status;
@@ -247,7 +248,7 @@ static truce_status revision_patch(struct bench_place *place,
 static truce_status revision_get(struct bench_place *place, const struct bench_operation *operation,
                                  bson_error_t *error)
 {
-    bson_value_t id = number(1);
+    bson_value_t id = operations_number(1);
     bson_t document;
     int64_t version;
     truce_status status =
@@ -260,14 +261,14 @@ static truce_status revision_get(struct bench_place *place, const struct bench_o
 /* ---- commits -------------------------------------------------------------------------------- */
 
 /* Changes documents without looking at them first. */
-static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status operations_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct bench_operation *operation = arg;
     bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < operation->documents && !status; i++) {
-        bson_value_t id = number(i);
+        bson_value_t id = operations_number(i);
 
         status = truce_commit_update(commit, COLLECTION "accounts", &id, NULL, update, error);
     }
@@ -281,7 +282,7 @@ static truce_status change_spread(truce_commit *commit, void *arg, bson_error_t 
     const struct bench_operation *operation = arg;
     bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
     truce_status status = TRUCE_OK;
-    bson_value_t id = number(0);
+    bson_value_t id = operations_number(0);
     char collection[40];
 
     for (int i = 0; i < operation->documents && !status; i++) {
@@ -299,7 +300,7 @@ static truce_status read_and_change(truce_commit *commit, void *arg, bson_error_
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < operation->documents && !status; i++) {
-        bson_value_t id = number(i);
+        bson_value_t id = operations_number(i);
         bson_t document, *update;
         bson_iter_t iter;
 
@@ -328,7 +329,7 @@ static truce_status commit_with(struct bench_place *place, const struct bench_op
 static truce_status commit_blind(struct bench_place *place, const struct bench_operation *operation,
                                  bson_error_t *error)
 {
-    return commit_with(place, operation, change, NULL, error);
+    return commit_with(place, operation, operations_change, NULL, error);
 }
 
 static truce_status commit_spread(struct bench_place *place,
@@ -349,18 +350,19 @@ static truce_status commit_keyed(struct bench_place *place, const struct bench_o
     char key[60];
 
     snprintf(key, sizeof key, "%s, run %d", operation->name, place->turn);
-    return commit_with(place, operation, change, key, error);
+    return commit_with(place, operation, operations_change, key, error);
 }
 
-static truce_status read_many(struct bench_place *place, const struct bench_operation *operation,
-                              bson_error_t *error)
+static truce_status operations_read_many(struct bench_place *place,
+                                         const struct bench_operation *operation,
+                                         bson_error_t *error)
 {
     bson_value_t ids[DOCUMENTS];
     truce_look looks[DOCUMENTS];
     truce_status status;
 
     for (int i = 0; i < operation->documents; i++) {
-        ids[i] = number(i);
+        ids[i] = operations_number(i);
         looks[i] = (truce_look){.collection = COLLECTION "accounts", .id = &ids[i]};
     }
     status = truce_read_many(place->store, looks, (size_t)operation->documents, NULL, error);
@@ -381,14 +383,14 @@ static truce_status read_many(struct bench_place *place, const struct bench_oper
     }
 
 const struct bench_operation bench_operations[] = {
-    {"set add", 1, 0, 0, set_add},
+    {"set add", 1, 0, 0, operations_set_add},
     {"set remove", 0, 0, 0, set_remove},
     {"set add, classic operators", 0, 0, 0, classic_add},
     {"set add, a document per element", 0, 0, 0, element_add},
     {"set apply, 10 documents", 0, 0, 0, set_batch},
     {"set consume (apply and record)", 0, 0, 0, set_consume},
     {"set members", 1, 0, 0, set_members},
-    {"sequence next", 1, 0, 0, sequence},
+    {"sequence next", 1, 0, 0, operations_sequence},
     {"item update", 1, 0, 0, item_update},
     {"item add", 1, 0, 0, item_add},
     {"item remove", 1, 0, 0, item_remove},
@@ -412,7 +414,7 @@ const struct bench_operation bench_operations[] = {
      commit_read},
     {"commit of 5 documents, each read before, transaction", 0, TRUCE_MECHANISM_NATIVE, 5,
      commit_read},
-    {"read many, 5 documents", 0, 0, 5, read_many},
+    {"read many, 5 documents", 0, 0, 5, operations_read_many},
     {"queue add", 1, 0, 0, bench_queue_add},
     {"queue claim and done", 3, 0, 0, bench_queue_work},
     {"ledger post", 1, 0, 0, bench_ledger_post},
@@ -427,8 +429,8 @@ const struct bench_operation bench_operations[] = {
 
 /* ---- the place ------------------------------------------------------------------------------ */
 
-static truce_status insert(struct bench_place *place, const char *collection, bson_t *document,
-                           bson_error_t *error)
+static truce_status operations_insert(struct bench_place *place, const char *collection,
+                                      bson_t *document, bson_error_t *error)
 {
     truce_status status = truce_insert(place->store, collection, document, NULL, error);
 
@@ -455,17 +457,18 @@ static bson_t *employee(void)
     return document;
 }
 
-static truce_status fill(struct bench_place *place, bson_error_t *error)
+static truce_status operations_fill(struct bench_place *place, bson_error_t *error)
 {
     char part[40];
-    truce_status status = insert(place, COLLECTION "employees", employee(), error);
+    truce_status status = operations_insert(place, COLLECTION "employees", employee(), error);
 
     for (int i = 0; i < DOCUMENTS && !status; i++)
-        status = insert(place, COLLECTION "accounts",
-                        BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT64(0)), error);
+        status = operations_insert(place, COLLECTION "accounts",
+                                   BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT64(0)), error);
     for (int i = 0; i < PARTS && !status; i++) {
         snprintf(part, sizeof part, COLLECTION "part_%d", i);
-        status = insert(place, part, BCON_NEW("_id", BCON_INT32(0), "n", BCON_INT64(0)), error);
+        status = operations_insert(place, part, BCON_NEW("_id", BCON_INT32(0), "n", BCON_INT64(0)),
+                                   error);
     }
     place->version = TRUCE_REVISION_NEW;
     if (!status)
@@ -480,8 +483,8 @@ static truce_status fill(struct bench_place *place, bson_error_t *error)
     return status;
 }
 
-static truce_set *make_set(truce_store *store, const char *collection, truce_set_layout layout,
-                           truce_set_form form)
+static truce_set *operations_make_set(truce_store *store, const char *collection,
+                                      truce_set_layout layout, truce_set_form form)
 {
     return truce_set_new(store, &(truce_set_options){.collection = collection,
                                                      .key = "student_id",
@@ -496,17 +499,17 @@ struct bench_place *bench_place_new(truce_store *store, bson_error_t *error)
     struct bench_place *place = bson_malloc0(sizeof *place);
 
     place->store = store;
-    place->set = make_set(store, COLLECTION "students", TRUCE_SET_IN_DOCUMENT, 0);
-    place->classic =
-        make_set(store, COLLECTION "pupils", TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_CLASSIC);
-    place->elements = make_set(store, COLLECTION "persons", TRUCE_SET_BY_ELEMENT, 0);
+    place->set = operations_make_set(store, COLLECTION "students", TRUCE_SET_IN_DOCUMENT, 0);
+    place->classic = operations_make_set(store, COLLECTION "pupils", TRUCE_SET_IN_DOCUMENT,
+                                         TRUCE_SET_FORM_CLASSIC);
+    place->elements = operations_make_set(store, COLLECTION "persons", TRUCE_SET_BY_ELEMENT, 0);
     place->item = truce_item_new(store, &(truce_item_options){.collection = COLLECTION "employees",
                                                               .field = "badges",
                                                               .identity = "type"});
     place->revision =
         truce_revision_new(store, &(truce_revision_options){.collection = COLLECTION "posts"});
     bson_init(&place->post);
-    if (fill(place, error) || bench_patterns_begin(place, error)) {
+    if (operations_fill(place, error) || bench_patterns_begin(place, error)) {
         bench_place_free(place);
         return NULL;
     }
@@ -534,7 +537,7 @@ bool bench_operation_possible(const struct bench_place *place,
            place->store->capabilities & TRUCE_CAN_ATOMIC_BULK;
 }
 
-static int compare(const void *a, const void *b)
+static int operations_compare(const void *a, const void *b)
 {
     int x = *(const int *)a, y = *(const int *)b;
 
@@ -560,7 +563,7 @@ truce_status bench_operation_trips(struct bench_place *place,
         if (i >= 0)
             counts[i] = (int)(after.round_trips - before.round_trips);
     }
-    qsort(counts, ROUNDS, sizeof *counts, compare);
+    qsort(counts, ROUNDS, sizeof *counts, operations_compare);
     *trips = counts[ROUNDS / 2];
     return TRUCE_OK;
 }

@@ -23,7 +23,7 @@ truce_status bench_queue_add(struct bench_place *place, const struct bench_opera
 }
 
 /* So many that each claim finds one. */
-static truce_status begin_queue(struct bench_place *place, bson_error_t *error)
+static truce_status patterns_begin_queue(struct bench_place *place, bson_error_t *error)
 {
     const bson_t *payloads[JOBS];
     bson_t payload = BSON_INITIALIZER;
@@ -100,7 +100,7 @@ truce_status bench_rename(struct bench_place *place, const struct bench_operatio
     return status;
 }
 
-static truce_status publish(truce_tree *tree, int turn, bson_error_t *error)
+static truce_status patterns_publish(truce_tree *tree, int turn, bson_error_t *error)
 {
     truce_tree_edit *edit = NULL;
     truce_status status = truce_tree_begin(tree, NULL, &edit, error);
@@ -121,7 +121,7 @@ truce_status bench_publish(struct bench_place *place, const struct bench_operati
                            bson_error_t *error)
 {
     (void)operation;
-    return publish(place->tree, place->turn, error);
+    return patterns_publish(place->tree, place->turn, error);
 }
 
 /* A tree that nobody sweeps: who publishes a version settles an old one, too, once there are TREE_UNSETTLED of them. */
@@ -136,9 +136,9 @@ truce_status bench_publish_unswept(struct bench_place *place,
             truce_tree_new(place->store, &(truce_tree_options){.collection = COLLECTION "pages",
                                                                .name = COLLECTION "unswept"});
         for (int i = 0; !status && i < TREE_UNSETTLED; i++)
-            status = publish(place->unswept, i, error);
+            status = patterns_publish(place->unswept, i, error);
     }
-    return status ? status : publish(place->unswept, place->turn, error);
+    return status ? status : patterns_publish(place->unswept, place->turn, error);
 }
 
 truce_status bench_tree_get(struct bench_place *place, const struct bench_operation *operation,
@@ -156,8 +156,8 @@ truce_status bench_tree_get(struct bench_place *place, const struct bench_operat
 
 /* ---- the place --------------------------------------------------------------------------------- */
 
-static truce_status insert(struct bench_place *place, const char *collection, bson_t *document,
-                           bson_error_t *error)
+static truce_status patterns_insert(struct bench_place *place, const char *collection,
+                                    bson_t *document, bson_error_t *error)
 {
     truce_status status = truce_insert(place->store, collection, document, NULL, error);
 
@@ -165,7 +165,7 @@ static truce_status insert(struct bench_place *place, const char *collection, bs
     return status;
 }
 
-static truce_status begin_ledger(struct bench_place *place, bson_error_t *error)
+static truce_status patterns_begin_ledger(struct bench_place *place, bson_error_t *error)
 {
     truce_ledger_account a = {.account = "a", .currency = "EUR"},
                          b = {.account = "b", .currency = "EUR"};
@@ -179,7 +179,7 @@ static truce_status begin_ledger(struct bench_place *place, bson_error_t *error)
     return status ? status : truce_ledger_open(place->ledger, NULL, &b, error);
 }
 
-static truce_status begin_sync(struct bench_place *place, bson_error_t *error)
+static truce_status patterns_begin_sync(struct bench_place *place, bson_error_t *error)
 {
     bson_t *copies = BCON_NEW("author", "name");
     truce_sync_rule rule = {.name = COLLECTION "author",
@@ -187,13 +187,13 @@ static truce_status begin_sync(struct bench_place *place, bson_error_t *error)
                             .dependent = COLLECTION "comments",
                             .reference = "user",
                             .copies = copies};
-    truce_status status =
-        insert(place, COLLECTION "users", BCON_NEW("_id", "u", "name", BCON_INT32(0)), error);
+    truce_status status = patterns_insert(place, COLLECTION "users",
+                                          BCON_NEW("_id", "u", "name", BCON_INT32(0)), error);
 
     place->sync = truce_sync_new(place->store, NULL);
     if (!status)
-        status = insert(place, COLLECTION "comments",
-                        BCON_NEW("_id", "c", "user", "u", "author", BCON_INT32(0)), error);
+        status = patterns_insert(place, COLLECTION "comments",
+                                 BCON_NEW("_id", "c", "user", "u", "author", BCON_INT32(0)), error);
     if (!status)
         status = truce_sync_declare(place->sync, &rule, error);
     bson_destroy(copies);
@@ -202,10 +202,10 @@ static truce_status begin_sync(struct bench_place *place, bson_error_t *error)
 
 truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error)
 {
-    truce_status status = begin_ledger(place, error);
+    truce_status status = patterns_begin_ledger(place, error);
 
     if (!status)
-        status = begin_queue(place, error);
+        status = patterns_begin_queue(place, error);
     place->transfers = truce_transfers_new(
         place->store, &(truce_transfer_options){.collection = COLLECTION "transfers",
                                                 .accounts = COLLECTION "purses"});
@@ -213,10 +213,11 @@ truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error
         truce_tree_new(place->store, &(truce_tree_options){.collection = COLLECTION "pages",
                                                            .name = COLLECTION "site"});
     for (int i = 0; !status && i < 2; i++)
-        status = insert(place, COLLECTION "purses",
-                        BCON_NEW("_id", i ? "b" : "a", "balance", BCON_INT64(1000)), error);
+        status =
+            patterns_insert(place, COLLECTION "purses",
+                            BCON_NEW("_id", i ? "b" : "a", "balance", BCON_INT64(1000)), error);
     if (!status)
-        status = begin_sync(place, error);
+        status = patterns_begin_sync(place, error);
     if (!status)
         status = bench_publish(place, NULL, error);
     return status ? status : truce_tree_open(place->tree, NULL, &place->snapshot, error);

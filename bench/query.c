@@ -18,7 +18,7 @@ struct documents {
     size_t *starts;
 };
 
-static void fill(struct documents *all, int64_t count)
+static void query_fill(struct documents *all, int64_t count)
 {
     all->count = count;
     all->starts = bson_malloc((size_t)count * sizeof *all->starts);
@@ -32,7 +32,7 @@ static void fill(struct documents *all, int64_t count)
     }
 }
 
-static struct value value_at(const struct documents *all, int64_t i)
+static struct value query_value_at(const struct documents *all, int64_t i)
 {
     const uint8_t *data = all->bytes.bytes + all->starts[i];
     uint32_t size;
@@ -41,7 +41,7 @@ static struct value value_at(const struct documents *all, int64_t i)
     return (struct value){data, BSON_UINT32_FROM_LE(size), BSON_TYPE_DOCUMENT};
 }
 
-static bson_t *json(const char *text)
+static bson_t *query_json(const char *text)
 {
     bson_error_t error;
     bson_t *document = bson_new_from_json((const uint8_t *)text, -1, &error);
@@ -50,7 +50,7 @@ static bson_t *json(const char *text)
     return document;
 }
 
-static void row(const char *name, int64_t count, double began)
+static void query_row(const char *name, int64_t count, double began)
 {
     double took = bench_now() - began;
 
@@ -60,9 +60,9 @@ static void row(const char *name, int64_t count, double began)
 
 /* ---- filters --------------------------------------------------------------------------------- */
 
-static void match(const struct documents *all, const char *filter_text, int64_t expected)
+static void query_match(const struct documents *all, const char *filter_text, int64_t expected)
 {
-    bson_t *filter = json(filter_text);
+    bson_t *filter = query_json(filter_text);
     struct match *compiled = NULL;
     struct arena arena = ARENA_INIT;
     struct query_context context = {.arena = &arena};
@@ -76,11 +76,12 @@ static void match(const struct documents *all, const char *filter_text, int64_t 
     for (int64_t i = 0; i < all->count; i++) {
         struct match_result result;
 
-        BENCH_MUST(truce__match_test(compiled, value_at(all, i), &context, &result, &error), error);
+        BENCH_MUST(truce__match_test(compiled, query_value_at(all, i), &context, &result, &error),
+                   error);
         found += result.matched;
     }
     snprintf(name, sizeof name, "match  %s", filter_text);
-    row(name, all->count, began);
+    query_row(name, all->count, began);
     BENCH_CHECK(found == expected);
     truce__match_free(compiled);
     truce__arena_release(&arena);
@@ -89,9 +90,9 @@ static void match(const struct documents *all, const char *filter_text, int64_t 
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-static void update(const struct documents *all, const char *update_text)
+static void query_update(const struct documents *all, const char *update_text)
 {
-    bson_t *document = json(update_text);
+    bson_t *document = query_json(update_text);
     struct update *compiled = NULL;
     struct update_options options = {0};
     struct arena arena = ARENA_INIT;
@@ -107,7 +108,7 @@ static void update(const struct documents *all, const char *update_text)
         struct update_result result = {0};
         bson_t before, after;
 
-        truce__value_bson(value_at(all, i), &before);
+        truce__value_bson(query_value_at(all, i), &before);
         BENCH_MUST(truce__update_apply(compiled, &before, NULL, &context, &after, &result, &error),
                    error);
         modified += result.modified;
@@ -115,7 +116,7 @@ static void update(const struct documents *all, const char *update_text)
         truce__arena_reset(&arena);
     }
     snprintf(name, sizeof name, "update %s", update_text);
-    row(name, all->count, began);
+    query_row(name, all->count, began);
     BENCH_CHECK(modified == all->count);
     truce__update_free(compiled);
     truce__arena_release(&arena);
@@ -124,9 +125,9 @@ static void update(const struct documents *all, const char *update_text)
 
 /* ---- sorts ----------------------------------------------------------------------------------- */
 
-static void sort(const struct documents *all, const char *sort_text, uint64_t limit)
+static void query_sort(const struct documents *all, const char *sort_text, uint64_t limit)
 {
-    bson_t *specification = json(sort_text);
+    bson_t *specification = query_json(sort_text);
     const struct spill_options options = {.memory_max = SIZE_MAX / 4};
     struct sort parsed = {0};
     struct sorter *sorter = NULL;
@@ -142,7 +143,7 @@ static void sort(const struct documents *all, const char *sort_text, uint64_t li
     began = bench_now();
     truce__sorter_new(&parsed, limit, &options, &sorter);
     for (int64_t i = 0; i < all->count; i++)
-        BENCH_MUST(truce__sorter_add(sorter, value_at(all, i), &i, sizeof i, &error), error);
+        BENCH_MUST(truce__sorter_add(sorter, query_value_at(all, i), &i, sizeof i, &error), error);
     BENCH_MUST(truce__sorter_sort(sorter, &error), error);
     for (;;) {
         BENCH_MUST(truce__sorter_next(sorter, &payload, &size, &error), error);
@@ -151,7 +152,7 @@ static void sort(const struct documents *all, const char *sort_text, uint64_t li
         came++;
     }
     snprintf(name, sizeof name, "sort   %s%s", sort_text, limit ? ", the first 100" : "");
-    row(name, all->count, began);
+    query_row(name, all->count, began);
     BENCH_CHECK((uint64_t)came == expected);
     truce__sorter_free(sorter);
     truce__sort_release(&parsed);
@@ -172,7 +173,7 @@ static void read_json(int64_t count)
     for (int64_t i = 0; i < count; i++)
         BENCH_MUST(truce__json_read(&reader, text, sizeof text - 1, &document, NULL, &error),
                    error);
-    row("read   a message of Extended JSON", count, began);
+    query_row("read   a message of Extended JSON", count, began);
     BENCH_CHECK(bson_count_keys(&document) == 4);
     truce__json_reader_release(&reader);
 }
@@ -182,20 +183,20 @@ int main(void)
     struct documents all = {0};
     int64_t count = bench_scale("TRUCE_BENCH_DOCUMENTS", 1000000);
 
-    fill(&all, count);
+    query_fill(&all, count);
     printf("\nin memory, one core, compiled once, %" PRId64 " documents of %zu bytes\n", count,
            all.bytes.size / (size_t)count);
-    match(&all, "{\"owner\": \"person 7\"}", 1);
-    match(&all, "{\"group\": 7}", (count + 992) / 1000);
-    match(&all, "{\"group\": {\"$gte\": 500}}", count / 2);
-    match(&all, "{\"$or\": [{\"group\": 1}, {\"group\": 2}]}",
-          (count + 998) / 1000 + (count + 997) / 1000);
-    update(&all, "{\"$inc\": {\"counter\": 1}}");
-    update(&all, "{\"$set\": {\"group\": -1}}");
-    update(&all, "{\"$push\": {\"list\": 1}}");
-    sort(&all, "{\"owner\": 1}", 0);
-    sort(&all, "{\"group\": 1, \"_id\": -1}", 0);
-    sort(&all, "{\"owner\": 1}", 100);
+    query_match(&all, "{\"owner\": \"person 7\"}", 1);
+    query_match(&all, "{\"group\": 7}", (count + 992) / 1000);
+    query_match(&all, "{\"group\": {\"$gte\": 500}}", count / 2);
+    query_match(&all, "{\"$or\": [{\"group\": 1}, {\"group\": 2}]}",
+                (count + 998) / 1000 + (count + 997) / 1000);
+    query_update(&all, "{\"$inc\": {\"counter\": 1}}");
+    query_update(&all, "{\"$set\": {\"group\": -1}}");
+    query_update(&all, "{\"$push\": {\"list\": 1}}");
+    query_sort(&all, "{\"owner\": 1}", 0);
+    query_sort(&all, "{\"group\": 1, \"_id\": -1}", 0);
+    query_sort(&all, "{\"owner\": 1}", 100);
     read_json(count);
     truce__buffer_release(&all.bytes);
     bson_free(all.starts);

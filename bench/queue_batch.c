@@ -24,7 +24,7 @@ static struct batches {
     int64_t jobs, batch;
 } batches;
 
-static void add_all(void)
+static void batch_add_all(void)
 {
     const bson_t *all[ADDED_AT_ONCE];
     bson_t *payload = BCON_NEW("to", "ada@example.org", "text", "hello, and welcome");
@@ -40,7 +40,7 @@ static void add_all(void)
     bson_destroy(payload);
 }
 
-static void *work(void *arg)
+static void *batch_work(void *arg)
 {
     truce_job **jobs = bson_malloc((size_t)batches.batch * sizeof *jobs);
     int64_t *done = arg;
@@ -92,7 +92,7 @@ static int64_t work_by_callers(int64_t callers)
 
     BENCH_CHECK(callers > 0 && callers <= CALLERS_MAX);
     for (int64_t i = 0; i < callers; i++)
-        BENCH_CHECK(pthread_create(&threads[i], NULL, work, &done[i]) == 0);
+        BENCH_CHECK(pthread_create(&threads[i], NULL, batch_work, &done[i]) == 0);
     for (int64_t i = 0; i < callers; i++) {
         pthread_join(threads[i], NULL);
         all += done[i];
@@ -100,7 +100,7 @@ static int64_t work_by_callers(int64_t callers)
     return all;
 }
 
-static void check(int64_t done)
+static void batch_check(int64_t done)
 {
     bson_t *once = BCON_NEW("state", "done", "epoch", BCON_INT64(1));
     bson_error_t error;
@@ -133,12 +133,12 @@ int main(void)
     batches.batch = bench_scale("PEER_BATCH", 100);
     BENCH_MUST(truce_store_open(uri, NULL, &batches.store, &error), error);
     batches.queue = truce_queue_new(batches.store, &options);
-    add_all();
+    batch_add_all();
     began = bench_now();
     all = threads ? work_by_pool(threads) : work_by_callers(bench_scale("PEER_CALLERS", 8));
     printf("%-28s %9.0f jobs/s\n", threads ? "truce, a pool" : "truce",
            (double)all / (bench_now() - began));
-    check(all);
+    batch_check(all);
     truce_queue_free(batches.queue);
     truce_store_close(batches.store);
     bson_free(uri);

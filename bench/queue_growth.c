@@ -28,7 +28,7 @@ struct growth {
     int64_t done, live;
 };
 
-static bson_t *payload(void)
+static bson_t *growth_payload(void)
 {
     return BCON_NEW("to", "ada@example.org", "text", "hello, and welcome");
 }
@@ -38,7 +38,7 @@ static bson_t *payload(void)
 static void add_live(struct growth *growth, int64_t count)
 {
     const bson_t *all[BATCH];
-    bson_t *document = payload();
+    bson_t *document = growth_payload();
     bson_error_t error;
 
     for (int i = 0; i < BATCH; i++)
@@ -51,7 +51,7 @@ static void add_live(struct growth *growth, int64_t count)
 }
 
 /* One job, done as any other; without its _id. */
-static bson_t *make_done(struct growth *growth)
+static bson_t *growth_make_done(struct growth *growth)
 {
     bson_t *done = bson_new(), document;
     bson_error_t error;
@@ -73,7 +73,7 @@ static void add_done(struct growth *growth)
 {
     truce_write *writes = bson_malloc0(BATCH * sizeof *writes);
     truce_write_outcome *outcomes = bson_malloc0(BATCH * sizeof *outcomes);
-    bson_t *documents = bson_malloc(BATCH * sizeof *documents), *done = make_done(growth);
+    bson_t *documents = bson_malloc(BATCH * sizeof *documents), *done = growth_make_done(growth);
     bson_error_t error;
 
     for (int64_t added = 1; added < growth->done; added += BATCH) {
@@ -109,9 +109,9 @@ static void time_since(struct histogram *timed, uint64_t began_ns)
     truce__histogram_add(timed, bench_now_ns() - began_ns);
 }
 
-static int64_t add_one(struct growth *growth, struct histogram *timed)
+static int64_t growth_add_one(struct growth *growth, struct histogram *timed)
 {
-    bson_t *document = payload();
+    bson_t *document = growth_payload();
     uint64_t began_ns = bench_now_ns();
     bson_error_t error;
 
@@ -122,7 +122,7 @@ static int64_t add_one(struct growth *growth, struct histogram *timed)
 }
 
 /* Where few are live they may run out. */
-static truce_job *claim(struct growth *growth)
+static truce_job *growth_claim(struct growth *growth)
 {
     truce_job *job;
     bson_error_t error;
@@ -136,7 +136,7 @@ static truce_job *claim(struct growth *growth)
     return job;
 }
 
-static void finish(truce_job *job)
+static void growth_finish(truce_job *job)
 {
     bson_error_t error;
 
@@ -147,10 +147,10 @@ static void finish(truce_job *job)
 static int64_t claim_alone(struct growth *growth, struct histogram *timed)
 {
     uint64_t began_ns = bench_now_ns();
-    truce_job *job = claim(growth);
+    truce_job *job = growth_claim(growth);
 
     time_since(timed, began_ns);
-    finish(job);
+    growth_finish(job);
     return 1;
 }
 
@@ -158,7 +158,7 @@ static int64_t claim_and_done(struct growth *growth, struct histogram *timed)
 {
     uint64_t began_ns = bench_now_ns();
 
-    finish(claim(growth));
+    growth_finish(growth_claim(growth));
     time_since(timed, began_ns);
     return 1;
 }
@@ -209,7 +209,8 @@ static void *call(void *arg)
     return NULL;
 }
 
-static void measure(struct growth *growth, const char *name, operation *function, int count)
+static void queue_growth_measure(struct growth *growth, const char *name, operation *function,
+                                 int count)
 {
     struct caller *callers = bson_malloc0(CALLERS * sizeof *callers);
     struct histogram all = {0};
@@ -236,7 +237,7 @@ static void measure(struct growth *growth, const char *name, operation *function
 /* ---- one size ------------------------------------------------------------------------------------- */
 
 /* Each live job was added once, and what was claimed is running or done. */
-static void check(struct growth *growth)
+static void queue_growth_check(struct growth *growth)
 {
     bson_t *undone = BCON_NEW("undone.state", "{", "$in", "[", "ready", "running", "]", "}");
     bson_error_t error;
@@ -264,13 +265,13 @@ static void one_size(int64_t done)
     add_live(&growth, growth.live);
     printf("%9" PRId64 " done %8" PRId64 " live  loaded in %.1f s, %.0f MB\n", done, growth.live,
            bench_now() - began, (double)bench_file_size(path, "") / 1e6);
-    measure(&growth, "claim", claim_alone, 1);
-    measure(&growth, "claim and done", claim_and_done, 1);
-    measure(&growth, "claim and done, 32", claim_and_done, CALLERS);
-    measure(&growth, "claim of 100", claim_batch, 1);
-    measure(&growth, "add", add_one, 1);
-    measure(&growth, "figures", figures, 1);
-    check(&growth);
+    queue_growth_measure(&growth, "claim", claim_alone, 1);
+    queue_growth_measure(&growth, "claim and done", claim_and_done, 1);
+    queue_growth_measure(&growth, "claim and done, 32", claim_and_done, CALLERS);
+    queue_growth_measure(&growth, "claim of 100", claim_batch, 1);
+    queue_growth_measure(&growth, "add", growth_add_one, 1);
+    queue_growth_measure(&growth, "figures", figures, 1);
+    queue_growth_check(&growth);
     truce_queue_free(growth.queue);
     truce_store_close(growth.store);
     bson_free(uri);

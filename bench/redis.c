@@ -20,7 +20,7 @@ struct redis {
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static void put(struct redis *redis, const char *bytes, size_t size)
+static void redis_put(struct redis *redis, const char *bytes, size_t size)
 {
     if (redis->out_size + size > redis->out_room) {
         redis->out_room = 2 * (redis->out_size + size);
@@ -30,11 +30,11 @@ static void put(struct redis *redis, const char *bytes, size_t size)
     redis->out_size += size;
 }
 
-static void put_header(struct redis *redis, char type, size_t number)
+static void redis_put_header(struct redis *redis, char type, size_t number)
 {
     char text[32];
 
-    put(redis, text, (size_t)snprintf(text, sizeof text, "%c%zu\r\n", type, number));
+    redis_put(redis, text, (size_t)snprintf(text, sizeof text, "%c%zu\r\n", type, number));
 }
 
 static void queue(struct redis *redis, const char *format, va_list arguments)
@@ -46,18 +46,18 @@ static void queue(struct redis *redis, const char *format, va_list arguments)
     BENCH_CHECK(size >= 0 && size < (int)sizeof line);
     for (const char *at = line; *at; at++)
         words += *at == '|';
-    put_header(redis, '*', words);
+    redis_put_header(redis, '*', words);
     for (size_t i = 0; i < words; i++) {
         size_t length = strcspn(word, "|");
 
-        put_header(redis, '$', length);
-        put(redis, word, length);
-        put(redis, "\r\n", 2);
+        redis_put_header(redis, '$', length);
+        redis_put(redis, word, length);
+        redis_put(redis, "\r\n", 2);
         word += length + 1;
     }
 }
 
-static void flush(struct redis *redis)
+static void redis_flush(struct redis *redis)
 {
     size_t sent = 0;
 
@@ -75,7 +75,7 @@ static void flush(struct redis *redis)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-static void fill(struct redis *redis)
+static void redis_fill(struct redis *redis)
 {
     ssize_t n;
 
@@ -100,12 +100,12 @@ static size_t line_end(struct redis *redis, size_t from)
             end = memmem(redis->in + from, redis->in_size - from, "\r\n", 2);
         if (end)
             return (size_t)(end - redis->in);
-        fill(redis);
+        redis_fill(redis);
     }
 }
 
 /* One item; texts are offsets until all has been read, because reading moves the buffer. */
-static size_t parse(struct redis *redis, size_t at, size_t *offset, struct redis_item *item)
+static size_t redis_parse(struct redis *redis, size_t at, size_t *offset, struct redis_item *item)
 {
     size_t end = line_end(redis, at), next = end + 2;
 
@@ -120,7 +120,7 @@ static size_t parse(struct redis *redis, size_t at, size_t *offset, struct redis
     if (item->type != '$')
         return next;
     while (redis->in_size < next + (size_t)item->number + 2)
-        fill(redis);
+        redis_fill(redis);
     redis->in[next + (size_t)item->number] = '\0';
     *offset = next;
     return next + (size_t)item->number + 2;
@@ -132,13 +132,13 @@ const struct redis_item *redis_receive(struct redis *redis)
     int64_t left = 1;
 
     if (redis->out_size > 0)
-        flush(redis);
+        redis_flush(redis);
     if (redis->in_taken == redis->in_size)
         redis->in_taken = redis->in_size = 0;
     at = redis->in_taken;
     for (redis->count = 0; left > 0; left--, redis->count++) {
         BENCH_CHECK(redis->count < ITEMS_MAX);
-        at = parse(redis, at, &offsets[redis->count], &redis->items[redis->count]);
+        at = redis_parse(redis, at, &offsets[redis->count], &redis->items[redis->count]);
         if (redis->items[redis->count].type == '*')
             left += redis->items[redis->count].number;
     }

@@ -8,7 +8,7 @@
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static int compare_numbers(const void *a, const void *b)
+static int report_compare_numbers(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -22,7 +22,7 @@ static double median(const double *numbers, int count)
     if (count == 0)
         return 0;
     memcpy(sorted, numbers, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_numbers);
+    qsort(sorted, (size_t)count, sizeof *sorted, report_compare_numbers);
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
@@ -83,7 +83,7 @@ double figure_ratio(const struct figure *figure, const struct figure *other)
 }
 
 /* operations may be none in a short round */
-static double each(const struct figure *figure, double amount)
+static double report_each(const struct figure *figure, double amount)
 {
     return figure->operations > 0 ? amount / (double)figure->operations : 0;
 }
@@ -120,7 +120,7 @@ static void show_name(const struct figure *figure, char *name, size_t size)
 }
 
 /* Of an fdatasync while it was measured, where it plays a part. */
-static void show_disk(const struct figure *figure)
+static void report_show_disk(const struct figure *figure)
 {
     if (figure->workload->reads || figure->target->not_durable)
         printf(" %9s", "-");
@@ -160,9 +160,9 @@ static void report_figure(const struct figures *figures, const struct figure *fi
            truce__histogram_us(&figure->latencies, 0.99),
            truce__histogram_us(&figure->latencies, 0.999),
            truce__histogram_longest_us(&figure->latencies));
-    show_disk(figure);
-    printf(" %8.1f %8.0f %7.0f", each(figure, figure->cpu_seconds * 1e6),
-           each(figure, (double)figure->bytes_written), (double)figure->memory / 1e6);
+    report_show_disk(figure);
+    printf(" %8.1f %8.0f %7.0f", report_each(figure, figure->cpu_seconds * 1e6),
+           report_each(figure, (double)figure->bytes_written), (double)figure->memory / 1e6);
     if (truce && truce != figure)
         printf(" %8.2f x", figure_ratio(truce, figure));
     printf("\n");
@@ -314,8 +314,9 @@ static void append_figure(bson_t *document, const struct figures *figures,
     BSON_APPEND_DOUBLE(document, "longest_us", truce__histogram_longest_us(&figure->latencies));
     if (!figure->workload->reads)
         append_disk(document, "fdatasync", &figure->disk);
-    BSON_APPEND_DOUBLE(document, "cpu_us_each", each(figure, figure->cpu_seconds * 1e6));
-    BSON_APPEND_DOUBLE(document, "bytes_written_each", each(figure, (double)figure->bytes_written));
+    BSON_APPEND_DOUBLE(document, "cpu_us_each", report_each(figure, figure->cpu_seconds * 1e6));
+    BSON_APPEND_DOUBLE(document, "bytes_written_each",
+                       report_each(figure, (double)figure->bytes_written));
     BSON_APPEND_INT64(document, "memory_bytes", figure->memory);
     append_writes(document, &figure->writes);
     BSON_APPEND_INT64(document, "operations", figure->operations);
@@ -325,7 +326,7 @@ static void append_figure(bson_t *document, const struct figures *figures,
         BSON_APPEND_DOUBLE(document, "truce_is", figure_ratio(truce, figure));
 }
 
-static void append_targets(bson_t *document, const struct bench_target *targets, int count)
+static void report_append_targets(bson_t *document, const struct bench_target *targets, int count)
 {
     bson_t all, one;
 
@@ -376,7 +377,7 @@ void report_json(const struct figures *figures, const struct conditions *conditi
     if (!f)
         bench_fail(__FILE__, __LINE__, path, "cannot be written");
     append_conditions(&document, conditions);
-    append_targets(&document, targets, count);
+    report_append_targets(&document, targets, count);
     BSON_APPEND_ARRAY_BEGIN(&document, "figures", &all);
     for (int i = 0; i < figures->count; i++) {
         char key[16];

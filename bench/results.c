@@ -4,7 +4,7 @@
 
 #include "base/field.h"
 
-static double number_in(const bson_t *document, const char *path)
+static double results_number_in(const bson_t *document, const char *path)
 {
     bson_iter_t iter, found;
 
@@ -40,19 +40,19 @@ static void read_figure(bson_iter_t *iter, struct result *result)
     *result = (struct result){.workload = truce__field_text(&document, "workload"),
                               .target = truce__field_text(&document, "target"),
                               .form = truce__field_text(&document, "form"),
-                              .callers = (int)number_in(&document, "callers"),
-                              .valid = number_in(&document, "valid") != 0,
+                              .callers = (int)results_number_in(&document, "callers"),
+                              .valid = results_number_in(&document, "valid") != 0,
                               .cannot = truce__field_text(&document, "cannot")[0] != '\0',
-                              .p50_us = number_in(&document, "p50_us"),
-                              .p99_us = number_in(&document, "p99_us"),
-                              .p999_us = number_in(&document, "p999_us"),
-                              .fdatasync_us = number_in(&document, "fdatasync.p50_us"),
-                              .cpu_us = number_in(&document, "cpu_us_each"),
-                              .bytes = number_in(&document, "bytes_written_each"),
-                              .memory = number_in(&document, "memory_bytes"),
-                              .aim_serve = number_in(&document, "aim_serve"),
-                              .per_second = number_in(&document, "per_second"),
-                              .truce_is = number_in(&document, "truce_is")};
+                              .p50_us = results_number_in(&document, "p50_us"),
+                              .p99_us = results_number_in(&document, "p99_us"),
+                              .p999_us = results_number_in(&document, "p999_us"),
+                              .fdatasync_us = results_number_in(&document, "fdatasync.p50_us"),
+                              .cpu_us = results_number_in(&document, "cpu_us_each"),
+                              .bytes = results_number_in(&document, "bytes_written_each"),
+                              .memory = results_number_in(&document, "memory_bytes"),
+                              .aim_serve = results_number_in(&document, "aim_serve"),
+                              .per_second = results_number_in(&document, "per_second"),
+                              .truce_is = results_number_in(&document, "truce_is")};
     read_rates(&document, result);
 }
 
@@ -75,7 +75,7 @@ static bool read_array(const char *path, const char *key, bson_t *document, bson
 
 double results_number(const struct results *results, const char *path)
 {
-    return number_in(results->document, path);
+    return results_number_in(results->document, path);
 }
 
 bool results_durable(const struct results *results, const char *target)

@@ -29,7 +29,7 @@
 #define BEGIN "<!-- begin scale -->\n"
 #define END   "<!-- end scale -->"
 
-static char *read_page(const char *path)
+static char *scale_read_page(const char *path)
 {
     FILE *file = fopen(path, "rb");
     char *text = calloc(1, 1 << 20);
@@ -42,7 +42,7 @@ static char *read_page(const char *path)
 
 static int write_page(const char *path)
 {
-    char *text = read_page(path), *begin = strstr(text, BEGIN), *end = strstr(text, END);
+    char *text = scale_read_page(path), *begin = strstr(text, BEGIN), *end = strstr(text, END);
     FILE *file;
 
     BENCH_CHECK(begin && end && begin < end);
@@ -83,7 +83,7 @@ static truce_store *open_database(int number)
     return store;
 }
 
-static void drop_all(truce_store *store)
+static void scale_drop_all(truce_store *store)
 {
     bson_t collections;
     bson_iter_t iter, field;
@@ -103,7 +103,7 @@ static struct bench_place *open_place(int number)
     struct bench_place *place;
     bson_error_t error = {0};
 
-    drop_all(store);
+    scale_drop_all(store);
     place = bench_place_new(store, &error);
     BENCH_MUST(place == NULL, error);
     return place;
@@ -114,7 +114,7 @@ static void close_place(struct bench_place *place)
     truce_store *store = place->store;
 
     bench_place_free(place);
-    drop_all(store);
+    scale_drop_all(store);
     truce_store_close(store);
 }
 
@@ -128,7 +128,7 @@ static const struct bench_operation *counted(const char *name)
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-static void count_one(struct bench_place *place, const struct scale_operation *one)
+static void scale_count_one(struct bench_place *place, const struct scale_operation *one)
 {
     enum { TURNS = 20 };
     const struct bench_operation *operation = counted(one->counted);
@@ -162,7 +162,7 @@ static void count_one(struct bench_place *place, const struct scale_operation *o
            (long long)bytes, trips != (int)strlen(one->steps) ? "   not the model's" : "");
 }
 
-static int count_all(const char *uri)
+static int scale_count_all(const char *uri)
 {
     struct bench_place *place;
 
@@ -170,7 +170,7 @@ static int count_all(const char *uri)
     place = open_place(0);
     printf("    %-46s %10s %10s %10s %10s\n", "operation", "median", "mean", "model", "bytes");
     for (const struct scale_operation *one = scale_operations; one->name; one++)
-        count_one(place, one);
+        scale_count_one(place, one);
     close_place(place);
     return 0;
 }
@@ -226,7 +226,7 @@ static void *run_member(void *arg)
     return NULL;
 }
 
-static double rate_of(struct crowd *crowd, int callers, double seconds)
+static double scale_rate_of(struct crowd *crowd, int callers, double seconds)
 {
     struct member members[CALLERS];
     pthread_t threads[CALLERS];
@@ -246,8 +246,8 @@ static double rate_of(struct crowd *crowd, int callers, double seconds)
 }
 
 /* A server alone: so long does a message of one caller take, and so many are worked on at a time. */
-static struct scale_world learn(const struct scale_operation *one, double alone, double together,
-                                int in_process)
+static struct scale_world scale_learn(const struct scale_operation *one, double alone,
+                                      double together, int in_process)
 {
     struct scale_world world = scale_world_of(1, 0);
     int messages = (int)strlen(one->steps);
@@ -298,12 +298,12 @@ static void compare_one(struct crowd *crowd, const struct scale_operation *one, 
     struct scale_world learnt;
 
     scale_delay_set(network, 0);
-    rate_of(crowd, CALLERS, 0.3); /* warm */
-    alone = rate_of(crowd, 1, bench_seconds());
-    together = rate_of(crowd, CALLERS, bench_seconds());
+    scale_rate_of(crowd, CALLERS, 0.3); /* warm */
+    alone = scale_rate_of(crowd, 1, bench_seconds());
+    together = scale_rate_of(crowd, CALLERS, bench_seconds());
     if (crowd->hot)
         together = alone; /* the document's own turn is the model's to say */
-    learnt = learn(one, alone, together, crowd->operation ? 1 : CALLERS);
+    learnt = scale_learn(one, alone, together, crowd->operation ? 1 : CALLERS);
     for (int t = 0; t < 3; t++) {
         for (int c = 0; c < 2; c++) {
             struct scale_world world = learnt;
@@ -311,7 +311,7 @@ static void compare_one(struct crowd *crowd, const struct scale_operation *one, 
             double measured;
 
             scale_delay_set(network, trips_ms[t] * INT64_C(1000000));
-            measured = rate_of(crowd, callers[c], bench_seconds());
+            measured = scale_rate_of(crowd, callers[c], bench_seconds());
             world.trip_ns += added_ns[t];
             world.callers = callers[c];
             world.hot_permille = crowd->hot ? 1000 : 0;
@@ -381,7 +381,7 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "tables"))
         return write_page(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "count"))
-        return count_all(argv[2]);
+        return scale_count_all(argv[2]);
     if (argc >= 3 && !strcmp(argv[1], "compare"))
         return compare_all(argv[2], argc - 3, argv + 3);
     fprintf(stderr, "usage: bench_scale tables [PAGE] | count URI | compare URI [OPERATION...]\n");

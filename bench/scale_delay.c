@@ -23,7 +23,7 @@ struct pump {
     int from, to;
 };
 
-static void sleep_until(uint64_t ns)
+static void delay_sleep_until(uint64_t ns)
 {
     struct timespec at = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
@@ -43,7 +43,7 @@ static void *run_pump(void *arg)
 
         atomic_fetch_add(&pump.delay->bytes, got);
         if (half)
-            sleep_until(bench_now_ns() + (uint64_t)half);
+            delay_sleep_until(bench_now_ns() + (uint64_t)half);
         for (ssize_t put = 0, sent; put < got; put += sent) {
             sent = send(pump.to, bytes + put, (size_t)(got - put), MSG_NOSIGNAL);
             if (sent <= 0)
@@ -65,7 +65,7 @@ static void start_pump(struct scale_delay *delay, int from, int to)
     pthread_detach(thread);
 }
 
-static void *accept_all(void *arg)
+static void *delay_accept_all(void *arg)
 {
     struct scale_delay *delay = arg;
     int client, on = 1;
@@ -98,7 +98,7 @@ struct scale_delay *scale_delay_start(int server_port)
     BENCH_CHECK(listen(delay->listener, 200) == 0);
     BENCH_CHECK(getsockname(delay->listener, (struct sockaddr *)&address, &size) == 0);
     delay->port = ntohs(address.sin_port);
-    BENCH_CHECK(pthread_create(&thread, NULL, accept_all, delay) == 0);
+    BENCH_CHECK(pthread_create(&thread, NULL, delay_accept_all, delay) == 0);
     pthread_detach(thread);
     return delay;
 }

@@ -94,7 +94,7 @@ static bool earlier(const struct event *a, const struct event *b)
     return a->at < b->at || (a->at == b->at && a->order < b->order);
 }
 
-static void put(struct simulation *s, int64_t at, int caller, enum what what)
+static void model_put(struct simulation *s, int64_t at, int caller, enum what what)
 {
     struct event event = {at, s->order++, caller, what};
     size_t i = s->count++;
@@ -104,7 +104,7 @@ static void put(struct simulation *s, int64_t at, int caller, enum what what)
     s->heap[i] = event;
 }
 
-static struct event take(struct simulation *s)
+static struct event model_take(struct simulation *s)
 {
     struct event first = s->heap[0], last = s->heap[--s->count];
     size_t i = 0;
@@ -160,10 +160,10 @@ static void send_message(struct simulation *s, int caller, int64_t later)
         c->shard = 0;
     else
         c->shard = (int)truce__random_below(&s->random, (uint64_t)s->world->shards);
-    put(s, s->now + later + s->world->trip_ns / 2, caller, SEND);
+    model_put(s, s->now + later + s->world->trip_ns / 2, caller, SEND);
 }
 
-static void begin(struct simulation *s, int caller)
+static void model_begin(struct simulation *s, int caller)
 {
     struct caller *c = &s->callers[caller];
 
@@ -171,7 +171,7 @@ static void begin(struct simulation *s, int caller)
         .steps = s->operation->steps, .began = s->now, .version = s->version, .look = NOBODY};
     c->hot = (int)truce__random_below(&s->random, 1000) < s->world->hot_permille;
     if (!s->world->shards) {
-        put(s, s->now, caller, SEND);
+        model_put(s, s->now, caller, SEND);
         return;
     }
     if (c->hot && s->operation->turn == SCALE_FOLDS) {
@@ -189,14 +189,14 @@ static void begin(struct simulation *s, int caller)
 }
 
 /* The first operations find a place in which not all has begun. */
-static bool counts(const struct simulation *s)
+static bool model_counts(const struct simulation *s)
 {
     return s->begun == s->world->callers * s->world->turns / 4;
 }
 
 static void count_latency(struct simulation *s, int64_t ns)
 {
-    if (!counts(s)) {
+    if (!model_counts(s)) {
         s->begun++;
         s->from = s->now;
         return;
@@ -226,11 +226,11 @@ static void end_fold(struct simulation *s, int leader)
     for (int caller = leader, then; caller != NOBODY; caller = then) {
         then = caller == leader ? s->callers[caller].followers : s->callers[caller].next;
         count_latency(s, s->now - s->callers[caller].began);
-        begin(s, caller);
+        model_begin(s, caller);
     }
 }
 
-static void end(struct simulation *s, int caller)
+static void model_end(struct simulation *s, int caller)
 {
     struct caller *c = &s->callers[caller];
 
@@ -239,7 +239,7 @@ static void end(struct simulation *s, int caller)
         return;
     }
     count_latency(s, s->now - c->began);
-    begin(s, caller);
+    model_begin(s, caller);
 }
 
 /* ---- a shard -------------------------------------------------------------------------------- */
@@ -254,7 +254,7 @@ static bool is_hot_write(const struct caller *c)
     return c->hot && strchr("hgtf", tolower((unsigned char)c->steps[c->step]));
 }
 
-static void work(struct simulation *s, int caller)
+static void model_work(struct simulation *s, int caller)
 {
     struct caller *c = &s->callers[caller];
     struct shard *shard = &s->shards[c->shard];
@@ -266,25 +266,25 @@ static void work(struct simulation *s, int caller)
         s->writes_until = start + ns;
     }
     shard->busy++;
-    if (counts(s))
+    if (model_counts(s))
         shard->worked += start + ns - s->now;
-    put(s, start + ns, caller, DONE);
+    model_put(s, start + ns, caller, DONE);
 }
 
 static void arrive(struct simulation *s, int caller)
 {
     struct shard *shard = &s->shards[s->callers[caller].shard];
 
-    if (counts(s))
+    if (model_counts(s))
         s->messages++;
     if (shard->busy < s->world->workers)
-        work(s, caller);
+        model_work(s, caller);
     else
         line_put(s, &shard->queue, caller);
 }
 
 /* A pause, after which a step is tried again. */
-static int64_t pause_of(struct simulation *s, struct caller *c)
+static int64_t model_pause_of(struct simulation *s, struct caller *c)
 {
     int tries = c->tries++;
 
@@ -307,15 +307,15 @@ static bool take_effect(struct simulation *s, int caller, int64_t *pause)
         if (c->look == NOBODY)
             c->steps = isupper((unsigned char)c->steps[c->step]) ? "LG" : "lg";
         c->step = c->look == NOBODY ? 0 : c->look;
-        *pause = pause_of(s, c);
+        *pause = model_pause_of(s, c);
         return false;
     } else if (letter == 't' && s->holder != NOBODY) {
         if (s->operation->turn == SCALE_AGAIN)
             c->step = 0;
-        *pause = pause_of(s, c);
+        *pause = model_pause_of(s, c);
         if (s->operation->turn == SCALE_AGAIN) {
             *pause += s->world->trip_ns; /* it is told to the server that it is given up */
-            if (counts(s))
+            if (model_counts(s))
                 s->messages++;
         }
         return false;
@@ -329,7 +329,7 @@ static bool take_effect(struct simulation *s, int caller, int64_t *pause)
     return true;
 }
 
-static void answer(struct simulation *s, int caller)
+static void model_answer(struct simulation *s, int caller)
 {
     struct caller *c = &s->callers[caller];
     struct shard *shard = &s->shards[c->shard];
@@ -339,20 +339,20 @@ static void answer(struct simulation *s, int caller)
     shard->busy--;
     next = line_take(s, &shard->queue);
     if (next != NOBODY)
-        work(s, next);
+        model_work(s, next);
     if (take_effect(s, caller, &pause))
         c->step++;
     else
         copy = pause;
-    put(s, s->now + copy + s->world->trip_ns / 2, caller, BACK);
+    model_put(s, s->now + copy + s->world->trip_ns / 2, caller, BACK);
 }
 
-static void go_on(struct simulation *s, int caller)
+static void model_go_on(struct simulation *s, int caller)
 {
     if (s->callers[caller].steps[s->callers[caller].step])
         send_message(s, caller, 0);
     else
-        end(s, caller);
+        model_end(s, caller);
 }
 
 /* ---- a file --------------------------------------------------------------------------------- */
@@ -362,35 +362,35 @@ static void write_to_file(struct simulation *s, int caller)
     int64_t start = s->writes_until > s->now ? s->writes_until : s->now;
 
     s->writes_until = start + around(s, s->operation->file_us * US);
-    if (counts(s))
+    if (model_counts(s))
         s->messages++;
-    put(s, s->writes_until, caller, DONE);
+    model_put(s, s->writes_until, caller, DONE);
 }
 
-static void begin_sync(struct simulation *s)
+static void model_begin_sync(struct simulation *s)
 {
     s->syncing = s->written.first;
     s->written.first = NOBODY;
     if (s->syncing != NOBODY)
-        put(s, s->now + around(s, s->world->sync_ns), s->syncing, SYNCED);
+        model_put(s, s->now + around(s, s->world->sync_ns), s->syncing, SYNCED);
 }
 
 static void written_to_file(struct simulation *s, int caller)
 {
     line_put(s, &s->written, caller);
     if (s->syncing == NOBODY)
-        begin_sync(s);
+        model_begin_sync(s);
 }
 
 static void synced(struct simulation *s)
 {
     int caller = s->syncing, next;
 
-    begin_sync(s);
+    model_begin_sync(s);
     for (; caller != NOBODY; caller = next) {
         next = s->callers[caller].next;
         count_latency(s, s->now - s->callers[caller].began);
-        begin(s, caller);
+        model_begin(s, caller);
     }
 }
 
@@ -404,14 +404,14 @@ static void happen(struct simulation *s, struct event event)
     if (event.what == SEND)
         (file ? write_to_file : arrive)(s, event.caller);
     else if (event.what == DONE)
-        (file ? written_to_file : answer)(s, event.caller);
+        (file ? written_to_file : model_answer)(s, event.caller);
     else if (event.what == BACK)
-        go_on(s, event.caller);
+        model_go_on(s, event.caller);
     else
         synced(s);
 }
 
-static int compare(const void *a, const void *b)
+static int model_compare(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
@@ -423,7 +423,7 @@ static struct scale_figure figure_of(struct simulation *s)
     struct scale_figure figure = {0};
     int64_t most = 0, length = s->now - s->from;
 
-    qsort(s->latencies, (size_t)s->done, sizeof *s->latencies, compare);
+    qsort(s->latencies, (size_t)s->done, sizeof *s->latencies, model_compare);
     figure.rate = (double)s->done * 1e9 / (double)length;
     figure.p50_ns = s->latencies[s->done / 2];
     figure.p99_ns = s->latencies[s->done * 99 / 100];
@@ -454,10 +454,10 @@ struct scale_figure scale_simulate(const struct scale_operation *operation,
         s.folds[i].waiting.first = NOBODY;
     for (int i = 0; i < world->callers; i++) { /* not all in step */
         s.now = (int64_t)truce__random_below(&s.random, (uint64_t)world->trip_ns + 1);
-        begin(&s, i);
+        model_begin(&s, i);
     }
     while (s.done < (int64_t)world->callers * world->turns)
-        happen(&s, take(&s));
+        happen(&s, model_take(&s));
     figure = figure_of(&s);
     free(s.heap);
     free(s.callers);

@@ -21,7 +21,7 @@ struct scan {
     int64_t count;
 };
 
-static bson_t *json(const char *text)
+static bson_t *scan_json(const char *text)
 {
     bson_error_t error;
     bson_t *document = bson_new_from_json((const uint8_t *)text, -1, &error);
@@ -30,7 +30,7 @@ static bson_t *json(const char *text)
     return document;
 }
 
-static void row(const char *name, double amount, const char *unit, double began)
+static void scan_row(const char *name, double amount, const char *unit, double began)
 {
     double took = bench_now() - began;
 
@@ -38,7 +38,7 @@ static void row(const char *name, double amount, const char *unit, double began)
     fflush(stdout);
 }
 
-static void load(struct scan *scan, int64_t from, int64_t to)
+static void scan_load(struct scan *scan, int64_t from, int64_t to)
 {
     truce_write *writes = bson_malloc0(BATCH * sizeof *writes);
     truce_write_outcome *outcomes = bson_malloc0(BATCH * sizeof *outcomes);
@@ -64,18 +64,18 @@ static void load(struct scan *scan, int64_t from, int64_t to)
     bson_free(documents);
 }
 
-static void build_index(struct scan *scan)
+static void scan_build_index(struct scan *scan)
 {
-    bson_t *index = json("{\"key\": {\"group\": 1, \"_id\": 1}}");
+    bson_t *index = scan_json("{\"key\": {\"group\": 1, \"_id\": 1}}");
     bson_error_t error;
     double began = bench_now();
 
     BENCH_MUST(truce_index_create(scan->store, "documents", index, &error), error);
-    row("build an index", (double)scan->count, "documents", began);
+    scan_row("build an index", (double)scan->count, "documents", began);
     bson_destroy(index);
 }
 
-static int64_t drain(truce_cursor *cursor)
+static int64_t scan_drain(truce_cursor *cursor)
 {
     const bson_t *document;
     bson_error_t error;
@@ -91,13 +91,13 @@ static int64_t drain(truce_cursor *cursor)
     return count;
 }
 
-static int64_t find(struct scan *scan, const bson_t *filter, const truce_find_options *options)
+static int64_t scan_find(struct scan *scan, const bson_t *filter, const truce_find_options *options)
 {
     truce_cursor *cursor = NULL;
     bson_error_t error;
 
     BENCH_MUST(truce_find(scan->store, "documents", filter, options, &cursor, &error), error);
-    return drain(cursor);
+    return scan_drain(cursor);
 }
 
 /* How many were found, of as many as there are. */
@@ -108,7 +108,7 @@ static int64_t find_one(struct scan *scan)
 
     BSON_APPEND_INT32(&filter, "group", (int32_t)(id % 1000));
     BSON_APPEND_INT64(&filter, "_id", id);
-    found = find(scan, &filter, NULL);
+    found = scan_find(scan, &filter, NULL);
     BENCH_CHECK(found == 1);
     bson_destroy(&filter);
     return found;
@@ -120,7 +120,7 @@ static int64_t find_range(struct scan *scan)
     int64_t found;
 
     BSON_APPEND_INT32(&filter, "group", (int32_t)bench_random(1000));
-    found = find(scan, &filter, NULL);
+    found = scan_find(scan, &filter, NULL);
     BENCH_CHECK(found == scan->count / 1000);
     bson_destroy(&filter);
     return found;
@@ -128,14 +128,14 @@ static int64_t find_range(struct scan *scan)
 
 typedef int64_t read_function(struct scan *);
 
-static void measure(struct scan *scan, const char *name, read_function *read, const char *unit)
+static void scan_measure(struct scan *scan, const char *name, read_function *read, const char *unit)
 {
     double began = bench_now();
     int64_t found = 0;
 
     while (bench_now() - began < bench_seconds())
         found += read(scan);
-    row(name, (double)found, unit, began);
+    scan_row(name, (double)found, unit, began);
 }
 
 struct comparison {
@@ -143,7 +143,7 @@ struct comparison {
     read_function *read;
 };
 
-static void read_side(void *arg, int side)
+static void scan_read_side(void *arg, int side)
 {
     struct comparison *compared = arg;
 
@@ -157,34 +157,34 @@ static void compare_snapshot(struct scan *scan, const char *name, read_function 
     bson_error_t error;
 
     BENCH_MUST(truce_snapshot(scan->store, NULL, &compared.view.store, &error), error);
-    bench_in_turns(read_side, &compared, 12, least);
+    bench_in_turns(scan_read_side, &compared, 12, least);
     truce_store_close(compared.view.store);
     printf("%-44s %9.1f us, plainly %.1f us %8.2f x\n", name, least[1] * 1e6, least[0] * 1e6,
            least[1] / least[0]);
     fflush(stdout);
 }
 
-static void scan_all(struct scan *scan)
+static void bench_scan_scan_all(struct scan *scan)
 {
-    bson_t *filter = json("{\"owner\": \"person 7\"}");
+    bson_t *filter = scan_json("{\"owner\": \"person 7\"}");
     double began = bench_now();
 
-    BENCH_CHECK(find(scan, filter, NULL) == 1);
-    row("find without an index", (double)scan->count, "documents", began);
+    BENCH_CHECK(scan_find(scan, filter, NULL) == 1);
+    scan_row("find without an index", (double)scan->count, "documents", began);
     bson_destroy(filter);
 }
 
 static void group(struct scan *scan)
 {
-    bson_t *pipeline = json("[{\"$match\": {\"counter\": 0}},"
-                            " {\"$group\": {\"_id\": \"$group\", \"n\": {\"$sum\": 1}}}]");
+    bson_t *pipeline = scan_json("[{\"$match\": {\"counter\": 0}},"
+                                 " {\"$group\": {\"_id\": \"$group\", \"n\": {\"$sum\": 1}}}]");
     truce_cursor *cursor = NULL;
     bson_error_t error;
     double began = bench_now();
 
     BENCH_MUST(truce_aggregate(scan->store, "documents", pipeline, NULL, &cursor, &error), error);
-    BENCH_CHECK(drain(cursor) == 1000);
-    row("$match and $group of all", (double)scan->count, "documents", began);
+    BENCH_CHECK(scan_drain(cursor) == 1000);
+    scan_row("$match and $group of all", (double)scan->count, "documents", began);
     bson_destroy(pipeline);
 }
 
@@ -197,10 +197,10 @@ static _Noreturn void write_for_ever(const char *path, int64_t from)
 
     BENCH_MUST(truce_store_open(path, NULL, &scan.store, &error), error);
     for (;; from += BATCH)
-        load(&scan, from, from + BATCH);
+        scan_load(&scan, from, from + BATCH);
 }
 
-static void crash(const char *path, int64_t from)
+static void scan_crash(const char *path, int64_t from)
 {
     pid_t child;
     int status;
@@ -229,7 +229,7 @@ static void open_after_crash(const char *path, int64_t least)
     opened = bench_now() - began;
     BENCH_MUST(truce_count(scan.store, "documents", NULL, NULL, &count, &error), error);
     BENCH_CHECK(count >= least);
-    BENCH_CHECK(find(&scan, NULL, NULL) == count);
+    BENCH_CHECK(scan_find(&scan, NULL, NULL) == count);
     truce_store_close(scan.store);
     BENCH_CHECK(stat(path, &about) == 0 && getrusage(RUSAGE_SELF, &usage) == 0);
     printf("open after kill -9: %.1f ms, for a file of %.2f GB; every document read since then: "
@@ -265,18 +265,18 @@ int main(void)
     printf("\nthe embedded store, one caller, %" PRId64 " documents of 300 bytes\n", scan.count);
     BENCH_MUST(truce_store_open(path, NULL, &scan.store, &error), error);
     began = bench_now();
-    load(&scan, 0, scan.count);
-    row("load, 1000 in a durable bulk", (double)scan.count, "documents", began);
-    build_index(&scan);
-    measure(&scan, "find one by a compound index", find_one, "finds");
-    measure(&scan, "find a range of 1/1000 of them by an index", find_range, "documents");
+    scan_load(&scan, 0, scan.count);
+    scan_row("load, 1000 in a durable bulk", (double)scan.count, "documents", began);
+    scan_build_index(&scan);
+    scan_measure(&scan, "find one by a compound index", find_one, "finds");
+    scan_measure(&scan, "find a range of 1/1000 of them by an index", find_range, "documents");
     compare_snapshot(&scan, "find one in a snapshot", find_one);
     compare_snapshot(&scan, "find the range in a snapshot", find_range);
-    scan_all(&scan);
+    bench_scan_scan_all(&scan);
     group(&scan);
-    load(&scan, scan.count, scan.count + more);
+    scan_load(&scan, scan.count, scan.count + more);
     truce_store_close(scan.store);
-    crash(path, scan.count + more);
+    scan_crash(path, scan.count + more);
     in_child(path, scan.count + more);
     return 0;
 }

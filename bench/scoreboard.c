@@ -181,8 +181,8 @@ static bool is_settled(const struct contest *contest, int side, int number,
 
 /* The sides that need another round; the first of all, which the others are compared with, as long as
  * any does. */
-static int choose(const struct contest *contest, int number, const struct figure *figures,
-                  bool wanted[SIDES_MAX])
+static int scoreboard_choose(const struct contest *contest, int number,
+                             const struct figure *figures, bool wanted[SIDES_MAX])
 {
     int count = 0;
 
@@ -195,7 +195,7 @@ static int choose(const struct contest *contest, int number, const struct figure
     return count;
 }
 
-static void run_rounds(struct contest *contest, int callers)
+static void scoreboard_run_rounds(struct contest *contest, int callers)
 {
     const struct conditions *conditions = &contest->board->conditions;
     int first = contest->board->figures.count;
@@ -208,7 +208,7 @@ static void run_rounds(struct contest *contest, int callers)
     for (int i = 0; i < contest->count; i++)
         warm_up(contest, i, callers, contest->board->warm_up);
     for (int number = 0; number < conditions->rounds; number++) {
-        if (choose(contest, number, figures, wanted) == 0)
+        if (scoreboard_choose(contest, number, figures, wanted) == 0)
             break;
         for (int k = 0; k < contest->count; k++) {
             int i = (k + number) % contest->count;
@@ -260,7 +260,7 @@ static void run_workload(struct board *board, const struct bench_workload *workl
     for (int i = 0; i < contest->count && !workload->reads; i++)
         warm_up(contest, i, callers_most(board), board->run_in);
     for (int i = 0; i < board->callers_count; i++)
-        run_rounds(contest, board->callers[i]);
+        scoreboard_run_rounds(contest, board->callers[i]);
     check_sides(contest);
     if (board->figures.count > contest->first)
         report_workload(&board->figures, contest->first);
@@ -292,7 +292,7 @@ static const char usage[] =
     "               store URI (memory:)\n"
     "  --form       journal, elements, jsonb, or main: those that have no name\n";
 
-static _Noreturn void refuse(const char *argument)
+static _Noreturn void scoreboard_refuse(const char *argument)
 {
     fprintf(stderr, "scoreboard: what is \"%s\"?\n%s", argument, usage);
     exit(2);
@@ -307,20 +307,20 @@ static void parse_callers(struct board *board, const char *text)
 
         if (callers < 1 || callers > BENCH_CALLERS_MAX || (*end && *end != ',') ||
             board->callers_count == 8)
-            refuse(text);
+            scoreboard_refuse(text);
         board->callers[board->callers_count++] = (int)callers;
         text = *end ? end + 1 : end;
     }
 }
 
-static void add_target(struct board *board, const char *name)
+static void scoreboard_add_target(struct board *board, const char *name)
 {
     static const struct target_kind *const kinds[] = {&target_truce, &target_postgres,
                                                       &target_sqlite, &target_redis};
     struct bench_target *target = &board->targets[board->targets_count];
 
     if (board->targets_count == TARGETS_MAX)
-        refuse(name);
+        scoreboard_refuse(name);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!strcmp(name, kinds[i]->name))
             target->kind = kinds[i];
@@ -330,7 +330,7 @@ static void add_target(struct board *board, const char *name)
     if (!target->kind && (strchr(name, ':') || mongo_is_server(mongo_under_truce(name))))
         target->kind = &target_truce;
     if (!target->kind)
-        refuse(name);
+        scoreboard_refuse(name);
     target->name = name;
     board->targets_count++;
 }
@@ -338,7 +338,7 @@ static void add_target(struct board *board, const char *name)
 static void add_targets(struct board *board, const char *const names[])
 {
     for (int i = 0; names[i]; i++)
-        add_target(board, names[i]);
+        scoreboard_add_target(board, names[i]);
 }
 
 /* truce beside servers of MongoDB's protocol, and over them: a real one, or those of the tests. */
@@ -385,16 +385,16 @@ static void parse_valued(struct board *board, const char *option, const char *va
     else if (!strcmp(option, "--workload") && board->names_count < 32)
         board->names[board->names_count++] = value;
     else if (!strcmp(option, "--target"))
-        add_target(board, value);
+        scoreboard_add_target(board, value);
     else if (!strcmp(option, "--form"))
         board->form = value;
     else if (!strcmp(option, "--json"))
         board->json = value;
     else
-        refuse(option);
+        scoreboard_refuse(option);
 }
 
-static void parse(struct board *board, int argc, char **argv)
+static void scoreboard_parse(struct board *board, int argc, char **argv)
 {
     set_lengths(board, 7, 0.5, 0.2, 2.0);
     parse_callers(board, "1,8,32");
@@ -417,7 +417,7 @@ static void parse(struct board *board, int argc, char **argv)
             add_servers(board);
         } else if (!strcmp(argv[i], "--serve")) {
             board->serve = true;
-            add_target(board, "truce-serve");
+            scoreboard_add_target(board, "truce-serve");
         } else if (!strcmp(argv[i], "--processes")) {
             bench_processes = true;
         } else if (!strcmp(argv[i], "--spoil")) {
@@ -430,17 +430,17 @@ static void parse(struct board *board, int argc, char **argv)
             parse_valued(board, argv[i], argv[i + 1]);
             i++;
         } else {
-            refuse(argv[i]);
+            scoreboard_refuse(argv[i]);
         }
     }
     if (board->conditions.rounds < 1 || board->conditions.rounds > BENCH_ROUNDS_MAX)
-        refuse("--rounds");
+        scoreboard_refuse("--rounds");
     if (board->targets_count == 0)
         add_peers(board);
 }
 
 /* Without names: all; but beside servers those that tell most. */
-static bool is_wanted(const struct board *board, const struct bench_workload *workload)
+static bool scoreboard_is_wanted(const struct board *board, const struct bench_workload *workload)
 {
     if (board->names_count == 0 && board->serve)
         return workload->aim_serve > 0;
@@ -461,7 +461,7 @@ static void refuse_unknown_names(const struct board *board)
         while (bench_workloads[k] && strcmp(bench_workloads[k]->name, board->names[i]) != 0)
             k++;
         if (!bench_workloads[k])
-            refuse(board->names[i]);
+            scoreboard_refuse(board->names[i]);
     }
 }
 
@@ -471,7 +471,7 @@ static struct board the_board;
 static pid_t the_process;
 
 /* However the harness ends, the servers end with it. */
-static void stop_targets(void)
+static void scoreboard_stop_targets(void)
 {
     if (getpid() != the_process)
         return;
@@ -481,20 +481,20 @@ static void stop_targets(void)
     }
 }
 
-static void interrupted(int signal)
+static void scoreboard_interrupted(int signal)
 {
     (void)signal;
     exit(1);
 }
 
-static void start_targets(struct board *board)
+static void scoreboard_start_targets(struct board *board)
 {
     the_process = getpid();
     (void)bench_directory(); /* made first, so that it is removed last */
-    atexit(stop_targets);
+    atexit(scoreboard_stop_targets);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGINT, interrupted);
-    signal(SIGTERM, interrupted);
+    signal(SIGINT, scoreboard_interrupted);
+    signal(SIGTERM, scoreboard_interrupted);
     for (int i = 0; i < board->targets_count; i++) {
         struct bench_target *target = &board->targets[i];
 
@@ -510,7 +510,7 @@ static void run_workloads(struct board *board)
     double began = bench_now();
 
     for (int i = 0; bench_workloads[i]; i++) {
-        if (!is_wanted(board, bench_workloads[i]))
+        if (!scoreboard_is_wanted(board, bench_workloads[i]))
             continue;
         if (board->budget > 0 && bench_now() - began > board->budget)
             printf("left out: %s: the time is over\n", bench_workloads[i]->name);
@@ -519,15 +519,15 @@ static void run_workloads(struct board *board)
     }
 }
 
-static int run(int argc, char **argv)
+static int scoreboard_run(int argc, char **argv)
 {
     struct board *board = &the_board;
     struct conditions *conditions = &board->conditions;
 
-    parse(board, argc, argv);
+    scoreboard_parse(board, argc, argv);
     refuse_unknown_names(board);
     conditions->real_time = sched_getscheduler(0) == SCHED_RR;
-    start_targets(board);
+    scoreboard_start_targets(board);
     usage_disk(bench_directory(), 1000, &conditions->before);
     run_workloads(board);
     usage_disk(bench_directory(), 1000, &conditions->after);
@@ -558,5 +558,5 @@ int main(int argc, char **argv)
         return markdown_serve(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "growth"))
         return markdown_growth(argv[2]);
-    return run(argc, argv);
+    return scoreboard_run(argc, argv);
 }

@@ -22,7 +22,7 @@ static const struct passwd *find_user(const char *name)
     return user ? user : getpwnam("nobody");
 }
 
-static bool give(const char *path, const struct passwd *user)
+static bool server_give(const char *path, const struct passwd *user)
 {
     return !user || chown(path, user->pw_uid, user->pw_gid) == 0;
 }
@@ -35,7 +35,7 @@ bool server_directories(const char *name, const char *user, struct server *serve
     snprintf(server->directory, sizeof server->directory, "%s/%s", bench_directory(), name);
     snprintf(server->sockets, sizeof server->sockets, "/tmp/truce-bench-XXXXXX");
     if (mkdir(server->directory, 0700) == 0 && mkdtemp(server->sockets) &&
-        give(server->directory, owner) && give(server->sockets, owner))
+        server_give(server->directory, owner) && server_give(server->sockets, owner))
         return true;
     snprintf(why, size, "its directory cannot be made: %s", strerror(errno));
     return false;

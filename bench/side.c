@@ -258,7 +258,7 @@ static void start_crowd(struct crowd *crowd, int callers)
 }
 
 /* Of this process; zeros where nobody counts. */
-static void count_writes(struct bench_side *side, struct bench_writes *writes)
+static void side_count_writes(struct bench_side *side, struct bench_writes *writes)
 {
     *writes = (struct bench_writes){0};
     if (side->target->kind->count)
@@ -283,7 +283,7 @@ static void run_round(struct bench_side *side, struct shared *shared, struct cal
     for (int i = 0; i < order->callers; i++)
         begin_caller(&callers[i]);
     usage_take(side->target->server, bench_processes, false, &before);
-    count_writes(side, &writes);
+    side_count_writes(side, &writes);
     pthread_barrier_wait(&shared->crowd.start);
     began = bench_now();
     sleep_seconds(order->seconds);
@@ -300,7 +300,7 @@ static void run_round(struct bench_side *side, struct shared *shared, struct cal
     round->used = (struct usage){.cpu_seconds = after.cpu_seconds - before.cpu_seconds,
                                  .bytes_written = after.bytes_written - before.bytes_written,
                                  .memory = after.memory};
-    count_writes(side, &round->writes);
+    side_count_writes(side, &round->writes);
     round->writes.operations -= writes.operations;
     round->writes.groups -= writes.groups;
     round->writes.syncs -= writes.syncs;
@@ -310,13 +310,13 @@ static void run_round(struct bench_side *side, struct shared *shared, struct cal
 
 /* ---- the side's process ---------------------------------------------------------------------- */
 
-static void answer(int answers)
+static void side_answer(int answers)
 {
     BENCH_CHECK(write(answers, "", 1) == 1);
 }
 
-static void use(struct bench_side *side, const struct bench_workload *workload,
-                const struct bench_form *form)
+static void bench_side_use(struct bench_side *side, const struct bench_workload *workload,
+                           const struct bench_form *form)
 {
     side->workload = workload;
     side->form = form;
@@ -328,7 +328,7 @@ static void obey(struct bench_side *side, struct shared *shared, struct caller *
 {
     if (order->workload != side->workload || order->form != side->form) {
         BENCH_CHECK(!bench_processes);
-        use(side, order->workload, order->form);
+        bench_side_use(side, order->workload, order->form);
         join_form(side);
     }
     switch (order->kind) {
@@ -361,7 +361,7 @@ static _Noreturn void be_side(struct bench_side *side, struct shared *shared, in
     bench_fail_into(shared->round.why, sizeof shared->round.why);
     side->number = (int)getpid();
     bench_small |= side->target->server_is_slow;
-    use(side, side->workload, side->form);
+    bench_side_use(side, side->workload, side->form);
     for (int i = 0; i < side->callers_max; i++) {
         callers[i] = (struct caller){.shared = shared, .number = i};
         if (bench_processes)
@@ -375,10 +375,10 @@ static _Noreturn void be_side(struct bench_side *side, struct shared *shared, in
     shared->not_durable = side->target->not_durable;
     join_form(side);
     side->form->setup(side);
-    answer(answers);
+    side_answer(answers);
     while (read(orders, &order, sizeof order) == sizeof order && order.kind != END) {
         obey(side, shared, callers, &order);
-        answer(answers);
+        side_answer(answers);
     }
     end_callers(callers, BENCH_CALLERS_MAX);
     side->target->kind->close(side);
@@ -389,7 +389,7 @@ static _Noreturn void be_side(struct bench_side *side, struct shared *shared, in
 
 /* ---- the harness's end ----------------------------------------------------------------------- */
 
-static bool answered(struct side_process *side, char *why, size_t size)
+static bool side_answered(struct side_process *side, char *why, size_t size)
 {
     struct pollfd waited = {.fd = side->answers, .events = POLLIN};
     int patience = side->may_stand_still ? PATIENCE_OF_SERVERS : PATIENCE_SECONDS;
@@ -443,7 +443,7 @@ bool side_start(const struct bench_workload *workload, const struct bench_form *
     side->orders = orders[1];
     side->answers = answers[0];
     *made = side;
-    if (!answered(side, why, size))
+    if (!side_answered(side, why, size))
         return false;
     memcpy(target->version, side->shared->version, sizeof target->version);
     memcpy(target->settings, side->shared->settings, sizeof target->settings);
@@ -464,26 +464,26 @@ bool side_run(struct side_process *side, int callers, double seconds,
     char why[300];
 
     *round = &side->shared->round;
-    return send_order(side, RUN, callers, seconds) && answered(side, why, sizeof why);
+    return send_order(side, RUN, callers, seconds) && side_answered(side, why, sizeof why);
 }
 
 bool side_check(struct side_process *side, char *why, size_t size)
 {
-    return send_order(side, CHECK, 0, 0) && answered(side, why, size);
+    return send_order(side, CHECK, 0, 0) && side_answered(side, why, size);
 }
 
 bool side_spoil(struct side_process *side)
 {
     char why[300];
 
-    return send_order(side, SPOIL, 0, 0) && answered(side, why, sizeof why);
+    return send_order(side, SPOIL, 0, 0) && side_answered(side, why, sizeof why);
 }
 
 bool side_size(struct side_process *side, int64_t *data, int64_t *log)
 {
     char why[300];
 
-    if (!send_order(side, SIZE, 0, 0) || !answered(side, why, sizeof why))
+    if (!send_order(side, SIZE, 0, 0) || !side_answered(side, why, sizeof why))
         return false;
     *data = side->shared->data_bytes;
     *log = side->shared->log_bytes;

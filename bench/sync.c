@@ -18,7 +18,7 @@ static struct sides {
     int names;
 } sides;
 
-static void insert(const char *collection, bson_t *document)
+static void sync_insert(const char *collection, bson_t *document)
 {
     truce_write_options relaxed = {.relaxed = true};
     bson_error_t error;
@@ -37,7 +37,7 @@ static void begin_plainly(void)
     bson_destroy(index);
 }
 
-static void declare(void)
+static void sync_declare(void)
 {
     bson_t *copies = BCON_NEW("author", "name");
     truce_sync_rule rule = {.name = "author",
@@ -51,7 +51,7 @@ static void declare(void)
     bson_destroy(copies);
 }
 
-static void fill(int64_t from, int64_t to)
+static void sync_fill(int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++) {
         const char *text =
@@ -59,8 +59,9 @@ static void fill(int64_t from, int64_t to)
         const char *const collections[] = {"comments", "plain"};
 
         for (int j = 0; j < 2; j++)
-            insert(collections[j], BCON_NEW("_id", BCON_INT64(i), "user", BCON_INT64(1), "author",
-                                            BCON_UTF8("nobody"), "text", BCON_UTF8(text)));
+            sync_insert(collections[j],
+                        BCON_NEW("_id", BCON_INT64(i), "user", BCON_INT64(1), "author",
+                                 BCON_UTF8("nobody"), "text", BCON_UTF8(text)));
     }
 }
 
@@ -109,7 +110,7 @@ static long peak_mb(void)
     return usage.ru_maxrss / 1024;
 }
 
-static void compare(int64_t comments)
+static void sync_compare(int64_t comments)
 {
     long before = peak_mb();
     double in_step = rename_in_step(), plainly = 1e9;
@@ -125,7 +126,7 @@ static void compare(int64_t comments)
            (double)comments / in_step, plainly, in_step / plainly, more);
 }
 
-static void check(int64_t comments)
+static void sync_check(int64_t comments)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT64(1)), user, *copies;
     bson_error_t error;
@@ -153,16 +154,16 @@ int main(void)
     snprintf(path, sizeof path, "%s/sync.truce", bench_directory());
     BENCH_MUST(truce_store_open(path, NULL, &sides.store, &error), error);
     sides.sync = truce_sync_new(sides.store, &options);
-    insert("users", BCON_NEW("_id", BCON_INT64(1), "name", BCON_UTF8("nobody")));
-    declare();
+    sync_insert("users", BCON_NEW("_id", BCON_INT64(1), "name", BCON_UTF8("nobody")));
+    sync_declare();
     begin_plainly();
     printf("%-10s %10s %14s %10s %12s %12s\n", "comments", "in step", "copies", "plainly", "",
            "memory");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        fill(there, sizes[i]);
+        sync_fill(there, sizes[i]);
         there = sizes[i];
-        compare(there);
-        check(there);
+        sync_compare(there);
+        sync_check(there);
     }
     truce_sync_free(sides.sync);
     truce_store_close(sides.store);

@@ -38,7 +38,7 @@ static struct known {
     {.name = "mongodb"},
 };
 
-static struct known *find(const char *name)
+static struct known *target_mongo_find(const char *name)
 {
     for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
         if (!strcmp(servers[i].name, name))
@@ -49,7 +49,7 @@ static struct known *find(const char *name)
 
 bool mongo_is_server(const char *name)
 {
-    return find(name) != NULL;
+    return target_mongo_find(name) != NULL;
 }
 
 const char *mongo_under_truce(const char *name)
@@ -141,7 +141,7 @@ static void name_known(struct known *server)
 
 void mongo_server_start(struct bench_target *target, const char *name)
 {
-    struct known *server = find(name);
+    struct known *server = target_mongo_find(name);
 
     if (!server->address[0] && !server->reason[0]) {
         if (server->serve)
@@ -182,7 +182,7 @@ static bool runs_with(pid_t head, const char *argument)
     return system(command) == 0;
 }
 
-static void ask(struct mongo *mongo, const char *command, bson_t *reply)
+static void mongo_ask(struct mongo *mongo, const char *command, bson_t *reply)
 {
     bson_t *asked = BCON_NEW(command, BCON_INT32(1));
 
@@ -211,11 +211,11 @@ static bool is_false_at(const bson_t *document, const char *path)
 /* A server in memory acknowledges j: true as well: so the engine and the process are looked at. */
 void mongo_server_describe(struct mongo *mongo, struct bench_target *target, const char *name)
 {
-    const struct known *server = find(name);
+    const struct known *server = target_mongo_find(name);
     bson_t build, status;
 
-    ask(mongo, "buildInfo", &build);
-    ask(mongo, "serverStatus", &status);
+    mongo_ask(mongo, "buildInfo", &build);
+    mongo_ask(mongo, "serverStatus", &status);
     snprintf(target->version, sizeof target->version, "%s (says MongoDB %s)", server->name,
              text_at(&build, "version"));
     target->not_durable = server->in_memory || is_false_at(&status, "storageEngine.persistent");
@@ -232,12 +232,12 @@ void mongo_server_describe(struct mongo *mongo, struct bench_target *target, con
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-static void start(struct bench_target *target)
+static void mongo_start(struct bench_target *target)
 {
     mongo_server_start(target, target->name);
 }
 
-static void open_target(struct bench_side *side)
+static void mongo_open_target(struct bench_side *side)
 {
     char database[40];
 
@@ -248,7 +248,7 @@ static void open_target(struct bench_side *side)
         mongo_server_describe(side->connections[0], side->target, side->target->name);
 }
 
-static void close_target(struct bench_side *side)
+static void mongo_close_target(struct bench_side *side)
 {
     if (!side->joined)
         mongo_drop(side->connections[0]);
@@ -256,15 +256,15 @@ static void close_target(struct bench_side *side)
         mongo_close(side->connections[i]);
 }
 
-static void spoil(struct bench_side *side)
+static void mongo_spoil(struct bench_side *side)
 {
     mongo_remove_any(side->connections[0]);
 }
 
 const struct target_kind target_mongo = {.name = "mongodb",
                                          .rounds_max = 3,
-                                         .start = start,
+                                         .start = mongo_start,
                                          .stop = mongo_server_stop,
-                                         .open = open_target,
-                                         .close = close_target,
-                                         .spoil = spoil};
+                                         .open = mongo_open_target,
+                                         .close = mongo_close_target,
+                                         .spoil = mongo_spoil};

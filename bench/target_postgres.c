@@ -38,7 +38,7 @@ struct parameters {
     int lengths[PARAMETERS_MAX], formats[PARAMETERS_MAX];
 };
 
-static _Noreturn void fail(struct pg *pg, const char *what)
+static _Noreturn void postgres_fail(struct pg *pg, const char *what)
 {
     char text[300];
 
@@ -47,12 +47,12 @@ static _Noreturn void fail(struct pg *pg, const char *what)
     bench_fail(__FILE__, __LINE__, what, text);
 }
 
-static void take(struct pg *pg, PGresult *result, const char *what)
+static void postgres_take(struct pg *pg, PGresult *result, const char *what)
 {
     ExecStatusType code = PQresultStatus(result);
 
     if (code != PGRES_TUPLES_OK && code != PGRES_COMMAND_OK)
-        fail(pg, what);
+        postgres_fail(pg, what);
     PQclear(pg->result);
     pg->result = result;
     pg->row = -1;
@@ -73,8 +73,8 @@ static void statement_name(struct pg *pg, const struct sql_statement *statement,
     pg->prepared[i] = statement->text;
     for (int k = 0; k < statement->count; k++)
         types[k] = statement->values[k].text ? 0 : INT8_TYPE;
-    take(pg, PQprepare(pg->connection, name, statement->text, statement->count, types),
-         statement->text);
+    postgres_take(pg, PQprepare(pg->connection, name, statement->text, statement->count, types),
+                  statement->text);
 }
 
 static void fill_parameters(const struct sql_statement *statement, struct parameters *parameters)
@@ -96,9 +96,10 @@ static void start_one(struct pg *pg, const struct sql_statement *statement)
 
     statement_name(pg, statement, name);
     fill_parameters(statement, &p);
-    take(pg,
-         PQexecPrepared(pg->connection, name, statement->count, p.values, p.lengths, p.formats, 0),
-         statement->text);
+    postgres_take(
+        pg,
+        PQexecPrepared(pg->connection, name, statement->count, p.values, p.lengths, p.formats, 0),
+        statement->text);
 }
 
 /* Several in libpq's pipeline mode: one round trip. */
@@ -110,23 +111,23 @@ static void start_many(struct pg *pg, const struct sql_statement *statements, in
     for (int i = 0; i < count; i++)
         statement_name(pg, &statements[i], name);
     if (!PQenterPipelineMode(pg->connection))
-        fail(pg, "pipeline");
+        postgres_fail(pg, "pipeline");
     for (int i = 0; i < count; i++) {
         fill_parameters(&statements[i], &p);
         statement_name(pg, &statements[i], name);
         if (!PQsendQueryPrepared(pg->connection, name, statements[i].count, p.values, p.lengths,
                                  p.formats, 0))
-            fail(pg, statements[i].text);
+            postgres_fail(pg, statements[i].text);
     }
     if (!PQpipelineSync(pg->connection))
-        fail(pg, "pipeline");
+        postgres_fail(pg, "pipeline");
     for (int i = 0; i < count; i++) {
-        take(pg, PQgetResult(pg->connection), statements[i].text);
+        postgres_take(pg, PQgetResult(pg->connection), statements[i].text);
         BENCH_CHECK(PQgetResult(pg->connection) == NULL);
     }
     PQclear(PQgetResult(pg->connection)); /* the sync's */
     if (!PQexitPipelineMode(pg->connection))
-        fail(pg, "pipeline");
+        postgres_fail(pg, "pipeline");
 }
 
 static void pg_start(struct sql *sql, const struct sql_statement *statements, int count)
@@ -150,7 +151,7 @@ static void pg_execute(struct sql *sql, const char *text)
 {
     struct pg *pg = (struct pg *)sql;
 
-    take(pg, PQexec(pg->connection, text), text);
+    postgres_take(pg, PQexec(pg->connection, text), text);
 }
 
 static bool pg_next(struct sql *sql)
@@ -198,7 +199,7 @@ struct sql *postgres_connect(const char *address)
     struct pg *pg = try_connect(address);
 
     if (PQstatus(pg->connection) != CONNECTION_OK)
-        fail(pg, address);
+        postgres_fail(pg, address);
     return &pg->base;
 }
 
@@ -237,7 +238,7 @@ static bool answers(const char *address)
     return ready;
 }
 
-static void stop(struct bench_target *target)
+static void postgres_stop(struct bench_target *target)
 {
     server_stop(target->server, SIGINT);
     server_forget(&server);
@@ -258,7 +259,7 @@ static void make_log(const char *address)
     sql_close(sql);
 }
 
-static void start(struct bench_target *target)
+static void target_postgres_start(struct bench_target *target)
 {
     char bin[200], log[300], initdb[256], postgres[256], sockets[160];
     const char *const make[] = {initdb,  "-D",   server.directory, "-A",
@@ -303,7 +304,7 @@ static void start(struct bench_target *target)
     }
     target->server = server_spawn(USER, log, run);
     if (!server_wait(target, 15, answers, log))
-        stop(target);
+        postgres_stop(target);
     else if (!bench_small)
         make_log(target->address);
 }
@@ -324,7 +325,7 @@ static void must_be_on(struct sql *sql, struct bench_target *target, struct sql_
     sql_finish(sql);
 }
 
-static void open_target(struct bench_side *side)
+static void postgres_open_target(struct bench_side *side)
 {
     char address[300], schema[100]; /* each side has a schema of its own */
     struct sql *first;
@@ -349,7 +350,7 @@ static void open_target(struct bench_side *side)
     sql_finish(first);
 }
 
-static void close_target(struct bench_side *side)
+static void postgres_close_target(struct bench_side *side)
 {
     char schema[100];
 
@@ -361,13 +362,13 @@ static void close_target(struct bench_side *side)
         sql_close(side->connections[i]);
 }
 
-static void spoil(struct bench_side *side)
+static void postgres_spoil(struct bench_side *side)
 {
     sql_spoil(side->connections[0], "SELECT count(*) FROM information_schema.tables"
                                     " WHERE table_schema = current_schema() AND table_name = $1");
 }
 
-static void size(struct bench_side *side, int64_t *data, int64_t *log)
+static void postgres_size(struct bench_side *side, int64_t *data, int64_t *log)
 {
     struct sql *sql = side->connections[0];
 
@@ -378,9 +379,9 @@ static void size(struct bench_side *side, int64_t *data, int64_t *log)
 }
 
 const struct target_kind target_postgres = {.name = "postgresql",
-                                            .start = start,
-                                            .stop = stop,
-                                            .open = open_target,
-                                            .close = close_target,
-                                            .spoil = spoil,
-                                            .size = size};
+                                            .start = target_postgres_start,
+                                            .stop = postgres_stop,
+                                            .open = postgres_open_target,
+                                            .close = postgres_close_target,
+                                            .spoil = postgres_spoil,
+                                            .size = postgres_size};

@@ -15,7 +15,7 @@
 
 static struct server server;
 
-static void stop(struct bench_target *target)
+static void redis_stop(struct bench_target *target)
 {
     server_stop(target->server, SIGTERM);
     unlink(target->address);
@@ -23,7 +23,7 @@ static void stop(struct bench_target *target)
     target->server = 0;
 }
 
-static void start(struct bench_target *target)
+static void redis_start(struct bench_target *target)
 {
     char log[300];
     const char *const run[] = {PROGRAM,
@@ -55,10 +55,10 @@ static void start(struct bench_target *target)
     snprintf(target->address, sizeof target->address, "%s/socket", server.sockets);
     target->server = server_spawn(USER, log, run);
     if (!server_wait(target, 10, redis_try, log))
-        stop(target);
+        redis_stop(target);
 }
 
-static void must_be(struct redis *redis, const char *name, const char *value)
+static void redis_must_be(struct redis *redis, const char *name, const char *value)
 {
     const struct redis_item *items = redis_run(redis, "CONFIG|GET|%s", name);
 
@@ -66,7 +66,7 @@ static void must_be(struct redis *redis, const char *name, const char *value)
         bench_fail(__FILE__, __LINE__, name, "is not as it must be");
 }
 
-static void open_target(struct bench_side *side)
+static void redis_open_target(struct bench_side *side)
 {
     const char *version;
 
@@ -74,8 +74,8 @@ static void open_target(struct bench_side *side)
         side->connections[i] = redis_connect(side->target->address);
     if (side->joined)
         return;
-    must_be(side->connections[0], "appendonly", "yes");
-    must_be(side->connections[0], "appendfsync", "always");
+    redis_must_be(side->connections[0], "appendonly", "yes");
+    redis_must_be(side->connections[0], "appendfsync", "always");
     version = strstr(redis_run(side->connections[0], "INFO|server")->text, "redis_version:");
     snprintf(side->target->version, sizeof side->target->version, "Redis %.*s",
              version ? (int)strcspn(version + 14, "\r\n") : 0, version ? version + 14 : "");
@@ -84,13 +84,13 @@ static void open_target(struct bench_side *side)
     redis_run(side->connections[0], "FLUSHALL");
 }
 
-static void close_target(struct bench_side *side)
+static void redis_close_target(struct bench_side *side)
 {
     for (int i = 0; i < side->callers_max; i++)
         redis_close(side->connections[i]);
 }
 
-static void spoil(struct bench_side *side)
+static void redis_spoil(struct bench_side *side)
 {
     char key[100];
 
@@ -99,8 +99,8 @@ static void spoil(struct bench_side *side)
 }
 
 const struct target_kind target_redis = {.name = "redis",
-                                         .start = start,
-                                         .stop = stop,
-                                         .open = open_target,
-                                         .close = close_target,
-                                         .spoil = spoil};
+                                         .start = redis_start,
+                                         .stop = redis_stop,
+                                         .open = redis_open_target,
+                                         .close = redis_close_target,
+                                         .spoil = redis_spoil};

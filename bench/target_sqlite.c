@@ -28,13 +28,13 @@ struct lite {
 
 static pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER;
 
-static void must(struct lite *lite, int code)
+static void sqlite_must(struct lite *lite, int code)
 {
     if (code != SQLITE_OK && code != SQLITE_DONE && code != SQLITE_ROW)
         bench_fail(__FILE__, __LINE__, "sqlite", sqlite3_errmsg(lite->db));
 }
 
-static sqlite3_stmt *prepare(struct lite *lite, const char *text)
+static sqlite3_stmt *sqlite_prepare(struct lite *lite, const char *text)
 {
     int i = 0;
 
@@ -43,7 +43,8 @@ static sqlite3_stmt *prepare(struct lite *lite, const char *text)
     BENCH_CHECK(i < STATEMENTS_MAX);
     if (!lite->prepared[i].text) {
         lite->prepared[i].text = text;
-        must(lite, sqlite3_prepare_v2(lite->db, text, -1, &lite->prepared[i].statement, NULL));
+        sqlite_must(lite,
+                    sqlite3_prepare_v2(lite->db, text, -1, &lite->prepared[i].statement, NULL));
     }
     return lite->prepared[i].statement;
 }
@@ -59,7 +60,7 @@ static void lite_close(struct sql *sql)
 }
 
 /* From the first statement that writes, or BEGIN IMMEDIATE, to the end of the transaction. */
-static void take_turn(struct lite *lite, sqlite3_stmt *s)
+static void sqlite_take_turn(struct lite *lite, sqlite3_stmt *s)
 {
     if (lite->writes || sqlite3_stmt_readonly(s))
         return;
@@ -67,7 +68,7 @@ static void take_turn(struct lite *lite, sqlite3_stmt *s)
     lite->writes = true;
 }
 
-static void end_turn(struct lite *lite)
+static void sqlite_end_turn(struct lite *lite)
 {
     if (!lite->writes || !sqlite3_get_autocommit(lite->db))
         return;
@@ -79,25 +80,25 @@ static void lite_execute(struct sql *sql, const char *text)
 {
     struct lite *lite = (struct lite *)sql;
 
-    must(lite, sqlite3_exec(lite->db, text, NULL, NULL, NULL));
-    end_turn(lite); /* it may have been the COMMIT */
+    sqlite_must(lite, sqlite3_exec(lite->db, text, NULL, NULL, NULL));
+    sqlite_end_turn(lite); /* it may have been the COMMIT */
 }
 
-static void begin(struct lite *lite, const struct sql_statement *statement)
+static void sqlite_begin(struct lite *lite, const struct sql_statement *statement)
 {
-    sqlite3_stmt *s = prepare(lite, statement->text);
+    sqlite3_stmt *s = sqlite_prepare(lite, statement->text);
     int code;
 
     for (int i = 0; i < statement->count; i++) {
         const struct sql_value *value = &statement->values[i];
 
-        must(lite, value->text ? sqlite3_bind_text(s, i + 1, value->text, -1, SQLITE_STATIC)
-                               : sqlite3_bind_int64(s, i + 1, value->number));
+        sqlite_must(lite, value->text ? sqlite3_bind_text(s, i + 1, value->text, -1, SQLITE_STATIC)
+                                      : sqlite3_bind_int64(s, i + 1, value->number));
     }
     lite->open = s;
-    take_turn(lite, s);
+    sqlite_take_turn(lite, s);
     code = sqlite3_step(s);
-    must(lite, code);
+    sqlite_must(lite, code);
     lite->row = code == SQLITE_ROW;
     lite->done = code == SQLITE_DONE;
 }
@@ -114,7 +115,7 @@ static bool lite_next(struct sql *sql)
     if (lite->done)
         return false;
     code = sqlite3_step(lite->open);
-    must(lite, code);
+    sqlite_must(lite, code);
     lite->done = code == SQLITE_DONE;
     return code == SQLITE_ROW;
 }
@@ -133,8 +134,8 @@ static int64_t lite_finish(struct sql *sql)
 {
     struct lite *lite = (struct lite *)sql;
 
-    must(lite, sqlite3_reset(lite->open));
-    end_turn(lite);
+    sqlite_must(lite, sqlite3_reset(lite->open));
+    sqlite_end_turn(lite);
     return sqlite3_changes64(lite->db);
 }
 
@@ -143,7 +144,7 @@ static void lite_start(struct sql *sql, const struct sql_statement *statements, 
     struct lite *lite = (struct lite *)sql;
 
     for (int i = 0; i < count; i++) {
-        begin(lite, &statements[i]);
+        sqlite_begin(lite, &statements[i]);
         if (i + 1 < count)
             lite_finish(sql);
     }
@@ -157,7 +158,7 @@ struct sql *sqlite_connect(const char *path)
     struct lite *lite = bson_malloc0(sizeof *lite);
 
     lite->base.ops = &lite_ops;
-    must(lite, sqlite3_open(path, &lite->db));
+    sqlite_must(lite, sqlite3_open(path, &lite->db));
     sqlite3_busy_timeout(lite->db, 60000);
     lite_execute(&lite->base, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL");
     return &lite->base;
@@ -165,14 +166,14 @@ struct sql *sqlite_connect(const char *path)
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-static char *path_of(const struct bench_side *side)
+static char *sqlite_path_of(const struct bench_side *side)
 {
     return bson_strdup_printf("%s/%d.sqlite", bench_directory(), side->number);
 }
 
-static void open_target(struct bench_side *side)
+static void sqlite_open_target(struct bench_side *side)
 {
-    char *path = path_of(side);
+    char *path = sqlite_path_of(side);
     struct sql *first;
 
     for (int i = 0; i < side->callers_max; i++)
@@ -189,25 +190,28 @@ static void open_target(struct bench_side *side)
     bson_free(path);
 }
 
-static void close_target(struct bench_side *side)
+static void sqlite_close_target(struct bench_side *side)
 {
     for (int i = 0; i < side->callers_max; i++)
         sql_close(side->connections[i]);
 }
 
-static void spoil(struct bench_side *side)
+static void sqlite_spoil(struct bench_side *side)
 {
     sql_spoil(side->connections[0], "SELECT count(*) FROM sqlite_master WHERE name = $1");
 }
 
-static void size(struct bench_side *side, int64_t *data, int64_t *log)
+static void sqlite_size(struct bench_side *side, int64_t *data, int64_t *log)
 {
-    char *path = path_of(side);
+    char *path = sqlite_path_of(side);
 
     *data = bench_file_size(path, "");
     *log = bench_file_size(path, "-wal");
     bson_free(path);
 }
 
-const struct target_kind target_sqlite = {
-    .name = "sqlite", .open = open_target, .close = close_target, .spoil = spoil, .size = size};
+const struct target_kind target_sqlite = {.name = "sqlite",
+                                          .open = sqlite_open_target,
+                                          .close = sqlite_close_target,
+                                          .spoil = sqlite_spoil,
+                                          .size = sqlite_size};

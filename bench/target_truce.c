@@ -20,7 +20,7 @@ static const char *server_of(const struct bench_side *side)
     return mongo_under_truce(side->target->name);
 }
 
-static void database_of(const struct bench_side *side, char database[40])
+static void truce_database_of(const struct bench_side *side, char database[40])
 {
     snprintf(database, 40, "side%d", side->number);
 }
@@ -29,7 +29,7 @@ static char *address_of(const struct bench_side *side)
 {
     char database[40];
 
-    database_of(side, database);
+    truce_database_of(side, database);
     if (server_of(side)[0])
         return mongo_address(side->target->address, database);
     if (strcmp(side->target->name, "truce") != 0)
@@ -37,7 +37,7 @@ static char *address_of(const struct bench_side *side)
     return bson_strdup_printf("file:%s/%d.truce", bench_directory(), side->number);
 }
 
-static void start(struct bench_target *target)
+static void truce_start(struct bench_target *target)
 {
     if (mongo_under_truce(target->name)[0])
         mongo_server_start(target, mongo_under_truce(target->name));
@@ -74,7 +74,7 @@ static void fill_log(truce_store *store)
     bson_destroy(&update);
 }
 
-static void open_target(struct bench_side *side)
+static void truce_open_target(struct bench_side *side)
 {
     struct bench_target *target = side->target;
     char *address = address_of(side);
@@ -96,14 +96,14 @@ static void open_target(struct bench_side *side)
     bson_free(address);
 }
 
-static void close_target(struct bench_side *side)
+static void truce_close_target(struct bench_side *side)
 {
     truce_store_close(side->connections[0]);
     if (server_of(side)[0] && !side->joined) {
         char database[40];
         struct mongo *mongo;
 
-        database_of(side, database);
+        truce_database_of(side, database);
         mongo = mongo_connect(side->target->address, database);
         mongo_drop(mongo);
         mongo_close(mongo);
@@ -124,7 +124,7 @@ static void lose_one(truce_store *store, const char *collection)
     bson_destroy(done);
 }
 
-static void spoil(struct bench_side *side)
+static void truce_spoil(struct bench_side *side)
 {
     truce_store *store = side->connections[0];
     bson_t collections;
@@ -141,7 +141,7 @@ static void spoil(struct bench_side *side)
     bson_destroy(&collections);
 }
 
-static int64_t number_of(const bson_t *facts, const char *path)
+static int64_t truce_number_of(const bson_t *facts, const char *path)
 {
     bson_iter_t iter, found;
 
@@ -150,7 +150,7 @@ static int64_t number_of(const bson_t *facts, const char *path)
                : 0;
 }
 
-static void count_writes(struct bench_side *side, struct bench_writes *writes)
+static void truce_count_writes(struct bench_side *side, struct bench_writes *writes)
 {
     bson_t facts;
     bson_error_t error;
@@ -158,14 +158,14 @@ static void count_writes(struct bench_side *side, struct bench_writes *writes)
     if (server_of(side)[0])
         return;
     BENCH_MUST(truce__store_facts(side->connections[0], &facts, &error), error);
-    *writes = (struct bench_writes){.operations = number_of(&facts, "writes.operations"),
-                                    .groups = number_of(&facts, "writes.groups"),
-                                    .syncs = number_of(&facts, "writes.syncs"),
-                                    .held_us = number_of(&facts, "writes.held_us")};
+    *writes = (struct bench_writes){.operations = truce_number_of(&facts, "writes.operations"),
+                                    .groups = truce_number_of(&facts, "writes.groups"),
+                                    .syncs = truce_number_of(&facts, "writes.syncs"),
+                                    .held_us = truce_number_of(&facts, "writes.held_us")};
     bson_destroy(&facts);
 }
 
-static void size(struct bench_side *side, int64_t *data, int64_t *log)
+static void truce_size(struct bench_side *side, int64_t *data, int64_t *log)
 {
     char *address = address_of(side);
     const char *path = strncmp(address, "file:", 5) ? "" : address + 5;
@@ -176,10 +176,10 @@ static void size(struct bench_side *side, int64_t *data, int64_t *log)
 }
 
 const struct target_kind target_truce = {.name = "truce",
-                                         .start = start,
+                                         .start = truce_start,
                                          .stop = mongo_server_stop,
-                                         .open = open_target,
-                                         .close = close_target,
-                                         .spoil = spoil,
-                                         .count = count_writes,
-                                         .size = size};
+                                         .open = truce_open_target,
+                                         .close = truce_close_target,
+                                         .spoil = truce_spoil,
+                                         .count = truce_count_writes,
+                                         .size = truce_size};

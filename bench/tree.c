@@ -23,7 +23,7 @@ static bson_t *item(int64_t number, int64_t round)
                     BCON_INT64(round));
 }
 
-static double publish(int64_t step, int64_t round)
+static double bench_tree_publish(int64_t step, int64_t round)
 {
     truce_tree_edit *edit;
     bson_error_t error;
@@ -41,7 +41,7 @@ static double publish(int64_t step, int64_t round)
     return bench_now() - began;
 }
 
-static void make_index(const char *collection, bson_t *index)
+static void tree_make_index(const char *collection, bson_t *index)
 {
     bson_error_t error;
 
@@ -53,10 +53,10 @@ static void put_plainly(void)
 {
     bson_error_t error;
 
-    make_index("plain",
-               BCON_NEW("key", "{", "itemId", BCON_INT32(1), "}", "unique", BCON_BOOL(true)));
-    make_index("plain", BCON_NEW("key", "{", "up", BCON_INT32(1), "}"));
-    make_index("pages", BCON_NEW("key", "{", "tree", BCON_INT32(1), "up", BCON_INT32(1), "}"));
+    tree_make_index("plain",
+                    BCON_NEW("key", "{", "itemId", BCON_INT32(1), "}", "unique", BCON_BOOL(true)));
+    tree_make_index("plain", BCON_NEW("key", "{", "up", BCON_INT32(1), "}"));
+    tree_make_index("pages", BCON_NEW("key", "{", "tree", BCON_INT32(1), "up", BCON_INT32(1), "}"));
     for (int64_t i = 0; i < ITEMS; i++) {
         bson_t *one = item(i, i % 10 ? 1 : 2);
         truce_write_options relaxed = {.relaxed = true};
@@ -68,7 +68,7 @@ static void put_plainly(void)
 
 /* ---- reads: how many items, of the tree and plainly ---------------------------------------------- */
 
-static bool count_item(const bson_t *one, void *arg)
+static bool tree_count_item(const bson_t *one, void *arg)
 {
     bson_iter_t iter;
 
@@ -90,7 +90,7 @@ static int64_t find_plainly(bson_t *filter, const bson_t *sort)
         BENCH_MUST(truce_cursor_next(cursor, &document, &error), error);
         if (!document)
             break;
-        (void)count_item(document, &count);
+        (void)tree_count_item(document, &count);
     }
     truce_cursor_close(cursor);
     bson_destroy(filter);
@@ -102,7 +102,7 @@ static int64_t find_in_tree(truce_tree_snapshot *snapshot, bson_t *filter)
     bson_error_t error;
     int64_t count = 0;
 
-    BENCH_MUST(truce_tree_find(snapshot, filter, NULL, count_item, &count, &error), error);
+    BENCH_MUST(truce_tree_find(snapshot, filter, NULL, tree_count_item, &count, &error), error);
     if (filter)
         bson_destroy(filter);
     return count;
@@ -142,19 +142,20 @@ struct comparison {
     truce_tree_snapshot *snapshot;
 };
 
-static void read_side(void *arg, int side)
+static void tree_read_side(void *arg, int side)
 {
     const struct comparison *compared = arg;
 
     BENCH_CHECK(read_once(compared->kind, side ? compared->snapshot : NULL) == compared->each);
 }
 
-static void compare(const char *name, enum kind kind, int64_t each, truce_tree_snapshot *snapshot)
+static void tree_compare(const char *name, enum kind kind, int64_t each,
+                         truce_tree_snapshot *snapshot)
 {
     struct comparison compared = {kind, each, snapshot};
     double least[2];
 
-    bench_in_turns(read_side, &compared, 6, least);
+    bench_in_turns(tree_read_side, &compared, 6, least);
     printf("%-28s %10.1f us %10.1f us %8.2f x\n", name, least[1] * 1e6, least[0] * 1e6,
            least[1] / least[0]);
 }
@@ -172,14 +173,14 @@ int main(void)
     snprintf(path, sizeof path, "%s/tree.truce", bench_directory());
     BENCH_MUST(truce_store_open(path, NULL, &trees.store, &error), error);
     trees.tree = truce_tree_new(trees.store, &options);
-    printf("publish %d items           %10.3f s\n", ITEMS, publish(1, 1));
-    printf("publish %d changes          %10.3f s\n", ITEMS / 10, publish(10, 2));
+    printf("publish %d items           %10.3f s\n", ITEMS, bench_tree_publish(1, 1));
+    printf("publish %d changes          %10.3f s\n", ITEMS / 10, bench_tree_publish(10, 2));
     put_plainly();
     BENCH_MUST(truce_tree_open(trees.tree, NULL, &snapshot, &error), error);
     printf("\n%-28s %13s %13s\n", "a read, not settled", "of the tree", "plain");
-    compare("all 10,000", ALL, ITEMS, snapshot);
-    compare("one by its id", ONE, 1, snapshot);
-    compare("100 by their parent", SOME, CHILDREN, snapshot);
+    tree_compare("all 10,000", ALL, ITEMS, snapshot);
+    tree_compare("one by its id", ONE, 1, snapshot);
+    tree_compare("100 by their parent", SOME, CHILDREN, snapshot);
     truce_tree_close(snapshot);
     began = bench_now();
     BENCH_MUST(truce_tree_retain(trees.tree, &keep, &error), error);
@@ -188,7 +189,7 @@ int main(void)
            bench_now() - began, collected.items);
     BENCH_CHECK(collected.items == ITEMS / 10 && !collected.more);
     BENCH_MUST(truce_tree_open(trees.tree, NULL, &snapshot, &error), error);
-    compare("all 10,000, settled", ALL, ITEMS, snapshot);
+    tree_compare("all 10,000, settled", ALL, ITEMS, snapshot);
     truce_tree_close(snapshot);
     truce_tree_free(trees.tree);
     truce_store_close(trees.store);

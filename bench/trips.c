@@ -27,7 +27,7 @@ static void drop_own(truce_store *store)
     bson_destroy(&collections);
 }
 
-static void show(struct bench_place *place, const struct bench_operation *operation)
+static void trips_show(struct bench_place *place, const struct bench_operation *operation)
 {
     bson_error_t error = {0};
     int trips;
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     printf("\nRound trips to %s\n\n    %-56s %12s%12s\n", argv[1], "operation", "round trips",
            "at most");
     for (const struct bench_operation *one = bench_operations; one->name; one++)
-        show(place, one);
+        trips_show(place, one);
     bench_place_free(place);
     drop_own(store);
     truce_store_close(store);

@@ -1,4 +1,4 @@
-// Leases of commits (src/commit/help.c H3, memo.c, journal.c `renew`): who is at work is not taken for dead, and who is dead
+// Leases of commits (src/commit/complete_commit.c H3, metadata_cache.c, journal.c `renew`): who is at work is not taken for dead, and who is dead
 // blocks nobody for longer than a lease from when he was first met, whatever the clocks say. Time is ticks. See README.md.
 #include "mc.hpp"
 #include <algorithm>

@@ -2,10 +2,10 @@
 #include "bench/harness.h"
 #include "bench/sql.h"
 
-static void start(struct bench_target *target)
+static void postgres_start(struct bench_target *target)
 {
     snprintf(target->reason, sizeof target->reason,
              "libpq was not there when the benchmarks were built");
 }
 
-const struct target_kind target_postgres = {.name = "postgresql", .start = start};
+const struct target_kind target_postgres = {.name = "postgresql", .start = postgres_start};

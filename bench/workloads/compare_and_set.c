@@ -32,7 +32,7 @@ static bool set_truce(truce_store *store, int64_t id)
     return result.modified == 1;
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t compare_and_set_truce(struct bench_call *call)
 {
     while (!set_truce(call->connection, (int64_t)bench_random(DOCUMENTS)))
         ;
@@ -58,14 +58,14 @@ static bool set_mongo(struct mongo *mongo, int64_t id)
     return matched == 1;
 }
 
-static int64_t mongo(struct bench_call *call)
+static int64_t compare_and_set_mongo(struct bench_call *call)
 {
     while (!set_mongo(call->connection, (int64_t)bench_random(DOCUMENTS)))
         ;
     return 1;
 }
 
-static int64_t sql(struct bench_call *call)
+static int64_t compare_and_set_sql(struct bench_call *call)
 {
     struct sql *to = call->connection;
     int64_t version, id;
@@ -82,7 +82,7 @@ static int64_t sql(struct bench_call *call)
     return 1;
 }
 
-static void setup_redis(struct bench_side *side)
+static void compare_and_set_setup_redis(struct bench_side *side)
 {
     struct scripts *scripts = side->state;
 
@@ -94,7 +94,7 @@ static void setup_redis(struct bench_side *side)
                  ->text);
 }
 
-static int64_t redis(struct bench_call *call)
+static int64_t compare_and_set_redis(struct bench_call *call)
 {
     struct scripts *scripts = call->side->state;
     const struct redis_item *items;
@@ -121,9 +121,9 @@ const struct bench_workload workload_compare_and_set = {
     .state_size = sizeof(struct scripts),
     .aim_serve = 10000,
     .forms = {
-        {"truce", NULL, documents_setup, truce, documents_check},
-        {"postgresql", NULL, documents_setup, sql, documents_check},
-        {"sqlite", NULL, documents_setup, sql, documents_check},
-        {"redis", NULL, setup_redis, redis, documents_check},
-        {"mongodb", NULL, documents_setup, mongo, documents_check},
+        {"truce", NULL, documents_setup, compare_and_set_truce, documents_check},
+        {"postgresql", NULL, documents_setup, compare_and_set_sql, documents_check},
+        {"sqlite", NULL, documents_setup, compare_and_set_sql, documents_check},
+        {"redis", NULL, compare_and_set_setup_redis, compare_and_set_redis, documents_check},
+        {"mongodb", NULL, documents_setup, compare_and_set_mongo, documents_check},
     }};

@@ -20,7 +20,7 @@ struct scripts {
     char change[48];
 };
 
-static struct five draw(void)
+static struct five documents_draw(void)
 {
     struct five five = {.guard = (int64_t)bench_random(GUARDS)};
     int64_t room = (DOCUMENTS - GUARDS) / CHANGED;
@@ -30,7 +30,7 @@ static struct five draw(void)
     return five;
 }
 
-static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status documents_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct five *five = arg;
     bson_value_t guard_id = document_id(five->guard);
@@ -50,19 +50,19 @@ static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t documents_truce(struct bench_call *call)
 {
     const truce_commit_options options = {.tries_max = 100000};
-    struct five five = draw();
+    struct five five = documents_draw();
     bson_error_t error;
 
-    BENCH_MUST(truce_transact(call->connection, change, &five, &options, &error), error);
+    BENCH_MUST(truce_transact(call->connection, documents_change, &five, &options, &error), error);
     return 1;
 }
 
-static int64_t postgres(struct bench_call *call)
+static int64_t documents_postgres(struct bench_call *call)
 {
-    struct five five = draw();
+    struct five five = documents_draw();
 
     BENCH_CHECK(sql_run(call->connection,
                         SQL("WITH guard AS MATERIALIZED (SELECT id FROM documents"
@@ -77,9 +77,9 @@ static int64_t postgres(struct bench_call *call)
     return 1;
 }
 
-static int64_t sqlite(struct bench_call *call)
+static int64_t documents_sqlite(struct bench_call *call)
 {
-    struct five five = draw();
+    struct five five = documents_draw();
 
     BENCH_CHECK(sql_run(call->connection,
                         SQL("UPDATE documents SET counter = counter + 1"
@@ -91,7 +91,7 @@ static int64_t sqlite(struct bench_call *call)
     return 1;
 }
 
-static void setup_redis(struct bench_side *side)
+static void five_documents_setup_redis(struct bench_side *side)
 {
     struct scripts *scripts = side->state;
 
@@ -104,10 +104,10 @@ static void setup_redis(struct bench_side *side)
                  ->text);
 }
 
-static int64_t redis(struct bench_call *call)
+static int64_t documents_redis(struct bench_call *call)
 {
     struct scripts *scripts = call->side->state;
-    struct five five = draw();
+    struct five five = documents_draw();
 
     BENCH_CHECK(redis_run(call->connection,
                           "EVALSHA|%s|6|d:%" PRId64 "|d:%" PRId64 "|d:%" PRId64 "|d:%" PRId64
@@ -119,7 +119,7 @@ static int64_t redis(struct bench_call *call)
 }
 
 /* The guard is written to, so that nobody else may change it before the decision. */
-static void change_mongo(struct mongo *mongo, void *arg)
+static void documents_change_mongo(struct mongo *mongo, void *arg)
 {
     const struct five *five = arg;
     bson_t *touch = BCON_NEW("$inc", "{", "touched", BCON_INT64(1), "}");
@@ -140,11 +140,11 @@ static void change_mongo(struct mongo *mongo, void *arg)
     bson_destroy(touch);
 }
 
-static int64_t mongo(struct bench_call *call)
+static int64_t documents_mongo(struct bench_call *call)
 {
-    struct five five = draw();
+    struct five five = documents_draw();
 
-    mongo_transact(call->connection, change_mongo, &five);
+    mongo_transact(call->connection, documents_change_mongo, &five);
     return 1;
 }
 
@@ -156,9 +156,9 @@ const struct bench_workload workload_five_documents = {
     .changes = CHANGED,
     .state_size = sizeof(struct scripts),
     .forms = {
-        {"truce", NULL, documents_setup, truce, documents_check},
-        {"postgresql", NULL, documents_setup, postgres, documents_check},
-        {"sqlite", NULL, documents_setup, sqlite, documents_check},
-        {"redis", NULL, setup_redis, redis, documents_check},
-        {"mongodb", NULL, documents_setup, mongo, documents_check},
+        {"truce", NULL, documents_setup, documents_truce, documents_check},
+        {"postgresql", NULL, documents_setup, documents_postgres, documents_check},
+        {"sqlite", NULL, documents_setup, documents_sqlite, documents_check},
+        {"redis", NULL, five_documents_setup_redis, documents_redis, documents_check},
+        {"mongodb", NULL, documents_setup, documents_mongo, documents_check},
     }};

@@ -78,7 +78,7 @@ static int64_t insert_redis(struct bench_call *call)
     return 1;
 }
 
-static void setup_redis(struct bench_side *side)
+static void insert_setup_redis(struct bench_side *side)
 {
     documents_setup(side);
     load_script(side);
@@ -103,7 +103,7 @@ const struct bench_workload workload_insert = {
         {"truce", NULL, documents_setup, insert_truce, documents_check},
         {"postgresql", NULL, documents_setup, insert_sql, documents_check},
         {"sqlite", NULL, documents_setup, insert_sql, documents_check},
-        {"redis", NULL, setup_redis, insert_redis, documents_check},
+        {"redis", NULL, insert_setup_redis, insert_redis, documents_check},
         {"mongodb", NULL, documents_setup, insert_mongo, documents_check},
     }};
 

@@ -36,21 +36,21 @@ void jobs_refill_after(unsigned seen, void (*add)(void *to), void *to)
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
-static void join(struct bench_side *side)
+static void jobs_join(struct bench_side *side)
 {
     const truce_queue_options options = {.queue = "jobs", .keep_ms = -1};
 
     side->local = truce_queue_new(side->connections[0], &options);
 }
 
-static bson_t *payload(void)
+static bson_t *jobs_payload(void)
 {
     return BCON_NEW("to", "ada@example.org", "text", "hello, and welcome");
 }
 
 static int64_t add_truce(struct bench_call *call)
 {
-    bson_t *document = payload();
+    bson_t *document = jobs_payload();
     bson_error_t error;
 
     BENCH_MUST(truce_queue_add(call->side->local, NULL, document, NULL, NULL, &error), error);
@@ -58,10 +58,10 @@ static int64_t add_truce(struct bench_call *call)
     return 1;
 }
 
-static void add_batch(void *queue)
+static void jobs_add_batch(void *queue)
 {
     const bson_t *all[JOBS_BATCH];
-    bson_t *document = payload();
+    bson_t *document = jobs_payload();
     bson_error_t error;
 
     for (int i = 0; i < JOBS_BATCH; i++)
@@ -70,7 +70,7 @@ static void add_batch(void *queue)
     bson_destroy(document);
 }
 
-static truce_job *claim(struct bench_call *call)
+static truce_job *jobs_claim(struct bench_call *call)
 {
     truce_job *job = NULL;
     bson_error_t error;
@@ -78,7 +78,7 @@ static truce_job *claim(struct bench_call *call)
     truce_status status;
 
     while ((status = truce_queue_claim(call->side->local, &job, &error)) == TRUCE_NOT_FOUND) {
-        jobs_refill_after(seen, add_batch, call->side->local);
+        jobs_refill_after(seen, jobs_add_batch, call->side->local);
         seen = jobs_refilled();
     }
     BENCH_MUST(status, error);
@@ -87,7 +87,7 @@ static truce_job *claim(struct bench_call *call)
 
 static int64_t done_truce(struct bench_call *call)
 {
-    truce_job *job = claim(call);
+    truce_job *job = jobs_claim(call);
     bson_error_t error;
 
     BENCH_MUST(truce_job_done(job, NULL, NULL, &error), error);
@@ -95,7 +95,7 @@ static int64_t done_truce(struct bench_call *call)
     return 1;
 }
 
-static truce_status count_up(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status jobs_count_up(truce_commit *commit, void *arg, bson_error_t *error)
 {
     bson_value_t id = document_id(*(const int64_t *)arg);
     bson_t *update = BCON_NEW("$inc", "{", "counter", BCON_INT64(1), "}");
@@ -109,15 +109,15 @@ static int64_t commit_truce(struct bench_call *call)
 {
     const truce_commit_options options = {.tries_max = 100000};
     int64_t id = (int64_t)bench_random(DOCUMENTS);
-    truce_job *job = claim(call);
+    truce_job *job = jobs_claim(call);
     bson_error_t error;
 
-    BENCH_MUST(truce_job_commit(job, count_up, &id, &options, &error), error);
+    BENCH_MUST(truce_job_commit(job, jobs_count_up, &id, &options, &error), error);
     truce_job_free(job);
     return 1;
 }
 
-static void check_truce(struct bench_side *side)
+static void jobs_check_truce(struct bench_side *side)
 {
     bool adds = side->form->operate == add_truce;
     bson_t *filter = adds ? bson_new() : BCON_NEW("state", "done");
@@ -132,13 +132,13 @@ static void check_truce(struct bench_side *side)
 
 static void check_truce_commit(struct bench_side *side)
 {
-    check_truce(side);
+    jobs_check_truce(side);
     documents_check(side);
 }
 
 /* ---- postgresql ------------------------------------------------------------------------------ */
 
-static void setup_sql(struct bench_side *side)
+static void jobs_setup_sql(struct bench_side *side)
 {
     struct sql *sql = side->connections[0];
 
@@ -153,7 +153,7 @@ static void setup_sql(struct bench_side *side)
 static void setup_sql_commit(struct bench_side *side)
 {
     documents_setup(side);
-    setup_sql(side);
+    jobs_setup_sql(side);
 }
 
 static int64_t add_sql(struct bench_call *call)
@@ -165,7 +165,7 @@ static int64_t add_sql(struct bench_call *call)
     return 1;
 }
 
-static int64_t claim_once(struct sql *sql)
+static int64_t jobs_claim_once(struct sql *sql)
 {
     const struct sql_statement all[] = {
         SQL("BEGIN"), SQL("SET LOCAL synchronous_commit = off"),
@@ -193,7 +193,7 @@ static int64_t claim_sql(struct sql *sql)
     unsigned seen = jobs_refilled();
     int64_t id;
 
-    while (!(id = claim_once(sql))) {
+    while (!(id = jobs_claim_once(sql))) {
         jobs_refill_after(seen, add_batch_sql, sql);
         seen = jobs_refilled();
     }
@@ -224,7 +224,7 @@ static int64_t commit_sql(struct bench_call *call)
     return 1;
 }
 
-static void check_sql(struct bench_side *side)
+static void jobs_check_sql(struct bench_side *side)
 {
     int64_t count =
         side->form->operate == add_sql
@@ -236,7 +236,7 @@ static void check_sql(struct bench_side *side)
 
 static void check_sql_commit(struct bench_side *side)
 {
-    check_sql(side);
+    jobs_check_sql(side);
     documents_check(side);
 }
 
@@ -250,8 +250,8 @@ const struct bench_workload workload_job_add = {
     .unit = "jobs",
     .aim = 1.5,
     .forms = {
-        {"truce", NULL, setup_nothing, add_truce, check_truce, NULL, join},
-        {"postgresql", NULL, setup_sql, add_sql, check_sql},
+        {"truce", NULL, setup_nothing, add_truce, jobs_check_truce, NULL, jobs_join},
+        {"postgresql", NULL, jobs_setup_sql, add_sql, jobs_check_sql},
     }};
 
 const struct bench_workload workload_job_done = {
@@ -261,8 +261,8 @@ const struct bench_workload workload_job_done = {
     .aim = 3,
     .aim_serve = 9000,
     .forms = {
-        {"truce", NULL, setup_nothing, done_truce, check_truce, NULL, join},
-        {"postgresql", NULL, setup_sql, done_sql, check_sql},
+        {"truce", NULL, setup_nothing, done_truce, jobs_check_truce, NULL, jobs_join},
+        {"postgresql", NULL, jobs_setup_sql, done_sql, jobs_check_sql},
         {"mongodb", NULL, jobs_mongo_setup, jobs_mongo_done, jobs_mongo_check},
     }};
 
@@ -273,6 +273,6 @@ const struct bench_workload workload_job_commit = {
     .changes = 1,
     .aim = 2,
     .forms = {
-        {"truce", NULL, documents_setup, commit_truce, check_truce_commit, NULL, join},
+        {"truce", NULL, documents_setup, commit_truce, check_truce_commit, NULL, jobs_join},
         {"postgresql", NULL, setup_sql_commit, commit_sql, check_sql_commit},
     }};

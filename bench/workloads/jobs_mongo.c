@@ -26,7 +26,7 @@ void jobs_mongo_setup(struct bench_side *side)
     bson_destroy(command);
 }
 
-static int64_t now_ms(void)
+static int64_t mongo_now_ms(void)
 {
     struct timespec now;
 
@@ -34,36 +34,36 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static bson_t *make_job(void)
+static bson_t *mongo_make_job(void)
 {
     bson_oid_t id;
 
     bson_oid_init(&id, NULL);
     return BCON_NEW("_id", BCON_OID(&id), "state", "ready", "priority", BCON_INT32(0), "attempt",
-                    BCON_INT32(0), "created", BCON_DATE_TIME(now_ms()), "payload", "{", "to",
+                    BCON_INT32(0), "created", BCON_DATE_TIME(mongo_now_ms()), "payload", "{", "to",
                     "ada@example.org", "text", "hello, and welcome", "}");
 }
 
-static void add_batch(void *mongo)
+static void mongo_add_batch(void *mongo)
 {
     bson_t *jobs[JOBS_BATCH];
 
     for (int i = 0; i < JOBS_BATCH; i++)
-        jobs[i] = make_job();
+        jobs[i] = mongo_make_job();
     mongo_insert_many(mongo, "jobs", (const bson_t *const *)jobs, JOBS_BATCH);
     for (int i = 0; i < JOBS_BATCH; i++)
         bson_destroy(jobs[i]);
 }
 
 /* {_id, state: "running", attempt} of the job that was claimed; false: none is ready. */
-static bool claim_once(struct mongo *mongo, bson_t *running)
+static bool mongo_claim_once(struct mongo *mongo, bson_t *running)
 {
     bson_t reply,
         *command =
             BCON_NEW("findAndModify", "jobs", "query", "{", "state", "ready", "}", "sort", "{",
                      "priority", BCON_INT32(1), "_id", BCON_INT32(1), "}", "update", "{", "$set",
-                     "{", "state", "running", "lease", BCON_DATE_TIME(now_ms() + LEASE_MS), "}",
-                     "$inc", "{", "attempt", BCON_INT32(1), "}", "}", "new", BCON_BOOL(true),
+                     "{", "state", "running", "lease", BCON_DATE_TIME(mongo_now_ms() + LEASE_MS),
+                     "}", "$inc", "{", "attempt", BCON_INT32(1), "}", "}", "new", BCON_BOOL(true),
                      "writeConcern", "{", "w", "majority", "j", BCON_BOOL(true), "}");
     bson_iter_t value, id, attempt;
     bool found;
@@ -83,12 +83,12 @@ static bool claim_once(struct mongo *mongo, bson_t *running)
     return found;
 }
 
-static void claim(struct mongo *mongo, bson_t *running)
+static void mongo_claim(struct mongo *mongo, bson_t *running)
 {
     unsigned seen = jobs_refilled();
 
-    while (!claim_once(mongo, running)) {
-        jobs_refill_after(seen, add_batch, mongo);
+    while (!mongo_claim_once(mongo, running)) {
+        jobs_refill_after(seen, mongo_add_batch, mongo);
         seen = jobs_refilled();
     }
 }
@@ -98,7 +98,7 @@ int64_t jobs_mongo_done(struct bench_call *call)
     bson_t running,
         *update = BCON_NEW("$set", "{", "state", "done", "}", "$unset", "{", "lease", "", "}");
 
-    claim(call->connection, &running);
+    mongo_claim(call->connection, &running);
     BENCH_CHECK(mongo_update(call->connection, "jobs", &running, update, NULL) == 1);
     bson_destroy(&running);
     bson_destroy(update);

@@ -21,7 +21,7 @@ static bool is_hot(const struct bench_call *call)
 
 /* ---- one by one ------------------------------------------------------------------------------ */
 
-static int64_t truce(struct bench_call *call)
+static int64_t ledger_truce(struct bench_call *call)
 {
     struct ledgers_move move = ledgers_draw(call, is_hot(call));
 
@@ -29,7 +29,7 @@ static int64_t truce(struct bench_call *call)
     return 1;
 }
 
-static int64_t postgres(struct bench_call *call)
+static int64_t ledger_postgres(struct bench_call *call)
 {
     struct ledgers_move move = ledgers_draw(call, is_hot(call));
     struct sql_statement statements[LEDGERS_STATEMENTS];
@@ -40,7 +40,7 @@ static int64_t postgres(struct bench_call *call)
     return 1;
 }
 
-static int64_t sqlite(struct bench_call *call)
+static int64_t ledger_sqlite(struct bench_call *call)
 {
     struct ledgers_move move = ledgers_draw(call, is_hot(call));
     struct sql_statement statements[LEDGERS_STATEMENTS];
@@ -103,9 +103,9 @@ const struct bench_workload workload_ledger_transfer = {
     .state_size = sizeof(struct ledgers),
     .aim = 1.5,
     .forms = {
-        {"truce", NULL, ledgers_setup_truce, truce, ledgers_check_truce, &any, ledgers_join},
-        {"postgresql", NULL, ledgers_setup_sql, postgres, ledgers_check_sql, &any},
-        {"sqlite", NULL, ledgers_setup_sql, sqlite, ledgers_check_sql, &any},
+        {"truce", NULL, ledgers_setup_truce, ledger_truce, ledgers_check_truce, &any, ledgers_join},
+        {"postgresql", NULL, ledgers_setup_sql, ledger_postgres, ledgers_check_sql, &any},
+        {"sqlite", NULL, ledgers_setup_sql, ledger_sqlite, ledgers_check_sql, &any},
     }};
 
 const struct bench_workload workload_ledger_hot = {
@@ -115,9 +115,9 @@ const struct bench_workload workload_ledger_hot = {
     .state_size = sizeof(struct ledgers),
     .aim = 10,
     .forms = {
-        {"truce", NULL, ledgers_setup_truce, truce, ledgers_check_truce, &hot, ledgers_join},
-        {"postgresql", NULL, ledgers_setup_sql, postgres, ledgers_check_sql, &hot},
-        {"sqlite", NULL, ledgers_setup_sql, sqlite, ledgers_check_sql, &hot},
+        {"truce", NULL, ledgers_setup_truce, ledger_truce, ledgers_check_truce, &hot, ledgers_join},
+        {"postgresql", NULL, ledgers_setup_sql, ledger_postgres, ledgers_check_sql, &hot},
+        {"sqlite", NULL, ledgers_setup_sql, ledger_sqlite, ledgers_check_sql, &hot},
     }};
 
 const struct bench_workload workload_ledger_bulk = {

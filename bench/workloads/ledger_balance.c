@@ -25,7 +25,7 @@ static int64_t wanted(const struct bench_side *side)
     return bench_small ? entries / 100 + 1000 : entries;
 }
 
-static void setup_truce(struct bench_side *side)
+static void balance_setup_truce(struct bench_side *side)
 {
     struct ledgers *state = side->state;
     struct ledgers_move moves[BATCH];
@@ -39,19 +39,19 @@ static void setup_truce(struct bench_side *side)
     }
 }
 
-static void must_be(const struct bench_call *call, int64_t balance)
+static void balance_must_be(const struct bench_call *call, int64_t balance)
 {
     BENCH_CHECK(balance == LEDGERS_MONEY + ((struct ledgers *)call->side->state)->transactions);
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t balance_truce(struct bench_call *call)
 {
     truce_ledger_balance balance;
     bson_error_t error;
 
     BENCH_MUST(truce_ledger_balance_of(call->side->local, "customers:0", NULL, &balance, &error),
                error);
-    must_be(call, balance.balance);
+    balance_must_be(call, balance.balance);
     return 1;
 }
 
@@ -63,13 +63,13 @@ static int64_t truce_new(struct bench_call *call)
     bson_error_t error;
 
     BENCH_MUST(truce_ledger_balance_of(ledger, "customers:0", NULL, &balance, &error), error);
-    must_be(call, balance.balance);
+    balance_must_be(call, balance.balance);
     truce_ledger_free(ledger);
     return 1;
 }
 
 /* As many rows as a ledger would have. */
-static void setup_sql(struct bench_side *side)
+static void balance_setup_sql(struct bench_side *side)
 {
     struct ledgers *state = side->state;
     struct sql *sql = side->connections[0];
@@ -88,20 +88,21 @@ static void setup_sql(struct bench_side *side)
     sql_execute(sql, side->target->kind == &target_postgres ? "VACUUM ANALYZE" : "ANALYZE");
 }
 
-static int64_t sql(struct bench_call *call)
+static int64_t balance_sql(struct bench_call *call)
 {
-    must_be(call, sql_get(call->connection, SQL("SELECT balance FROM accounts WHERE id = 0")));
+    balance_must_be(call,
+                    sql_get(call->connection, SQL("SELECT balance FROM accounts WHERE id = 0")));
     return 1;
 }
 
 /* Nothing was written since. */
-static void check_truce(struct bench_side *side)
+static void balance_check_truce(struct bench_side *side)
 {
     side->operations = 0;
     ledgers_check_truce(side);
 }
 
-static void check_sql(struct bench_side *side)
+static void balance_check_sql(struct bench_side *side)
 {
     side->operations = 0;
     ledgers_check_sql(side);
@@ -114,10 +115,14 @@ const struct bench_workload workload_ledger_balance = {
     .state_size = sizeof(struct ledgers),
     .reads = true,
     .forms = {
-        {"truce", NULL, setup_truce, truce, check_truce, &million, ledgers_join},
-        {"truce", "new", setup_truce, truce_new, check_truce, &million, ledgers_join},
-        {"truce", "10^4", setup_truce, truce, check_truce, &thousands, ledgers_join},
-        {"truce", "10^4, new", setup_truce, truce_new, check_truce, &thousands, ledgers_join},
-        {"postgresql", NULL, setup_sql, sql, check_sql, &million},
-        {"sqlite", NULL, setup_sql, sql, check_sql, &million},
+        {"truce", NULL, balance_setup_truce, balance_truce, balance_check_truce, &million,
+         ledgers_join},
+        {"truce", "new", balance_setup_truce, truce_new, balance_check_truce, &million,
+         ledgers_join},
+        {"truce", "10^4", balance_setup_truce, balance_truce, balance_check_truce, &thousands,
+         ledgers_join},
+        {"truce", "10^4, new", balance_setup_truce, truce_new, balance_check_truce, &thousands,
+         ledgers_join},
+        {"postgresql", NULL, balance_setup_sql, balance_sql, balance_check_sql, &million},
+        {"sqlite", NULL, balance_setup_sql, balance_sql, balance_check_sql, &million},
     }};

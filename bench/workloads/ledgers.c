@@ -21,7 +21,7 @@ struct ledgers_move ledgers_draw(struct bench_call *call, bool hot)
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
-static void name_of(int64_t account, char name[40])
+static void ledgers_name_of(int64_t account, char name[40])
 {
     if (account < 0)
         snprintf(name, 40, "external:bank");
@@ -43,10 +43,10 @@ struct posting {
     char names[2][40];
 };
 
-static void fill(struct posting *posting, const struct ledgers_move *move)
+static void ledgers_fill(struct posting *posting, const struct ledgers_move *move)
 {
-    name_of(move->from, posting->names[0]);
-    name_of(move->to, posting->names[1]);
+    ledgers_name_of(move->from, posting->names[0]);
+    ledgers_name_of(move->to, posting->names[1]);
     posting->id = (bson_value_t){.value_type = BSON_TYPE_INT64, .value.v_int64 = move->id};
     posting->entries[0] = (truce_ledger_entry){posting->names[0], -move->value, NULL};
     posting->entries[1] = (truce_ledger_entry){posting->names[1], move->value, NULL};
@@ -62,7 +62,7 @@ void ledgers_post(truce_ledger *ledger, const struct ledgers_move *moves, int co
     bson_error_t error;
 
     for (int i = 0; i < count; i++) {
-        fill(&postings[i], &moves[i]);
+        ledgers_fill(&postings[i], &moves[i]);
         all[i] = postings[i].transaction;
     }
     if (count == 1)
@@ -78,13 +78,13 @@ void ledgers_post(truce_ledger *ledger, const struct ledgers_move *moves, int co
     bson_free(results);
 }
 
-static void open_account(truce_ledger *ledger, int64_t account)
+static void ledgers_open_account(truce_ledger *ledger, int64_t account)
 {
     char name[40];
     truce_ledger_account rules = {.account = name, .currency = "EUR", .has_min = account >= 0};
     bson_error_t error;
 
-    name_of(account, name);
+    ledgers_name_of(account, name);
     BENCH_MUST(truce_ledger_open(ledger, NULL, &rules, &error), error);
 }
 
@@ -98,13 +98,13 @@ void ledgers_setup_truce(struct bench_side *side)
     ledger = side->local;
     BENCH_MUST(truce_ledger_currency(ledger, "EUR", 2, &error), error);
     for (int64_t account = -1; account < LEDGERS_ACCOUNTS; account++)
-        open_account(ledger, account);
+        ledgers_open_account(ledger, account);
     for (int64_t i = 0; i < LEDGERS_ACCOUNTS; i++)
         moves[i] = (struct ledgers_move){-1 - i, -1, i, LEDGERS_MONEY};
     ledgers_post(ledger, moves, (int)LEDGERS_ACCOUNTS);
 }
 
-static void tell_finding(const bson_t *finding, void *arg)
+static void ledgers_tell_finding(const bson_t *finding, void *arg)
 {
     bson_iter_t iter;
 
@@ -119,8 +119,9 @@ void ledgers_check_truce(struct bench_side *side)
     truce_ledger_report report;
     bson_error_t error;
 
-    BENCH_MUST(truce_ledger_verify(side->local, NULL, NULL, tell_finding, NULL, &report, &error),
-               error);
+    BENCH_MUST(
+        truce_ledger_verify(side->local, NULL, NULL, ledgers_tell_finding, NULL, &report, &error),
+        error);
     BENCH_CHECK(report.findings == 0);
     BENCH_CHECK(report.accounts == LEDGERS_ACCOUNTS + 1);
     BENCH_CHECK(report.entries ==

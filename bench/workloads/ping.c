@@ -2,7 +2,7 @@
 #include "bench/documents.h"
 #include "bench/mongo.h"
 
-static int64_t mongo(struct bench_call *call)
+static int64_t ping_mongo(struct bench_call *call)
 {
     bson_t reply, *command = BCON_NEW("ping", BCON_INT32(1));
 
@@ -18,4 +18,4 @@ const struct bench_workload workload_ping = {
     .unit = "messages",
     .reads = true,
     .aim_serve = 67000,
-    .forms = {{"mongodb", NULL, documents_setup, mongo, documents_check}}};
+    .forms = {{"mongodb", NULL, documents_setup, ping_mongo, documents_check}}};

@@ -73,14 +73,14 @@ const struct bench_workload workload_find_by_index = {
 
 /* ---- a report -------------------------------------------------------------------------------- */
 
-static bson_t *report(void)
+static bson_t *queries_report(void)
 {
     return BCON_NEW("0", "{", "$match", "{", "counter", "{", "$gte", BCON_INT32(0), "}", "}", "}",
                     "1", "{", "$group", "{", "_id", "$group", "n", "{", "$sum", BCON_INT32(1), "}",
                     "sum", "{", "$sum", "$counter", "}", "}", "}");
 }
 
-static bool is_right(const bson_t *group)
+static bool queries_is_right(const bson_t *group)
 {
     bson_iter_t iter;
 
@@ -89,13 +89,13 @@ static bool is_right(const bson_t *group)
 
 static int64_t group_mongo(struct bench_call *call)
 {
-    bson_t *pipeline = report();
+    bson_t *pipeline = queries_report();
     mongoc_cursor_t *cursor = mongo_aggregate(call->connection, "documents", pipeline);
     const bson_t *document;
     int groups = 0;
 
     while ((document = mongo_next(cursor))) {
-        BENCH_CHECK(is_right(document));
+        BENCH_CHECK(queries_is_right(document));
         groups++;
     }
     mongoc_cursor_destroy(cursor);
@@ -106,7 +106,7 @@ static int64_t group_mongo(struct bench_call *call)
 
 static int64_t group_truce(struct bench_call *call)
 {
-    bson_t *pipeline = report();
+    bson_t *pipeline = queries_report();
     truce_cursor *cursor = NULL;
     const bson_t *document;
     bson_error_t error;
@@ -118,7 +118,7 @@ static int64_t group_truce(struct bench_call *call)
         BENCH_MUST(truce_cursor_next(cursor, &document, &error), error);
         if (!document)
             break;
-        BENCH_CHECK(is_right(document));
+        BENCH_CHECK(queries_is_right(document));
         groups++;
     }
     truce_cursor_close(cursor);

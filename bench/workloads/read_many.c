@@ -15,14 +15,14 @@ static int64_t drawn(int i)
     return i * (DOCUMENTS / LOOKED) + (int64_t)bench_random(DOCUMENTS / LOOKED);
 }
 
-static bool has_id(const bson_t *document, int64_t id)
+static bool many_has_id(const bson_t *document, int64_t id)
 {
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, document, "_id") && bson_iter_as_int64(&iter) == id;
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t many_truce(struct bench_call *call)
 {
     truce_look looks[LOOKED] = {0};
     bson_value_t ids[LOOKED];
@@ -34,13 +34,13 @@ static int64_t truce(struct bench_call *call)
     }
     BENCH_MUST(truce_read_many(call->connection, looks, LOOKED, NULL, &error), error);
     for (int i = 0; i < LOOKED; i++) {
-        BENCH_CHECK(looks[i].found && has_id(&looks[i].document, ids[i].value.v_int64));
+        BENCH_CHECK(looks[i].found && many_has_id(&looks[i].document, ids[i].value.v_int64));
         bson_destroy(&looks[i].document);
     }
     return 1;
 }
 
-static int64_t mongo(struct bench_call *call)
+static int64_t many_mongo(struct bench_call *call)
 {
     bson_t filter = BSON_INITIALIZER, in, ids;
     mongoc_cursor_t *cursor;
@@ -65,7 +65,7 @@ static int64_t mongo(struct bench_call *call)
     return 1;
 }
 
-static int64_t sql(struct bench_call *call)
+static int64_t many_sql(struct bench_call *call)
 {
     struct sql *to = call->connection;
     int rows = 0;
@@ -84,7 +84,7 @@ static int64_t sql(struct bench_call *call)
     return 1;
 }
 
-static int64_t redis(struct bench_call *call)
+static int64_t many_redis(struct bench_call *call)
 {
     struct redis *to = call->connection;
 
@@ -105,9 +105,9 @@ const struct bench_workload workload_read_many = {
     .unit = "looks",
     .reads = true,
     .forms = {
-        {"truce", NULL, documents_setup, truce, documents_check},
-        {"postgresql", NULL, documents_setup, sql, documents_check},
-        {"sqlite", NULL, documents_setup, sql, documents_check},
-        {"redis", NULL, documents_setup, redis, documents_check},
-        {"mongodb", NULL, documents_setup, mongo, documents_check},
+        {"truce", NULL, documents_setup, many_truce, documents_check},
+        {"postgresql", NULL, documents_setup, many_sql, documents_check},
+        {"sqlite", NULL, documents_setup, many_sql, documents_check},
+        {"redis", NULL, documents_setup, many_redis, documents_check},
+        {"mongodb", NULL, documents_setup, many_mongo, documents_check},
     }};

@@ -22,7 +22,7 @@ struct scripts {
     char save[48];
 };
 
-static int64_t target(struct bench_call *call)
+static int64_t save_target(struct bench_call *call)
 {
     bool one = *(const bool *)call->side->form->arg;
 
@@ -30,7 +30,7 @@ static int64_t target(struct bench_call *call)
 }
 
 /* Another text than before. */
-static void write_text(const char *before, char text[TEXT_SIZE])
+static void save_write_text(const char *before, char text[TEXT_SIZE])
 {
     memset(text, before[0] == 'z' ? 'a' : before[0] + 1, TEXT_SIZE - 1);
     text[TEXT_SIZE - 1] = '\0';
@@ -39,13 +39,13 @@ static void write_text(const char *before, char text[TEXT_SIZE])
 /* ---- documents ------------------------------------------------------------------------------- */
 
 /* The document with another text; its version stays the field "counter", and gets `version`. */
-static void edit(const bson_t *read, int64_t version, bson_t *mine)
+static void save_edit(const bson_t *read, int64_t version, bson_t *mine)
 {
     char text[TEXT_SIZE];
     bson_iter_t iter;
 
     BENCH_CHECK(bson_iter_init_find(&iter, read, "text") && BSON_ITER_HOLDS_UTF8(&iter));
-    write_text(bson_iter_utf8(&iter, NULL), text);
+    save_write_text(bson_iter_utf8(&iter, NULL), text);
     bson_init(mine);
     BENCH_CHECK(bson_iter_init(&iter, read));
     while (bson_iter_next(&iter)) {
@@ -58,7 +58,7 @@ static void edit(const bson_t *read, int64_t version, bson_t *mine)
     }
 }
 
-static void join_truce(struct bench_side *side)
+static void save_join_truce(struct bench_side *side)
 {
     side->local = truce_revision_new(side->connections[0], &(truce_revision_options){
                                                                .collection = "documents",
@@ -76,7 +76,7 @@ static bool save_truce(truce_revision *revisions, int64_t id)
     bool saved;
 
     BENCH_MUST(truce_revision_get(revisions, NULL, &key, &read, &version, &error), error);
-    edit(&read, version + 1, &mine);
+    save_edit(&read, version + 1, &mine);
     BENCH_MUST(truce_revision_save(revisions, NULL, &mine, version, NULL, &result, &error), error);
     saved = result.outcome == TRUCE_REVISION_SAVED;
     BENCH_CHECK(saved || result.outcome == TRUCE_REVISION_CONFLICT ||
@@ -87,14 +87,14 @@ static bool save_truce(truce_revision *revisions, int64_t id)
     return saved;
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t workloads_save_truce(struct bench_call *call)
 {
-    while (!save_truce(call->side->local, target(call)))
+    while (!save_truce(call->side->local, save_target(call)))
         ;
     return 1;
 }
 
-static void check_truce(struct bench_side *side)
+static void save_check_truce(struct bench_side *side)
 {
     documents_check(side);
     truce_revision_free(side->local);
@@ -108,7 +108,7 @@ static bool save_mongo(struct mongo *mongo, int64_t id)
     document_filter(id, &filter);
     BENCH_CHECK(mongo_find_one(mongo, "documents", &filter, &read));
     version = document_counter(&read);
-    edit(&read, version + 1, &mine);
+    save_edit(&read, version + 1, &mine);
     BSON_APPEND_INT64(&filter, "counter", version);
     matched = mongo_replace(mongo, "documents", &filter, &mine);
     bson_destroy(&filter);
@@ -117,9 +117,9 @@ static bool save_mongo(struct mongo *mongo, int64_t id)
     return matched == 1;
 }
 
-static int64_t mongo(struct bench_call *call)
+static int64_t workloads_save_mongo(struct bench_call *call)
 {
-    while (!save_mongo(call->connection, target(call)))
+    while (!save_mongo(call->connection, save_target(call)))
         ;
     return 1;
 }
@@ -137,7 +137,7 @@ static bool save_sql(struct sql *sql, int64_t id)
     version = sql_number(sql, 1);
     group = sql_number(sql, 2);
     snprintf(owner, sizeof owner, "%s", sql_text(sql, 3));
-    write_text(sql_text(sql, 4), text);
+    save_write_text(sql_text(sql, 4), text);
     sql_finish(sql);
     return sql_run(sql, SQL("UPDATE documents SET counter = $1, grp = $2, owner = $3, text = $4"
                             " WHERE id = $5 AND counter = $6",
@@ -145,14 +145,14 @@ static bool save_sql(struct sql *sql, int64_t id)
                             NUMBER(version))) == 1;
 }
 
-static int64_t sql(struct bench_call *call)
+static int64_t workloads_save_sql(struct bench_call *call)
 {
-    while (!save_sql(call->connection, target(call)))
+    while (!save_sql(call->connection, save_target(call)))
         ;
     return 1;
 }
 
-static void setup_redis(struct bench_side *side)
+static void save_setup_redis(struct bench_side *side)
 {
     struct scripts *scripts = side->state;
 
@@ -176,7 +176,7 @@ static bool save_redis(struct bench_call *call, int64_t id)
         if (!strcmp(items[i].text, "owner"))
             snprintf(owner, sizeof owner, "%s", items[i + 1].text);
         else if (!strcmp(items[i].text, "text"))
-            write_text(items[i + 1].text, text);
+            save_write_text(items[i + 1].text, text);
     }
     return redis_run(call->connection,
                      "EVALSHA|%s|1|d:%" PRId64 "|%" PRId64 "|%" PRId64 "|%" PRId64 "|%s|%s",
@@ -184,9 +184,9 @@ static bool save_redis(struct bench_call *call, int64_t id)
                ->number == 1;
 }
 
-static int64_t redis(struct bench_call *call)
+static int64_t workloads_save_redis(struct bench_call *call)
 {
-    while (!save_redis(call, target(call)))
+    while (!save_redis(call, save_target(call)))
         ;
     return 1;
 }
@@ -201,11 +201,12 @@ const struct bench_workload workload_save = {
     .aim_rate = 27000,
     .state_size = sizeof(struct scripts),
     .forms = {
-        {"truce", NULL, documents_setup, truce, check_truce, &any, join_truce},
-        {"postgresql", NULL, documents_setup, sql, documents_check, &any},
-        {"sqlite", NULL, documents_setup, sql, documents_check, &any},
-        {"redis", NULL, setup_redis, redis, documents_check, &any},
-        {"mongodb", NULL, documents_setup, mongo, documents_check, &any},
+        {"truce", NULL, documents_setup, workloads_save_truce, save_check_truce, &any,
+         save_join_truce},
+        {"postgresql", NULL, documents_setup, workloads_save_sql, documents_check, &any},
+        {"sqlite", NULL, documents_setup, workloads_save_sql, documents_check, &any},
+        {"redis", NULL, save_setup_redis, workloads_save_redis, documents_check, &any},
+        {"mongodb", NULL, documents_setup, workloads_save_mongo, documents_check, &any},
     }};
 
 const struct bench_workload workload_save_hot = {
@@ -215,9 +216,10 @@ const struct bench_workload workload_save_hot = {
     .changes = 1,
     .state_size = sizeof(struct scripts),
     .forms = {
-        {"truce", NULL, documents_setup, truce, check_truce, &hot, join_truce},
-        {"postgresql", NULL, documents_setup, sql, documents_check, &hot},
-        {"sqlite", NULL, documents_setup, sql, documents_check, &hot},
-        {"redis", NULL, setup_redis, redis, documents_check, &hot},
-        {"mongodb", NULL, documents_setup, mongo, documents_check, &hot},
+        {"truce", NULL, documents_setup, workloads_save_truce, save_check_truce, &hot,
+         save_join_truce},
+        {"postgresql", NULL, documents_setup, workloads_save_sql, documents_check, &hot},
+        {"sqlite", NULL, documents_setup, workloads_save_sql, documents_check, &hot},
+        {"redis", NULL, save_setup_redis, workloads_save_redis, documents_check, &hot},
+        {"mongodb", NULL, documents_setup, workloads_save_mongo, documents_check, &hot},
     }};

@@ -58,7 +58,7 @@ static void append_older(bson_t *filter, const char *path, int64_t seq)
     bson_append_document_end(filter, &not_);
 }
 
-static void make(const struct set_operation *o, bson_t *filter, bson_t *update)
+static void mongo_make(const struct set_operation *o, bson_t *filter, bson_t *update)
 {
     char classes[8 + NAME_SIZE], deleted[8 + NAME_SIZE];
     bson_t inner;
@@ -84,7 +84,7 @@ int64_t set_mongo_one(struct bench_call *call)
     bson_t filter, update;
 
     sets_draw(call->side, &o);
-    make(&o, &filter, &update);
+    mongo_make(&o, &filter, &update);
     (void)mongo_update(call->connection, "students", &filter, &update, NULL);
     bson_destroy(&filter);
     bson_destroy(&update);
@@ -101,7 +101,7 @@ int64_t set_mongo_batch(struct bench_call *call)
         char key[8];
 
         sets_draw(call->side, &o);
-        make(&o, &filter, &update);
+        mongo_make(&o, &filter, &update);
         snprintf(key, sizeof key, "%d", i);
         BSON_APPEND_DOCUMENT_BEGIN(&updates, key, &one);
         BSON_APPEND_DOCUMENT(&one, "q", &filter);
@@ -115,7 +115,8 @@ int64_t set_mongo_batch(struct bench_call *call)
     return BATCH;
 }
 
-static void collect(const bson_t *student, const char *map, bool removed, struct sets_found *found)
+static void mongo_collect(const bson_t *student, const char *map, bool removed,
+                          struct sets_found *found)
 {
     bson_iter_t at, names, id;
 
@@ -134,8 +135,8 @@ void set_mongo_check(struct bench_side *side)
     const bson_t *student;
 
     while ((student = mongo_next(cursor))) {
-        collect(student, "classes", false, found);
-        collect(student, "deleted", true, found);
+        mongo_collect(student, "classes", false, found);
+        mongo_collect(student, "deleted", true, found);
     }
     mongoc_cursor_destroy(cursor);
     sets_compare(side, found);

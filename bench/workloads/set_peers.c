@@ -116,7 +116,7 @@ int64_t set_rows_batch_postgres(struct bench_call *call)
     return BATCH;
 }
 
-static void compare_rows(struct bench_side *side, struct sql_statement statement)
+static void peers_compare_rows(struct bench_side *side, struct sql_statement statement)
 {
     struct sets_found *found = bson_malloc0(sizeof *found);
     struct sql *sql = side->connections[0];
@@ -132,7 +132,7 @@ static void compare_rows(struct bench_side *side, struct sql_statement statement
 
 void set_rows_check(struct bench_side *side)
 {
-    compare_rows(side, SQL("SELECT owner, name, seq, removed FROM elements"));
+    peers_compare_rows(side, SQL("SELECT owner, name, seq, removed FROM elements"));
 }
 
 /* ---- jsonb ----------------------------------------------------------------------------------- */
@@ -180,10 +180,10 @@ int64_t set_jsonb_one(struct bench_call *call)
 
 void set_jsonb_check(struct bench_side *side)
 {
-    compare_rows(side, SQL("SELECT id, key, (value ->> 'seq')::bigint, 0 FROM students,"
-                           " jsonb_each(classes) UNION ALL"
-                           " SELECT id, key, value::bigint, 1 FROM students,"
-                           " jsonb_each_text(deleted)"));
+    peers_compare_rows(side, SQL("SELECT id, key, (value ->> 'seq')::bigint, 0 FROM students,"
+                                 " jsonb_each(classes) UNION ALL"
+                                 " SELECT id, key, value::bigint, 1 FROM students,"
+                                 " jsonb_each_text(deleted)"));
 }
 
 /* ---- redis ----------------------------------------------------------------------------------- */

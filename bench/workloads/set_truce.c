@@ -4,7 +4,7 @@
 
 #include "bench/workloads/sets.h"
 
-static void make(const struct set_operation *o, bson_t *key, bson_t *element)
+static void truce_make(const struct set_operation *o, bson_t *key, bson_t *element)
 {
     bson_init(key);
     BSON_APPEND_INT64(key, "student_id", o->set);
@@ -26,7 +26,7 @@ static void apply_batch(struct bench_side *side,
         struct set_operation o;
 
         next(side, from + i, &o);
-        make(&o, &documents[2 * i], &documents[2 * i + 1]);
+        truce_make(&o, &documents[2 * i], &documents[2 * i + 1]);
         operations[i] = (truce_set_operation){.verb = o.remove ? TRUCE_SET_REMOVE : TRUCE_SET_ADD,
                                               .key = &documents[2 * i],
                                               .element = &documents[2 * i + 1],
@@ -79,7 +79,7 @@ int64_t set_truce_one(struct bench_call *call)
     bson_error_t error;
 
     sets_draw(call->side, &o);
-    make(&o, &key, &element);
+    truce_make(&o, &key, &element);
     if (o.remove)
         BENCH_MUST(truce_set_remove(sets, NULL, &key, &element, o.seq, NULL, &error), error);
     else
@@ -97,8 +97,8 @@ int64_t set_truce_batch(struct bench_call *call)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-static void collect(const bson_t *document, const char *list, int64_t set, bool removed,
-                    struct sets_found *found)
+static void truce_collect(const bson_t *document, const char *list, int64_t set, bool removed,
+                          struct sets_found *found)
 {
     bson_iter_t at, elements, field;
 
@@ -132,8 +132,8 @@ void set_truce_check(struct bench_side *side)
         BSON_APPEND_INT64(&key, "student_id", set);
         status = truce_set_show(side->local, &key, &document, &error);
         BENCH_CHECK(status == TRUCE_OK || status == TRUCE_NOT_FOUND);
-        collect(&document, "classes", set, false, found);
-        collect(&document, "deleted_classes", set, true, found);
+        truce_collect(&document, "classes", set, false, found);
+        truce_collect(&document, "deleted_classes", set, true, found);
         bson_destroy(&key);
         bson_destroy(&document);
     }

@@ -5,7 +5,7 @@
 
 #define BLOCK 64 /* numbers are out of order within so many */
 
-static void expect(struct sets_state *state, const struct set_operation *o)
+static void sets_expect(struct sets_state *state, const struct set_operation *o)
 {
     atomic_int_fast64_t *winner = &state->winners[o->set][o->name];
     int_fast64_t mine = o->seq * 2 + o->remove, seen = atomic_load(winner);
@@ -33,7 +33,7 @@ void sets_draw(struct bench_side *side, struct set_operation *o)
                                 .seq = 1 + n / BLOCK * BLOCK + n * 37 % BLOCK,
                                 .remove = bench_random(3) == 0};
     snprintf(o->text, sizeof o->text, "CS %d", o->name);
-    expect(state, o);
+    sets_expect(state, o);
 }
 
 void sets_found_add(struct sets_found *found, int64_t set, const char *name, int64_t seq,

@@ -19,14 +19,14 @@ static const struct way any_two = {0}, one_hot = {.hot = true},
                         steps = {.mechanism = TRUCE_MECHANISM_JOURNAL}, by_hand = {.by_hand = true},
                         by_hand_hot = {.hot = true, .by_hand = true};
 
-static struct ledgers_move draw(struct bench_call *call)
+static struct ledgers_move transfer_draw(struct bench_call *call)
 {
     return ledgers_draw(call, ((const struct way *)call->side->form->arg)->hot);
 }
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
-static void join(struct bench_side *side)
+static void transfer_join(struct bench_side *side)
 {
     const struct way *way = side->form->arg;
     const truce_transfer_options options = {.collection = "transfers",
@@ -38,7 +38,7 @@ static void join(struct bench_side *side)
         side->local = truce_transfers_new(side->connections[0], &options);
 }
 
-static void setup_truce(struct bench_side *side)
+static void transfer_setup_truce(struct bench_side *side)
 {
     const truce_write_options relaxed = {.relaxed = true};
 
@@ -52,9 +52,9 @@ static void setup_truce(struct bench_side *side)
     }
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t transfer_truce(struct bench_call *call)
 {
-    struct ledgers_move move = draw(call);
+    struct ledgers_move move = transfer_draw(call);
     bson_value_t id = document_id(move.id), from = document_id(move.from),
                  to = document_id(move.to), value = document_id(move.value);
     truce_transfer transfer = {.id = &id, .source = &from, .destination = &to, .value = &value};
@@ -64,7 +64,8 @@ static int64_t truce(struct bench_call *call)
     return 1;
 }
 
-static truce_status add_to(truce_commit *commit, int64_t id, int64_t value, bson_error_t *error)
+static truce_status transfer_add_to(truce_commit *commit, int64_t id, int64_t value,
+                                    bson_error_t *error)
 {
     bson_value_t which = document_id(id);
     bson_t *guard = value < 0 ? BCON_NEW("balance", "{", "$gte", BCON_INT64(-value), "}") : NULL,
@@ -90,9 +91,9 @@ static truce_status move_by_hand(truce_commit *commit, void *arg, bson_error_t *
     truce_status status = truce_commit_insert(commit, "transfers", document, error);
 
     if (!status)
-        status = add_to(commit, move->from, -move->value, error);
+        status = transfer_add_to(commit, move->from, -move->value, error);
     if (!status)
-        status = add_to(commit, move->to, move->value, error);
+        status = transfer_add_to(commit, move->to, move->value, error);
     bson_destroy(document);
     return status;
 }
@@ -100,14 +101,14 @@ static truce_status move_by_hand(truce_commit *commit, void *arg, bson_error_t *
 static int64_t truce_by_hand(struct bench_call *call)
 {
     const truce_commit_options options = {.tries_max = 100000};
-    struct ledgers_move move = draw(call);
+    struct ledgers_move move = transfer_draw(call);
     bson_error_t error;
 
     BENCH_MUST(truce_transact(call->connection, move_by_hand, &move, &options, &error), error);
     return 1;
 }
 
-static void check_truce(struct bench_side *side)
+static void transfer_check_truce(struct bench_side *side)
 {
     truce_store *store = side->connections[0];
     truce_cursor *cursor = NULL;
@@ -135,7 +136,7 @@ static void check_truce(struct bench_side *side)
 
 /* ---- the peers ------------------------------------------------------------------------------- */
 
-static void setup_sql(struct bench_side *side)
+static void transfer_setup_sql(struct bench_side *side)
 {
     struct sql *sql = side->connections[0];
 
@@ -144,11 +145,11 @@ static void setup_sql(struct bench_side *side)
                      " destination bigint NOT NULL, value bigint NOT NULL, state text NOT NULL)");
 }
 
-static int64_t sql(struct bench_call *call)
+static int64_t transfer_sql(struct bench_call *call)
 {
     static const char insert[] = "INSERT INTO transfers VALUES ($1, $2, $3, $4, 'done')",
                       update[] = "UPDATE accounts SET balance = balance + $1 WHERE id = $2";
-    struct ledgers_move move = draw(call);
+    struct ledgers_move move = transfer_draw(call);
     bool first = move.from < move.to;
     int64_t one = first ? move.from : move.to, other = first ? move.to : move.from,
             value = first ? -move.value : move.value;
@@ -165,7 +166,7 @@ static int64_t sql(struct bench_call *call)
     return 1;
 }
 
-static void check_sql(struct bench_side *side)
+static void transfer_check_sql(struct bench_side *side)
 {
     struct sql *sql = side->connections[0];
 
@@ -181,11 +182,14 @@ const struct bench_workload workload_transfer = {
     .state_size = sizeof(struct ledgers),
     .aim = 1,
     .forms = {
-        {"truce", NULL, setup_truce, truce, check_truce, &any_two, join},
-        {"truce", "commit", setup_truce, truce_by_hand, check_truce, &by_hand, join},
-        {"truce", "steps", setup_truce, truce, check_truce, &steps, join},
-        {"postgresql", NULL, setup_sql, sql, check_sql, &any_two},
-        {"sqlite", NULL, setup_sql, sql, check_sql, &any_two},
+        {"truce", NULL, transfer_setup_truce, transfer_truce, transfer_check_truce, &any_two,
+         transfer_join},
+        {"truce", "commit", transfer_setup_truce, truce_by_hand, transfer_check_truce, &by_hand,
+         transfer_join},
+        {"truce", "steps", transfer_setup_truce, transfer_truce, transfer_check_truce, &steps,
+         transfer_join},
+        {"postgresql", NULL, transfer_setup_sql, transfer_sql, transfer_check_sql, &any_two},
+        {"sqlite", NULL, transfer_setup_sql, transfer_sql, transfer_check_sql, &any_two},
     }};
 
 const struct bench_workload workload_transfer_hot = {
@@ -195,8 +199,10 @@ const struct bench_workload workload_transfer_hot = {
     .state_size = sizeof(struct ledgers),
     .aim = 5,
     .forms = {
-        {"truce", NULL, setup_truce, truce, check_truce, &one_hot, join},
-        {"truce", "commit", setup_truce, truce_by_hand, check_truce, &by_hand_hot, join},
-        {"postgresql", NULL, setup_sql, sql, check_sql, &one_hot},
-        {"sqlite", NULL, setup_sql, sql, check_sql, &one_hot},
+        {"truce", NULL, transfer_setup_truce, transfer_truce, transfer_check_truce, &one_hot,
+         transfer_join},
+        {"truce", "commit", transfer_setup_truce, truce_by_hand, transfer_check_truce, &by_hand_hot,
+         transfer_join},
+        {"postgresql", NULL, transfer_setup_sql, transfer_sql, transfer_check_sql, &one_hot},
+        {"sqlite", NULL, transfer_setup_sql, transfer_sql, transfer_check_sql, &one_hot},
     }};

@@ -28,14 +28,14 @@ struct pair {
     int64_t id[2]; /* the lesser first: the order in which rows are locked */
 };
 
-static const struct kind *kind_of(struct bench_call *call)
+static const struct kind *documents_kind_of(struct bench_call *call)
 {
     return call->side->form->arg;
 }
 
-static struct pair draw(struct bench_call *call)
+static struct pair two_documents_draw(struct bench_call *call)
 {
-    int64_t a = kind_of(call)->hot ? 0 : (int64_t)bench_random(DOCUMENTS);
+    int64_t a = documents_kind_of(call)->hot ? 0 : (int64_t)bench_random(DOCUMENTS);
     int64_t b = documents_other(a);
 
     return a < b ? (struct pair){{a, b}} : (struct pair){{b, a}};
@@ -43,7 +43,7 @@ static struct pair draw(struct bench_call *call)
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
-static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status two_documents_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct pair *pair = arg;
     truce_status status = TRUCE_OK;
@@ -65,14 +65,15 @@ static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t two_documents_truce(struct bench_call *call)
 {
-    const truce_commit_options options = {.mechanism = kind_of(call)->mechanism,
+    const truce_commit_options options = {.mechanism = documents_kind_of(call)->mechanism,
                                           .tries_max = 100000};
-    struct pair pair = draw(call);
+    struct pair pair = two_documents_draw(call);
     bson_error_t error;
 
-    BENCH_MUST(truce_transact(call->connection, change, &pair, &options, &error), error);
+    BENCH_MUST(truce_transact(call->connection, two_documents_change, &pair, &options, &error),
+               error);
     return 1;
 }
 
@@ -89,9 +90,9 @@ static void write_both(struct sql *sql, const struct pair *pair, const int64_t c
     sql_finish(sql);
 }
 
-static int64_t postgres(struct bench_call *call)
+static int64_t two_documents_postgres(struct bench_call *call)
 {
-    struct pair pair = draw(call);
+    struct pair pair = two_documents_draw(call);
     const struct sql_statement all[] = {SQL("BEGIN"),
                                         SQL("SELECT counter FROM documents WHERE id IN ($1, $2)"
                                             " ORDER BY id FOR UPDATE",
@@ -108,9 +109,9 @@ static int64_t postgres(struct bench_call *call)
     return 1;
 }
 
-static int64_t sqlite(struct bench_call *call)
+static int64_t two_documents_sqlite(struct bench_call *call)
 {
-    struct pair pair = draw(call);
+    struct pair pair = two_documents_draw(call);
     int64_t counters[2];
 
     sql_run(call->connection, SQL("BEGIN IMMEDIATE"));
@@ -140,16 +141,16 @@ static bool try_redis(struct redis *redis, const struct pair *pair)
     return redis_receive(redis)->type == '*';
 }
 
-static int64_t redis(struct bench_call *call)
+static int64_t two_documents_redis(struct bench_call *call)
 {
-    struct pair pair = draw(call);
+    struct pair pair = two_documents_draw(call);
 
     while (!try_redis(call->connection, &pair))
         ;
     return 1;
 }
 
-static void change_mongo(struct mongo *mongo, void *arg)
+static void two_documents_change_mongo(struct mongo *mongo, void *arg)
 {
     const struct pair *pair = arg;
 
@@ -186,17 +187,17 @@ static void increment_mongo(struct mongo *mongo, void *arg)
 
 static int64_t mongo_increments(struct bench_call *call)
 {
-    struct pair pair = draw(call);
+    struct pair pair = two_documents_draw(call);
 
     mongo_transact(call->connection, increment_mongo, &pair);
     return 1;
 }
 
-static int64_t mongo(struct bench_call *call)
+static int64_t two_documents_mongo(struct bench_call *call)
 {
-    struct pair pair = draw(call);
+    struct pair pair = two_documents_draw(call);
 
-    mongo_transact(call->connection, change_mongo, &pair);
+    mongo_transact(call->connection, two_documents_change_mongo, &pair);
     return 1;
 }
 
@@ -209,12 +210,12 @@ const struct bench_workload workload_two_documents = {
     .aim = 2,
     .aim_serve = 12000,
     .forms = {
-        {"truce", NULL, documents_setup, truce, documents_check, &any_two},
-        {"truce", "journal", documents_setup, truce, documents_check, &by_journal},
-        {"postgresql", NULL, documents_setup, postgres, documents_check, &any_two},
-        {"sqlite", NULL, documents_setup, sqlite, documents_check, &any_two},
-        {"redis", NULL, documents_setup, redis, documents_check, &any_two},
-        {"mongodb", NULL, documents_setup, mongo, documents_check, &any_two},
+        {"truce", NULL, documents_setup, two_documents_truce, documents_check, &any_two},
+        {"truce", "journal", documents_setup, two_documents_truce, documents_check, &by_journal},
+        {"postgresql", NULL, documents_setup, two_documents_postgres, documents_check, &any_two},
+        {"sqlite", NULL, documents_setup, two_documents_sqlite, documents_check, &any_two},
+        {"redis", NULL, documents_setup, two_documents_redis, documents_check, &any_two},
+        {"mongodb", NULL, documents_setup, two_documents_mongo, documents_check, &any_two},
     }};
 
 const struct bench_workload workload_two_one_hot = {
@@ -223,11 +224,11 @@ const struct bench_workload workload_two_one_hot = {
     .unit = "commits",
     .changes = 2,
     .forms = {
-        {"truce", NULL, documents_setup, truce, documents_check, &one_hot},
-        {"postgresql", NULL, documents_setup, postgres, documents_check, &one_hot},
-        {"sqlite", NULL, documents_setup, sqlite, documents_check, &one_hot},
-        {"redis", NULL, documents_setup, redis, documents_check, &one_hot},
-        {"mongodb", NULL, documents_setup, mongo, documents_check, &one_hot},
+        {"truce", NULL, documents_setup, two_documents_truce, documents_check, &one_hot},
+        {"postgresql", NULL, documents_setup, two_documents_postgres, documents_check, &one_hot},
+        {"sqlite", NULL, documents_setup, two_documents_sqlite, documents_check, &one_hot},
+        {"redis", NULL, documents_setup, two_documents_redis, documents_check, &one_hot},
+        {"mongodb", NULL, documents_setup, two_documents_mongo, documents_check, &one_hot},
     }};
 
 const struct bench_workload workload_two_increments = {

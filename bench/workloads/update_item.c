@@ -49,7 +49,7 @@ static bson_t *sum_of_all(void)
                     "}", "}");
 }
 
-static void check_sum(struct bench_side *side, const bson_t *document)
+static void item_check_sum(struct bench_side *side, const bson_t *document)
 {
     bson_iter_t iter;
 
@@ -61,7 +61,7 @@ static void check_sum(struct bench_side *side, const bson_t *document)
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
-static void setup_truce(struct bench_side *side)
+static void item_setup_truce(struct bench_side *side)
 {
     const truce_write_options relaxed = {.relaxed = true};
     bson_error_t error;
@@ -75,14 +75,14 @@ static void setup_truce(struct bench_side *side)
     }
 }
 
-static void join_truce(struct bench_side *side)
+static void item_join_truce(struct bench_side *side)
 {
     side->local = truce_item_new(
         side->connections[0],
         &(truce_item_options){.collection = "players", .field = "badges", .identity = "type"});
 }
 
-static int64_t truce(struct bench_call *call)
+static int64_t item_truce(struct bench_call *call)
 {
     char name[16];
     truce_item_result result = {0};
@@ -121,7 +121,7 @@ static int64_t by_operator(struct bench_call *call)
     return 1;
 }
 
-static void check_truce(struct bench_side *side)
+static void item_check_truce(struct bench_side *side)
 {
     bson_t *pipeline = sum_of_all();
     truce_cursor *cursor = NULL;
@@ -131,20 +131,20 @@ static void check_truce(struct bench_side *side)
     BENCH_MUST(truce_aggregate(side->connections[0], "players", pipeline, NULL, &cursor, &error),
                error);
     BENCH_MUST(truce_cursor_next(cursor, &document, &error), error);
-    check_sum(side, document);
+    item_check_sum(side, document);
     truce_cursor_close(cursor);
     bson_destroy(pipeline);
 }
 
 static void check_items(struct bench_side *side)
 {
-    check_truce(side);
+    item_check_truce(side);
     truce_item_free(side->local);
 }
 
 /* ---- mongodb --------------------------------------------------------------------------------- */
 
-static void setup_mongo(struct bench_side *side)
+static void item_setup_mongo(struct bench_side *side)
 {
     bson_t *players = bson_malloc((size_t)PLAYERS * sizeof *players);
     const bson_t **pointers = bson_malloc((size_t)PLAYERS * sizeof *pointers);
@@ -160,7 +160,7 @@ static void setup_mongo(struct bench_side *side)
     bson_free(players);
 }
 
-static int64_t mongo(struct bench_call *call)
+static int64_t item_mongo(struct bench_call *call)
 {
     char name[16];
     bson_t filter, *update = BCON_NEW("$inc", "{", "badges.$.times", BCON_INT64(1), "}");
@@ -179,7 +179,7 @@ static void check_mongo(struct bench_side *side)
     bson_t *pipeline = sum_of_all();
     mongoc_cursor_t *cursor = mongo_aggregate(side->connections[0], "players", pipeline);
 
-    check_sum(side, mongo_next(cursor));
+    item_check_sum(side, mongo_next(cursor));
     mongoc_cursor_destroy(cursor);
     bson_destroy(pipeline);
 }
@@ -267,10 +267,10 @@ const struct bench_workload workload_update_item = {
     .title = "change the item of an array that a query finds",
     .unit = "changes",
     .forms = {
-        {"truce", NULL, setup_truce, truce, check_items, NULL, join_truce},
-        {"truce", "operator", setup_truce, by_operator, check_truce},
+        {"truce", NULL, item_setup_truce, item_truce, check_items, NULL, item_join_truce},
+        {"truce", "operator", item_setup_truce, by_operator, item_check_truce},
         {"postgresql", NULL, setup_rows, rows, check_rows},
         {"postgresql", "jsonb", setup_jsonb, jsonb, check_jsonb},
         {"sqlite", NULL, setup_rows, rows, check_rows},
-        {"mongodb", NULL, setup_mongo, mongo, check_mongo},
+        {"mongodb", NULL, item_setup_mongo, item_mongo, check_mongo},
     }};

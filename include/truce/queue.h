@@ -92,12 +92,12 @@ typedef enum truce_unique_scope {
                                while it ran is not lost */
 } truce_unique_scope;
 
-typedef enum truce_unique_meeting {
-    TRUCE_MEETING_IGNORE = 0, /* the old job stays as it is */
-    TRUCE_MEETING_REPLACE,    /* it gets the new payload, priority, metadata, tags and time */
-    TRUCE_MEETING_RESCHEDULE, /* it gets the new time */
-    TRUCE_MEETING_REFUSE,     /* DUPLICATE */
-} truce_unique_meeting; /* a job that is running or has ended is never changed: it is ignored, or refused */
+typedef enum truce_conflict_policy {
+    TRUCE_ON_CONFLICT_IGNORE = 0, /* the old job stays as it is */
+    TRUCE_ON_CONFLICT_REPLACE,    /* it gets the new payload, priority, metadata, tags and time */
+    TRUCE_ON_CONFLICT_RESCHEDULE, /* it gets the new time */
+    TRUCE_ON_CONFLICT_REFUSE,     /* DUPLICATE */
+} truce_conflict_policy; /* a job that is running or has ended is never changed: it is ignored, or refused */
 
 /* What becomes of a job when one that it waits for ends otherwise than done. */
 typedef enum truce_job_failure {
@@ -126,7 +126,7 @@ typedef struct truce_job_options {
         unique_period_ms; /* the number of the period that the time is in is a part of the key: at
                                  most one job in each period, as it is kept for as long; 0: no period */
     truce_unique_scope unique_scope;
-    truce_unique_meeting meeting;
+    truce_conflict_policy on_conflict;
     /* Jobs of one lane run one after the other, in the order in which they were added, whatever their priorities. One
      * that fails keeps its turn until its next attempt. NULL: no lane. */
     const char *lane;
@@ -167,7 +167,7 @@ typedef struct truce_job_added {
 
 /* With a commit it is a part of it. `options` and `added` may be NULL. INVALID, LIMIT: nothing was added.
  * UNKNOWN: the store did not answer; a job with a key of TRUCE_UNIQUE_KEPT may be added again. DUPLICATE:
- * the id is taken, or TRUCE_MEETING_REFUSE. */
+ * the id is taken, or TRUCE_ON_CONFLICT_REFUSE. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add(truce_queue *queue, truce_commit *commit,
                                                          const bson_t *payload,
                                                          const truce_job_options *options,

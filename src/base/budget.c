@@ -12,7 +12,7 @@ void truce__budget_init(struct budget *budget, int64_t deadline_ns, const int *i
                               .interrupted = interrupted};
 }
 
-static truce_status end(struct budget *budget, uint32_t code, bson_error_t *error)
+static truce_status budget_end(struct budget *budget, uint32_t code, bson_error_t *error)
 {
     budget->left = 0;
     budget->over = code;
@@ -36,11 +36,11 @@ static bool is_set(const int *flag)
 truce_status truce__budget_look(struct budget *budget, bson_error_t *error)
 {
     if (budget->over)
-        return end(budget, budget->over, error);
+        return budget_end(budget, budget->over, error);
     if (is_set(budget->interrupted) || is_set(budget->above) || is_set(watched))
-        return end(budget, CODE_INTERRUPTED, error);
+        return budget_end(budget, CODE_INTERRUPTED, error);
     if (budget->deadline_ns && budget->clock_ns && budget->clock_ns() > budget->deadline_ns)
-        return end(budget, CODE_MAX_TIME_MS_EXPIRED, error);
+        return budget_end(budget, CODE_MAX_TIME_MS_EXPIRED, error);
     return TRUCE_OK;
 }
 

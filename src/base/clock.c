@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <time.h>
 
-#include "base/world.h"
+#include "base/environment.h"
 
-static int64_t now_ns(clockid_t clock)
+static int64_t clock_now_ns(clockid_t clock)
 {
     struct timespec now;
 
@@ -17,14 +17,14 @@ int64_t truce__clock_wall_ms(void)
 {
     const struct world *world = truce__world();
 
-    return world ? world->wall_ms(world->arg) : now_ns(CLOCK_REALTIME) / 1000000;
+    return world ? world->wall_ms(world->arg) : clock_now_ns(CLOCK_REALTIME) / 1000000;
 }
 
 int64_t truce__clock_monotonic_ns(void)
 {
     const struct world *world = truce__world();
 
-    return world ? world->monotonic_ns(world->arg) : now_ns(CLOCK_MONOTONIC);
+    return world ? world->monotonic_ns(world->arg) : clock_now_ns(CLOCK_MONOTONIC);
 }
 
 void truce__clock_sleep_ms(int64_t duration_ms)

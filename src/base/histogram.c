@@ -2,7 +2,7 @@
 
 #define PART_BITS 6
 
-static int bucket_of(uint64_t ns)
+static int histogram_bucket_of(uint64_t ns)
 {
     int power, bucket;
 
@@ -27,7 +27,7 @@ static uint64_t bucket_ns(int bucket)
 
 void truce__histogram_add(struct histogram *h, uint64_t ns)
 {
-    h->counts[bucket_of(ns)]++;
+    h->counts[histogram_bucket_of(ns)]++;
     h->total++;
 }
 
@@ -43,7 +43,7 @@ void truce__histogram_merge(struct histogram *to, const struct histogram *from,
         to->total += from->counts[i];
         while (interval_ns > 0 && ns >= 2 * interval_ns) {
             ns -= interval_ns;
-            to->counts[bucket_of(ns)] += from->counts[i];
+            to->counts[histogram_bucket_of(ns)] += from->counts[i];
             to->total += from->counts[i];
         }
     }

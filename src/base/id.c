@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/random.h"
-#include "base/world.h"
 
 void truce__id_new(bson_oid_t *id)
 {

@@ -3,7 +3,7 @@
 
 #include <bson/bson.h>
 
-/* A fresh ObjectId: never given before, by any process (base/world.h may supply the chance). */
+/* A fresh ObjectId: never given before, by any process (base/environment.h may supply the chance). */
 void truce__id_new(bson_oid_t *id);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/world.h"
+#include "base/environment.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -17,7 +17,7 @@ static uint64_t splitmix(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-static uint64_t rotate(uint64_t x, int by)
+static uint64_t random_rotate(uint64_t x, int by)
 {
     return (x << by) | (x >> (64 - by));
 }
@@ -31,7 +31,7 @@ void truce__random_seed(struct random *random, uint64_t seed)
 uint64_t truce__random_next(struct random *random)
 {
     uint64_t *s = random->state;
-    uint64_t result = rotate(s[1] * 5, 7) * 9;
+    uint64_t result = random_rotate(s[1] * 5, 7) * 9;
     uint64_t t = s[1] << 17;
 
     s[2] ^= s[0];
@@ -39,7 +39,7 @@ uint64_t truce__random_next(struct random *random)
     s[1] ^= s[2];
     s[0] ^= s[3];
     s[2] ^= t;
-    s[3] = rotate(s[3], 45);
+    s[3] = random_rotate(s[3], 45);
     return result;
 }
 

@@ -24,15 +24,15 @@ static uint32_t turn(uint32_t word, int bits)
     return word >> bits | word << (32 - bits);
 }
 
-static uint32_t word_at(const uint8_t *bytes)
+static uint32_t sha256_word_at(const uint8_t *bytes)
 {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static void spread(const uint8_t block[64], uint32_t words[64])
+static void sha256_spread(const uint8_t block[64], uint32_t words[64])
 {
     for (int i = 0; i < 16; i++)
-        words[i] = word_at(block + 4 * i);
+        words[i] = sha256_word_at(block + 4 * i);
     for (int i = 16; i < 64; i++) {
         uint32_t a = words[i - 15], b = words[i - 2];
 
@@ -46,7 +46,7 @@ static void take_block_plain(uint32_t state[8], const uint8_t block[64])
     uint32_t words[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4],
                         f = state[5], g = state[6], h = state[7];
 
-    spread(block, words);
+    sha256_spread(block, words);
     for (int i = 0; i < 64; i++) {
         uint32_t first = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) +
                          constants[i] + words[i];

@@ -132,8 +132,8 @@ void truce__message_clean(char *message, size_t room)
     bson_free(clean);
 }
 
-static void fill(bson_error_t *error, uint32_t domain, uint32_t code, const char *format,
-                 va_list arguments)
+static void status_fill(bson_error_t *error, uint32_t domain, uint32_t code, const char *format,
+                        va_list arguments)
 {
     if (!error)
         return;
@@ -149,7 +149,7 @@ truce_status truce__fail(truce_status status, bson_error_t *error, const char *f
 
     truce_assert(status != TRUCE_OK);
     va_start(arguments, format);
-    fill(error, TRUCE_ERROR, status, format, arguments);
+    status_fill(error, TRUCE_ERROR, status, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -160,7 +160,7 @@ truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *forma
 
     truce_assert(code != CODE_OK);
     va_start(arguments, format);
-    fill(error, TRUCE_ERROR_SERVER, code, format, arguments);
+    status_fill(error, TRUCE_ERROR_SERVER, code, format, arguments);
     va_end(arguments);
     return truce__status_of_code(code);
 }

@@ -63,7 +63,7 @@ static unsigned zones_count;
 
 /* -- the calendar, as far as rules need it ----------------------------------------------------- */
 
-static int64_t floor_divide(int64_t a, int64_t b)
+static int64_t timezone_floor_divide(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -73,8 +73,8 @@ static int64_t days_before_year(int64_t year)
 {
     int64_t before = year - 1;
 
-    return 365 * (year - 1970) + (floor_divide(before, 4) - 492) -
-           (floor_divide(before, 100) - 19) + (floor_divide(before, 400) - 4);
+    return 365 * (year - 1970) + (timezone_floor_divide(before, 4) - 492) -
+           (timezone_floor_divide(before, 100) - 19) + (timezone_floor_divide(before, 400) - 4);
 }
 
 static bool is_leap(int64_t year)
@@ -84,8 +84,8 @@ static bool is_leap(int64_t year)
 
 static int64_t year_of(int64_t utc_s)
 {
-    int64_t days = floor_divide(utc_s, DAY_S);
-    int64_t year = 1970 + floor_divide(days * 400, 146097);
+    int64_t days = timezone_floor_divide(utc_s, DAY_S);
+    int64_t year = 1970 + timezone_floor_divide(days * 400, 146097);
 
     while (days_before_year(year) > days)
         year--;
@@ -187,7 +187,7 @@ static bool skip(struct text *text, char c)
     return true;
 }
 
-static bool read_number(struct text *text, int max, int *number)
+static bool timezone_read_number(struct text *text, int max, int *number)
 {
     const char *first = text->at;
 
@@ -216,18 +216,18 @@ static bool skip_name(struct text *text)
 }
 
 /* [+-]hh[:mm[:ss]] */
-static bool read_time(struct text *text, int32_t *seconds)
+static bool timezone_read_time(struct text *text, int32_t *seconds)
 {
     bool negative = skip(text, '-');
     int hours, minutes = 0, rest = 0;
 
     if (!negative)
         (void)skip(text, '+'); /* optional */
-    if (!read_number(text, 167, &hours))
+    if (!timezone_read_number(text, 167, &hours))
         return false;
-    if (skip(text, ':') && !read_number(text, 59, &minutes))
+    if (skip(text, ':') && !timezone_read_number(text, 59, &minutes))
         return false;
-    if (skip(text, ':') && !read_number(text, 59, &rest))
+    if (skip(text, ':') && !timezone_read_number(text, 59, &rest))
         return false;
     *seconds = hours * 3600 + minutes * 60 + rest;
     if (negative)
@@ -240,27 +240,27 @@ static bool read_change(struct text *text, struct change *change)
     *change = (struct change){.kind = CHANGE_DAY, .time_s = 2 * 3600};
     if (skip(text, 'M')) {
         change->kind = CHANGE_MONTH;
-        if (!read_number(text, 12, &change->month) || change->month == 0 || !skip(text, '.') ||
-            !read_number(text, 5, &change->week) || change->week == 0 || !skip(text, '.') ||
-            !read_number(text, 6, &change->day))
+        if (!timezone_read_number(text, 12, &change->month) || change->month == 0 ||
+            !skip(text, '.') || !timezone_read_number(text, 5, &change->week) ||
+            change->week == 0 || !skip(text, '.') || !timezone_read_number(text, 6, &change->day))
             return false;
     } else if (skip(text, 'J')) {
         change->kind = CHANGE_JULIAN;
-        if (!read_number(text, 365, &change->day) || change->day == 0)
+        if (!timezone_read_number(text, 365, &change->day) || change->day == 0)
             return false;
-    } else if (!read_number(text, 365, &change->day)) {
+    } else if (!timezone_read_number(text, 365, &change->day)) {
         return false;
     }
-    return !skip(text, '/') || read_time(text, &change->time_s);
+    return !skip(text, '/') || timezone_read_time(text, &change->time_s);
 }
 
 /* the text counts offsets to the west */
-static bool read_rule(struct text text, struct rule *rule)
+static bool timezone_read_rule(struct text text, struct rule *rule)
 {
     *rule = (struct rule){.given = text.at < text.end};
     if (!rule->given)
         return true;
-    if (!skip_name(&text) || !read_time(&text, &rule->standard_s))
+    if (!skip_name(&text) || !timezone_read_time(&text, &rule->standard_s))
         return false;
     rule->standard_s = -rule->standard_s;
     if (text.at == text.end)
@@ -269,7 +269,7 @@ static bool read_rule(struct text text, struct rule *rule)
     rule->summer_s = -rule->standard_s - 3600;
     if (!skip_name(&text))
         return false;
-    if (text.at < text.end && *text.at != ',' && !read_time(&text, &rule->summer_s))
+    if (text.at < text.end && *text.at != ',' && !timezone_read_time(&text, &rule->summer_s))
         return false;
     rule->summer_s = -rule->summer_s;
     return skip(&text, ',') && read_change(&text, &rule->starts) && skip(&text, ',') &&
@@ -291,8 +291,8 @@ static int64_t big_endian(const uint8_t *bytes, int count)
 enum { COUNT_UTC, COUNT_STANDARD, COUNT_LEAP, COUNT_TIME, COUNT_TYPE, COUNT_TEXT, COUNTS };
 
 /* false if the header, or the data that it promises, is not there */
-static bool read_header(const uint8_t *bytes, size_t size, int moment_bytes, int64_t counts[COUNTS],
-                        size_t *data_bytes)
+static bool timezone_read_header(const uint8_t *bytes, size_t size, int moment_bytes,
+                                 int64_t counts[COUNTS], size_t *data_bytes)
 {
     if (size < HEADER_BYTES || memcmp(bytes, "TZif", 4) != 0)
         return false;
@@ -338,17 +338,17 @@ static bool read_transitions(const uint8_t *data, const int64_t counts[COUNTS],
     return true;
 }
 
-static bool parse(const uint8_t *bytes, size_t size, struct time_zone *zone)
+static bool timezone_parse(const uint8_t *bytes, size_t size, struct time_zone *zone)
 {
     int64_t counts[COUNTS];
     size_t data;
     struct text rule;
 
-    if (!read_header(bytes, size, 4, counts, &data) || bytes[4] < '2')
+    if (!timezone_read_header(bytes, size, 4, counts, &data) || bytes[4] < '2')
         return false;
     bytes += HEADER_BYTES + data;
     size -= HEADER_BYTES + data;
-    if (!read_header(bytes, size, 8, counts, &data))
+    if (!timezone_read_header(bytes, size, 8, counts, &data))
         return false;
     if (!read_transitions(bytes + HEADER_BYTES, counts, zone))
         return false;
@@ -357,14 +357,14 @@ static bool parse(const uint8_t *bytes, size_t size, struct time_zone *zone)
     if (!skip(&rule, '\n'))
         return false;
     rule.end = memchr(rule.at, '\n', (size_t)(rule.end - rule.at));
-    return rule.end && read_rule(rule, &zone->rule);
+    return rule.end && timezone_read_rule(rule, &zone->rule);
 }
 
 truce_status truce__time_zone_parse(const uint8_t *bytes, size_t size, struct time_zone **zone,
                                     bson_error_t *error)
 {
     *zone = bson_malloc0(sizeof **zone);
-    if (parse(bytes, size, *zone))
+    if (timezone_parse(bytes, size, *zone))
         return TRUCE_OK;
     truce__time_zone_free(*zone);
     *zone = NULL;
@@ -397,7 +397,7 @@ static bool is_name(const char *name, size_t length)
     return true;
 }
 
-static struct time_zone *find_known(const char *name, size_t length)
+static struct time_zone *timezone_find_known(const char *name, size_t length)
 {
     struct time_zone *zone = zones;
 
@@ -406,7 +406,8 @@ static struct time_zone *find_known(const char *name, size_t length)
     return zone;
 }
 
-static truce_status read_file(const char *path, uint8_t **bytes, size_t *size, bson_error_t *error)
+static truce_status timezone_read_file(const char *path, uint8_t **bytes, size_t *size,
+                                       bson_error_t *error)
 {
     struct stat about;
     truce_status status = TRUCE_OK;
@@ -433,15 +434,15 @@ out:
     return status;
 }
 
-static truce_status load(const char *name, size_t length, struct time_zone **zone,
-                         bson_error_t *error)
+static truce_status timezone_load(const char *name, size_t length, struct time_zone **zone,
+                                  bson_error_t *error)
 {
     const char *directory = getenv("TRUCE_ZONEINFO");
     char *path = bson_strdup_printf("%s/%.*s", directory && *directory ? directory : DIRECTORY,
                                     (int)length, name);
     uint8_t *bytes;
     size_t size = 0;
-    truce_status status = read_file(path, &bytes, &size, error);
+    truce_status status = timezone_read_file(path, &bytes, &size, error);
 
     *zone = NULL;
     if (!status)
@@ -461,12 +462,12 @@ static truce_status find_or_load(const char *name, size_t length, struct time_zo
 {
     truce_status status;
 
-    *zone = find_known(name, length);
+    *zone = timezone_find_known(name, length);
     if (*zone)
         return TRUCE_OK;
     if (zones_count == ZONES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "more than %d time zones are in use", ZONES_MAX);
-    status = load(name, length, zone, error);
+    status = timezone_load(name, length, zone, error);
     if (status)
         return status;
     (*zone)->next = zones;

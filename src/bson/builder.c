@@ -4,7 +4,7 @@
 
 #define FIRST_ROOM 128
 
-static bool make_room(struct builder *builder, size_t more)
+static bool builder_make_room(struct builder *builder, size_t more)
 {
     size_t wanted, room = builder->room;
     uint8_t *bytes;
@@ -38,12 +38,12 @@ void truce__builder_begin(struct builder *builder, struct arena *arena, size_t b
 }
 
 /* type, key and NUL; false if there is no room for them and `size` bytes more */
-static bool put_header(struct builder *builder, uint8_t type, const char *key, size_t key_length,
-                       size_t size)
+static bool builder_put_header(struct builder *builder, uint8_t type, const char *key,
+                               size_t key_length, size_t size)
 {
     uint8_t *at;
 
-    if (!make_room(builder, 2 + key_length + size))
+    if (!builder_make_room(builder, 2 + key_length + size))
         return false;
     at = builder->bytes + builder->size;
     *at++ = type;
@@ -58,7 +58,7 @@ void truce__builder_append(struct builder *builder, const char *key, size_t key_
 {
     if (value.type == VALUE_MISSING)
         return;
-    if (!put_header(builder, value.type, key, key_length, value.size))
+    if (!builder_put_header(builder, value.type, key, key_length, value.size))
         return;
     if (value.size)
         memcpy(builder->bytes + builder->size, value.data, value.size);
@@ -71,7 +71,7 @@ void truce__builder_append_text(struct builder *builder, const char *key, size_t
     uint32_t prefix = BSON_UINT32_TO_LE((uint32_t)length + 1);
     uint8_t *at;
 
-    if (!put_header(builder, BSON_TYPE_UTF8, key, key_length, length + 5))
+    if (!builder_put_header(builder, BSON_TYPE_UTF8, key, key_length, length + 5))
         return;
     at = builder->bytes + builder->size;
     memcpy(at, &prefix, 4);
@@ -119,7 +119,7 @@ struct builder_mark truce__builder_open(struct builder *builder, const char *key
     struct builder_mark mark = {0, builder->index};
 
     builder->index = 0;
-    if (!put_header(builder, type, key, key_length, 4))
+    if (!builder_put_header(builder, type, key, key_length, 4))
         return mark;
     mark.at = builder->size;
     builder->size += 4;
@@ -139,7 +139,7 @@ static void end_container(struct builder *builder, size_t at)
 {
     uint32_t length;
 
-    if (!make_room(builder, 1))
+    if (!builder_make_room(builder, 1))
         return;
     builder->bytes[builder->size++] = 0;
     length = BSON_UINT32_TO_LE((uint32_t)(builder->size - at));

@@ -10,7 +10,7 @@
 #define HOUR_MS   3600000
 #define MINUTE_MS 60000
 
-static int64_t floor_divide(int64_t a, int64_t b)
+static int64_t date_floor_divide(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -24,7 +24,7 @@ static int64_t floor_rest(int64_t a, int64_t b)
 
 /* -- zones ------------------------------------------------------------------------------------ */
 
-static bool is_digit(char c)
+static bool date_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -38,7 +38,7 @@ static bool parse_offset(const char *text, size_t length, int32_t *seconds)
     if (length != 2 && length != 4 + colon)
         return false;
     for (size_t i = 0; i < length; i++) {
-        if (!is_digit(text[i]) && !(colon && i == 2))
+        if (!date_is_digit(text[i]) && !(colon && i == 2))
             return false;
     }
     hours = (text[0] - '0') * 10 + (text[1] - '0');
@@ -80,7 +80,7 @@ truce_status truce__date_zone_parse(const char *text, size_t length, struct date
 int32_t truce__date_zone_offset(const struct date_zone *zone, int64_t date_ms)
 {
     if (zone->named)
-        return truce__time_zone_offset(zone->named, floor_divide(date_ms, 1000));
+        return truce__time_zone_offset(zone->named, date_floor_divide(date_ms, 1000));
     return zone->offset_s;
 }
 
@@ -101,7 +101,7 @@ int64_t truce__date_to_local(int64_t date_ms, const struct date_zone *zone)
 
 int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone)
 {
-    int64_t seconds = floor_divide(local_ms, 1000);
+    int64_t seconds = date_floor_divide(local_ms, 1000);
 
     if (!zone->named)
         return add_seconds(local_ms, -(int64_t)zone->offset_s);
@@ -113,9 +113,9 @@ int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone)
 int64_t truce__date_days(int64_t year, int64_t month, int64_t day)
 {
     int64_t months = month - 3; /* years from March: 29 February is the last day of one */
-    int64_t shifted = year + floor_divide(months, 12);
+    int64_t shifted = year + date_floor_divide(months, 12);
     int64_t from_march = floor_rest(months, 12);
-    int64_t era = floor_divide(shifted, 400);
+    int64_t era = date_floor_divide(shifted, 400);
     int64_t year_of_era = shifted - era * 400;
     int64_t day_of_year = (153 * from_march + 2) / 5;
 
@@ -131,7 +131,7 @@ int32_t truce__date_month_days(int64_t year, int64_t month)
 static void civil(int64_t days, struct date_parts *parts)
 {
     int64_t shifted = days + 719468;
-    int64_t era = floor_divide(shifted, 146097);
+    int64_t era = date_floor_divide(shifted, 146097);
     int64_t day_of_era = shifted - era * 146097;
     int64_t year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
@@ -165,7 +165,7 @@ static void weeks(int64_t days, struct date_parts *parts)
 void truce__date_split(int64_t date_ms, const struct date_zone *zone, struct date_parts *parts)
 {
     int64_t local = truce__date_to_local(date_ms, zone);
-    int64_t days = floor_divide(local, DAY_MS);
+    int64_t days = date_floor_divide(local, DAY_MS);
     int32_t rest = (int32_t)floor_rest(local, DAY_MS);
 
     civil(days, parts);

@@ -23,7 +23,8 @@ struct fields_read {
     bool given[FIELDS];
 };
 
-static bool read_field(struct date_reader *reader, struct fields_read *read, int field, int digits)
+static bool format_read_field(struct date_reader *reader, struct fields_read *read, int field,
+                              int digits)
 {
     struct date_number number;
 
@@ -63,7 +64,7 @@ static bool read_letter(struct date_reader *reader, struct fields_read *read, ch
 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (numbers[i].letter == letter)
-            return read_field(reader, read, numbers[i].field, numbers[i].digits);
+            return format_read_field(reader, read, numbers[i].field, numbers[i].digits);
     }
     if (letter == 'b' || letter == 'B') {
         read->values[MONTH] = truce__date_read_month(reader);

@@ -13,7 +13,7 @@
 
 #define DAY_MS INT64_C(86400000)
 
-static bool is_digit(char c)
+static bool date_read_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -23,7 +23,7 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-static bool is_letter(char c)
+static bool date_read_is_letter(char c)
 {
     return lower(c) >= 'a' && lower(c) <= 'z';
 }
@@ -40,7 +40,7 @@ bool truce__date_skip(struct date_reader *reader, char c)
 bool truce__date_read_number(struct date_reader *reader, int most, struct date_number *number)
 {
     *number = (struct date_number){0, 0};
-    while (reader->at < reader->end && is_digit(*reader->at) && number->digits < most) {
+    while (reader->at < reader->end && date_read_is_digit(*reader->at) && number->digits < most) {
         number->value = number->value * 10 + (*reader->at++ - '0');
         number->digits++;
     }
@@ -49,7 +49,7 @@ bool truce__date_read_number(struct date_reader *reader, int most, struct date_n
 
 static bool at_digit(const struct date_reader *reader)
 {
-    return reader->at < reader->end && is_digit(*reader->at);
+    return reader->at < reader->end && date_read_is_digit(*reader->at);
 }
 
 /* -- dates ------------------------------------------------------------------------------------ */
@@ -82,7 +82,7 @@ bool truce__date_set_day_of_year(struct date_reader *reader, int64_t year, int64
 }
 
 /* `count` letters of a word of at least three: jan, sept, january */
-static bool is_word(const char *text, size_t count, const char *word)
+static bool date_read_is_word(const char *text, size_t count, const char *word)
 {
     if (count < 3 || count > strlen(word))
         return false;
@@ -96,17 +96,17 @@ static bool is_word(const char *text, size_t count, const char *word)
 static int find_word(const char *text, size_t count, const char *const *words, int words_count)
 {
     for (int i = 0; i < words_count; i++) {
-        if (is_word(text, count, words[i]))
+        if (date_read_is_word(text, count, words[i]))
             return i;
     }
     return -1;
 }
 
-static size_t word_length(const struct date_reader *reader)
+static size_t date_read_word_length(const struct date_reader *reader)
 {
     const char *at = reader->at;
 
-    while (at < reader->end && is_letter(*at))
+    while (at < reader->end && date_read_is_letter(*at))
         at++;
     return (size_t)(at - reader->at);
 }
@@ -117,7 +117,7 @@ int truce__date_read_month(struct date_reader *reader)
     static const char *const months[] = {"january",   "february", "march",    "april",
                                          "may",       "june",     "july",     "august",
                                          "september", "october",  "november", "december"};
-    size_t length = word_length(reader);
+    size_t length = date_read_word_length(reader);
     int month = find_word(reader->at, length, months, 12);
 
     if (month < 0)
@@ -126,7 +126,7 @@ int truce__date_read_month(struct date_reader *reader)
     return month + 1;
 }
 
-static void skip_blanks(struct date_reader *reader)
+static void date_read_skip_blanks(struct date_reader *reader)
 {
     while (reader->at < reader->end && strchr(" \t,", *reader->at) && *reader->at)
         reader->at++;
@@ -137,7 +137,7 @@ static void skip_ordinal(struct date_reader *reader)
 {
     static const char *const endings[] = {"st", "nd", "rd", "th"};
 
-    if (word_length(reader) != 2)
+    if (date_read_word_length(reader) != 2)
         return;
     for (int i = 0; i < 4; i++) {
         if (lower(reader->at[0]) == endings[i][0] && lower(reader->at[1]) == endings[i][1]) {
@@ -156,14 +156,14 @@ static bool read_named_date(struct date_reader *reader)
     if (!month)
         return false;
     (void)truce__date_skip(reader, '.'); /* of an abbreviation */
-    skip_blanks(reader);
+    date_read_skip_blanks(reader);
     (void)truce__date_skip(reader, '-'); /* Apr-5-2020 */
     if (!truce__date_read_number(reader, 4, &day))
         return false;
     if (day.digits == 4)
         return truce__date_set_date(reader, day.value, month, 1);
     skip_ordinal(reader);
-    skip_blanks(reader);
+    date_read_skip_blanks(reader);
     (void)truce__date_skip(reader, '-');
     return truce__date_read_number(reader, 4, &year) && year.digits == 4 &&
            truce__date_set_date(reader, year.value, month, day.value);
@@ -176,13 +176,13 @@ static bool read_day_month(struct date_reader *reader, int64_t day)
     int month;
 
     skip_ordinal(reader);
-    skip_blanks(reader);
+    date_read_skip_blanks(reader);
     (void)truce__date_skip(reader, '-');
     month = truce__date_read_month(reader);
     if (!month)
         return false;
     (void)truce__date_skip(reader, '.');
-    skip_blanks(reader);
+    date_read_skip_blanks(reader);
     (void)truce__date_skip(reader, '-');
     return truce__date_read_number(reader, 4, &year) && year.digits == 4 &&
            truce__date_set_date(reader, year.value, month, day);
@@ -264,7 +264,7 @@ static bool read_number_date(struct date_reader *reader)
         return read_year_last(reader, first.value, '/');
     if (truce__date_skip(reader, '.'))
         return read_year_last(reader, first.value, '.');
-    if (reader->end - reader->at > 1 && *reader->at == '-' && is_digit(reader->at[1])) {
+    if (reader->end - reader->at > 1 && *reader->at == '-' && date_read_is_digit(reader->at[1])) {
         reader->at++;
         return read_year_last(reader, first.value, '-');
     }
@@ -304,12 +304,12 @@ static bool read_half(struct date_reader *reader, int64_t *hour)
     struct date_reader probe = *reader;
     bool evening;
 
-    skip_blanks(&probe);
+    date_read_skip_blanks(&probe);
     evening = truce__date_skip(&probe, 'p');
     if (!evening && !truce__date_skip(&probe, 'a'))
         return false;
     (void)truce__date_skip(&probe, '.');
-    if (!truce__date_skip(&probe, 'm') || (probe.at < probe.end && is_letter(*probe.at)))
+    if (!truce__date_skip(&probe, 'm') || (probe.at < probe.end && date_read_is_letter(*probe.at)))
         return false;
     (void)truce__date_skip(&probe, '.');
     if (*hour < 1 || *hour > 12)
@@ -343,7 +343,7 @@ static bool read_clock(struct date_reader *reader)
 }
 
 /* behind a T: "123456", "1234", or as above */
-static bool read_time(struct date_reader *reader)
+static bool date_read_read_time(struct date_reader *reader)
 {
     struct date_reader probe = *reader;
     struct date_number number;
@@ -387,7 +387,7 @@ static const struct {
 
 static bool read_abbreviation(struct date_reader *reader)
 {
-    size_t length = word_length(reader);
+    size_t length = date_read_word_length(reader);
 
     for (size_t i = 0; i < sizeof abbreviations / sizeof *abbreviations; i++) {
         const char *name = abbreviations[i].name;
@@ -402,7 +402,8 @@ static bool read_abbreviation(struct date_reader *reader)
 
 static bool is_zone_letter(char c)
 {
-    return is_letter(c) || is_digit(c) || c == '_' || c == '/' || c == '+' || c == '-' || c == ':';
+    return date_read_is_letter(c) || date_read_is_digit(c) || c == '_' || c == '/' || c == '+' ||
+           c == '-' || c == ':';
 }
 
 bool truce__date_read_zone(struct date_reader *reader)
@@ -427,7 +428,7 @@ static bool skip_weekday(struct date_reader *reader)
 {
     static const char *const names[] = {"monday", "tuesday",  "wednesday", "thursday",
                                         "friday", "saturday", "sunday"};
-    size_t length = word_length(reader);
+    size_t length = date_read_word_length(reader);
 
     if (find_word(reader->at, length, names, 7) < 0)
         return false;
@@ -439,7 +440,7 @@ static bool read_piece(struct date_reader *reader)
 {
     struct date_reader probe = *reader;
 
-    if (is_digit(*reader->at)) {
+    if (date_read_is_digit(*reader->at)) {
         if (!reader->time && looks_like_clock(reader))
             return read_clock(reader);
         return !reader->date && read_number_date(reader);
@@ -451,17 +452,17 @@ static bool read_piece(struct date_reader *reader)
         return true;
     }
     if (reader->date && !reader->time && truce__date_skip(reader, 't'))
-        return read_time(reader);
+        return date_read_read_time(reader);
     return reader->date && truce__date_read_zone(reader);
 }
 
-static bool read_text(struct date_reader *reader)
+static bool date_read_read_text(struct date_reader *reader)
 {
-    skip_blanks(reader);
+    date_read_skip_blanks(reader);
     while (reader->at < reader->end) {
         if (!read_piece(reader))
             return false;
-        skip_blanks(reader);
+        date_read_skip_blanks(reader);
     }
     return reader->date;
 }
@@ -483,7 +484,7 @@ truce_status truce__date_parse(const char *text, size_t length, const struct dat
 {
     struct date_reader reader = {.at = text, .end = text + length};
 
-    if (!read_text(&reader))
+    if (!date_read_read_text(&reader))
         return truce__refuse(CODE_CONVERSION_FAILURE, error, "\"%.*s\" is no complete date",
                              (int)BSON_MIN(length, 100), text);
     return truce__date_finish(&reader, zone, date_ms, error);

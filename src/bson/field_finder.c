@@ -30,7 +30,7 @@ struct field_finder_tables {
     uint32_t next; /* place to be given away */
 };
 
-static struct table *place_of(struct field_finder_tables *tables, const uint8_t *document)
+static struct table *finder_place_of(struct field_finder_tables *tables, const uint8_t *document)
 {
     struct table *place;
 
@@ -44,7 +44,7 @@ static struct table *place_of(struct field_finder_tables *tables, const uint8_t 
 }
 
 /* FNV-1a */
-static uint32_t hash(const char *name, uint32_t length)
+static uint32_t finder_hash(const char *name, uint32_t length)
 {
     uint32_t sum = 2166136261u;
 
@@ -54,9 +54,9 @@ static uint32_t hash(const char *name, uint32_t length)
 }
 
 /* The slot of the name, or the free one where it belongs. */
-static struct name *find_slot(const struct table *table, const char *name, uint32_t length)
+static struct name *finder_find_slot(const struct table *table, const char *name, uint32_t length)
 {
-    uint32_t at = hash(name, length) & table->mask;
+    uint32_t at = finder_hash(name, length) & table->mask;
 
     for (;; at = (at + 1) & table->mask) {
         struct name *slot = &table->slots[at];
@@ -68,8 +68,8 @@ static struct name *find_slot(const struct table *table, const char *name, uint3
 }
 
 /* Of two fields with one name the first is the one. */
-static void build(struct field_finder_tables *tables, struct table *table, struct value document,
-                  uint32_t *steps)
+static void finder_build(struct field_finder_tables *tables, struct table *table,
+                         struct value document, uint32_t *steps)
 {
     struct fields fields = truce__fields(document);
     uint32_t count = 0, room = 16;
@@ -86,7 +86,7 @@ static void build(struct field_finder_tables *tables, struct table *table, struc
     memset(table->slots, 0xff, room * sizeof *table->slots);
     fields = truce__fields(document);
     while (truce__fields_next(&fields)) {
-        struct name *slot = find_slot(table, fields.key, fields.key_length);
+        struct name *slot = finder_find_slot(table, fields.key, fields.key_length);
         uint32_t at = (uint32_t)((const uint8_t *)fields.key - 1 - document.data);
 
         if (slot->at == EMPTY)
@@ -94,7 +94,7 @@ static void build(struct field_finder_tables *tables, struct table *table, struc
     }
 }
 
-static struct value value_at(struct value document, const struct name *name)
+static struct value finder_value_at(struct value document, const struct name *name)
 {
     const uint8_t *field = document.data + name->at, *data = field + 1 + name->length + 1;
 
@@ -109,16 +109,16 @@ struct value truce__field_finder_find_large(struct field_finder *finder, struct 
 
     if (!finder->tables)
         finder->tables = bson_malloc0(sizeof *finder->tables);
-    table = place_of(finder->tables, document.data);
+    table = finder_place_of(finder->tables, document.data);
     if (++table->asked == ASKED_OFTEN)
-        build(finder->tables, table, document, steps);
+        finder_build(finder->tables, table, document, steps);
     if (!table->slots) {
         *steps += document.size / 1024;
         return truce__value_field(document, name, length);
     }
     *steps += 1;
-    slot = find_slot(table, name, length);
-    return slot->at == EMPTY ? truce__value_missing() : value_at(document, slot);
+    slot = finder_find_slot(table, name, length);
+    return slot->at == EMPTY ? truce__value_missing() : finder_value_at(document, slot);
 }
 
 void truce__field_finder_release_tables(struct field_finder *finder)

@@ -20,13 +20,13 @@ static bool is_special(const char *name)
     return name[0] == '$' || strchr(name, '.') || strstr(name, "\xef\xbc");
 }
 
-static bool is_plain(struct value container)
+static bool names_is_plain(struct value container)
 {
     struct fields fields = truce__fields(container);
 
     while (truce__fields_next(&fields)) {
         if (is_special(fields.key) ||
-            (truce__value_is_container(fields.value) && !is_plain(fields.value)))
+            (truce__value_is_container(fields.value) && !names_is_plain(fields.value)))
             return false;
     }
     return true;
@@ -34,7 +34,7 @@ static bool is_plain(struct value container)
 
 bool truce__names_plain(const bson_t *document)
 {
-    return is_plain(truce__value_document(document));
+    return names_is_plain(truce__value_document(document));
 }
 
 /* ---- one name ------------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ void truce__names_append(bson_t *to, const char *key, const bson_t *document)
     bson_destroy(&stored);
 }
 
-static void convert_document(const bson_t *from, convert_name *convert, bson_t *to)
+static void names_convert_document(const bson_t *from, convert_name *convert, bson_t *to)
 {
     if (truce__names_plain(from)) {
         bson_copy_to(from, to);
@@ -128,12 +128,12 @@ static void convert_document(const bson_t *from, convert_name *convert, bson_t *
 
 void truce__names_store(const bson_t *document, bson_t *stored)
 {
-    convert_document(document, store_name, stored);
+    names_convert_document(document, store_name, stored);
 }
 
 void truce__names_restore(const bson_t *stored, bson_t *restored)
 {
-    convert_document(stored, restore_name, restored);
+    names_convert_document(stored, restore_name, restored);
 }
 
 void truce__names_restore_own(bson_t *document)

@@ -1,16 +1,17 @@
 #include "bson/field_path.h"
 
-static bool is_reference(const char *part, size_t length)
+static bool path_is_reference(const char *part, size_t length)
 {
     return (length == 3 && (!memcmp(part, "$id", 3) || !memcmp(part, "$db", 3))) ||
            (length == 4 && !memcmp(part, "$ref", 4));
 }
 
-static truce_status check_part(const char *part, size_t length, bool first, bson_error_t *error)
+static truce_status path_check_part(const char *part, size_t length, bool first,
+                                    bson_error_t *error)
 {
     if (length == 0)
         return truce__refuse(15998, error, "a field path must not have an empty part");
-    if (part[0] == '$' && (first || !is_reference(part, length)))
+    if (part[0] == '$' && (first || !path_is_reference(part, length)))
         return truce__refuse(16410, error, "'%.*s': a part of a field path must not begin with '$'",
                              (int)length, part);
     return TRUCE_OK;
@@ -30,7 +31,7 @@ truce_status truce__field_path_check(const char *text, size_t length, bson_error
     for (size_t i = 0; i <= length && !status; i++) {
         if (i < length && text[i] != '.')
             continue;
-        status = check_part(text + start, i - start, start == 0, error);
+        status = path_check_part(text + start, i - start, start == 0, error);
         start = i + 1;
         if (++parts > PATH_PARTS_MAX)
             return truce__refuse(CODE_OVERFLOW, error, "a field path has at most %d parts",
@@ -44,5 +45,5 @@ truce_status truce__field_name_check(const char *name, size_t length, bson_error
     if (length && memchr(name, '.', length))
         return truce__refuse(16412, error, "'%.*s': a field name must not contain a dot",
                              (int)length, name);
-    return check_part(name, length, true, error);
+    return path_check_part(name, length, true, error);
 }

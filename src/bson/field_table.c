@@ -10,7 +10,7 @@ void truce__field_table_begin(struct field_table *table, struct arena *arena, si
 }
 
 /* FNV-1a */
-static uint32_t hash(const char *key, uint32_t length)
+static uint32_t table_hash(const char *key, uint32_t length)
 {
     uint32_t sum = 2166136261u;
 
@@ -19,7 +19,7 @@ static uint32_t hash(const char *key, uint32_t length)
     return sum;
 }
 
-static bool same_key(const struct field_entry *entry, const char *key, uint32_t length)
+static bool table_same_key(const struct field_entry *entry, const char *key, uint32_t length)
 {
     return entry->key_length == length && !memcmp(entry->key, key, length);
 }
@@ -29,14 +29,14 @@ struct field_entry *truce__field_table_find(const struct field_table *table, con
 {
     if (!table->buckets) {
         for (uint32_t i = 0; i < table->count; i++) {
-            if (same_key(&table->entries[i], key, length))
+            if (table_same_key(&table->entries[i], key, length))
                 return &table->entries[i];
         }
         return NULL;
     }
-    for (uint32_t at = table->buckets[hash(key, length) % table->buckets_count]; at;
+    for (uint32_t at = table->buckets[table_hash(key, length) % table->buckets_count]; at;
          at = table->entries[at - 1].next) {
-        if (same_key(&table->entries[at - 1], key, length))
+        if (table_same_key(&table->entries[at - 1], key, length))
             return &table->entries[at - 1];
     }
     return NULL;
@@ -45,13 +45,14 @@ struct field_entry *truce__field_table_find(const struct field_table *table, con
 static void link_entry(struct field_table *table, uint32_t at)
 {
     struct field_entry *entry = &table->entries[at];
-    uint32_t *bucket = &table->buckets[hash(entry->key, entry->key_length) % table->buckets_count];
+    uint32_t *bucket =
+        &table->buckets[table_hash(entry->key, entry->key_length) % table->buckets_count];
 
     entry->next = *bucket;
     *bucket = at + 1;
 }
 
-static bool grow(struct field_table *table)
+static bool table_grow(struct field_table *table)
 {
     uint32_t room = table->room ? 2 * table->room : SMALL;
     size_t bytes = room * (sizeof *table->entries + sizeof *table->buckets);
@@ -83,7 +84,7 @@ bool truce__field_table_set(struct field_table *table, const char *key, uint32_t
         entry->value = value;
         return true;
     }
-    if (table->count == table->room && !grow(table))
+    if (table->count == table->room && !table_grow(table))
         return false;
     truce_assert(table->count < table->room);
     table->entries[table->count] =

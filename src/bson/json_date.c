@@ -15,7 +15,7 @@ static int64_t days_of(int64_t year, int month, int day)
     return era * 146097 + doe - 719468;
 }
 
-static bool take_number(const char **at, int digits, int *number)
+static bool date_take_number(const char **at, int digits, int *number)
 {
     *number = 0;
     for (int i = 0; i < digits; i++, (*at)++) {
@@ -26,7 +26,7 @@ static bool take_number(const char **at, int digits, int *number)
     return true;
 }
 
-static bool take(const char **at, char c)
+static bool date_take(const char **at, char c)
 {
     if (**at != c)
         return false;
@@ -41,16 +41,16 @@ static bool take_zone(const char **at, int *minutes)
     char sign = **at;
 
     *minutes = 0;
-    if (take(at, 'Z'))
+    if (date_take(at, 'Z'))
         return **at == '\0';
     if (sign != '+' && sign != '-')
         return false;
     (*at)++;
-    if (!take_number(at, 2, &hours))
+    if (!date_take_number(at, 2, &hours))
         return false;
     if (**at) {
-        (void)take(at, ':');
-        if (!take_number(at, 2, &rest))
+        (void)date_take(at, ':');
+        if (!date_take_number(at, 2, &rest))
             return false;
     }
     *minutes = (hours * 60 + rest) * (sign == '-' ? -1 : 1);
@@ -62,7 +62,7 @@ static bool take_fraction(const char **at, int *ms)
     int scale = 100;
 
     *ms = 0;
-    if (!take(at, '.'))
+    if (!date_take(at, '.'))
         return true;
     if (**at < '0' || **at > '9')
         return false;
@@ -77,11 +77,14 @@ bool truce__json_date(const char *at, int64_t *ms)
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     int year, month, day, hour, minute, second = 0, fraction = 0, zone;
 
-    if (!take_number(&at, 4, &year) || !take(&at, '-') || !take_number(&at, 2, &month) ||
-        !take(&at, '-') || !take_number(&at, 2, &day) || !take(&at, 'T') ||
-        !take_number(&at, 2, &hour) || !take(&at, ':') || !take_number(&at, 2, &minute))
+    if (!date_take_number(&at, 4, &year) || !date_take(&at, '-') ||
+        !date_take_number(&at, 2, &month) || !date_take(&at, '-') ||
+        !date_take_number(&at, 2, &day) || !date_take(&at, 'T') ||
+        !date_take_number(&at, 2, &hour) || !date_take(&at, ':') ||
+        !date_take_number(&at, 2, &minute))
         return false;
-    if (take(&at, ':') && (!take_number(&at, 2, &second) || !take_fraction(&at, &fraction)))
+    if (date_take(&at, ':') &&
+        (!date_take_number(&at, 2, &second) || !take_fraction(&at, &fraction)))
         return false;
     if (!take_zone(&at, &zone) || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 ||
         second > 59)

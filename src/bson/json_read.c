@@ -58,7 +58,7 @@ struct reading {
     bson_error_t *error;
 };
 
-static truce_status read_value(struct reading *r, uint8_t *type);
+static truce_status json_read_read_value(struct reading *r, uint8_t *type);
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
@@ -97,7 +97,7 @@ static truce_status fail_here(struct reading *r, const char *what)
 
 /* ---- bytes out ----------------------------------------------------------------------------- */
 
-static truce_status put(struct reading *r, const void *bytes, size_t size)
+static truce_status json_read_put(struct reading *r, const void *bytes, size_t size)
 {
     if (r->out->size + size > (size_t)SLACK * TRUCE_DOCUMENT_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, r->error, "the document is larger than %d bytes",
@@ -108,7 +108,7 @@ static truce_status put(struct reading *r, const void *bytes, size_t size)
 
 static truce_status put_byte(struct reading *r, uint8_t byte)
 {
-    return put(r, &byte, 1);
+    return json_read_put(r, &byte, 1);
 }
 
 static void patch_length(struct reading *r, size_t where, size_t length)
@@ -122,12 +122,12 @@ static void patch_length(struct reading *r, size_t where, size_t length)
 static truce_status put_int64(struct reading *r, int64_t number)
 {
     number = (int64_t)BSON_UINT64_TO_LE((uint64_t)number);
-    return put(r, &number, 8);
+    return json_read_put(r, &number, 8);
 }
 
 /* ---- text in ------------------------------------------------------------------------------- */
 
-static void skip_space(struct reading *r)
+static void json_read_skip_space(struct reading *r)
 {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r'))
         r->at++;
@@ -194,7 +194,7 @@ static truce_status read_unicode(struct reading *r, bool key)
     }
     if (code == 0 && key)
         return fail_at(r, where, "a field name cannot contain \\u0000");
-    return put(r, bytes, utf8_encode(code, bytes));
+    return json_read_put(r, bytes, utf8_encode(code, bytes));
 }
 
 static truce_status read_escape(struct reading *r, bool key, uint8_t quote)
@@ -233,7 +233,7 @@ static truce_status read_characters(struct reading *r, bool key, uint8_t quote)
         size_t good = truce__utf8_check((const char *)from, (size_t)(r->at - from));
         if (good != (size_t)(r->at - from))
             return fail_at(r, from + good, "the string is not valid UTF-8");
-        status = put(r, from, (size_t)(r->at - from));
+        status = json_read_put(r, from, (size_t)(r->at - from));
         if (status)
             return status;
         if (r->at == r->end)
@@ -256,11 +256,11 @@ static bool is_quote(const struct reading *r)
     return r->at < r->end && (*r->at == '"' || (r->typed && *r->at == '\''));
 }
 
-static truce_status read_string(struct reading *r)
+static truce_status json_read_read_string(struct reading *r)
 {
     size_t length_at = r->out->size;
     uint8_t quote = *r->at++;
-    truce_status status = put(r, "\0\0\0\0", 4);
+    truce_status status = json_read_put(r, "\0\0\0\0", 4);
 
     if (!status)
         status = read_characters(r, false, quote);
@@ -275,7 +275,7 @@ static truce_status put_double(struct reading *r, double number, uint8_t *type)
 {
     *type = BSON_TYPE_DOUBLE;
     number = BSON_DOUBLE_TO_LE(number);
-    return put(r, &number, 8);
+    return json_read_put(r, &number, 8);
 }
 
 /* An integer is an int32 if it fits, else an int64, else a double, as MongoDB's tools have it. */
@@ -289,13 +289,13 @@ static truce_status put_integer(struct reading *r, const char *text, uint8_t *ty
     if (number >= INT32_MIN && number <= INT32_MAX) {
         uint32_t small = BSON_UINT32_TO_LE((uint32_t)(int32_t)number);
         *type = BSON_TYPE_INT32;
-        return put(r, &small, 4);
+        return json_read_put(r, &small, 4);
     }
     *type = BSON_TYPE_INT64;
     return put_int64(r, number);
 }
 
-static truce_status read_number(struct reading *r, uint8_t *type)
+static truce_status json_read_read_number(struct reading *r, uint8_t *type)
 {
     char text[NUMBER_TEXT_MAX + 1];
     bool integer;
@@ -349,7 +349,7 @@ static bool is_in_name(uint8_t byte)
 }
 
 /* A name without quotes. A path ('a.b') needs them, as in JavaScript. */
-static truce_status read_name(struct reading *r)
+static truce_status json_read_read_name(struct reading *r)
 {
     const uint8_t *from = r->at;
     size_t good;
@@ -363,22 +363,22 @@ static truce_status read_name(struct reading *r)
     good = truce__utf8_check((const char *)from, (size_t)(r->at - from));
     if (good != (size_t)(r->at - from))
         return fail_at(r, from + good, "the field name is not valid UTF-8");
-    return put(r, from, (size_t)(r->at - from));
+    return json_read_put(r, from, (size_t)(r->at - from));
 }
 
-static truce_status read_key(struct reading *r, uint32_t index, bool array)
+static truce_status json_read_read_key(struct reading *r, uint32_t index, bool array)
 {
     truce_status status = TRUCE_OK;
 
     if (array) {
         char digits[16];
         int length = snprintf(digits, sizeof digits, "%u", index);
-        status = put(r, digits, (size_t)length);
+        status = json_read_put(r, digits, (size_t)length);
     } else if (is_quote(r)) {
         uint8_t quote = *r->at++;
         status = read_characters(r, true, quote);
     } else if (r->typed) {
-        status = read_name(r);
+        status = json_read_read_name(r);
     } else {
         return fail_here(r, "a field name in double quotes is expected");
     }
@@ -387,15 +387,15 @@ static truce_status read_key(struct reading *r, uint32_t index, bool array)
 
 static truce_status read_colon(struct reading *r)
 {
-    skip_space(r);
+    json_read_skip_space(r);
     if (r->at == r->end || *r->at != ':')
         return fail_here(r, "a : is expected after the field name");
     r->at++;
-    skip_space(r);
+    json_read_skip_space(r);
     return TRUCE_OK;
 }
 
-static truce_status read_element(struct reading *r, uint32_t index, bool array)
+static truce_status json_read_read_element(struct reading *r, uint32_t index, bool array)
 {
     size_t type_at = r->out->size;
     uint8_t type = 0;
@@ -404,39 +404,39 @@ static truce_status read_element(struct reading *r, uint32_t index, bool array)
     r->frames[r->depth].key = 0;
     status = put_byte(r, 0);
     if (!status)
-        status = read_key(r, index, array);
+        status = json_read_read_key(r, index, array);
     if (!status)
         r->frames[r->depth].key = type_at + 1;
     if (!status && !array)
         status = read_colon(r);
     if (!status)
-        status = read_value(r, &type);
+        status = json_read_read_value(r, &type);
     if (!status)
         r->out->bytes[type_at] = type;
     return status;
 }
 
 /* The elements up to and with the closing bracket; the opening one was read. */
-static truce_status read_elements(struct reading *r, bool array)
+static truce_status json_read_read_elements(struct reading *r, bool array)
 {
     const uint8_t close = array ? ']' : '}';
     truce_status status;
     uint32_t count = 0;
 
     for (;;) {
-        skip_space(r);
+        json_read_skip_space(r);
         if (r->at < r->end && *r->at == close && !count)
             break;
-        status = read_element(r, count++, array);
+        status = json_read_read_element(r, count++, array);
         if (status)
             return status;
-        skip_space(r);
+        json_read_skip_space(r);
         if (r->at < r->end && *r->at == close)
             break;
         if (r->at == r->end || *r->at != ',')
             return fail_here(r, array ? "a , or ] is expected" : "a , or } is expected");
         r->at++;
-        skip_space(r);
+        json_read_skip_space(r);
         if (r->at < r->end && *r->at == close)
             return fail_here(r, "a value is expected after the comma");
     }
@@ -444,7 +444,7 @@ static truce_status read_elements(struct reading *r, bool array)
     return TRUCE_OK;
 }
 
-static truce_status too_deep(struct reading *r, const uint8_t *where)
+static truce_status json_read_too_deep(struct reading *r, const uint8_t *where)
 {
     char what[80];
 
@@ -467,13 +467,13 @@ static truce_status read_container(struct reading *r, bool array, bool literal)
     truce_status status;
 
     if (r->depth == READ_DEPTH_MAX)
-        return too_deep(r, r->at);
+        return json_read_too_deep(r, r->at);
     r->at++;
     r->depth++;
     r->frames[r->depth] = (struct frame){.start = length_at, .literal = literal};
-    status = put(r, "\0\0\0\0", 4);
+    status = json_read_put(r, "\0\0\0\0", 4);
     if (!status)
-        status = read_elements(r, array);
+        status = json_read_read_elements(r, array);
     if (!status)
         status = put_byte(r, 0);
     if (status)
@@ -484,7 +484,8 @@ static truce_status read_container(struct reading *r, bool array, bool literal)
 }
 
 /* The document at `where` in the buffer is replaced by what it stands for, if it is a wrapper. */
-static truce_status unwrap(struct reading *r, size_t where, const uint8_t *text, uint8_t *type)
+static truce_status json_read_unwrap(struct reading *r, size_t where, const uint8_t *text,
+                                     uint8_t *type)
 {
     struct buffer payload = {0};
     const char *wrong = NULL;
@@ -492,7 +493,7 @@ static truce_status unwrap(struct reading *r, size_t where, const uint8_t *text,
 
     if (truce__json_unwrap(r->out->bytes + where, r->out->size - where, &payload, type, &wrong)) {
         r->out->size = where;
-        status = put(r, payload.bytes, payload.size);
+        status = json_read_put(r, payload.bytes, payload.size);
     } else if (wrong) {
         status = fail_at(r, text, wrong);
     }
@@ -500,7 +501,7 @@ static truce_status unwrap(struct reading *r, size_t where, const uint8_t *text,
     return status;
 }
 
-static truce_status read_value(struct reading *r, uint8_t *type)
+static truce_status json_read_read_value(struct reading *r, uint8_t *type)
 {
     const uint8_t *text = r->at;
     size_t where = r->out->size;
@@ -516,7 +517,7 @@ static truce_status read_value(struct reading *r, uint8_t *type)
         status = read_container(r, false, escaped);
         /* an empty document is 5 bytes; a wrapper's first field starts with $ or is its second */
         if (!status && !escaped && r->out->size > where + 6 && r->out->bytes[where + 5] == '$')
-            status = unwrap(r, where, text, type);
+            status = json_read_unwrap(r, where, text, type);
         break;
     case '[':
         *type = BSON_TYPE_ARRAY;
@@ -528,7 +529,7 @@ static truce_status read_value(struct reading *r, uint8_t *type)
         /* fall through */
     case '"':
         *type = BSON_TYPE_UTF8;
-        return read_string(r);
+        return json_read_read_string(r);
     case '-':
     case '0':
     case '1':
@@ -540,17 +541,17 @@ static truce_status read_value(struct reading *r, uint8_t *type)
     case '7':
     case '8':
     case '9':
-        return read_number(r, type);
+        return json_read_read_number(r, type);
     default:
         return read_word(r, type);
     }
     if (!status && r->depth >= TRUCE_DOCUMENT_DEPTH_MAX &&
         (*type == BSON_TYPE_DOCUMENT || *type == BSON_TYPE_ARRAY))
-        status = too_deep(r, text);
+        status = json_read_too_deep(r, text);
     return status;
 }
 
-static truce_status read_all(struct reading *r, bool *is_array)
+static truce_status json_read_read_all(struct reading *r, bool *is_array)
 {
     truce_status status;
     bool array;
@@ -558,7 +559,7 @@ static truce_status read_all(struct reading *r, bool *is_array)
     if (r->end - r->at >= 3 && !memcmp(r->at, "\xef\xbb\xbf", 3))
         return fail_at(r, r->at,
                        "the text begins with a byte order mark; save it as UTF-8 without one");
-    skip_space(r);
+    json_read_skip_space(r);
     if (r->at == r->end)
         return fail_at(r, r->at, "there is no document, only white space");
     array = *r->at == '[';
@@ -568,7 +569,7 @@ static truce_status read_all(struct reading *r, bool *is_array)
     status = read_container(r, array, true); /* the whole is never a wrapper */
     if (status)
         return status;
-    skip_space(r);
+    json_read_skip_space(r);
     if (r->at != r->end)
         return fail_here(r, "there is something after the end of the document");
     if (r->out->size > TRUCE_DOCUMENT_BYTES_MAX)
@@ -592,7 +593,7 @@ truce_status truce__json_read(struct json_reader *reader, const char *text, size
 
     bson_init(document);
     reader->bytes.size = 0;
-    status = read_all(&r, is_array);
+    status = json_read_read_all(&r, is_array);
     if (status)
         return status;
     bool whole = bson_init_static(document, reader->bytes.bytes, reader->bytes.size);

@@ -28,7 +28,7 @@ int truce__hex_digit(uint8_t c)
     return -1;
 }
 
-static const uint8_t *skip_digits(const uint8_t *at, const uint8_t *end)
+static const uint8_t *wrapper_skip_digits(const uint8_t *at, const uint8_t *end)
 {
     while (at < end && *at >= '0' && *at <= '9')
         at++;
@@ -44,13 +44,13 @@ const uint8_t *truce__json_number_end(const uint8_t *at, const uint8_t *end, boo
     if (at < end && *at == '-')
         at++;
     from = at;
-    at = skip_digits(at, end);
+    at = wrapper_skip_digits(at, end);
     if (at == from || (*from == '0' && at - from > 1))
         return NULL;
     if (at < end && *at == '.') {
         *integer = false;
         from = ++at;
-        at = skip_digits(at, end);
+        at = wrapper_skip_digits(at, end);
         if (at == from)
             return NULL;
     }
@@ -60,7 +60,7 @@ const uint8_t *truce__json_number_end(const uint8_t *at, const uint8_t *end, boo
         if (at < end && (*at == '+' || *at == '-'))
             at++;
         from = at;
-        at = skip_digits(at, end);
+        at = wrapper_skip_digits(at, end);
         if (at == from)
             return NULL;
     }
@@ -93,7 +93,7 @@ static void payload_text(struct buffer *payload, const char *text, uint32_t leng
     truce__buffer_append_byte(payload, 0);
 }
 
-static const char *text_of(const bson_iter_t *iter, uint32_t *length)
+static const char *wrapper_text_of(const bson_iter_t *iter, uint32_t *length)
 {
     *length = 0;
     return BSON_ITER_HOLDS_UTF8(iter) ? bson_iter_utf8(iter, length) : NULL;
@@ -103,7 +103,7 @@ static const char *text_of(const bson_iter_t *iter, uint32_t *length)
 static const char *plain_text_of(const bson_iter_t *iter)
 {
     uint32_t length;
-    const char *text = text_of(iter, &length);
+    const char *text = wrapper_text_of(iter, &length);
 
     return text && strlen(text) == length ? text : NULL;
 }
@@ -409,7 +409,7 @@ static const char *convert_regex(const struct wrapper *w, struct buffer *payload
 static const char *convert_code(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     uint32_t length;
-    const char *text = text_of(&w->first, &length);
+    const char *text = wrapper_text_of(&w->first, &length);
 
     if (!text)
         return "$code needs a text";
@@ -434,7 +434,7 @@ static const char *convert_code(const struct wrapper *w, struct buffer *payload,
 static const char *convert_symbol(const struct wrapper *w, struct buffer *payload, uint8_t *type)
 {
     uint32_t length;
-    const char *text = text_of(&w->first, &length);
+    const char *text = wrapper_text_of(&w->first, &length);
 
     if (!text)
         return "$symbol needs a text";
@@ -461,7 +461,8 @@ static const char *convert_pointer(const struct wrapper *w, struct buffer *paylo
 }
 
 /* {"$document": {...}} is the document in it, whatever that looks like. */
-static const char *convert_document(const struct wrapper *w, struct buffer *payload, uint8_t *type)
+static const char *wrapper_convert_document(const struct wrapper *w, struct buffer *payload,
+                                            uint8_t *type)
 {
     const uint8_t *bytes;
     uint32_t size;
@@ -505,7 +506,7 @@ static const struct {
     {"$undefined", NULL, convert_constant},
     {"$minKey", NULL, convert_constant},
     {"$maxKey", NULL, convert_constant},
-    {JSON_ESCAPE, NULL, convert_document},
+    {JSON_ESCAPE, NULL, wrapper_convert_document},
 };
 
 /* Fills `w` if the document has exactly the fields that this kind of wrapper has. */
@@ -539,7 +540,8 @@ static converter *converter_of(const bson_t *document, struct wrapper *w)
 {
     for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
         if (has_fields(document, wrappers[i].key, wrappers[i].second, w) &&
-            (wrappers[i].convert != convert_document || BSON_ITER_HOLDS_DOCUMENT(&w->first)))
+            (wrappers[i].convert != wrapper_convert_document ||
+             BSON_ITER_HOLDS_DOCUMENT(&w->first)))
             return wrappers[i].convert;
     }
     return NULL;

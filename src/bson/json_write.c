@@ -79,7 +79,7 @@ void truce__json_write_text(struct buffer *out, const char *text, size_t size)
     truce__buffer_append_byte(out, '"');
 }
 
-static void write_double(struct buffer *out, double number, enum json_form form)
+static void json_write_write_double(struct buffer *out, double number, enum json_form form)
 {
     char text[40];
 
@@ -116,7 +116,7 @@ static void civil_of(int64_t days, int64_t *year, int *month, int *day)
 }
 
 /* Relaxed: ISO 8601 for the years 1970 to 9999, as the specification has it. */
-static void write_date(struct buffer *out, int64_t ms, enum json_form form)
+static void json_write_write_date(struct buffer *out, int64_t ms, enum json_form form)
 {
     const int64_t year_10000 = 253402300800000;
     int64_t year, in_day = ms % 86400000;
@@ -150,7 +150,7 @@ static void write_base64(struct buffer *out, const uint8_t *bytes, uint32_t size
     }
 }
 
-static void write_binary(struct buffer *out, const bson_iter_t *iter)
+static void json_write_write_binary(struct buffer *out, const bson_iter_t *iter)
 {
     bson_subtype_t subtype;
     const uint8_t *bytes;
@@ -162,7 +162,7 @@ static void write_binary(struct buffer *out, const bson_iter_t *iter)
     put_format(out, "\", \"subType\": \"%02x\"}}", (unsigned)subtype);
 }
 
-static void write_oid(struct buffer *out, const bson_oid_t *oid)
+static void json_write_write_oid(struct buffer *out, const bson_oid_t *oid)
 {
     char text[25];
 
@@ -170,7 +170,7 @@ static void write_oid(struct buffer *out, const bson_oid_t *oid)
     put_format(out, "{\"$oid\": \"%s\"}", text);
 }
 
-static void write_regex(struct buffer *out, const bson_iter_t *iter)
+static void json_write_write_regex(struct buffer *out, const bson_iter_t *iter)
 {
     const char *options, *pattern = bson_iter_regex(iter, &options);
 
@@ -206,7 +206,8 @@ static void write_nested(struct buffer *out, const uint8_t *bytes, uint32_t size
         truce__buffer_append_byte(out, '}');
 }
 
-static void write_container(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+static void json_write_write_container(struct buffer *out, const bson_iter_t *iter,
+                                       enum json_form form)
 {
     bool array = bson_iter_type(iter) == BSON_TYPE_ARRAY;
     const uint8_t *bytes;
@@ -219,7 +220,7 @@ static void write_container(struct buffer *out, const bson_iter_t *iter, enum js
     write_nested(out, bytes, size, array, form);
 }
 
-static void write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+static void json_write_write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     uint32_t length, scope_size;
     const uint8_t *scope;
@@ -247,11 +248,11 @@ static void write_pointer(struct buffer *out, const bson_iter_t *iter)
     truce__buffer_append_text(out, "{\"$dbPointer\": {\"$ref\": ");
     truce__json_write_text(out, name, length);
     truce__buffer_append_text(out, ", \"$id\": ");
-    write_oid(out, oid);
+    json_write_write_oid(out, oid);
     truce__buffer_append_text(out, "}}");
 }
 
-static void write_decimal(struct buffer *out, const bson_iter_t *iter)
+static void json_write_write_decimal(struct buffer *out, const bson_iter_t *iter)
 {
     char text[BSON_DECIMAL128_STRING];
     bson_decimal128_t decimal;
@@ -265,7 +266,7 @@ static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_
 {
     switch (bson_iter_type(iter)) {
     case BSON_TYPE_DOUBLE:
-        write_double(out, bson_iter_double(iter), form);
+        json_write_write_double(out, bson_iter_double(iter), form);
         return;
     case BSON_TYPE_INT32:
         put_format(out, form == JSON_CANONICAL ? "{\"$numberInt\": \"%d\"}" : "%d",
@@ -276,7 +277,7 @@ static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_
                    bson_iter_int64(iter));
         return;
     default:
-        write_decimal(out, iter);
+        json_write_write_decimal(out, iter);
         return;
     }
 }
@@ -289,10 +290,10 @@ static void write_special(struct buffer *out, const bson_iter_t *iter, enum json
 
     switch (bson_iter_type(iter)) {
     case BSON_TYPE_OID:
-        write_oid(out, bson_iter_oid(iter));
+        json_write_write_oid(out, bson_iter_oid(iter));
         return;
     case BSON_TYPE_DATE_TIME:
-        write_date(out, bson_iter_date_time(iter), form);
+        json_write_write_date(out, bson_iter_date_time(iter), form);
         return;
     case BSON_TYPE_TIMESTAMP:
         bson_iter_timestamp(iter, &seconds, &ordinal);
@@ -305,17 +306,17 @@ static void write_special(struct buffer *out, const bson_iter_t *iter, enum json
         truce__buffer_append_byte(out, '}');
         return;
     case BSON_TYPE_BINARY:
-        write_binary(out, iter);
+        json_write_write_binary(out, iter);
         return;
     case BSON_TYPE_REGEX:
-        write_regex(out, iter);
+        json_write_write_regex(out, iter);
         return;
     case BSON_TYPE_DBPOINTER:
         write_pointer(out, iter);
         return;
     case BSON_TYPE_CODE:
     case BSON_TYPE_CODEWSCOPE:
-        write_code(out, iter, form);
+        json_write_write_code(out, iter, form);
         return;
     case BSON_TYPE_UNDEFINED:
         truce__buffer_append_text(out, "{\"$undefined\": true}");
@@ -348,7 +349,7 @@ void truce__json_write_value(struct buffer *out, const bson_iter_t *iter, enum j
         return;
     case BSON_TYPE_DOCUMENT:
     case BSON_TYPE_ARRAY:
-        write_container(out, iter, form);
+        json_write_write_container(out, iter, form);
         return;
     case BSON_TYPE_BOOL:
         truce__buffer_append_text(out, bson_iter_bool(iter) ? "true" : "false");
@@ -387,7 +388,7 @@ void truce__json_write(struct buffer *out, const bson_t *document, bool is_array
 /* ---- UTF-8 --------------------------------------------------------------------------------- */
 
 /* bytes of the sequence that starts here by the table of RFC 3629; 0: there is none */
-static size_t sequence(const uint8_t *at, size_t left)
+static size_t json_write_sequence(const uint8_t *at, size_t left)
 {
     uint8_t low = 0x80, high = 0xbf;
     size_t size;
@@ -419,7 +420,7 @@ size_t truce__utf8_check(const char *text, size_t size)
     const uint8_t *bytes = (const uint8_t *)text;
 
     for (size_t i = 0; i < size;) {
-        size_t step = sequence(bytes + i, size - i);
+        size_t step = json_write_sequence(bytes + i, size - i);
 
         if (!step)
             return i;

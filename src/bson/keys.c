@@ -70,7 +70,7 @@ enum { NUMBER_NAN = 0x00, NUMBER_NEGATIVE = 0x01, NUMBER_ZERO = 0x02, NUMBER_POS
 #define DECIMAL_BIAS   6176
 #define REMAINDER_SIZE 17 /* 2 bytes of exponent, 15 of digits */
 
-static uint8_t class_of(uint8_t type)
+static uint8_t keys_class_of(uint8_t type)
 {
     switch (type) {
     case BSON_TYPE_MINKEY:
@@ -130,7 +130,7 @@ static void append_big_endian(struct buffer *key, uint64_t number, unsigned byte
 }
 
 /* without the end mark */
-static void append_escaped(struct buffer *key, const uint8_t *text, size_t size)
+static void keys_append_escaped(struct buffer *key, const uint8_t *text, size_t size)
 {
     uint8_t *to;
 
@@ -144,9 +144,9 @@ static void append_escaped(struct buffer *key, const uint8_t *text, size_t size)
     key->size = (size_t)(to - key->bytes);
 }
 
-static void append_text(struct buffer *key, const void *text, size_t size)
+static void keys_append_text(struct buffer *key, const void *text, size_t size)
 {
-    append_escaped(key, text, size);
+    keys_append_escaped(key, text, size);
     append_big_endian(key, 0x0000, 2);
 }
 
@@ -225,7 +225,7 @@ static void append_magnitude(struct buffer *key, struct magnitude number)
     put_big_endian(bytes, bits, 8);
     while (size && bytes[size - 1] == 0)
         size--;
-    append_escaped(key, bytes, size);
+    keys_append_escaped(key, bytes, size);
     append_big_endian(key, number.exact ? 0x0000 : 0x0001, 2);
     if (!number.exact)
         append_remainder(key, number);
@@ -269,7 +269,7 @@ static bool decimal_is_zero(bson_decimal128_t number)
     return (number.high >> 61 & 3) == 3 || coefficient == 0 || coefficient >= power_of_ten(34);
 }
 
-static void append_decimal(struct buffer *key, bson_decimal128_t number)
+static void keys_append_decimal(struct buffer *key, bson_decimal128_t number)
 {
     bool negative = number.high >> 63;
 
@@ -285,7 +285,7 @@ static void append_decimal(struct buffer *key, bson_decimal128_t number)
     }
 }
 
-static void append_number(struct buffer *key, struct value value)
+static void keys_append_number(struct buffer *key, struct value value)
 {
     switch (value.type) {
     case BSON_TYPE_INT32:
@@ -299,7 +299,7 @@ static void append_number(struct buffer *key, struct value value)
         break;
     default:
         truce_assert(value.type == BSON_TYPE_DECIMAL128);
-        append_decimal(key, truce__value_decimal(value));
+        keys_append_decimal(key, truce__value_decimal(value));
         break;
     }
 }
@@ -308,12 +308,12 @@ static void append_number(struct buffer *key, struct value value)
 
 static void append_body(struct buffer *key, struct value value);
 
-static void append_container(struct buffer *key, struct value value)
+static void keys_append_container(struct buffer *key, struct value value)
 {
     struct fields fields = truce__fields(value);
 
     while (truce__fields_next(&fields)) {
-        truce__buffer_append_byte(key, class_of(fields.value.type));
+        truce__buffer_append_byte(key, keys_class_of(fields.value.type));
         if (value.type == BSON_TYPE_DOCUMENT)
             truce__buffer_append(key, fields.key, fields.key_length + 1);
         append_body(key, fields.value);
@@ -322,7 +322,7 @@ static void append_container(struct buffer *key, struct value value)
 }
 
 /* by length, subtype, bytes */
-static void append_binary(struct buffer *key, struct value value)
+static void keys_append_binary(struct buffer *key, struct value value)
 {
     append_big_endian(key, value.size - 5, 4);
     truce__buffer_append(key, value.data + 4, value.size - 4);
@@ -334,10 +334,10 @@ static void append_code_with_scope(struct buffer *key, struct value value)
     struct value scope = {.type = BSON_TYPE_DOCUMENT};
 
     memcpy(&length, value.data + 4, 4);
-    append_text(key, value.data + 8, (size_t)length - 1);
+    keys_append_text(key, value.data + 8, (size_t)length - 1);
     scope.data = value.data + 8 + length;
     scope.size = value.size - 8 - (uint32_t)length;
-    append_container(key, scope);
+    keys_append_container(key, scope);
 }
 
 static void append_string(struct buffer *key, struct value value)
@@ -345,14 +345,14 @@ static void append_string(struct buffer *key, struct value value)
     uint32_t length;
     const char *text = truce__value_text(value, &length);
 
-    append_text(key, text, length);
+    keys_append_text(key, text, length);
 }
 
 static void append_body(struct buffer *key, struct value value)
 {
-    switch (class_of(value.type)) {
+    switch (keys_class_of(value.type)) {
     case CLASS_NUMBER:
-        append_number(key, value);
+        keys_append_number(key, value);
         break;
     case CLASS_TEXT:
     case CLASS_CODE:
@@ -360,10 +360,10 @@ static void append_body(struct buffer *key, struct value value)
         break;
     case CLASS_DOCUMENT:
     case CLASS_ARRAY:
-        append_container(key, value);
+        keys_append_container(key, value);
         break;
     case CLASS_BINARY:
-        append_binary(key, value);
+        keys_append_binary(key, value);
         break;
     case CLASS_DATE:
         append_big_endian(key, (uint64_t)truce__value_int64(value) ^ 1ULL << 63, 8);
@@ -392,7 +392,7 @@ void truce__key_append(struct buffer *key, struct value value, bool descending)
 {
     size_t start = key->size;
 
-    truce__buffer_append_byte(key, class_of(value.type));
+    truce__buffer_append_byte(key, keys_class_of(value.type));
     append_body(key, value);
     if (descending)
         invert(key, start);
@@ -400,12 +400,12 @@ void truce__key_append(struct buffer *key, struct value value, bool descending)
 
 void truce__key_append_path(struct buffer *key, const char *path, size_t length)
 {
-    append_text(key, path, length);
+    keys_append_text(key, path, length);
 }
 
 void truce__key_append_class(struct buffer *key, uint8_t type, bool descending)
 {
-    uint8_t class = class_of(type);
+    uint8_t class = keys_class_of(type);
 
     truce__buffer_append_byte(key, descending ? (uint8_t) ~class : class);
 }

@@ -30,7 +30,7 @@ bool truce__number_is_nan(struct value number)
     return number.type == BSON_TYPE_DECIMAL128 && bid128_isNaN(decimal_of(number));
 }
 
-static int compare_doubles(double a, double b)
+static int number_compare_doubles(double a, double b)
 {
     if (a < b)
         return -1;
@@ -52,7 +52,7 @@ static int compare_integer_double(int64_t a, double b)
     whole = (int64_t)b;
     if (a != whole)
         return ORDER(a, whole);
-    return compare_doubles(0, b - (double)whole);
+    return number_compare_doubles(0, b - (double)whole);
 }
 
 static int compare_decimals(decimal a, decimal b)
@@ -101,7 +101,7 @@ int truce__number_compare(struct value a, struct value b)
         return compare_integer_double(truce__value_integer(a), truce__value_double(b));
     if (truce__value_is_integer(b))
         return -compare_integer_double(truce__value_integer(b), truce__value_double(a));
-    return compare_doubles(truce__value_double(a), truce__value_double(b));
+    return number_compare_doubles(truce__value_double(a), truce__value_double(b));
 }
 
 static bool truncate_double(double number, int64_t *result, bool *exact)
@@ -165,7 +165,7 @@ double truce__number_to_double(struct value number)
 }
 
 /* the decimal nearest to `number` with the last digit at 10^exponent */
-static decimal quantize(decimal number, int exponent)
+static decimal number_quantize(decimal number, int exponent)
 {
     _IDEC_flags flags = 0;
     decimal quantum =
@@ -189,9 +189,9 @@ static decimal double_to_decimal(double number)
     frexp(number, &exponent2);
     exponent2--;
     exponent10 = exponent2 * 30103 / 100000 - (exponent2 < 0);
-    result = quantize(whole, exponent10 - digits + 1);
+    result = number_quantize(whole, exponent10 - digits + 1);
     if (result.w[0] >= above_digits)
-        result = quantize(whole, exponent10 - digits + 2);
+        result = number_quantize(whole, exponent10 - digits + 2);
     return result;
 }
 

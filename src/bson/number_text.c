@@ -66,7 +66,7 @@ const char *truce__number_show(struct value number, char text[NUMBER_TEXT_MAX])
     }
 }
 
-static bool is_digit(char c)
+static bool text_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -79,22 +79,22 @@ bool truce__int64_read(const char *text, size_t length, int64_t *number)
     *number = 0;
     for (size_t i = sign; i < length; i++) {
         int digit = text[i] - '0';
-        if (!is_digit(text[i]) || __builtin_mul_overflow(*number, 10, number) ||
+        if (!text_is_digit(text[i]) || __builtin_mul_overflow(*number, 10, number) ||
             __builtin_add_overflow(*number, negative ? -digit : digit, number))
             return false;
     }
     return length > sign;
 }
 
-static size_t skip_digits(const char *text, size_t at)
+static size_t text_skip_digits(const char *text, size_t at)
 {
-    while (is_digit(text[at]))
+    while (text_is_digit(text[at]))
         at++;
     return at;
 }
 
 /* [+-] digits [. digits] [e [+-] digits], or NaN, or infinity; the text ends with a NUL */
-static bool is_number(const char *text)
+static bool text_is_number(const char *text)
 {
     size_t at = *text == '+' || *text == '-', first, digits;
 
@@ -102,11 +102,11 @@ static bool is_number(const char *text)
         !strcasecmp(text + at, "infinity"))
         return true;
     first = at;
-    at = skip_digits(text, at);
+    at = text_skip_digits(text, at);
     digits = at - first;
     if (text[at] == '.') {
         first = ++at;
-        at = skip_digits(text, at);
+        at = text_skip_digits(text, at);
         digits += at - first;
     }
     if (digits == 0)
@@ -115,7 +115,7 @@ static bool is_number(const char *text)
         at++;
         at += text[at] == '+' || text[at] == '-';
         first = at;
-        at = skip_digits(text, at);
+        at = text_skip_digits(text, at);
         if (at == first)
             return false;
     }
@@ -129,7 +129,7 @@ static bool copy_number(const char *text, size_t length, char copy[DIGITS_MAX + 
         return false;
     memcpy(copy, text, length);
     copy[length] = '\0';
-    return is_number(copy);
+    return text_is_number(copy);
 }
 
 bool truce__double_read(const char *text, size_t length, double *number)
@@ -141,7 +141,7 @@ bool truce__double_read(const char *text, size_t length, double *number)
         return false;
     pthread_once(&once, make_locale);
     *number = strtod_l(copy, NULL, plain);
-    finite = is_digit(copy[length - 1]) || copy[length - 1] == '.';
+    finite = text_is_digit(copy[length - 1]) || copy[length - 1] == '.';
     return !finite || isfinite(*number);
 }
 

@@ -21,7 +21,7 @@ void truce__numbering_begin(struct numbering *numbering, struct arena *arena, ui
 }
 
 /* Eight bytes at a time. */
-static uint64_t hash_bytes(struct value key)
+static uint64_t numbering_hash_bytes(struct value key)
 {
     uint64_t hash = (key.size + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ key.type, word;
     uint32_t at = 0;
@@ -38,7 +38,7 @@ static uint64_t hash_bytes(struct value key)
     return hash ^ hash >> 29;
 }
 
-static bool same(const struct numbering *numbering, uint32_t number, struct value key)
+static bool numbering_same(const struct numbering *numbering, uint32_t number, struct value key)
 {
     struct value known = numbering->keys[number];
 
@@ -47,32 +47,33 @@ static bool same(const struct numbering *numbering, uint32_t number, struct valu
     return numbering->by_value && truce__value_equal(known, key);
 }
 
-static uint32_t add(struct numbering *numbering, struct value key)
+static uint32_t numbering_add(struct numbering *numbering, struct value key)
 {
     truce_assert(numbering->count < numbering->room);
     numbering->keys[numbering->count] = key;
     return numbering->count++;
 }
 
-static uint32_t look(struct numbering *numbering, struct value key)
+static uint32_t numbering_look(struct numbering *numbering, struct value key)
 {
     for (uint32_t i = 0; i < numbering->count; i++) {
-        if (same(numbering, i, key))
+        if (numbering_same(numbering, i, key))
             return i;
     }
-    return add(numbering, key);
+    return numbering_add(numbering, key);
 }
 
-static uint32_t look_up(struct numbering *numbering, struct value key)
+static uint32_t numbering_look_up(struct numbering *numbering, struct value key)
 {
-    uint32_t at = (uint32_t)(numbering->by_value ? truce__value_hash(key) : hash_bytes(key));
+    uint32_t at =
+        (uint32_t)(numbering->by_value ? truce__value_hash(key) : numbering_hash_bytes(key));
 
     for (at &= numbering->mask; numbering->slots[at]; at = (at + 1) & numbering->mask) {
-        if (same(numbering, numbering->slots[at] - 1, key))
+        if (numbering_same(numbering, numbering->slots[at] - 1, key))
             return numbering->slots[at] - 1;
     }
     numbering->slots[at] = numbering->count + 1;
-    return add(numbering, key);
+    return numbering_add(numbering, key);
 }
 
 uint32_t truce__numbering_of(struct numbering *numbering, struct value key)
@@ -80,14 +81,15 @@ uint32_t truce__numbering_of(struct numbering *numbering, struct value key)
     uint32_t number = numbering->expected;
 
     if (number >= numbering->count || !truce__value_identical(numbering->keys[number], key))
-        number = numbering->slots ? look_up(numbering, key) : look(numbering, key);
+        number =
+            numbering->slots ? numbering_look_up(numbering, key) : numbering_look(numbering, key);
     numbering->expected = number + 1;
     return number;
 }
 
 /* ---- fields ----------------------------------------------------------------------------------- */
 
-static uint32_t count_fields(struct value document)
+static uint32_t numbering_count_fields(struct value document)
 {
     uint32_t count = 0;
 
@@ -96,8 +98,9 @@ static uint32_t count_fields(struct value document)
     return count;
 }
 
-static void read_side(struct arena *arena, struct numbering *numbering, struct value document,
-                      struct aligned *aligned, struct aligned_side *side)
+static void numbering_read_side(struct arena *arena, struct numbering *numbering,
+                                struct value document, struct aligned *aligned,
+                                struct aligned_side *side)
 {
     struct fields fields = truce__fields(document);
 
@@ -128,12 +131,12 @@ void truce__align_fields(struct arena *arena, const struct value *documents, int
     truce_assert(count <= ALIGNED_SIDES);
     *aligned = (struct aligned){.unique = true};
     for (int side = 0; side < count; side++) {
-        aligned->sides[side].count = count_fields(documents[side]);
+        aligned->sides[side].count = numbering_count_fields(documents[side]);
         most += aligned->sides[side].count;
     }
     truce__numbering_begin(&numbering, arena, most, false);
     for (int side = 0; side < count; side++)
-        read_side(arena, &numbering, documents[side], aligned, &aligned->sides[side]);
+        numbering_read_side(arena, &numbering, documents[side], aligned, &aligned->sides[side]);
     aligned->names = numbering.count;
 }
 

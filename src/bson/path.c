@@ -5,7 +5,7 @@
 /* 18 digits always fit */
 #define INDEX_DIGITS_MAX 18
 
-static int64_t index_of(const char *name, uint32_t length)
+static int64_t path_index_of(const char *name, uint32_t length)
 {
     int64_t index = 0;
 
@@ -62,7 +62,7 @@ truce_status truce__path_parse_into(struct arena *arena, const char *text, size_
 
         part->name = start;
         part->length = (uint32_t)(dot ? (size_t)(dot - start) : left);
-        part->index = index_of(start, part->length);
+        part->index = path_index_of(start, part->length);
         start += part->length + 1;
     }
     return TRUCE_OK;

@@ -33,7 +33,7 @@ static void add_double(struct sum *sum, double number)
     sum->low += lost;
 }
 
-static bool is_small(double number)
+static bool sum_is_small(double number)
 {
     return number >= -TWO_TO_52 && number <= TWO_TO_52;
 }
@@ -44,7 +44,7 @@ static bool add_small(struct sum *sum, int64_t number)
 {
     bool whole = sum->type == BSON_TYPE_INT32 || sum->type == BSON_TYPE_INT64;
 
-    if (!whole || sum->low != 0 || !is_small(sum->high) || !is_small((double)number))
+    if (!whole || sum->low != 0 || !sum_is_small(sum->high) || !sum_is_small((double)number))
         return false;
     sum->high += (double)number;
     sum->plain += (double)number;

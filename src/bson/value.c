@@ -231,7 +231,7 @@ static bool append_raw(bson_t *document, const char *key, size_t key_length, str
     return fits;
 }
 
-static bool append_text(bson_t *document, const char *key, int key_length, struct value value)
+static bool value_append_text(bson_t *document, const char *key, int key_length, struct value value)
 {
     uint32_t length;
     const char *text = truce__value_text(value, &length);
@@ -251,7 +251,8 @@ static bool append_timestamp(bson_t *document, const char *key, int key_length, 
 
 /* An array is appended as a document and its type set afterwards: libbson complains on standard
  * error of an array whose keys are not 0, 1, 2 ..., which a document from outside may have. */
-static bool append_container(bson_t *document, const char *key, int key_length, struct value value)
+static bool value_append_container(bson_t *document, const char *key, int key_length,
+                                   struct value value)
 {
     uint32_t at = document->len - 1;
     bson_t borrowed;
@@ -263,7 +264,7 @@ static bool append_container(bson_t *document, const char *key, int key_length, 
     return true;
 }
 
-static bool append_oid(bson_t *document, const char *key, int key_length, struct value value)
+static bool value_append_oid(bson_t *document, const char *key, int key_length, struct value value)
 {
     bson_oid_t id;
 
@@ -271,28 +272,29 @@ static bool append_oid(bson_t *document, const char *key, int key_length, struct
     return bson_append_oid(document, key, key_length, &id);
 }
 
-static bool append_decimal(bson_t *document, const char *key, int key_length, struct value value)
+static bool value_append_decimal(bson_t *document, const char *key, int key_length,
+                                 struct value value)
 {
     bson_decimal128_t number = truce__value_decimal(value);
 
     return bson_append_decimal128(document, key, key_length, &number);
 }
 
-static bool append(bson_t *document, const char *key, int length, struct value value)
+static bool value_append(bson_t *document, const char *key, int length, struct value value)
 {
     switch (value.type) {
     case BSON_TYPE_DOUBLE:
         return bson_append_double(document, key, length, truce__value_double(value));
     case BSON_TYPE_UTF8:
     case BSON_TYPE_SYMBOL:
-        return append_text(document, key, length, value);
+        return value_append_text(document, key, length, value);
     case BSON_TYPE_DOCUMENT:
     case BSON_TYPE_ARRAY:
-        return append_container(document, key, length, value);
+        return value_append_container(document, key, length, value);
     case BSON_TYPE_UNDEFINED:
         return bson_append_undefined(document, key, length);
     case BSON_TYPE_OID:
-        return append_oid(document, key, length, value);
+        return value_append_oid(document, key, length, value);
     case BSON_TYPE_BOOL:
         return bson_append_bool(document, key, length, truce__value_bool(value));
     case BSON_TYPE_DATE_TIME:
@@ -306,7 +308,7 @@ static bool append(bson_t *document, const char *key, int length, struct value v
     case BSON_TYPE_INT64:
         return bson_append_int64(document, key, length, truce__value_int64(value));
     case BSON_TYPE_DECIMAL128:
-        return append_decimal(document, key, length, value);
+        return value_append_decimal(document, key, length, value);
     case BSON_TYPE_MAXKEY:
         return bson_append_maxkey(document, key, length);
     case BSON_TYPE_MINKEY:
@@ -321,12 +323,12 @@ void truce__value_append(bson_t *document, const char *key, size_t key_length, s
     if (value.type == VALUE_MISSING)
         return;
     truce_assert(key_length < INT32_MAX);
-    if (!append(document, key, (int)key_length, value))
+    if (!value_append(document, key, (int)key_length, value))
         truce_assert(!"the document is within BSON's maximum");
 }
 
 /* Behind the fields that are there; the end is not written yet. */
-static void append_run(bson_t *to, const uint8_t *start, const uint8_t *end)
+static void value_append_run(bson_t *to, const uint8_t *start, const uint8_t *end)
 {
     uint32_t before = to->len, size = (uint32_t)(end - start);
     uint8_t *bytes = bson_reserve_buffer(to, before + size);
@@ -335,7 +337,7 @@ static void append_run(bson_t *to, const uint8_t *start, const uint8_t *end)
     memcpy(bytes + before - 1, start, size);
 }
 
-static bool is_one_of(const char *key, const char *const names[])
+static bool value_is_one_of(const char *key, const char *const names[])
 {
     while (*names && strcmp(*names, key) != 0)
         names++;
@@ -350,12 +352,12 @@ void truce__document_append_without(const bson_t *document, const char *const na
     uint8_t *bytes;
 
     for (; truce__fields_next(&fields); at = fields.at) {
-        if (!is_one_of(fields.key, names))
+        if (!value_is_one_of(fields.key, names))
             continue;
-        append_run(to, run, at);
+        value_append_run(to, run, at);
         run = fields.at;
     }
-    append_run(to, run, at);
+    value_append_run(to, run, at);
     bytes = bson_reserve_buffer(to, to->len);
     length = BSON_UINT32_TO_LE(to->len);
     memcpy(bytes, &length, sizeof length);

@@ -303,8 +303,8 @@ truce_status truce__document_check_size(const bson_t *document, const char *what
                          TRUCE_DOCUMENT_BYTES_MAX);
 }
 
-static truce_status check(struct scan *scan, const bson_t *document, const char *what,
-                          bson_error_t *error)
+static truce_status check_check(struct scan *scan, const bson_t *document, const char *what,
+                                bson_error_t *error)
 {
     const uint8_t *at = bson_get_data(document);
     const uint8_t *end = at + document->len;
@@ -320,7 +320,7 @@ truce_status truce__document_check_inside(const bson_t *document, uint32_t level
 {
     truce_status status = truce__document_check_size(document, what, error);
 
-    return status ? status : check(&(struct scan){.around = levels}, document, what, error);
+    return status ? status : check_check(&(struct scan){.around = levels}, document, what, error);
 }
 
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
@@ -330,10 +330,11 @@ truce_status truce__document_check(const bson_t *document, const char *what, bso
 
 truce_status truce__message_check(const bson_t *message, bson_error_t *error)
 {
-    return check(&(struct scan){.extra = TRUCE_MESSAGE_DEPTH_EXTRA}, message, "command", error);
+    return check_check(&(struct scan){.extra = TRUCE_MESSAGE_DEPTH_EXTRA}, message, "command",
+                       error);
 }
 
-static bool is_sound(const uint8_t *bytes, size_t size, size_t most)
+static bool check_is_sound(const uint8_t *bytes, size_t size, size_t most)
 {
     struct scan scan = {0};
     const uint8_t *at = bytes, *end;
@@ -346,7 +347,7 @@ static bool is_sound(const uint8_t *bytes, size_t size, size_t most)
 
 bool truce__document_sound(const uint8_t *bytes, size_t size)
 {
-    return is_sound(bytes, size, TRUCE_DOCUMENT_BYTES_MAX);
+    return check_is_sound(bytes, size, TRUCE_DOCUMENT_BYTES_MAX);
 }
 
 bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document)
@@ -356,5 +357,5 @@ bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document)
 
 bool truce__row_sound(const uint8_t *bytes, size_t size)
 {
-    return is_sound(bytes, size, TRUCE_ROW_BYTES_MAX);
+    return check_is_sound(bytes, size, TRUCE_ROW_BYTES_MAX);
 }

@@ -71,7 +71,7 @@ int truce__type_class(uint8_t type)
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
 /* by bytes; of two with a common beginning the longer is greater */
-static int compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
+static int value_compare_compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
 {
     size_t common = a_size < b_size ? a_size : b_size;
     int order = common ? memcmp(a, b, common) : 0;
@@ -85,7 +85,7 @@ static int compare_text(struct value a, struct value b)
     const char *a_text = truce__value_text(a, &a_length);
     const char *b_text = truce__value_text(b, &b_length);
 
-    return compare_bytes(a_text, a_length, b_text, b_length);
+    return value_compare_compare_bytes(a_text, a_length, b_text, b_length);
 }
 
 static int compare_containers(struct value a, struct value b, bool names)
@@ -104,7 +104,7 @@ static int compare_containers(struct value a, struct value b, bool names)
             return (int)a_more - (int)b_more;
         order = truce__type_class(af.value.type) - truce__type_class(bf.value.type);
         if (!order && names)
-            order = compare_bytes(af.key, af.key_length, bf.key, bf.key_length);
+            order = value_compare_compare_bytes(af.key, af.key_length, bf.key, bf.key_length);
         if (!order)
             order = truce__value_compare(af.value, bf.value);
         if (order)
@@ -199,25 +199,25 @@ int truce__value_compare(struct value a, struct value b)
     return truce__value_is_number(a) ? truce__number_compare(a, b) : compare_within(a, b);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t word)
+static uint64_t compare_mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 32;
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
+static uint64_t compare_hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const uint8_t *at = bytes;
     uint64_t word;
 
     for (size_t left = size; left >= 8; left -= 8, at += 8) {
         memcpy(&word, at, 8);
-        hash = mix(hash, word);
+        hash = compare_mix(hash, word);
     }
     word = 0;
     if (size & 7)
         memcpy(&word, at, size & 7);
-    return mix(mix(hash, word), size);
+    return compare_mix(compare_mix(hash, word), size);
 }
 
 /* Numbers of equal value have one form here: the int64 where it is exact, else the double. */
@@ -228,12 +228,12 @@ static uint64_t hash_number(uint64_t hash, struct value number)
     uint64_t bits;
 
     if (truce__number_to_int64(number, &integer))
-        return mix(hash, (uint64_t)integer);
+        return compare_mix(hash, (uint64_t)integer);
     if (truce__number_is_nan(number))
-        return mix(hash, 0x7ff8000000000000u);
+        return compare_mix(hash, 0x7ff8000000000000u);
     real = truce__number_to_double(number);
     memcpy(&bits, &real, sizeof bits);
-    return mix(hash ^ 1, bits);
+    return compare_mix(hash ^ 1, bits);
 }
 
 static uint64_t hash_value(uint64_t hash, struct value value);
@@ -244,15 +244,15 @@ static uint64_t hash_container(uint64_t hash, struct value value, bool names)
 
     while (truce__fields_next(&fields)) {
         if (names)
-            hash = hash_bytes(hash, fields.key, fields.key_length);
+            hash = compare_hash_bytes(hash, fields.key, fields.key_length);
         hash = hash_value(hash, fields.value);
     }
-    return mix(hash, 0xff);
+    return compare_mix(hash, 0xff);
 }
 
 static uint64_t hash_value(uint64_t hash, struct value value)
 {
-    hash = mix(hash, (uint64_t)truce__type_class(value.type));
+    hash = compare_mix(hash, (uint64_t)truce__type_class(value.type));
     switch (value.type) {
     case BSON_TYPE_DOUBLE:
     case BSON_TYPE_INT32:
@@ -267,10 +267,10 @@ static uint64_t hash_value(uint64_t hash, struct value value)
         struct value code, scope;
 
         split_code(value, &code, &scope);
-        return hash_container(hash_bytes(hash, code.data, code.size), scope, true);
+        return hash_container(compare_hash_bytes(hash, code.data, code.size), scope, true);
     }
     default: /* the bytes decide; length prefixes agree where the bytes do */
-        return hash_bytes(hash, value.data, value.size);
+        return compare_hash_bytes(hash, value.data, value.size);
     }
 }
 
@@ -278,5 +278,5 @@ uint64_t truce__value_hash(struct value value)
 {
     uint64_t hash = hash_value(0x243f6a8885a308d3u, value);
 
-    return mix(hash, hash >> 29);
+    return compare_mix(hash, hash >> 29);
 }

@@ -43,7 +43,7 @@ static void write_format(struct writer *writer, const char *format, ...)
     write_bytes(writer, piece, (size_t)length);
 }
 
-static void write_quoted(struct writer *writer, const char *text, size_t length)
+static void value_show_write_quoted(struct writer *writer, const char *text, size_t length)
 {
     write_bytes(writer, "\"", 1);
     for (size_t i = 0; i < length && !writer->full; i++) {
@@ -60,7 +60,7 @@ static void write_quoted(struct writer *writer, const char *text, size_t length)
 }
 
 /* the shortest digits that read back as the same number */
-static void write_double(struct writer *writer, double number)
+static void value_show_write_double(struct writer *writer, double number)
 {
     char digits[40];
 
@@ -79,7 +79,7 @@ static void write_double(struct writer *writer, double number)
     write_format(writer, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 
-static void write_decimal(struct writer *writer, struct value value)
+static void value_show_write_decimal(struct writer *writer, struct value value)
 {
     char digits[BSON_DECIMAL128_STRING];
     bson_decimal128_t number = truce__value_decimal(value);
@@ -88,7 +88,7 @@ static void write_decimal(struct writer *writer, struct value value)
     write_format(writer, "{\"$numberDecimal\": \"%s\"}", digits);
 }
 
-static void write_date(struct writer *writer, int64_t milliseconds)
+static void value_show_write_date(struct writer *writer, int64_t milliseconds)
 {
     char text[DATE_TEXT_MAX];
 
@@ -104,21 +104,21 @@ static void write_hex(struct writer *writer, const uint8_t *bytes, size_t size)
         write_format(writer, "%02x", bytes[i]);
 }
 
-static void write_binary(struct writer *writer, struct value value)
+static void value_show_write_binary(struct writer *writer, struct value value)
 {
     write_format(writer, "{\"$binary\": {\"hex\": \"");
     write_hex(writer, value.data + 5, value.size - 5);
     write_format(writer, "\", \"subType\": \"%02x\"}}", value.data[4]);
 }
 
-static void write_oid(struct writer *writer, const uint8_t *bytes)
+static void value_show_write_oid(struct writer *writer, const uint8_t *bytes)
 {
     write_format(writer, "{\"$oid\": \"");
     write_hex(writer, bytes, 12);
     write_format(writer, "\"}");
 }
 
-static void write_regex(struct writer *writer, struct value value)
+static void value_show_write_regex(struct writer *writer, struct value value)
 {
     const char *pattern = (const char *)value.data;
     const char *options = pattern + strlen(pattern) + 1;
@@ -129,19 +129,19 @@ static void write_regex(struct writer *writer, struct value value)
     write_bytes(writer, options, strlen(options));
 }
 
-static void write_code(struct writer *writer, const char *name, struct value code)
+static void value_show_write_code(struct writer *writer, const char *name, struct value code)
 {
     uint32_t length;
     const char *text = truce__value_text(code, &length);
 
     write_format(writer, "{\"%s\": ", name);
-    write_quoted(writer, text, length);
+    value_show_write_quoted(writer, text, length);
     write_bytes(writer, "}", 1);
 }
 
-static void write_value(struct writer *writer, struct value value);
+static void value_show_write_value(struct writer *writer, struct value value);
 
-static void write_container(struct writer *writer, struct value value)
+static void value_show_write_container(struct writer *writer, struct value value)
 {
     bool is_array = value.type == BSON_TYPE_ARRAY, first = true;
     struct fields fields = truce__fields(value);
@@ -152,10 +152,10 @@ static void write_container(struct writer *writer, struct value value)
             write_bytes(writer, ", ", 2);
         first = false;
         if (!is_array) {
-            write_quoted(writer, fields.key, fields.key_length);
+            value_show_write_quoted(writer, fields.key, fields.key_length);
             write_bytes(writer, ": ", 2);
         }
-        write_value(writer, fields.value);
+        value_show_write_value(writer, fields.value);
     }
     write_bytes(writer, is_array ? "]" : "}", 1);
 }
@@ -164,8 +164,9 @@ static void write_code_with_scope(struct writer *writer, struct value value)
 {
     const uint8_t *code = value.data + 4;
 
-    write_code(writer, "$code",
-               (struct value){code, truce__value_size(BSON_TYPE_CODE, code), BSON_TYPE_CODE});
+    value_show_write_code(
+        writer, "$code",
+        (struct value){code, truce__value_size(BSON_TYPE_CODE, code), BSON_TYPE_CODE});
 }
 
 static void write_timestamp(struct writer *writer, struct value value)
@@ -176,53 +177,54 @@ static void write_timestamp(struct writer *writer, struct value value)
                  number & 0xffffffff);
 }
 
-static void write_text(struct writer *writer, struct value value)
+static void value_show_write_text(struct writer *writer, struct value value)
 {
     uint32_t length;
     const char *text = truce__value_text(value, &length);
 
-    write_quoted(writer, text, length);
+    value_show_write_quoted(writer, text, length);
 }
 
-static void write_value(struct writer *writer, struct value value)
+static void value_show_write_value(struct writer *writer, struct value value)
 {
     switch (value.type) {
     case BSON_TYPE_DOUBLE:
-        write_double(writer, truce__value_double(value));
+        value_show_write_double(writer, truce__value_double(value));
         return;
     case BSON_TYPE_UTF8:
-        write_text(writer, value);
+        value_show_write_text(writer, value);
         return;
     case BSON_TYPE_DOCUMENT:
     case BSON_TYPE_ARRAY:
-        write_container(writer, value);
+        value_show_write_container(writer, value);
         return;
     case BSON_TYPE_BINARY:
-        write_binary(writer, value);
+        value_show_write_binary(writer, value);
         return;
     case BSON_TYPE_OID:
-        write_oid(writer, value.data);
+        value_show_write_oid(writer, value.data);
         return;
     case BSON_TYPE_BOOL:
         write_format(writer, "%s", truce__value_bool(value) ? "true" : "false");
         return;
     case BSON_TYPE_DATE_TIME:
-        write_date(writer, truce__value_int64(value));
+        value_show_write_date(writer, truce__value_int64(value));
         return;
     case BSON_TYPE_NULL:
         write_format(writer, "null");
         return;
     case BSON_TYPE_REGEX:
-        write_regex(writer, value);
+        value_show_write_regex(writer, value);
         return;
     case BSON_TYPE_DBPOINTER:
-        write_oid(writer, value.data + value.size - 12);
+        value_show_write_oid(writer, value.data + value.size - 12);
         return;
     case BSON_TYPE_CODE:
-        write_code(writer, "$code", value);
+        value_show_write_code(writer, "$code", value);
         return;
     case BSON_TYPE_SYMBOL:
-        write_code(writer, "$symbol", (struct value){value.data, value.size, BSON_TYPE_CODE});
+        value_show_write_code(writer, "$symbol",
+                              (struct value){value.data, value.size, BSON_TYPE_CODE});
         return;
     case BSON_TYPE_CODEWSCOPE:
         write_code_with_scope(writer, value);
@@ -237,7 +239,7 @@ static void write_value(struct writer *writer, struct value value)
         write_format(writer, "%" PRId64, truce__value_int64(value));
         return;
     case BSON_TYPE_DECIMAL128:
-        write_decimal(writer, value);
+        value_show_write_decimal(writer, value);
         return;
     default:
         write_format(writer, "%s", truce__type_name(value.type));
@@ -246,7 +248,7 @@ static void write_value(struct writer *writer, struct value value)
 }
 
 /* Steps back over a UTF-8 sequence that the end of the room has cut. */
-static size_t whole_characters(const char *text, size_t used)
+static size_t value_show_whole_characters(const char *text, size_t used)
 {
     size_t start = used, length;
     unsigned char lead;
@@ -265,9 +267,9 @@ const char *truce__value_show(struct value value, char *text, size_t size)
     struct writer writer = {.text = text, .room = size - 4};
 
     truce_assert(size >= 8);
-    write_value(&writer, value);
+    value_show_write_value(&writer, value);
     if (writer.full) {
-        writer.used = whole_characters(text, writer.used);
+        writer.used = value_show_whole_characters(text, writer.used);
         memcpy(text + writer.used, "...", 3);
         writer.used += 3;
     }

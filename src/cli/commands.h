@@ -2,7 +2,7 @@
 #define TRUCE_CLI_COMMANDS_H
 
 /* Every command: defined in the file that is named after it, listed in commands.c. */
-#include "cli/cli.h"
+#include "cli/core/cli.h"
 
 /* --priority, --attempts, --timeout, --keep, --metadata, --tag of a command that adds jobs; the documents are always
  * initialised, and the options borrow them. false: one is wrong, and told. */

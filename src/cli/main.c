@@ -1,13 +1,13 @@
 /* The entry: reads the call, opens the store, runs the command. */
-#include "cli/call.h"
-#include "cli/interrupt.h"
+#include "cli/core/call.h"
+#include "cli/core/interrupt.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static int run(struct cli *cli, char **words)
+static int main_run(struct cli *cli, char **words)
 {
     bool done;
     int code = cli_call_read(cli, words, &done);
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
     cli->uri = uri && *uri ? uri : NULL;
-    code = run(cli, argc ? argv + 1 : argv);
+    code = main_run(cli, argc ? argv + 1 : argv);
     truce_store_close(cli->store);
     bson_free(cli->config_text);
     bson_free(cli);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/core/cli.h"
 
 #define LINKS_MAX 40
 
@@ -44,7 +44,7 @@ static bool resolve_name(const char *path, char whole[PATH_MAX])
     return length < 0;
 }
 
-static bool is_same_file(const char *one, const char *other)
+static bool check_is_same_file(const char *one, const char *other)
 {
     struct stat a, b;
     char a_name[PATH_MAX], b_name[PATH_MAX];
@@ -65,7 +65,7 @@ static bool is_of_store(const char *path, const char *store)
         char *named = bson_strdup_printf("%s%s", store, suffixes[i]),
              *real = bson_strdup_printf("%s%s", resolved ? resolved : store, suffixes[i]);
 
-        same = is_same_file(path, named) || is_same_file(path, real);
+        same = check_is_same_file(path, named) || check_is_same_file(path, real);
         bson_free(named);
         bson_free(real);
     }
@@ -104,16 +104,16 @@ truce_status cli_output_check(const struct cli *cli, const char *path, const cha
         return refuse_output(path, "a file of the store", file, error);
     for (int i = 0; i < cli->count; i++)
         if (cli->arguments[i] != path && names_file(cli->command, i) &&
-            is_same_file(path, cli->arguments[i]))
+            check_is_same_file(path, cli->arguments[i]))
             return refuse_output(path, "the file", cli->arguments[i], error);
     for (int i = 0; i < cli->given_count; i++) {
         const struct cli_given *given = &cli->given[i];
 
         if (given->value && given->value != path && given->option->value &&
-            !strcmp(given->option->value, "FILE") && is_same_file(path, given->value))
+            !strcmp(given->option->value, "FILE") && check_is_same_file(path, given->value))
             return refuse_output(path, "also the file of the option", given->option->name, error);
     }
-    return cli->config_path && is_same_file(path, cli->config_path)
+    return cli->config_path && check_is_same_file(path, cli->config_path)
                ? refuse_output(path, "the file of options", cli->config_path, error)
                : TRUCE_OK;
 }

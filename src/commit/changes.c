@@ -72,7 +72,7 @@ static bool is_path(const char *key)
     }
 }
 
-static bool is_own(const char *key)
+static bool changes_is_own(const char *key)
 {
     size_t length = strcspn(key, ".");
 
@@ -80,14 +80,14 @@ static bool is_own(const char *key)
            (length == 7 && !memcmp(key, "_intent", 7));
 }
 
-static truce_status check_key(const char *key, struct value value, bson_error_t *error)
+static truce_status changes_check_key(const char *key, struct value value, bson_error_t *error)
 {
     struct pair pair;
 
     if (!is_path(key))
         return truce__fail(TRUCE_INVALID, error, "\"%s\" is no key of a diff: a field, or a path",
                            key);
-    if (is_own(key))
+    if (changes_is_own(key))
         return truce__fail(TRUCE_INVALID, error, "the key \"%s\" cannot be changed by a diff", key);
     if (!read_pair(value, &pair))
         return truce__fail(TRUCE_INVALID, error,
@@ -107,7 +107,7 @@ truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
     bson_t operators;
 
     while (!status && truce__fields_next(&fields))
-        status = check_key(fields.key, fields.value, error);
+        status = changes_check_key(fields.key, fields.value, error);
     if (status || bson_empty(diff))
         return status;
     truce__changes_operators(diff, &operators); /* keys that are in each other's way */
@@ -120,7 +120,7 @@ truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
 /* ---- comparing and applying ----------------------------------------------------------------- */
 
 /* What stands under the path. False: something on the way is no document. */
-static bool find_value(const bson_t *document, const char *path, struct value *found)
+static bool changes_find_value(const bson_t *document, const char *path, struct value *found)
 {
     *found = truce__value_document(document);
     for (;;) {
@@ -137,7 +137,7 @@ static bool find_value(const bson_t *document, const char *path, struct value *f
     }
 }
 
-static const char *show(struct value value, char *text, size_t size)
+static const char *changes_show(struct value value, char *text, size_t size)
 {
     if (value.type == VALUE_MISSING)
         return "missing";
@@ -145,7 +145,7 @@ static const char *show(struct value value, char *text, size_t size)
 }
 
 /* By value; what is undefined in the document is no missing field. */
-static bool same(struct value found, struct value wanted)
+static bool changes_same(struct value found, struct value wanted)
 {
     if (found.type == VALUE_MISSING || wanted.type == VALUE_MISSING)
         return found.type == wanted.type;
@@ -162,14 +162,14 @@ bool truce__changes_hold(const bson_t *diff, const bson_t *document, char *why, 
         struct pair pair;
 
         truce_assert(read_pair(fields.value, &pair));
-        if (!find_value(document, fields.key, &found)) {
+        if (!changes_find_value(document, fields.key, &found)) {
             snprintf(why, size, "key \"%.100s\" goes through what is no document", fields.key);
             return false;
         }
-        if (same(found, pair.before))
+        if (changes_same(found, pair.before))
             continue;
         snprintf(why, size, "key \"%.100s\" is %s, and was %s for the diff", fields.key,
-                 show(found, is, sizeof is), show(pair.before, was, sizeof was));
+                 changes_show(found, is, sizeof is), changes_show(pair.before, was, sizeof was));
         return false;
     }
     return true;
@@ -219,7 +219,7 @@ static void append_pair(bson_t *diff, const struct fields *at, struct value befo
     bson_append_array_end(diff, &pair);
 }
 
-static void append_pairs(const struct diff *parts, bson_t *diff)
+static void changes_append_pairs(const struct diff *parts, bson_t *diff)
 {
     struct fields fields = truce__fields(truce__value_document(&parts->set));
     struct value old = truce__value_document(&parts->old);
@@ -234,7 +234,7 @@ static void append_pairs(const struct diff *parts, bson_t *diff)
 
 /* Field by field, whatever their order, for what paths cannot say. False: a changed one has a name
  * that is no key. */
-static bool append_fields(struct value before, struct value after, bson_t *diff)
+static bool changes_append_fields(struct value before, struct value after, bson_t *diff)
 {
     struct fields fields = truce__fields(before);
 
@@ -275,7 +275,7 @@ static void without_own_fields(const bson_t *document, bson_t *plain)
     truce__document_append_without(document, (const char *const[]){"_rev", "_intent", NULL}, plain);
 }
 
-static bool same_id(const bson_t *a, const bson_t *b)
+static bool changes_same_id(const bson_t *a, const bson_t *b)
 {
     return truce__value_identical(truce__value_field(truce__value_document(a), "_id", 3),
                                   truce__value_field(truce__value_document(b), "_id", 3));
@@ -295,16 +295,17 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
         status = truce__check_required(after, "document after", error);
     if (status)
         return status;
-    if (!same_id(before, after))
+    if (!changes_same_id(before, after))
         return truce__fail(TRUCE_INVALID, error,
                            "two versions of one document have the same _id; these have not");
     without_own_fields(before, &old);
     without_own_fields(after, &new);
     said = truce__diff(truce__value_document(&old), truce__value_document(&new), &parts);
     if (said)
-        append_pairs(&parts, diff);
+        changes_append_pairs(&parts, diff);
     else
-        said = append_fields(truce__value_document(&old), truce__value_document(&new), diff);
+        said =
+            changes_append_fields(truce__value_document(&old), truce__value_document(&new), diff);
     if (!said)
         status = truce__fail(TRUCE_INVALID, error,
                              "keys cannot say what changed: the name of a changed field has a dot "
@@ -387,7 +388,7 @@ struct application {
     const bson_t *changes;
 };
 
-static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status changes_apply(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct application *application = arg;
 
@@ -400,5 +401,5 @@ truce_status truce_changes_apply(truce_store *store, const char *collection, con
 {
     struct application application = {collection, changes};
 
-    return truce_transact(store, apply, &application, options, error);
+    return truce_transact(store, changes_apply, &application, options, error);
 }

@@ -6,9 +6,9 @@
 #include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "commit/counters.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
@@ -205,7 +205,7 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
     return TRUCE_OK;
 }
 
-/* Where others stand in line for the document, so does who comes new (turn.c). */
+/* Where others stand in line for the document, so does who comes new (per_key_lock.c). */
 static void queue_up(truce_commit *commit, const struct entry *entry)
 {
     uint32_t place;
@@ -303,9 +303,10 @@ truce_status truce_commit_hold(truce_commit *commit, const char *collection, con
     return status;
 }
 
-static truce_status change(truce_commit *commit, const char *collection, const bson_value_t *id,
-                           const bson_t *guard, enum change_kind kind, const bson_t *document,
-                           const struct update *compiled, bson_error_t *error)
+static truce_status commit_change(truce_commit *commit, const char *collection,
+                                  const bson_value_t *id, const bson_t *guard,
+                                  enum change_kind kind, const bson_t *document,
+                                  const struct update *compiled, bson_error_t *error)
 {
     struct entry *entry;
     truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
@@ -320,7 +321,7 @@ truce_status truce__commit_change(truce_commit *commit, const char *collection,
                                   enum change_kind kind, const bson_t *document,
                                   bson_error_t *error)
 {
-    return change(commit, collection, id, guard, kind, document, NULL, error);
+    return commit_change(commit, collection, id, guard, kind, document, NULL, error);
 }
 
 static truce_status insert_under(truce_commit *commit, const char *collection,
@@ -331,8 +332,8 @@ static truce_status insert_under(truce_commit *commit, const char *collection,
 }
 
 /* Makes the _id that the document does not have. */
-static truce_status insert_new(truce_commit *commit, const char *collection, const bson_t *document,
-                               bson_error_t *error)
+static truce_status commit_insert_new(truce_commit *commit, const char *collection,
+                                      const bson_t *document, bson_error_t *error)
 {
     bson_value_t id = {.value_type = BSON_TYPE_OID};
     bson_t whole = BSON_INITIALIZER;
@@ -361,7 +362,7 @@ truce_status truce_commit_insert(truce_commit *commit, const char *collection,
         return status;
     return bson_iter_init_find(&iter, document, "_id")
                ? insert_under(commit, collection, bson_iter_value(&iter), document, error)
-               : insert_new(commit, collection, document, error);
+               : commit_insert_new(commit, collection, document, error);
 }
 
 const bson_t *truce_commit_inserted(const truce_commit *commit)
@@ -370,7 +371,7 @@ const bson_t *truce_commit_inserted(const truce_commit *commit)
 }
 
 /* `_rev`, `_intent`, or a path into one of them */
-static bool is_ours(const char *path)
+static bool commit_is_ours(const char *path)
 {
     size_t length = strcspn(path, ".");
 
@@ -379,14 +380,14 @@ static bool is_ours(const char *path)
 }
 
 /* Of one field of an operator: what it changes, and for $rename what it becomes. */
-static truce_status check_field(const char *operator, const bson_iter_t * field,
-                                bson_error_t *error)
+static truce_status commit_check_field(const char *operator, const bson_iter_t * field,
+                                       bson_error_t *error)
 {
     const char *name = bson_iter_key(field);
 
-    if (!is_ours(name) && !strcmp(operator, "$rename") && BSON_ITER_HOLDS_UTF8(field))
+    if (!commit_is_ours(name) && !strcmp(operator, "$rename") && BSON_ITER_HOLDS_UTF8(field))
         name = bson_iter_utf8(field, NULL);
-    if (!is_ours(name))
+    if (!commit_is_ours(name))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
                        "the field \"%.100s\" belongs to truce: a commit cannot change it", name);
@@ -394,8 +395,8 @@ static truce_status check_field(const char *operator, const bson_iter_t * field,
 
 /* Compiles the operators, so that a mistake is told at once, and looks for truce's own fields among
  * them. */
-static truce_status compile_operators(const bson_t *update, struct update **compiled,
-                                      bson_error_t *error)
+static truce_status commit_compile_operators(const bson_t *update, struct update **compiled,
+                                             bson_error_t *error)
 {
     struct update_options options = {.borrows = true};
     bson_iter_t iter, field;
@@ -414,7 +415,7 @@ static truce_status compile_operators(const bson_t *update, struct update **comp
         if (!bson_iter_recurse(&iter, &field))
             continue;
         while (!status && bson_iter_next(&field))
-            status = check_field(bson_iter_key(&iter), &field, error);
+            status = commit_check_field(bson_iter_key(&iter), &field, error);
         if (status)
             return status;
     }
@@ -426,10 +427,11 @@ truce_status truce_commit_update(truce_commit *commit, const char *collection,
                                  bson_error_t *error)
 {
     struct update *compiled = NULL;
-    truce_status status = compile_operators(update, &compiled, error);
+    truce_status status = commit_compile_operators(update, &compiled, error);
 
     if (!status)
-        status = change(commit, collection, id, guard, CHANGE_UPDATE, update, compiled, error);
+        status =
+            commit_change(commit, collection, id, guard, CHANGE_UPDATE, update, compiled, error);
     truce__update_free(compiled);
     return status;
 }
@@ -503,14 +505,14 @@ truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bs
 
 /* ---- apply ---------------------------------------------------------------------------------- */
 
-static int compare_entries(const void *a, const void *b)
+static int commit_compare_entries(const void *a, const void *b)
 {
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
 
 /* What was read is compared in the write itself, or, where it is too large for that, by the journal,
  * which takes a document before it compares. */
-static bool comparable(const truce_commit *commit)
+static bool commit_comparable(const truce_commit *commit)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
         if (!truce__entry_comparable(commit->store, commit->entries[i]) ||
@@ -523,7 +525,7 @@ static bool comparable(const truce_commit *commit)
 static bool native(const truce_commit *commit)
 {
     return commit->options.mechanism != TRUCE_MECHANISM_JOURNAL &&
-           (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK) && comparable(commit);
+           (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK) && commit_comparable(commit);
 }
 
 /* Only the fast path takes a blind change of a document with declared keys as it is: the others must
@@ -577,12 +579,12 @@ static truce_status natively(truce_commit *commit, bson_error_t *error)
 static bool is_all_that_was_taken(const truce_commit *commit)
 {
     return commit->owner && commit->count == 1 && commit->entries[0]->prepared &&
-           !truce__commit_is_kept(commit) && comparable(commit);
+           !truce__commit_is_kept(commit) && commit_comparable(commit);
 }
 
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
-    bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && comparable(commit) &&
+    bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && commit_comparable(commit) &&
                 !commit->owner && !commit->asked;
     truce_status status = prepare_keys(commit, fast, error);
 
@@ -601,7 +603,7 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
                                          : truce__commit_journal(commit, error);
 }
 
-static truce_status apply(truce_commit *commit, bson_error_t *error)
+static truce_status commit_commit_apply(truce_commit *commit, bson_error_t *error)
 {
     truce_status status;
 
@@ -612,7 +614,7 @@ static truce_status apply(truce_commit *commit, bson_error_t *error)
     if (!commit->count && !commit->options.key)
         return TRUCE_OK;
     if (commit->count)
-        qsort(commit->entries, commit->count, sizeof(struct entry *), compare_entries);
+        qsort(commit->entries, commit->count, sizeof(struct entry *), commit_compare_entries);
     commit->worker.waits = 0;
     status = apply_once(commit, error);
     if (status == TRUCE_DUPLICATE)
@@ -635,7 +637,7 @@ truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
     commit->applied = true;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
-    commit->outcome = apply(commit, &why);
+    commit->outcome = commit_commit_apply(commit, &why);
     truce__commit_queries_forget(commit);
     truce__deadline_set(before_ns);
     if (commit->outcome && error)

@@ -3,7 +3,7 @@
 
 /* A commit as its mechanisms see it. */
 #include "commit/journal.h"
-#include "commit/turn.h"
+#include "commit/per_key_lock.h"
 
 struct answer;
 struct owner;

@@ -1,8 +1,8 @@
 #ifndef TRUCE_COMMIT_COMMIT_CARE_H
 #define TRUCE_COMMIT_COMMIT_CARE_H
 
-/* What looks after commits: their lines of the table in src/care/parts.c. */
-#include "store/care.h"
+/* What looks after commits: their lines of the table in src/maintenance/registry.c. */
+#include "store/maintenance.h"
 
 truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error);
 truce_status truce__commit_check(struct check *check, bson_error_t *error);

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "commit/commit_care.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 
@@ -143,7 +143,8 @@ static truce_status keyed_document(struct check *check, const char *collection,
     return status;
 }
 
-static truce_status check_collection(void *arg, const char *collection, bson_error_t *error)
+static truce_status commit_check_check_collection(void *arg, const char *collection,
+                                                  bson_error_t *error)
 {
     struct inspector *by = arg;
     bson_t *filter;
@@ -170,8 +171,8 @@ static truce_status check_collection(void *arg, const char *collection, bson_err
 
 /* ---- commits -------------------------------------------------------------------------------- */
 
-static truce_status mend(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
-                         bool pending, bson_error_t *error)
+static truce_status check_mend(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
+                               bool pending, bson_error_t *error)
 {
     bool changed;
     truce_status status;
@@ -256,8 +257,8 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
 }
 
 /* The release of a held document would be refused by a unique index. */
-static truce_status check_blocked(struct inspector *by, const bson_t *post, const bson_oid_t *id,
-                                  bson_error_t *error)
+static truce_status commit_check_check_blocked(struct inspector *by, const bson_t *post,
+                                               const bson_oid_t *id, bson_error_t *error)
 {
     struct truce_commit commit = {.store = by->check->store, .worker = by->worker};
     struct finding finding = {.rule = "blocked",
@@ -310,8 +311,8 @@ static void tell_refused(struct inspector *by, const bson_oid_t *id, const bson_
     truce__check_tell(by->check, &finding, false);
 }
 
-static truce_status check_state(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
-                                bson_error_t *error)
+static truce_status commit_check_check_state(struct inspector *by, const bson_t *commit,
+                                             const bson_oid_t *id, bson_error_t *error)
 {
     const char *state = truce__commit_state(commit);
     bool pending = state && !strcmp(state, "pending");
@@ -331,9 +332,9 @@ static truce_status check_state(struct inspector *by, const bson_t *commit, cons
     if (!pending)
         status = each_post(by, commit, id, check_missing, &why);
     if (!status && !pending)
-        status = each_post(by, commit, id, check_blocked, &why);
+        status = each_post(by, commit, id, commit_check_check_blocked, &why);
     if (!status && by->check->repair)
-        status = mend(by, commit, id, pending, &why);
+        status = check_mend(by, commit, id, pending, &why);
     if (status == TRUCE_LOCKED && !by->blocked)
         tell_refused(by, id, &target, &why);
     else if (status && error)
@@ -370,8 +371,8 @@ static void check_overwritten(struct inspector *by, const bson_t *commit, const 
     }
 }
 
-static truce_status check_commit(struct check *check, const char *collection, const bson_t *commit,
-                                 void *arg, bson_error_t *error)
+static truce_status commit_check_check_commit(struct check *check, const char *collection,
+                                              const bson_t *commit, void *arg, bson_error_t *error)
 {
     struct inspector *by = arg;
     truce_status status;
@@ -382,7 +383,7 @@ static truce_status check_commit(struct check *check, const char *collection, co
         return TRUCE_OK;
     bson_oid_copy(bson_iter_oid(&iter), &id);
     by->check->report->commits++;
-    status = check_state(by, commit, &id, error);
+    status = commit_check_check_state(by, commit, &id, error);
     check_overwritten(by, commit, &id);
     return status;
 }
@@ -489,12 +490,13 @@ truce_status truce__commit_check(struct check *check, bson_error_t *error)
     truce_status first, status;
 
     truce__worker_init(&by.worker, check->store, 1000);
-    first = truce__check_each(check, COMMITS, NULL, check_commit, &by, error);
+    first = truce__check_each(check, COMMITS, NULL, commit_check_check_commit, &by, error);
     status =
         truce__check_each(check, DISPLACED, NULL, displaced_document, &by, first ? NULL : error);
     first = first ? first : status;
     status = check_forks(&by, first ? NULL : error);
     first = first ? first : status;
-    status = truce__each_collection(check->store, check_collection, &by, first ? NULL : error);
+    status = truce__each_collection(check->store, commit_check_check_collection, &by,
+                                    first ? NULL : error);
     return first ? first : status;
 }

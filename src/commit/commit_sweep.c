@@ -39,7 +39,7 @@ static truce_status each_commit(struct sweep *sweep, struct worker *worker,
     return status;
 }
 
-static const bson_oid_t *id_of(const bson_t *commit)
+static const bson_oid_t *sweep_id_of(const bson_t *commit)
 {
     static const bson_oid_t none;
     bson_iter_t iter;
@@ -51,24 +51,24 @@ static const bson_oid_t *id_of(const bson_t *commit)
 
 /* ---- 1. commits ----------------------------------------------------------------------------- */
 
-static truce_status undo(struct sweep *sweep, const char *collection, const bson_t *commit,
-                         void *arg, bson_error_t *error)
+static truce_status sweep_undo(struct sweep *sweep, const char *collection, const bson_t *commit,
+                               void *arg, bson_error_t *error)
 {
     struct worker *worker = arg;
     bool over, changed = false;
     truce_status status = TRUCE_OK;
 
     (void)collection;
-    over = truce__journal_lease_over(worker, id_of(commit), commit);
+    over = truce__journal_lease_over(worker, sweep_id_of(commit), commit);
     if (over)
-        status = truce__journal_abort(worker, id_of(commit), "swept: its lease was over", &changed,
-                                      error);
+        status = truce__journal_abort(worker, sweep_id_of(commit), "swept: its lease was over",
+                                      &changed, error);
     sweep->report->undone += changed;
     return status || changed ? status : TRUCE_LOCKED;
 }
 
-static truce_status finish(struct sweep *sweep, const char *collection, const bson_t *commit,
-                           void *arg, bson_error_t *error)
+static truce_status sweep_finish(struct sweep *sweep, const char *collection, const bson_t *commit,
+                                 void *arg, bson_error_t *error)
 {
     struct worker *worker = arg;
     uint32_t before = worker->ended;
@@ -89,7 +89,7 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
     truce_write_result result = {0};
 
     if (!status) {
-        BSON_APPEND_OID(&filter, "_id", id_of(commit));
+        BSON_APPEND_OID(&filter, "_id", sweep_id_of(commit));
         BSON_APPEND_UTF8(&filter, "state", "aborted");
         update = BCON_NEW("$set", "{", "cleaned", BCON_BOOL(true), "}");
         status = truce_update(sweep->store, collection, &filter, update, NULL, &result, error);
@@ -157,7 +157,7 @@ static truce_status purge(struct sweep *sweep, const char *collection, const bso
     truce_status status = TRUCE_OK;
     bson_iter_t iter;
 
-    BSON_APPEND_OID(&filter, "_id", id_of(commit));
+    BSON_APPEND_OID(&filter, "_id", sweep_id_of(commit));
     if (bson_iter_init_find(&iter, commit, "key") && bson_iter_init_find(&iter, commit, "key_time"))
         status = raise_horizon(sweep, bson_iter_as_int64(&iter), error);
     if (!status)
@@ -201,8 +201,8 @@ static truce_status sweep_commits(struct sweep *sweep, struct worker *worker, bs
 {
     truce_status first, status;
 
-    first = each_commit(sweep, worker, "pending", false, undo, error);
-    status = each_commit(sweep, worker, "committed", false, finish, first ? NULL : error);
+    first = each_commit(sweep, worker, "pending", false, sweep_undo, error);
+    status = each_commit(sweep, worker, "committed", false, sweep_finish, first ? NULL : error);
     first = first ? first : status;
     status = each_commit(sweep, worker, "aborted", true, clean, first ? NULL : error);
     return first ? first : status;
@@ -254,8 +254,8 @@ truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* ---- one commit ----------------------------------------------------------------------------- */
 
-static truce_status find_by_id(truce_store *store, const bson_oid_t *id, bson_t *commit,
-                               bson_error_t *error)
+static truce_status sweep_find_by_id(truce_store *store, const bson_oid_t *id, bson_t *commit,
+                                     bson_error_t *error)
 {
     truce_status status = truce__commit_find(store, id, commit, error);
     char hex[25];
@@ -273,7 +273,7 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
     const char *state = truce__commit_state(commit);
 
     if (state && !strcmp(state, "pending")) {
-        truce_status status = undo(sweep, COMMITS, commit, worker, error);
+        truce_status status = sweep_undo(sweep, COMMITS, commit, worker, error);
 
         if (status == TRUCE_LOCKED)
             return truce__fail(TRUCE_LOCKED, error,
@@ -291,7 +291,7 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
     truce_sweep_report report = {0};
     struct sweep sweep = {.store = store, .report = &report, .batch = 1};
     struct worker worker;
-    truce_status status = find_by_id(store, id, document, error);
+    truce_status status = sweep_find_by_id(store, id, document, error);
 
     if (status)
         return status;
@@ -300,5 +300,5 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
     if (status)
         return status;
     bson_destroy(document);
-    return find_by_id(store, id, document, error);
+    return sweep_find_by_id(store, id, document, error);
 }

@@ -1,9 +1,9 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "commit/commit.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "store/store.h"
 
@@ -27,7 +27,7 @@ struct mending {
 };
 
 /* An update that sets nothing: what the commit writes besides is `_rev` and `_keys`. */
-static truce_status mend(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status declare_mend(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct mending *mending = arg;
     bson_t document, keys, *nothing;
@@ -57,7 +57,7 @@ truce_status truce__shadow_mend(truce_store *store, const char *collection, cons
 {
     struct mending mending = {collection, id, changed};
 
-    return truce_transact(store, mend, &mending, NULL, error);
+    return truce_transact(store, declare_mend, &mending, NULL, error);
 }
 
 /* ---- the collection ------------------------------------------------------------------------- */
@@ -71,8 +71,9 @@ static truce_status count_shadowed(const struct index_spec *spec, void *arg, bso
     return TRUCE_OK;
 }
 
-static truce_status make_index(truce_store *store, const char *collection,
-                               const truce_unique_options *options, bool *made, bson_error_t *error)
+static truce_status declare_make_index(truce_store *store, const char *collection,
+                                       const truce_unique_options *options, bool *made,
+                                       bson_error_t *error)
 {
     bson_t *index;
     truce_status status;
@@ -102,8 +103,9 @@ static truce_status make_index(truce_store *store, const char *collection,
     return status;
 }
 
-static truce_status convert(truce_store *store, const char *collection, const bson_t *document,
-                            truce_unique_report *report, bson_error_t *error)
+static truce_status declare_convert(truce_store *store, const char *collection,
+                                    const bson_t *document, truce_unique_report *report,
+                                    bson_error_t *error)
 {
     bool changed = false;
     truce_status status;
@@ -131,14 +133,14 @@ truce_status truce_unique_declare(truce_store *store, const char *collection,
     *report = (truce_unique_report){0};
     status = ROOM_CHECK(options, "truce_unique_options", error);
     if (!status)
-        status = make_index(store, collection, options, &report->made, error);
+        status = declare_make_index(store, collection, options, &report->made, error);
     if (!status)
         status = truce_find(store, collection, NULL, NULL, &cursor, error);
     while (!status) {
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        status = convert(store, collection, document, report, error);
+        status = declare_convert(store, collection, document, report, error);
     }
     truce_cursor_close(cursor);
     return status;

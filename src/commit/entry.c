@@ -214,7 +214,7 @@ static truce_status refuse_entry(const struct entry *entry, truce_status status,
     return truce__fail(status, error, "%s %s", truce__entry_show(entry, text, sizeof text), why);
 }
 
-static bool same_field(const bson_t *a, const bson_t *b, const char *name)
+static bool entry_same_field(const bson_t *a, const bson_t *b, const char *name)
 {
     struct value in_a = truce__value_field(truce__value_document(a), name, strlen(name));
     struct value in_b = truce__value_field(truce__value_document(b), name, strlen(name));
@@ -222,7 +222,7 @@ static bool same_field(const bson_t *a, const bson_t *b, const char *name)
     return truce__value_identical(in_a, in_b);
 }
 
-static void set_after(struct entry *entry, bson_t *after, bool found)
+static void entry_set_after(struct entry *entry, bson_t *after, bool found)
 {
     bson_destroy(&entry->after);
     bson_steal(&entry->after, after);
@@ -246,21 +246,21 @@ static truce_status apply_compiled(struct entry *entry, const struct update *upd
         bson_destroy(&after);
         status = truce__update_apply(update, &entry->after, NULL, &context, &after, &result, error);
     }
-    if (!status && (!same_field(&entry->after, &after, "_rev") ||
-                    !same_field(&entry->after, &after, "_intent")))
+    if (!status && (!entry_same_field(&entry->after, &after, "_rev") ||
+                    !entry_same_field(&entry->after, &after, "_intent")))
         status = truce__fail(TRUCE_INVALID, error,
                              "the fields \"_rev\" and \"_intent\" belong to truce: a commit cannot "
                              "change them");
     if (!status)
-        set_after(entry, &after, true);
+        entry_set_after(entry, &after, true);
     else
         bson_destroy(&after);
     truce__arena_release(&arena);
     return status;
 }
 
-static truce_status apply_operators(struct entry *entry, const bson_t *operators,
-                                    bson_error_t *error)
+static truce_status entry_apply_operators(struct entry *entry, const bson_t *operators,
+                                          bson_error_t *error)
 {
     struct update_options options = {.borrows = true};
     struct update *update = NULL;
@@ -287,18 +287,19 @@ static void whole_document(const struct entry *entry, const bson_t *document, bs
     }
 }
 
-static truce_status apply_whole(struct entry *entry, const bson_t *document, bson_error_t *error)
+static truce_status entry_apply_whole(struct entry *entry, const bson_t *document,
+                                      bson_error_t *error)
 {
     bson_t whole;
 
     if (document->len > TRUCE_DOCUMENT_BYTES_MAX - TRUCE_INTERNAL_BYTES_EXTRA)
         return refuse_entry(entry, TRUCE_LIMIT, "would be larger than a document may be", error);
     whole_document(entry, document, &whole);
-    set_after(entry, &whole, true);
+    entry_set_after(entry, &whole, true);
     return TRUCE_OK;
 }
 
-static truce_status apply_diff(struct entry *entry, const bson_t *diff, bson_error_t *error)
+static truce_status entry_apply_diff(struct entry *entry, const bson_t *diff, bson_error_t *error)
 {
     truce_status status;
     bson_t operators;
@@ -315,7 +316,7 @@ static truce_status apply_diff(struct entry *entry, const bson_t *diff, bson_err
     }
     entry->stale = false;
     truce__changes_operators(diff, &operators);
-    status = apply_operators(entry, &operators, error);
+    status = entry_apply_operators(entry, &operators, error);
     bson_destroy(&operators);
     return status;
 }
@@ -326,22 +327,22 @@ static truce_status apply_change(struct entry *entry, const struct change *chang
     bson_t nothing = BSON_INITIALIZER;
 
     if (change->kind == CHANGE_DIFF)
-        return apply_diff(entry, change->document, error);
+        return entry_apply_diff(entry, change->document, error);
 
     if (change->kind == CHANGE_INSERT) {
         if (entry->after_found)
             return refuse_entry(entry, TRUCE_DUPLICATE, "exists already", error);
-        return apply_whole(entry, change->document, error);
+        return entry_apply_whole(entry, change->document, error);
     }
     if (!entry->after_found)
         return refuse_entry(entry, TRUCE_NOT_FOUND, "does not exist", error);
     if (change->kind == CHANGE_UPDATE && compiled)
         return apply_compiled(entry, compiled, error);
     if (change->kind == CHANGE_UPDATE)
-        return apply_operators(entry, change->document, error);
+        return entry_apply_operators(entry, change->document, error);
     if (change->kind == CHANGE_REPLACE)
-        return apply_whole(entry, change->document, error);
-    set_after(entry, &nothing, false);
+        return entry_apply_whole(entry, change->document, error);
+    entry_set_after(entry, &nothing, false);
     return TRUCE_OK;
 }
 
@@ -393,7 +394,7 @@ static truce_status set_base(struct entry *entry, const bson_t *base, bson_error
     if (base)
         bson_concat(&entry->base, base);
     bson_concat(&copy, &entry->base);
-    set_after(entry, &copy, base != NULL);
+    entry_set_after(entry, &copy, base != NULL);
     status = test_guards(entry, error);
     for (uint32_t i = 0; !status && i < entry->changes_count; i++)
         status = apply_change(entry, &entry->changes[i], NULL, error);
@@ -454,7 +455,7 @@ void truce__filter_id(const bson_value_t *id, bson_t *filter)
     bson_append_document_end(filter, &equal);
 }
 
-static void append_absent(bson_t *filter, const char *field)
+static void entry_append_absent(bson_t *filter, const char *field)
 {
     bson_t exists;
 
@@ -469,15 +470,15 @@ void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter
     if (!any_rev && entry->token.has_rev)
         BSON_APPEND_OID(filter, "_rev", &entry->token.rev);
     else if (!any_rev)
-        append_absent(filter, "_rev");
-    append_absent(filter, "_intent");
+        entry_append_absent(filter, "_rev");
+    entry_append_absent(filter, "_intent");
     if (entry->guards)
         BSON_APPEND_ARRAY(filter, "$and", entry->guards);
 }
 
 /* {$expr: {$eq: [{$mergeObjects: ["$$ROOT"]}, {$literal: base}]}}. Merged with nothing, because servers
  * before 4.4 take a bare $$ROOT there for a path; in a list, other servers do not compute it. */
-static void append_value_guard(const bson_t *base, bson_t *filter)
+static void entry_append_value_guard(const bson_t *base, bson_t *filter)
 {
     bson_t expr, operands, merged, list, literal;
 
@@ -502,7 +503,7 @@ const bson_t *truce__filter_whole(const truce_store *store, const bson_value_t *
     if (store->capabilities & TRUCE_CAN_COMPARE)
         return document;
     if (document->len <= VALUE_GUARD_BYTES_MAX)
-        append_value_guard(document, filter);
+        entry_append_value_guard(document, filter);
     return NULL;
 }
 
@@ -524,7 +525,7 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
         return &entry->base;
     }
     truce__filter_entry(entry, false, filter);
-    append_value_guard(&entry->base, filter);
+    entry_append_value_guard(&entry->base, filter);
     return NULL;
 }
 

@@ -73,8 +73,8 @@ static const bson_t *compare_with(const truce_commit *commit, const struct entry
 }
 
 /* Sends it once. *took: it changed the document. */
-static truce_status send(truce_commit *commit, const struct entry *entry, const bson_oid_t *rev,
-                         bool *took, bson_error_t *error)
+static truce_status fast_send(truce_commit *commit, const struct entry *entry,
+                              const bson_oid_t *rev, bool *took, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER, now;
     truce_bulk_options options = {.relaxed = commit->options.relaxed,
@@ -105,8 +105,8 @@ static truce_status send(truce_commit *commit, const struct entry *entry, const 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
 /* What an unanswered write came to. */
-static truce_status judge(truce_commit *commit, const struct entry *entry, const bson_oid_t *rev,
-                          enum verdict *verdict, bson_error_t *error)
+static truce_status fast_judge(truce_commit *commit, const struct entry *entry,
+                               const bson_oid_t *rev, enum verdict *verdict, bson_error_t *error)
 {
     struct token token;
     bson_t document, now;
@@ -127,7 +127,7 @@ static truce_status judge(truce_commit *commit, const struct entry *entry, const
     return status;
 }
 
-static truce_status unknown(const struct entry *entry, bson_error_t *error)
+static truce_status fast_unknown(const struct entry *entry, bson_error_t *error)
 {
     char text[300];
 
@@ -138,7 +138,7 @@ static truce_status unknown(const struct entry *entry, bson_error_t *error)
 }
 
 /* The disk or the network failed each time: that is told, with its reason. */
-static truce_status failed(const bson_error_t *why, bson_error_t *error)
+static truce_status fast_failed(const bson_error_t *why, bson_error_t *error)
 {
     if (error)
         *error = *why;
@@ -156,7 +156,7 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
 
     for (;;) {
         enum verdict verdict = OTHERWISE;
-        truce_status status = send(commit, entry, &commit->id, took, error);
+        truce_status status = fast_send(commit, entry, &commit->id, took, error);
 
         if (!truce__unanswered(status) && (*took || !unanswered))
             return status;
@@ -164,23 +164,23 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
         silent = silent || status != TRUCE_IO;
         if (status == TRUCE_IO && error)
             why = *error;
-        if (judge(commit, entry, &commit->id, &verdict, error) || verdict == OTHERWISE)
-            return silent ? unknown(entry, error) : failed(&why, error);
+        if (fast_judge(commit, entry, &commit->id, &verdict, error) || verdict == OTHERWISE)
+            return silent ? fast_unknown(entry, error) : fast_failed(&why, error);
         if (verdict == AS_READ && status == TRUCE_DUPLICATE)
-            return unknown(entry, error); /* F5 */
+            return fast_unknown(entry, error); /* F5 */
         if (verdict == TOOK) {
             *took = true;
             return TRUCE_OK;
         }
         if (truce__disk_refused(commit->store, status) ||
             truce__worker_wait(&commit->worker, "the store", error))
-            return silent ? unknown(entry, error) : failed(&why, error);
+            return silent ? fast_unknown(entry, error) : fast_failed(&why, error);
     }
 }
 
 /* The document as it is now, after a write that found nothing: a conflict for a known entry, a new
  * base for a blind one. */
-static truce_status look_again(truce_commit *commit, struct entry *entry, bson_error_t *error)
+static truce_status fast_look_again(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     bson_t document;
     truce_status status =
@@ -198,7 +198,7 @@ static truce_status look_again(truce_commit *commit, struct entry *entry, bson_e
 
 /* Its _id is taken, or a value under a unique index, by a document or only by a reservation of a
  * commit that may yet be undone. OK: send it again. */
-static truce_status refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
+static truce_status fast_refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     bson_t document;
     truce_status status;
@@ -215,7 +215,7 @@ static truce_status refused(truce_commit *commit, struct entry *entry, bson_erro
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
 {
     struct entry *entry = commit->entries[0];
-    truce_status status = entry->known ? TRUCE_OK : look_again(commit, entry, error);
+    truce_status status = entry->known ? TRUCE_OK : fast_look_again(commit, entry, error);
     bool took = false;
 
     if (!status && !truce__entry_comparable(commit->store, entry))
@@ -224,12 +224,12 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
     while (!status) {
         status = write_certainly(commit, entry, &took, error);
         if (status == TRUCE_DUPLICATE) {
-            status = refused(commit, entry, error);
+            status = fast_refused(commit, entry, error);
             continue;
         }
         if (status || took)
             return status;
-        status = look_again(commit, entry, error);
+        status = fast_look_again(commit, entry, error);
         if (!status)
             status = truce__worker_wait(&commit->worker, "the document", error);
     }
@@ -239,7 +239,7 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
 /* ---- F6 ------------------------------------------------------------------------------------- */
 
 /* Nobody reads its state, so it is enough if this lands some time, or the lease is over. */
-static void mark_done(truce_commit *commit)
+static void fast_mark_done(truce_commit *commit)
 {
     truce_write_options options = {.relaxed = true};
     bson_t *filter = bson_new(), *update;
@@ -282,7 +282,7 @@ truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error)
     if (status)
         truce__owner_give_up(commit->owner, why.message);
     else
-        mark_done(commit);
+        fast_mark_done(commit);
     truce__journal_let_go(commit);
     if (status && error)
         *error = why;

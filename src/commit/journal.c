@@ -7,7 +7,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/counters.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 
@@ -83,8 +83,8 @@ static void append_lease(const truce_commit *commit, bson_t *document)
     bson_append_document_end(document, &lease);
 }
 
-static void append_targets(const truce_commit *commit, const char *name, bool taken,
-                           bson_t *document)
+static void journal_append_targets(const truce_commit *commit, const char *name, bool taken,
+                                   bson_t *document)
 {
     bson_t list, element;
     uint32_t index = 0;
@@ -138,8 +138,8 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
 
     truce__commit_begin_document(commit, "pending", &document);
     append_lease(commit, &document);
-    append_targets(commit, "writes", true, &document);
-    append_targets(commit, "requires", false, &document);
+    journal_append_targets(commit, "writes", true, &document);
+    journal_append_targets(commit, "requires", false, &document);
     owner->inserted = true;
     owner->renewed_ns = truce__clock_monotonic_ns();
     status = truce_insert(commit->store, COMMITS, &document, &options, error);
@@ -205,7 +205,7 @@ static truce_status release_entry(struct owner *owner, const struct entry *entry
     return status;
 }
 
-static truce_status release_entries(struct owner *owner)
+static truce_status journal_release_entries(struct owner *owner)
 {
     truce_commit *commit = owner->commit;
     truce_status first = TRUCE_OK;
@@ -231,7 +231,7 @@ static void release_all(struct owner *owner)
         !truce__journal_done(owner->worker, &owner->commit->id, NULL))
         return;
     for (int i = 0; i < RELEASE_TRIES; i++) {
-        if (!truce__unanswered(release_entries(owner)))
+        if (!truce__unanswered(journal_release_entries(owner)))
             break;
     }
 }
@@ -290,7 +290,8 @@ static truce_status renew(struct owner *owner, bson_error_t *error)
 }
 
 /* Step 2, unless the document was taken before the function ran. */
-static truce_status take(struct owner *owner, struct entry *entry, bson_error_t *error)
+static truce_status commit_journal_take(struct owner *owner, struct entry *entry,
+                                        bson_error_t *error)
 {
     truce_status status;
 
@@ -300,7 +301,7 @@ static truce_status take(struct owner *owner, struct entry *entry, bson_error_t 
     return status ? status : truce__owner_still(owner, entry, error);
 }
 
-static truce_status take_each(struct owner *owner, bson_error_t *error)
+static truce_status journal_take_each(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
     truce_status status = TRUCE_OK;
@@ -310,19 +311,19 @@ static truce_status take_each(struct owner *owner, bson_error_t *error)
             continue;
         status = renew(owner, error);
         if (!status)
-            status = take(owner, commit->entries[i], error);
+            status = commit_journal_take(owner, commit->entries[i], error);
     }
     return status;
 }
 
 /* Steps 2 to 4, up to the decision. */
-static truce_status take_all(struct owner *owner, bson_error_t *error)
+static truce_status journal_take_all(struct owner *owner, bson_error_t *error)
 {
     truce_status status = renew(owner, error);
 
     if (!status)
         status = truce__owner_joins(owner) ? truce__owner_prepare_joined(owner, error)
-                                           : take_each(owner, error);
+                                           : journal_take_each(owner, error);
     if (!status)
         status = renew(owner, error);
     if (!status)
@@ -334,7 +335,7 @@ static truce_status take_all(struct owner *owner, bson_error_t *error)
 static truce_status bring_through(struct owner *owner, bson_error_t *error)
 {
     bson_error_t why = {0};
-    truce_status status = take_all(owner, &why);
+    truce_status status = journal_take_all(owner, &why);
 
     if (!status) {
         status = truce__owner_decide(owner, &why);
@@ -348,7 +349,7 @@ static truce_status bring_through(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-static truce_status run(struct owner *owner, bson_error_t *error)
+static truce_status journal_run(struct owner *owner, bson_error_t *error)
 {
     bool already = false;
     bson_error_t why = {0};
@@ -376,13 +377,13 @@ static void start_attempt(truce_commit *commit)
 }
 
 /* One attempt. *again: it was abandoned, and is to be made under a fresh id. */
-static truce_status attempt(truce_commit *commit, bool *again, bson_error_t *error)
+static truce_status journal_attempt(truce_commit *commit, bool *again, bson_error_t *error)
 {
     struct owner owner = {.commit = commit,
                           .worker = &commit->worker,
                           .post = BSON_INITIALIZER,
                           .held = BSON_INITIALIZER};
-    truce_status status = run(&owner, error), waited = TRUCE_OK;
+    truce_status status = journal_run(&owner, error), waited = TRUCE_OK;
 
     *again = status && owner.again;
     if (status == TRUCE_CONFLICT && !bson_empty(&owner.held)) /* nothing is held here now */
@@ -418,7 +419,7 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
         bool again;
 
         start_attempt(commit);
-        status = attempt(commit, &again, error);
+        status = journal_attempt(commit, &again, error);
         if (!again || truce__worker_wait(&commit->worker, "the store", NULL))
             return status;
         truce__id_new(&commit->id);

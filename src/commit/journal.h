@@ -80,7 +80,7 @@ truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit
 /* Strips every document that an aborted commit may hold. */
 truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error);
 
-/* ---- meeting others ---- */
+/* ---- on_conflict others ---- */
 
 /* Reads the document of a commit, which is always initialised. NOT_FOUND: the commit was undone and purged (J2). */
 truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,

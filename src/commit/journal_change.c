@@ -28,7 +28,7 @@
 /* ---- operators ------------------------------------------------------------------------------ */
 
 /* One path is the other, or stands above it. */
-static bool touches(const char *a, const char *b)
+static bool change_touches(const char *a, const char *b)
 {
     size_t length = strlen(a), other = strlen(b), shorter = length < other ? length : other;
 
@@ -61,7 +61,7 @@ static bool is_relative(const char *operator, const bson_iter_t * field)
     return !strcmp(operator, "$push") && is_plain_push(field);
 }
 
-static void append_operator(bson_t *list, const char *operator, const bson_iter_t * field)
+static void change_append_operator(bson_t *list, const char *operator, const bson_iter_t * field)
 {
     bson_t one = BSON_INITIALIZER, fields;
     char key[16];
@@ -85,14 +85,14 @@ static bool operators_in(const bson_t *update, const char *path, bson_t *list)
         while (bson_iter_next(&field)) {
             bool renames = !strcmp(bson_iter_key(&iter), "$rename");
 
-            if (renames && touches(bson_iter_utf8(&field, NULL), path))
+            if (renames && change_touches(bson_iter_utf8(&field, NULL), path))
                 return false;
-            if (!touches(bson_iter_key(&field), path))
+            if (!change_touches(bson_iter_key(&field), path))
                 continue;
             if (strcmp(bson_iter_key(&field), path) != 0 ||
                 !is_relative(bson_iter_key(&iter), &field))
                 return false;
-            append_operator(list, bson_iter_key(&iter), &field);
+            change_append_operator(list, bson_iter_key(&iter), &field);
         }
     }
     return true;
@@ -110,7 +110,7 @@ static bool operators_of(const struct entry *entry, const char *path, bson_t *li
 
 /* ---- into the commit ------------------------------------------------------------------------ */
 
-static uint32_t count_of(struct value array)
+static uint32_t change_count_of(struct value array)
 {
     struct fields fields = truce__fields(array);
     uint32_t count = 0;
@@ -120,8 +120,8 @@ static uint32_t count_of(struct value array)
     return count;
 }
 
-static void append_change(bson_t *changes, const struct entry *entry, const char *path,
-                          struct value now, struct value old)
+static void change_append_change(bson_t *changes, const struct entry *entry, const char *path,
+                                 struct value now, struct value old)
 {
     bson_t change, operators = BSON_INITIALIZER;
     char key[16];
@@ -133,7 +133,7 @@ static void append_change(bson_t *changes, const struct entry *entry, const char
     if (old.type)
         BSON_APPEND_INT64(&change, "h", (int64_t)truce__value_hash(old));
     if (old.type == BSON_TYPE_ARRAY)
-        BSON_APPEND_INT32(&change, "n", (int32_t)count_of(old));
+        BSON_APPEND_INT32(&change, "n", (int32_t)change_count_of(old));
     if (operators_of(entry, path, &operators))
         BSON_APPEND_ARRAY(&change, "a", &operators);
     bson_append_document_end(changes, &change);
@@ -148,13 +148,13 @@ void truce__changes_append(bson_t *element, const struct entry *entry, const str
 
     bson_append_array_begin(element, "changes", 7, &changes);
     while (truce__fields_next(&fields))
-        append_change(&changes, entry, fields.key, fields.value,
-                      truce__value_field(old, fields.key, fields.key_length));
+        change_append_change(&changes, entry, fields.key, fields.value,
+                             truce__value_field(old, fields.key, fields.key_length));
     fields = truce__fields(truce__value_document(&diff->unset));
     while (truce__fields_next(&fields)) {
         if (strcmp(fields.key, "_rev") != 0) /* a replacement has none yet: it is set, not gone */
-            append_change(&changes, entry, fields.key, (struct value){.type = VALUE_MISSING},
-                          fields.value);
+            change_append_change(&changes, entry, fields.key, (struct value){.type = VALUE_MISSING},
+                                 fields.value);
     }
     bson_append_array_end(element, &changes);
 }
@@ -216,11 +216,11 @@ static bool merge_lists(const bson_t *change, struct value now, struct value the
         count = (uint32_t)bson_iter_as_int64(&iter);
     else if (change_field(change, "h").type)
         return false;
-    if (count_of(there) < count || (count && !begins_with_old(change, there, count)))
+    if (change_count_of(there) < count || (count && !begins_with_old(change, there, count)))
         return false;
     bson_append_array_begin(made, OPERAND, 1, &list);
     append_elements(&list, 0, now, 0, UINT32_MAX);
-    append_elements(&list, count_of(now), there, count, UINT32_MAX);
+    append_elements(&list, change_count_of(now), there, count, UINT32_MAX);
     bson_append_array_end(made, &list);
     return true;
 }

@@ -22,7 +22,7 @@ void truce__owner_target(bson_t *array, uint32_t index, const struct entry *entr
 
 /* ---- step 3 --------------------------------------------------------------------------------- */
 
-static truce_status look(struct owner *owner, const struct entry *entry, bson_error_t *error)
+static truce_status decide_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
 {
     bson_t document;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
@@ -46,7 +46,7 @@ truce_status truce__owner_requires(struct owner *owner, bson_error_t *error)
             const struct entry *entry = commit->entries[i];
 
             if (!truce__commit_takes(entry) && entry->token.found == (found == 1))
-                status = look(owner, entry, error);
+                status = decide_look(owner, entry, error);
         }
     }
     return status;
@@ -70,7 +70,7 @@ void truce__owner_hold_missing(truce_commit *commit)
 
 /* ---- step 4 --------------------------------------------------------------------------------- */
 
-static void append_document(bson_t *element, const struct entry *entry)
+static void decide_append_document(bson_t *element, const struct entry *entry)
 {
     bson_t document = BSON_INITIALIZER;
 
@@ -89,7 +89,7 @@ static void append_update(bson_t *element, const struct entry *entry)
     if (paths)
         truce__changes_append(element, entry, &diff);
     else
-        append_document(element, entry);
+        decide_append_document(element, entry);
     truce__diff_release(&diff);
 }
 
@@ -101,7 +101,7 @@ static void append_post(bson_t *post, uint32_t index, const struct entry *entry)
     truce__owner_target(post, index, entry, &element);
     if (net == NET_INSERT) {
         BSON_APPEND_UTF8(&element, "op", "insert");
-        append_document(&element, entry);
+        decide_append_document(&element, entry);
     } else if (net == NET_REMOVE) {
         BSON_APPEND_UTF8(&element, "op", "remove");
     } else if (net == NET_UPDATE) {

@@ -73,7 +73,7 @@ static void append_nested(bson_t *made, const char *key, size_t length, const ch
     bson_append_document_end(made, &below);
 }
 
-static uint32_t count_of(struct value array)
+static uint32_t force_count_of(struct value array)
 {
     struct fields fields = truce__fields(array);
     uint32_t count = 0;
@@ -89,7 +89,7 @@ static bool names_element(struct value array, const char *path)
     size_t length = strcspn(path, ".");
 
     return length > 0 && length < 8 && strspn(path, "0123456789") == length &&
-           (path[0] != '0' || length == 1) && strtoul(path, NULL, 10) < count_of(array);
+           (path[0] != '0' || length == 1) && strtoul(path, NULL, 10) < force_count_of(array);
 }
 
 static void force_below(const struct forcing *forcing, struct value container, const char *path,
@@ -168,7 +168,7 @@ static void set_revision(bson_t *document, const bson_oid_t *commit)
 }
 
 /* What stands at a path. False: something that is no document is in its way. */
-static bool reach(const bson_t *document, const char *path, struct value *there)
+static bool force_reach(const bson_t *document, const char *path, struct value *there)
 {
     *there = truce__value_document(document);
     for (;;) {
@@ -192,7 +192,7 @@ static void merge_change(const bson_t *document, const bson_t *change, bool merg
     bson_t holder = BSON_INITIALIZER;
     uint32_t before;
 
-    if (reach(document, path, &there) && strcmp(path, "_keys") != 0) {
+    if (force_reach(document, path, &there) && strcmp(path, "_keys") != 0) {
         struct value made;
         bool both = truce__change_merge(change, there, &holder, &made);
 
@@ -270,8 +270,8 @@ static truce_status keep_more(struct worker *worker, const bson_t *kept, const c
     return status;
 }
 
-static truce_status keep(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
-                         const char *reason, const bson_t *values, bson_error_t *error)
+static truce_status force_keep(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
+                               const char *reason, const bson_t *values, bson_error_t *error)
 {
     bson_t kept = BSON_INITIALIZER, id;
     const char *collection;
@@ -326,7 +326,7 @@ truce_status truce__journal_keep(struct worker *worker, const bson_oid_t *commit
 
     if (bson_empty(&merged->lost))
         return TRUCE_OK;
-    status = keep(worker, commit, post, merged->reason, &merged->lost, error);
+    status = force_keep(worker, commit, post, merged->reason, &merged->lost, error);
     if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
         return status;
     truce_assert(truce__journal_target(post, &collection, &id)); /* X3 */
@@ -347,8 +347,8 @@ static void give_way(const bson_oid_t *commit, const bson_t *post, const bson_t 
 
 /* ---- the write ------------------------------------------------------------------------------ */
 
-static truce_status refused(const bson_oid_t *commit, const char *collection,
-                            const bson_error_t *reason, bson_error_t *error)
+static truce_status force_refused(const bson_oid_t *commit, const char *collection,
+                                  const bson_error_t *reason, bson_error_t *error)
 {
     char hex[25];
 
@@ -409,6 +409,6 @@ truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commi
     if (status == TRUCE_NOT_FOUND)
         return TRUCE_OK; /* somebody released it */
     if ((!status && !done) || (status && !truce__unanswered(status)))
-        return refused(commit, collection, reason, error);
+        return force_refused(commit, collection, reason, error);
     return status;
 }

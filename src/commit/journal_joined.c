@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "commit/journal_step.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 
@@ -51,8 +51,8 @@ static void steps_release(struct steps *steps)
 }
 
 /* *all: each of them changed its document. */
-static truce_status send(const struct owner *owner, const struct steps *steps, bool *all,
-                         bson_error_t *error)
+static truce_status joined_send(const struct owner *owner, const struct steps *steps, bool *all,
+                                bson_error_t *error)
 {
     truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(owner->worker),
                                   .joined = true};
@@ -72,7 +72,7 @@ static truce_status send(const struct owner *owner, const struct steps *steps, b
 }
 
 /* Writes of one kind and one collection stand side by side: the entries are in the order of their collections. */
-static void sort(struct steps *steps)
+static void joined_sort(struct steps *steps)
 {
     static const truce_write_kind kinds[] = {TRUCE_WRITE_UPDATE, TRUCE_WRITE_REMOVE,
                                              TRUCE_WRITE_INSERT};
@@ -166,7 +166,7 @@ static truce_status add_prepares(struct owner *owner, struct steps *steps, bson_
     return status;
 }
 
-static void mark(const struct owner *owner, bool prepared)
+static void joined_mark(const struct owner *owner, bool prepared)
 {
     const truce_commit *commit = owner->commit;
 
@@ -181,7 +181,7 @@ static void mark(const struct owner *owner, bool prepared)
 }
 
 /* CONFLICT: it is not as it was read. OK: it is, or is ours, or held by another, or that is for K3 to say. */
-static truce_status look(struct owner *owner, const struct entry *entry, bson_error_t *error)
+static truce_status joined_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
 {
     bson_t document;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
@@ -205,7 +205,7 @@ static truce_status why_not_all(struct owner *owner, truce_status status, bson_e
         const struct entry *entry = commit->entries[i];
 
         if (truce__commit_takes(entry) && !entry->stub)
-            status = look(owner, entry, error);
+            status = joined_look(owner, entry, error);
     }
     if (status)
         return status;
@@ -224,10 +224,10 @@ truce_status truce__owner_prepare_joined(struct owner *owner, bson_error_t *erro
     steps_init(&steps, owner->commit->count);
     status = add_prepares(owner, &steps, error);
     if (!status) {
-        sort(&steps);
-        mark(owner, false);
-        status = send(owner, &steps, &all, error);
-        mark(owner, all);
+        joined_sort(&steps);
+        joined_mark(owner, false);
+        status = joined_send(owner, &steps, &all, error);
+        joined_mark(owner, all);
         if (!all)
             status = why_not_all(owner, status, error);
     }
@@ -279,8 +279,8 @@ bool truce__owner_release_joined(struct owner *owner)
     }
     all = all && steps.count > 1;
     if (all) {
-        sort(&steps);
-        (void)send(owner, &steps, &all, NULL);
+        joined_sort(&steps);
+        (void)joined_send(owner, &steps, &all, NULL);
     }
     owner->worker->did += all ? steps.count : 0;
     steps_release(&steps);
@@ -315,8 +315,9 @@ bool truce__owner_strip_joined(struct owner *owner)
     }
     can = can && steps.count > 1;
     if (can) {
-        sort(&steps);
-        can = !send(owner, &steps, &all, NULL); /* what was not held is none the worse for it */
+        joined_sort(&steps);
+        can = !joined_send(owner, &steps, &all,
+                           NULL); /* what was not held is none the worse for it */
     }
     steps_release(&steps);
     return can;

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/id.h"
 #include "base/limits.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
 #include "commit/validated.h"
@@ -37,8 +37,8 @@ truce_status truce__owner_can_be(const struct owner *owner, const struct entry *
 }
 
 /* What came back from the prepare is the base of a blind entry, and must be that of a known one. */
-static truce_status taken(struct owner *owner, struct entry *entry, const bson_t *document,
-                          bson_error_t *error)
+static truce_status prepare_taken(struct owner *owner, struct entry *entry, const bson_t *document,
+                                  bson_error_t *error)
 {
     truce_status status;
 
@@ -69,7 +69,7 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
     return status;
 }
 
-static bool is_ours(const struct owner *owner, const bson_t *document)
+static bool prepare_is_ours(const struct owner *owner, const bson_t *document)
 {
     bson_oid_t holder;
 
@@ -82,13 +82,13 @@ static truce_status look_for_prepare(struct owner *owner, struct entry *entry, b
     bson_t document, plain = BSON_INITIALIZER;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
 
-    if (!status && is_ours(owner, &document)) {
+    if (!status && prepare_is_ours(owner, &document)) {
         if (entry->stub) {
             entry->prepared = true;
         } else {
             bson_destroy(&plain);
             truce__shadow_restore(&document, &plain);
-            status = taken(owner, entry, &plain, error);
+            status = prepare_taken(owner, entry, &plain, error);
         }
     } else if (!status || status == TRUCE_NOT_FOUND) {
         owner->again = true;
@@ -104,7 +104,7 @@ truce_status truce__owner_still(struct owner *owner, const struct entry *entry, 
     bson_t document, now = BSON_INITIALIZER;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
 
-    if (!status && is_ours(owner, &document)) {
+    if (!status && prepare_is_ours(owner, &document)) {
         bson_destroy(&now);
         truce__shadow_restore(&document, &now);
         if (!bson_equal(&now, &entry->base))
@@ -125,7 +125,7 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
     const bson_t *found = status ? NULL : &document;
 
     if (!status && !truce__intent_absent(&document)) {
-        truce_assert(!is_ours(owner, &document));
+        truce_assert(!prepare_is_ours(owner, &document));
         status = truce__intent_meet(owner->worker, entry->collection, &document, error);
     } else if (!status || status == TRUCE_NOT_FOUND) {
         status = entry->known ? truce__commit_same(entry, found, error)
@@ -148,7 +148,7 @@ static truce_status key_refused(struct owner *owner, struct entry *entry, bson_e
 }
 
 /* {$set: {_intent, and `_keys` with what is reserved}} */
-static bson_t *prepare_update(const struct owner *owner, struct entry *entry)
+static bson_t *journal_prepare_prepare_update(const struct owner *owner, struct entry *entry)
 {
     int32_t keys = truce__shadow_reserves(entry);
     bson_t *update = bson_new(), set, intent;
@@ -170,7 +170,7 @@ static bson_t *prepare_update(const struct owner *owner, struct entry *entry)
 static truce_status prepare_document(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
-    bson_t *update = prepare_update(owner, entry);
+    bson_t *update = journal_prepare_prepare_update(owner, entry);
     truce_status status;
     bson_t filter, document;
 
@@ -180,7 +180,7 @@ static truce_status prepare_document(struct owner *owner, struct entry *entry, b
         status = truce_find_and_modify(owner->commit->store, entry->collection, &filter, update,
                                        &options, &document, NULL, error);
         if (!status)
-            status = taken(owner, entry, &document, error);
+            status = prepare_taken(owner, entry, &document, error);
         else if (truce__unanswered(status))
             status = look_for_prepare(owner, entry, error);
         else if (status == TRUCE_NOT_FOUND)

@@ -92,8 +92,8 @@ bool truce__journal_was_changed(const bson_t *post, const bson_t *document)
 }
 
 /* Of an entry `set`. */
-static void set_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
-                      bson_t *after)
+static void release_set_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                              bson_t *after)
 {
     struct merged merged;
     bson_error_t ignored;
@@ -119,7 +119,7 @@ void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bs
     if (!strcmp(op, "whole") || !strcmp(op, "insert"))
         truce__journal_whole(post, commit, after);
     else if (!strcmp(op, "set"))
-        set_after(commit, post, document, after);
+        release_set_after(commit, post, document, after);
     else
         bson_init(after);
 }
@@ -208,8 +208,8 @@ struct release {
 };
 
 /* Of an entry that is sound (truce__journal_post_check). */
-static void begin(struct release *release, struct worker *worker, const bson_oid_t *commit,
-                  const bson_t *post)
+static void release_begin(struct release *release, struct worker *worker, const bson_oid_t *commit,
+                          const bson_t *post)
 {
     *release = (struct release){.worker = worker,
                                 .commit = commit,
@@ -228,28 +228,28 @@ static void begin(struct release *release, struct worker *worker, const bson_oid
         release->remove = true;
 }
 
-static void end(struct release *release)
+static void release_end(struct release *release)
 {
     bson_destroy(&release->write);
     bson_destroy(&release->filter);
 }
 
-static truce_status note(struct release *release, bson_error_t *error)
+static truce_status release_note(struct release *release, bson_error_t *error)
 {
     release->noted = true;
     return truce__journal_note(release->worker, release->commit, release->collection, &release->id,
                                error);
 }
 
-static bool is(const struct release *release, const char *op)
+static bool release_is(const struct release *release, const char *op)
 {
     return !strcmp(release->op, op);
 }
 
 /* L4: what a write that compared nothing went over. */
-static truce_status tell(struct release *release, const bson_t *before, bson_error_t *error)
+static truce_status release_tell(struct release *release, const bson_t *before, bson_error_t *error)
 {
-    truce_status status = release->noted ? TRUCE_OK : note(release, error);
+    truce_status status = release->noted ? TRUCE_OK : release_note(release, error);
     struct merged merged;
 
     truce__journal_merge(release->commit, release->post, before, false, &merged);
@@ -271,8 +271,9 @@ static truce_status write_over(struct release *release, bson_error_t *error)
         release->remove ? NULL : &release->write, &options, &before, &release->reason);
 
     release->worker->did += !status;
-    if (!status && !is(release, "hold") && truce__journal_was_changed(release->post, &before))
-        status = tell(release, &before, error);
+    if (!status && !release_is(release, "hold") &&
+        truce__journal_was_changed(release->post, &before))
+        status = release_tell(release, &before, error);
     else if (status && error)
         *error = release->reason;
     bson_destroy(&before);
@@ -280,7 +281,7 @@ static truce_status write_over(struct release *release, bson_error_t *error)
 }
 
 /* What `to` was is gone. */
-static void move(bson_t *to, bson_t *from)
+static void release_move(bson_t *to, bson_t *from)
 {
     bool moved;
 
@@ -294,14 +295,14 @@ void truce__journal_release_write(const truce_store *store, const bson_oid_t *co
 {
     struct release release;
 
-    begin(&release, NULL, commit, post);
+    release_begin(&release, NULL, commit, post);
     truce__step_write_init(made, release.remove ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE,
                            release.collection);
-    move(&made->document, &release.write);
+    release_move(&made->document, &release.write);
     if (seen)
-        move(&made->exact, seen);
-    if (!seen || is(&release, "hold")) {
-        move(&made->filter, &release.filter);
+        release_move(&made->exact, seen);
+    if (!seen || release_is(&release, "hold")) {
+        release_move(&made->filter, &release.filter);
         return;
     }
     bson_destroy(&release.filter);
@@ -309,7 +310,7 @@ void truce__journal_release_write(const truce_store *store, const bson_oid_t *co
     made->write.exact = truce__filter_held(store, &release.id, &made->exact, commit, &made->filter);
 }
 
-static bool comparable(const struct release *release, const bson_t *seen)
+static bool release_comparable(const struct release *release, const bson_t *seen)
 {
     return (release->worker->store->capabilities & TRUCE_CAN_COMPARE) ||
            seen->len <= VALUE_GUARD_BYTES_MAX;
@@ -340,11 +341,11 @@ static truce_status release_seen(struct release *release, const bson_t *seen, bo
 {
     truce_status status = TRUCE_OK;
 
-    if (comparable(release, seen) && !last && !is(release, "hold"))
+    if (release_comparable(release, seen) && !last && !release_is(release, "hold"))
         return write_seen(release, seen, done, error);
     *done = true;
-    if (comparable(release, seen) && !is(release, "hold")) /* L3 */
-        status = note(release, error);
+    if (release_comparable(release, seen) && !release_is(release, "hold")) /* L3 */
+        status = release_note(release, error);
     return status ? status : write_over(release, error);
 }
 
@@ -371,7 +372,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
 
     if (status)
         return status;
-    begin(&release, worker, commit, post);
+    release_begin(&release, worker, commit, post);
     if (!bson_has_field(post, "was")) { /* a stub: nobody writes there */
         done = true;
         status = write_over(&release, error);
@@ -388,6 +389,6 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         status = denied(commit, release.collection, &release.reason, error);
     else if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
         status = truce__journal_force(worker, commit, post, &release.reason, error);
-    end(&release);
+    release_end(&release);
     return status;
 }

@@ -3,7 +3,7 @@
 
 /* What the steps of the journal share among themselves. */
 #include "commit/journal.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 /* {_id: id, "_intent.c": commit} */
 void truce__filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 
 /*
  * Documents first. A commit whose function reads, thinks and writes is a conflict whenever somebody was
@@ -80,7 +80,7 @@ bool truce__journal_at_work(const bson_t *document)
     return at_work && truce__intent_commit(document, &id) && truce__journal_work_owns(&id);
 }
 
-static int compare_entries(const void *a, const void *b)
+static int take_compare_entries(const void *a, const void *b)
 {
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
@@ -108,12 +108,13 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
     }
     commit->count = count;
     if (count)
-        qsort(commit->entries, count, sizeof *commit->entries, compare_entries);
+        qsort(commit->entries, count, sizeof *commit->entries, take_compare_entries);
     return status;
 }
 
 /* T1 */
-static truce_status take_one(struct owner *owner, struct entry *entry, bson_error_t *error)
+static truce_status journal_take_take_one(struct owner *owner, struct entry *entry,
+                                          bson_error_t *error)
 {
     truce_status status;
 
@@ -125,7 +126,7 @@ static truce_status take_one(struct owner *owner, struct entry *entry, bson_erro
 }
 
 /* T5 */
-static void drop(truce_commit *commit, uint32_t at)
+static void take_drop(truce_commit *commit, uint32_t at)
 {
     truce__entry_free(commit->entries[at]);
     commit->count--;
@@ -133,15 +134,15 @@ static void drop(truce_commit *commit, uint32_t at)
             (commit->count - at) * sizeof *commit->entries);
 }
 
-static truce_status take_all(struct owner *owner, bson_error_t *error)
+static truce_status journal_take_take_all(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
 
     for (uint32_t i = 0; i < commit->count;) {
-        truce_status status = take_one(owner, commit->entries[i], error);
+        truce_status status = journal_take_take_one(owner, commit->entries[i], error);
 
         if (status == TRUCE_NOT_FOUND)
-            drop(commit, i);
+            take_drop(commit, i);
         else if (status)
             return status;
         else
@@ -169,7 +170,7 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
     commit->owner = owner;
     status = truce__owner_open(owner, already, error);
     if (!status && !*already)
-        status = take_all(owner, error);
+        status = journal_take_take_all(owner, error);
     commit->worker.holding = !status && !*already;
     if (*already)
         truce__journal_let_go(commit);

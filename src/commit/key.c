@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "bson/field_names.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "query/incoming.h"
 #include "store/store.h"
 
@@ -17,7 +17,7 @@
  * refused, because nobody can tell any more whether it was used.
  */
 
-static truce_status find_holder(truce_commit *commit, bson_t *holder, bson_error_t *error)
+static truce_status key_find_holder(truce_commit *commit, bson_t *holder, bson_error_t *error)
 {
     truce_status status;
     bson_t filter = BSON_INITIALIZER;
@@ -55,7 +55,7 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
 }
 
 /* Not an earlier one: what it was asked for was not answered. */
-static bool is_ours(const truce_commit *commit, const bson_t *holder)
+static bool key_is_ours(const truce_commit *commit, const bson_t *holder)
 {
     bson_iter_t iter;
 
@@ -72,7 +72,7 @@ truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
         bson_t holder;
         bson_iter_t iter;
 
-        status = find_holder(commit, &holder, error);
+        status = key_find_holder(commit, &holder, error);
         if (status) {
             bson_destroy(&holder);
             break;
@@ -80,7 +80,7 @@ truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
         state = truce__commit_state(&holder);
         if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
             status = compare_input(commit, &holder, error);
-            commit->earlier = !is_ours(commit, &holder);
+            commit->earlier = !key_is_ours(commit, &holder);
             bson_destroy(&holder);
             return status;
         }

@@ -16,7 +16,7 @@
  * that refuses (DUPLICATE).
  */
 
-static bool has_key(const bson_t *document, const bson_t *key)
+static bool keyed_has_key(const bson_t *document, const bson_t *key)
 {
     struct fields fields = truce__fields(truce__value_document(key));
 
@@ -31,22 +31,22 @@ static bool has_key(const bson_t *document, const bson_t *key)
 }
 
 /* What this commit itself has of that key. */
-static struct entry *own_entry(const truce_commit *commit, const char *collection,
-                               const bson_t *key)
+static struct entry *keyed_own_entry(const truce_commit *commit, const char *collection,
+                                     const bson_t *key)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
         struct entry *entry = commit->entries[i];
 
         if (!strcmp(entry->collection, collection) && entry->known && entry->after_found &&
-            has_key(&entry->after, key))
+            keyed_has_key(&entry->after, key))
             return entry;
     }
     return NULL;
 }
 
 /* The document in the store, free of intents. NOT_FOUND: none. */
-static truce_status find(truce_commit *commit, const char *collection, const bson_t *key,
-                         bson_t *document, bson_error_t *error)
+static truce_status keyed_find(truce_commit *commit, const char *collection, const bson_t *key,
+                               bson_t *document, bson_error_t *error)
 {
     struct worker *worker = &commit->worker;
 
@@ -68,7 +68,7 @@ static truce_status find(truce_commit *commit, const char *collection, const bso
     }
 }
 
-static void id_of(const bson_t *document, bson_value_t *id)
+static void keyed_id_of(const bson_t *document, bson_value_t *id)
 {
     bson_iter_t iter;
 
@@ -79,7 +79,7 @@ static void id_of(const bson_t *document, bson_value_t *id)
 static void fresh_id(const bson_t *key, bson_value_t *id)
 {
     if (bson_has_field(key, "_id")) {
-        id_of(key, id);
+        keyed_id_of(key, id);
         return;
     }
     id->value_type = BSON_TYPE_OID;
@@ -90,7 +90,7 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
                                       const bson_t *key, bson_value_t *id, bson_t *document,
                                       bson_error_t *error)
 {
-    struct entry *entry = own_entry(commit, collection, key);
+    struct entry *entry = keyed_own_entry(commit, collection, key);
     truce_status status;
     bson_t found;
 
@@ -99,9 +99,9 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
         bson_value_copy(&entry->id, id);
         return truce_commit_read(commit, collection, id, document, error);
     }
-    status = find(commit, collection, key, &found, error);
+    status = keyed_find(commit, collection, key, &found, error);
     if (!status)
-        id_of(&found, id);
+        keyed_id_of(&found, id);
     else if (status == TRUCE_NOT_FOUND)
         fresh_id(key, id);
     bson_destroy(&found);
@@ -110,7 +110,7 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
         return status;
     }
     status = truce_commit_read(commit, collection, id, document, error);
-    if (!status && !has_key(document, key))
+    if (!status && !keyed_has_key(document, key))
         status = truce__fail(TRUCE_CONFLICT, error,
                              "a document of \"%s\" got another key between two looks", collection);
     return status;
@@ -133,7 +133,7 @@ truce_status truce__commit_insert_shown(truce_commit *commit, const char *collec
 
     if (status)
         return status;
-    id_of(document, &id);
+    keyed_id_of(document, &id);
     status = truce__commit_entry(commit, collection, &id, &entry, error);
     bson_value_destroy(&id);
     if (!status && !entry->key)
@@ -144,7 +144,8 @@ truce_status truce__commit_insert_shown(truce_commit *commit, const char *collec
 }
 
 /* OK: somebody's document has the entry's key, held or not. NOT_FOUND. */
-static truce_status is_there(truce_commit *commit, const struct entry *entry, bson_error_t *error)
+static truce_status keyed_is_there(truce_commit *commit, const struct entry *entry,
+                                   bson_error_t *error)
 {
     truce_status status;
 
@@ -166,7 +167,7 @@ truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
 
         if (!entry->key || truce__entry_net(entry) != NET_INSERT)
             continue;
-        status = is_there(commit, entry, &why);
+        status = keyed_is_there(commit, entry, &why);
         if (!status)
             return truce__commit_conflict(entry, "was inserted by somebody else under its key",
                                           error);

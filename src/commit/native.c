@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "commit/counters.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/unique.h"
 #include "store/overlay/overlay.h"
 #include "truce/sys/store.h"
@@ -57,7 +57,7 @@ struct plan {
     uint32_t documents_count, documents_room;
 };
 
-static bson_t *own(struct plan *plan)
+static bson_t *native_own(struct plan *plan)
 {
     bson_t *document;
 
@@ -77,8 +77,8 @@ static bson_t *own(struct plan *plan)
     return document;
 }
 
-static truce_write *add(struct plan *plan, uint32_t owner, const char *collection,
-                        truce_write_kind kind)
+static truce_write *native_add(struct plan *plan, uint32_t owner, const char *collection,
+                               truce_write_kind kind)
 {
     truce_write *write;
 
@@ -108,7 +108,7 @@ static void release_plan(struct plan *plan)
 
 static bson_t *own_copy(struct plan *plan, bson_t *made)
 {
-    bson_t *document = own(plan);
+    bson_t *document = native_own(plan);
     bool stolen = bson_steal(document, made);
 
     truce_assert(stolen);
@@ -116,7 +116,7 @@ static bson_t *own_copy(struct plan *plan, bson_t *made)
 }
 
 /* N2 */
-static void compare_base(struct plan *plan, const struct entry *entry, truce_write *write)
+static void native_compare_base(struct plan *plan, const struct entry *entry, truce_write *write)
 {
     bson_t made;
 
@@ -128,7 +128,7 @@ static void compare_base(struct plan *plan, const struct entry *entry, truce_wri
 static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit,
                       const struct entry *entry)
 {
-    truce_write *write = add(plan, at, entry->collection, TRUCE_WRITE_UPDATE);
+    truce_write *write = native_add(plan, at, entry->collection, TRUCE_WRITE_UPDATE);
     bson_t *held, made, none;
     bool replacement;
 
@@ -154,7 +154,7 @@ static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit
 /* operators with `_rev: rev` added to their $set */
 static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, const bson_oid_t *rev)
 {
-    bson_t *update = own(plan), set;
+    bson_t *update = native_own(plan), set;
     bson_iter_t iter;
     bool placed = false;
 
@@ -229,34 +229,34 @@ static void plan_known(struct plan *plan, uint32_t owner, const struct entry *en
     switch (truce__entry_net(entry)) {
     case NET_INSERT:
         truce__commit_document(entry, rev, &made);
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_INSERT);
+        write = native_add(plan, owner, entry->collection, TRUCE_WRITE_INSERT);
         write->document = own_copy(plan, &made);
         return;
     case NET_REMOVE:
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
-        compare_base(plan, entry, write);
+        write = native_add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
+        native_compare_base(plan, entry, write);
         return;
     case NET_UPDATE:
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
+        write = native_add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
         write->document = known_update(plan, entry, rev);
-        compare_base(plan, entry, write);
+        native_compare_base(plan, entry, write);
         return;
     case NET_NOTHING:
         break;
     }
     if (entry->token.found) {
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
-        compare_base(plan, entry, write);
+        write = native_add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
+        native_compare_base(plan, entry, write);
     } else {
         truce__filter_id(&entry->id, &made);
-        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
+        write = native_add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
         write->filter = own_copy(plan, &made);
     }
 }
 
 static bson_t *whole_with_rev(struct plan *plan, const bson_t *document, const bson_oid_t *rev)
 {
-    bson_t *whole = own(plan);
+    bson_t *whole = native_own(plan);
 
     truce__document_append_without(document, (const char *const[]){"_rev", "_intent", NULL}, whole);
     BSON_APPEND_OID(whole, "_rev", rev);
@@ -269,7 +269,7 @@ static void plan_blind(struct plan *plan, uint32_t owner, const struct entry *en
 {
     for (uint32_t i = 0; i < entry->changes_count; i++) {
         const struct change *change = &entry->changes[i];
-        truce_write *write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
+        truce_write *write = native_add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
         bson_t made;
 
         truce_assert(change->kind != CHANGE_DIFF);
@@ -299,23 +299,23 @@ static void plan_record(struct plan *plan, const truce_commit *commit)
     bson_t made, *filter;
 
     truce__commit_begin_document(commit, "done", &made);
-    write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_INSERT);
+    write = native_add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_INSERT);
     truce__commit_append_left(commit, &made);
     write->document = own_copy(plan, &made);
     if (!commit->options.key)
         return;
-    filter = own(plan);
+    filter = native_own(plan);
     BCON_APPEND(filter, "_id", BCON_UTF8("horizon"), "time", "{", "$lt",
                 BCON_INT64(commit->options.key_time_ms), "}");
-    write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_LOOK);
+    write = native_add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_LOOK);
     write->filter = filter;
 }
 
 /* N7 */
 static void plan_done(struct plan *plan, const truce_commit *commit)
 {
-    truce_write *write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_UPDATE);
-    bson_t *filter = own(plan), *update = own(plan), set;
+    truce_write *write = native_add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_UPDATE);
+    bson_t *filter = native_own(plan), *update = native_own(plan), set;
 
     BSON_APPEND_OID(filter, "_id", &commit->id);
     BSON_APPEND_UTF8(filter, "state", "pending");
@@ -348,7 +348,7 @@ static bool pinned(const struct entry *entry)
     return !entry->known && truce__entry_has_diff(entry);
 }
 
-static void make_plan(const truce_commit *commit, struct plan *plan)
+static void native_make_plan(const truce_commit *commit, struct plan *plan)
 {
     if (commit->owner)
         plan_done(plan, commit);
@@ -370,8 +370,8 @@ static void make_plan(const truce_commit *commit, struct plan *plan)
 
 /* Reads the entry's document. A known one is compared with it (CONFLICT: run again), a blind one
  * takes it as its base; OK: nothing stands in the way now. `duplicate`: an index refused it. */
-static truce_status look_again(truce_commit *commit, struct entry *entry, bool duplicate,
-                               bson_error_t *error)
+static truce_status native_look_again(truce_commit *commit, struct entry *entry, bool duplicate,
+                                      bson_error_t *error)
 {
     truce_status status;
     bson_t document;
@@ -399,7 +399,7 @@ static truce_status pin(truce_commit *commit, bson_error_t *error)
 
     for (uint32_t i = 0; !status && i < commit->count; i++) {
         if (pinned(commit->entries[i]))
-            status = look_again(commit, commit->entries[i], false, error);
+            status = native_look_again(commit, commit->entries[i], false, error);
     }
     return status;
 }
@@ -422,9 +422,9 @@ static bool is_of_a_query(const truce_commit *commit, const truce_write_outcome 
 }
 
 /* OK with *again: what was in the way is in the plan now. */
-static truce_status refused(truce_commit *commit, const struct plan *plan,
-                            const truce_write_outcome *outcomes, truce_status status, bool *again,
-                            bson_error_t *error)
+static truce_status native_refused(truce_commit *commit, const struct plan *plan,
+                                   const truce_write_outcome *outcomes, truce_status status,
+                                   bool *again, bson_error_t *error)
 {
     struct entry *entry = NULL;
     uint32_t at = 0;
@@ -455,7 +455,7 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
         return status; /* the next try takes nothing, and looks who has the value */
     if (entry->prepared)
         return not_as_taken(commit, entry, error);
-    status = look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
+    status = native_look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
     *again = !status && !entry->known && !commit->owner; /* nothing that was read has changed */
     return status || *again
                ? status
@@ -463,7 +463,7 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
 }
 
 /* The bulk was not answered. */
-static truce_status judge(truce_commit *commit, bson_error_t *error)
+static truce_status native_judge(truce_commit *commit, bson_error_t *error)
 {
     if (commit->options.key) {
         truce_status status = truce__commit_key_holder(commit, error);
@@ -502,7 +502,7 @@ static truce_status judge_failure(truce_commit *commit, truce_status failure, bs
 
     if (error)
         why = *error;
-    status = judge(commit, &judged);
+    status = native_judge(commit, &judged);
     if (status == TRUCE_UNKNOWN && failure == TRUCE_IO) {
         status = failure;
         judged = why;
@@ -537,7 +537,7 @@ static truce_status judge_taken(truce_commit *commit, truce_status failure, bson
     return status;
 }
 
-static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
+static truce_status native_send(truce_commit *commit, bool *again, bson_error_t *error)
 {
     truce_bulk_options options = {.atomic = true,
                                   .relaxed = commit->options.relaxed,
@@ -547,7 +547,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
     struct plan plan = {.store = commit->store};
     struct truce_read_checks checks = {0};
 
-    make_plan(commit, &plan);
+    native_make_plan(commit, &plan);
     if (commit->asked) {
         truce__overlay_checks(commit->asked, &checks);
         options.checks = &checks;
@@ -561,7 +561,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
         else if (truce__unanswered(status))
             status = judge_failure(commit, status, error);
         else if (status)
-            status = refused(commit, &plan, outcomes, status, again, error);
+            status = native_refused(commit, &plan, outcomes, status, again, error);
         for (uint32_t i = 0; i < plan.count; i++)
             truce_write_result_release(&outcomes[i].result);
     }
@@ -583,7 +583,7 @@ truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
     while (!status) {
         bool again = false;
 
-        status = send(commit, &again, error);
+        status = native_send(commit, &again, error);
         if (status || !again)
             break;
         status = truce__worker_wait(&commit->worker, "the documents", error);

@@ -29,7 +29,7 @@
 #include "commit/commit.h"
 
 #include "base/deadline.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "store/overlay/overlay.h"
 
 /* ---- cursors ---------------------------------------------------------------------------------- */
@@ -122,7 +122,8 @@ static truce_status can_ask(truce_commit *commit, const char *collection, bson_e
 /* ---- nobody holds a document (G3) ------------------------------------------------------------- */
 
 /* In a collection that is not there yet, nothing is made. */
-static truce_status make_index(truce_commit *commit, const char *collection, bson_error_t *error)
+static truce_status queries_make_index(truce_commit *commit, const char *collection,
+                                       bson_error_t *error)
 {
     bson_t indexes;
     truce_status status = truce__memo_indexes(commit->store, collection, &indexes, error);
@@ -154,8 +155,8 @@ static truce_status open_moment(truce_commit *commit, bson_error_t *error)
 }
 
 /* *free: nobody holds one in the moment of the queries; otherwise who holds one was helped or waited for. */
-static truce_status look_for_held(truce_commit *commit, const char *collection, bool *free,
-                                  bson_error_t *error)
+static truce_status queries_look_for_held(truce_commit *commit, const char *collection, bool *free,
+                                          bson_error_t *error)
 {
     bson_t document;
     truce_status status = find_held(commit, collection, &document, error);
@@ -177,14 +178,14 @@ static truce_status look_for_held(truce_commit *commit, const char *collection, 
 static truce_status find_moment(truce_commit *commit, const char *collection, bson_error_t *error)
 {
     bool first = !commit->asked, free = false;
-    truce_status status = make_index(commit, collection, error);
+    truce_status status = queries_make_index(commit, collection, error);
 
     commit->worker.waits = 0;
     while (!status && !free) {
         if (first)
             status = open_moment(commit, error);
         if (!status)
-            status = look_for_held(commit, collection, &free, error);
+            status = queries_look_for_held(commit, collection, &free, error);
         if (!status && !free && !first)
             status = truce__fail(TRUCE_CONFLICT, error, "a document of %s was held by a commit",
                                  collection);
@@ -240,9 +241,9 @@ static truce_status show_own(truce_commit *commit, const char *collection, bson_
 
 /* ---- a query ---------------------------------------------------------------------------------- */
 
-static truce_status ask(truce_commit *commit, const char *collection, const bson_t *filter,
-                        const truce_find_options *options, truce_cursor **cursor,
-                        bson_error_t *error)
+static truce_status queries_ask(truce_commit *commit, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
+                                bson_error_t *error)
 {
     bson_error_t why = {0};
     truce_cursor *under = NULL;
@@ -270,7 +271,7 @@ truce_status truce_commit_find(truce_commit *commit, const char *collection, con
     if (status)
         return status;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
-    status = ask(commit, collection, filter, options, cursor, error);
+    status = queries_ask(commit, collection, filter, options, cursor, error);
     truce__deadline_set(before_ns);
     return status;
 }

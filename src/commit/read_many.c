@@ -1,6 +1,6 @@
 #include "base/deadline.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "commit/commit.h"
 #include "store/store.h"
 #include "store/view.h"
@@ -22,7 +22,7 @@
  *       nothing.
  */
 
-static void forget(truce_look *looks, size_t count)
+static void many_forget(truce_look *looks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         bson_reinit(&looks[i].document);
@@ -49,8 +49,8 @@ static truce_status first_look(struct worker *worker, truce_look *looks, size_t 
 }
 
 /* *same: still as it was, and free */
-static truce_status look_again(struct worker *worker, const truce_look *look, bool *same,
-                               bson_error_t *error)
+static truce_status many_look_again(struct worker *worker, const truce_look *look, bool *same,
+                                    bson_error_t *error)
 {
     truce_status status;
     bson_t filter, document;
@@ -78,7 +78,7 @@ static truce_status second_look(struct worker *worker, const truce_look *looks, 
     for (int found = 0; found <= 1; found++) {
         for (size_t i = 0; !status && *same && i < count; i++) {
             if (looks[i].found == (found == 1))
-                status = look_again(worker, &looks[i], same, error);
+                status = many_look_again(worker, &looks[i], same, error);
         }
     }
     return status;
@@ -177,7 +177,7 @@ truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count
         status = truce__worker_wait(&worker, "a quiet moment of the documents", &why);
     }
     if (status)
-        forget(looks, count);
+        many_forget(looks, count);
     if (status && error)
         *error = why;
     return status;

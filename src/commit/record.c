@@ -1,9 +1,9 @@
 #include <stdio.h>
 
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "commit/commit.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "store/restored.h"
 
 /*

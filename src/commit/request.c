@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "query/incoming.h"
@@ -42,8 +42,8 @@ struct turn {
 /* ---- leaving -------------------------------------------------------------------------------- */
 
 /* `theirs` is the request that has the key. */
-static truce_status compare(const bson_t *theirs, const char *name, const bson_t *input,
-                            const char *key, bson_error_t *error)
+static truce_status request_compare(const bson_t *theirs, const char *name, const bson_t *input,
+                                    const char *key, bson_error_t *error)
 {
     struct value a = truce__value_field(truce__value_document(theirs), "input", 5);
 
@@ -79,7 +79,7 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
         truce_status found = truce_request_state(store, key, &standing, error);
 
         if (!found)
-            status = compare(&standing, name, input ? input : &empty, key, error);
+            status = request_compare(&standing, name, input ? input : &empty, key, error);
         bson_destroy(&standing);
     }
     bson_destroy(&request);
@@ -104,7 +104,7 @@ truce_status truce_request_state(truce_store *store, const char *key, bson_t *do
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-static bson_value_t id_of(const bson_t *request)
+static bson_value_t request_id_of(const bson_t *request)
 {
     bson_iter_t iter;
 
@@ -113,11 +113,11 @@ static bson_value_t id_of(const bson_t *request)
 }
 
 /* Q1 */
-static truce_status run(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status request_run(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct turn *turn = arg;
     bson_t request, input, *done;
-    bson_value_t id = id_of(turn->request);
+    bson_value_t id = request_id_of(turn->request);
     truce_status status = truce_commit_read(commit, REQUESTS, &id, &request, error);
 
     turn->ran = !status && !strcmp(truce__field_text(&request, "state"), "waiting");
@@ -137,11 +137,11 @@ static truce_status run(truce_commit *commit, void *arg, bson_error_t *error)
 }
 
 /* Q3 */
-static truce_status put_off(truce_store *store, const bson_t *request, const char *why,
-                            bson_error_t *error)
+static truce_status request_put_off(truce_store *store, const bson_t *request, const char *why,
+                                    bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *update;
-    bson_value_t id = id_of(request);
+    bson_value_t id = request_id_of(request);
     bson_iter_t iter;
     int64_t attempts =
         bson_iter_init_find(&iter, request, "attempts") ? bson_iter_as_int64(&iter) + 1 : 1;
@@ -172,10 +172,10 @@ static const truce_request_handler *handler_of(const bson_t *request,
     return NULL;
 }
 
-static truce_status take_turn(truce_store *store, const bson_t *request,
-                              const truce_request_handler *handlers, size_t count,
-                              const truce_commit_options *options, truce_request_report *report,
-                              bson_error_t *error)
+static truce_status request_take_turn(truce_store *store, const bson_t *request,
+                                      const truce_request_handler *handlers, size_t count,
+                                      const truce_commit_options *options,
+                                      truce_request_report *report, bson_error_t *error)
 {
     struct turn turn = {.handler = handler_of(request, handlers, count), .request = request};
     bson_error_t why = {0};
@@ -185,7 +185,7 @@ static truce_status take_turn(truce_store *store, const bson_t *request,
         report->refused++;
         return TRUCE_OK;
     }
-    status = truce_transact(store, run, &turn, options, &why);
+    status = truce_transact(store, request_run, &turn, options, &why);
     if (!status) {
         report->done += turn.ran;
         return TRUCE_OK;
@@ -196,12 +196,12 @@ static truce_status take_turn(truce_store *store, const bson_t *request,
             *error = why;
         return status;
     }
-    return put_off(store, request, why.message, error);
+    return request_put_off(store, request, why.message, error);
 }
 
 /* The oldest that are due; gathered first, because running changes them. */
-static truce_status gather(truce_store *store, uint32_t limit, bson_t **requests, uint32_t *count,
-                           bson_error_t *error)
+static truce_status request_gather(truce_store *store, uint32_t limit, bson_t **requests,
+                                   uint32_t *count, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("state", BCON_UTF8("waiting"), "due", "{", "$lte",
                               BCON_DATE_TIME(truce__clock_wall_ms()), "}");
@@ -223,8 +223,8 @@ static truce_status gather(truce_store *store, uint32_t limit, bson_t **requests
     return status;
 }
 
-static truce_status check_room(const truce_request_handler *handlers, size_t count,
-                               const truce_commit_options *options, bson_error_t *error)
+static truce_status request_check_room(const truce_request_handler *handlers, size_t count,
+                                       const truce_commit_options *options, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_commit_options", error);
 
@@ -239,7 +239,7 @@ truce_status truce_request_run(truce_store *store, const truce_request_handler *
                                bson_error_t *error)
 {
     uint32_t count = 0, room = limit ? limit : LIMIT;
-    truce_status status = check_room(handlers, handlers_count, options, error);
+    truce_status status = request_check_room(handlers, handlers_count, options, error);
     bson_t *index, **requests;
 
     memset(report, 0, sizeof *report);
@@ -251,11 +251,11 @@ truce_status truce_request_run(truce_store *store, const truce_request_handler *
     if (status)
         return status;
     requests = bson_malloc0(room * sizeof *requests);
-    status = gather(store, room, requests, &count, error);
+    status = request_gather(store, room, requests, &count, error);
     for (uint32_t i = 0; i < count; i++) {
         if (!status)
-            status =
-                take_turn(store, requests[i], handlers, handlers_count, options, report, error);
+            status = request_take_turn(store, requests[i], handlers, handlers_count, options,
+                                       report, error);
         bson_destroy(requests[i]);
     }
     bson_free(requests);

@@ -51,8 +51,8 @@ static truce_status see_before(const bson_t *document, bson_t *seen)
     return TRUCE_OK;
 }
 
-static truce_status look(truce_store *store, const char *collection, const bson_t *document,
-                         bson_t *seen, bson_error_t *error)
+static truce_status seen_look(truce_store *store, const char *collection, const bson_t *document,
+                              bson_t *seen, bson_error_t *error)
 {
     bson_t commit, post;
     truce_status status;
@@ -79,7 +79,7 @@ truce_status truce__intent_see(truce_store *store, const char *collection, bson_
                                bson_error_t *error)
 {
     bson_t seen = BSON_INITIALIZER;
-    truce_status status = look(store, collection, document, &seen, error);
+    truce_status status = seen_look(store, collection, document, &seen, error);
 
     bson_destroy(document);
     if (status)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "query/index/index_set.h"
 
 /*
@@ -32,7 +32,7 @@ static bool says_unique(const bson_t *definition)
     return bson_iter_init_find(&iter, definition, "unique") && bson_iter_as_bool(&iter);
 }
 
-static const char *name_of(const bson_t *definition)
+static const char *shadow_name_of(const bson_t *definition)
 {
     bson_iter_t iter;
 
@@ -78,7 +78,7 @@ truce_status truce__each_index(truce_store *store, const char *collection,
             status =
                 truce__fail(TRUCE_INVALID, error,
                             "the journal cannot keep the unique index \"%s\" of \"%s\": %.200s",
-                            name_of(&plain), collection, strange.message);
+                            shadow_name_of(&plain), collection, strange.message);
         truce__index_spec_release(&spec);
         bson_destroy(&plain);
     }
@@ -104,7 +104,8 @@ struct making {
     uint32_t count;
 };
 
-static void append_values(const struct index_spec *spec, const bson_t *values, bson_t *element)
+static void shadow_append_values(const struct index_spec *spec, const bson_t *values,
+                                 bson_t *element)
 {
     bson_t list, nothing = BSON_INITIALIZER;
     uint32_t index = 0;
@@ -124,8 +125,8 @@ static void append_values(const struct index_spec *spec, const bson_t *values, b
     bson_destroy(&nothing);
 }
 
-static void append_key(struct making *making, const struct index_spec *spec, const uint8_t *key,
-                       size_t size)
+static void shadow_append_key(struct making *making, const struct index_spec *spec,
+                              const uint8_t *key, size_t size)
 {
     bson_t values, element;
     char name[16];
@@ -134,12 +135,12 @@ static void append_key(struct making *making, const struct index_spec *spec, con
     bson_append_document_begin(&making->elements, name,
                                snprintf(name, sizeof name, "%u", making->count++), &element);
     BSON_APPEND_UTF8(&element, "i", spec->name);
-    append_values(spec, &values, &element);
+    shadow_append_values(spec, &values, &element);
     bson_append_document_end(&making->elements, &element);
     bson_destroy(&values);
 }
 
-static truce_status make_index(const struct index_spec *spec, void *arg, bson_error_t *error)
+static truce_status shadow_make_index(const struct index_spec *spec, void *arg, bson_error_t *error)
 {
     struct making *making = arg;
     struct index_keys keys = {0};
@@ -154,12 +155,12 @@ static truce_status make_index(const struct index_spec *spec, void *arg, bson_er
         return TRUCE_OK;
     status = truce__index_keys(spec, making->document, &keys, error);
     for (uint32_t i = 0, start = 0; !status && i < keys.count; start = keys.ends[i++])
-        append_key(making, spec, keys.bytes.bytes + start, keys.ends[i] - start);
+        shadow_append_key(making, spec, keys.bytes.bytes + start, keys.ends[i] - start);
     truce__index_keys_release(&keys);
     return status;
 }
 
-static int compare_elements(const void *a, const void *b)
+static int shadow_compare_elements(const void *a, const void *b)
 {
     return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
 }
@@ -173,7 +174,7 @@ static void sort_elements(const struct making *making, bson_t *keys)
     while (truce__fields_next(&fields))
         list[count++] = fields.value;
     truce_assert(count == making->count);
-    qsort(list, count, sizeof *list, compare_elements);
+    qsort(list, count, sizeof *list, shadow_compare_elements);
     for (uint32_t i = 0; i < count; i++)
         truce__value_append_element(keys, &index, list[i]);
     bson_free(list);
@@ -183,7 +184,7 @@ truce_status truce__shadow_make(truce_store *store, const char *collection, stru
                                 bson_t *keys, bson_error_t *error)
 {
     struct making making = {.document = document, .elements = BSON_INITIALIZER};
-    truce_status status = truce__each_index(store, collection, make_index, &making, error);
+    truce_status status = truce__each_index(store, collection, shadow_make_index, &making, error);
 
     bson_init(keys);
     if (!status)
@@ -194,7 +195,7 @@ truce_status truce__shadow_make(truce_store *store, const char *collection, stru
 
 /* ---- in documents --------------------------------------------------------------------------- */
 
-static struct value keys_of(const bson_t *document)
+static struct value shadow_keys_of(const bson_t *document)
 {
     return truce__value_field(truce__value_document(document), "_keys", 5);
 }
@@ -209,7 +210,7 @@ static struct value as_array(const bson_t *keys)
 
 bool truce__shadow_right(const bson_t *document, const bson_t *keys)
 {
-    struct value has = keys_of(document), wants = as_array(keys);
+    struct value has = shadow_keys_of(document), wants = as_array(keys);
 
     return has.type == wants.type && (has.type == VALUE_MISSING || truce__value_equal(has, wants));
 }
@@ -239,7 +240,7 @@ static bool touches_keys(const struct entry *entry)
             return false;
     }
     return entry->token.found && entry->after_found &&
-           !truce__value_identical(keys_of(&entry->base), keys_of(&entry->after));
+           !truce__value_identical(shadow_keys_of(&entry->base), shadow_keys_of(&entry->after));
 }
 
 truce_status truce__shadow_set(truce_store *store, struct entry *entry, bson_error_t *error)
@@ -267,7 +268,7 @@ truce_status truce__shadow_set(truce_store *store, struct entry *entry, bson_err
 
 /* ---- reserving ------------------------------------------------------------------------------ */
 
-static bool contains(struct value array, struct value element)
+static bool shadow_contains(struct value array, struct value element)
 {
     struct fields fields = truce__fields(array);
 
@@ -291,16 +292,16 @@ static uint32_t append_old(struct value keys, bson_t *list)
     return index;
 }
 
-static uint32_t append_new(const struct entry *entry, uint32_t index, bson_t *list)
+static uint32_t shadow_append_new(const struct entry *entry, uint32_t index, bson_t *list)
 {
-    struct value before = keys_of(&entry->base), after = keys_of(&entry->after);
+    struct value before = shadow_keys_of(&entry->base), after = shadow_keys_of(&entry->after);
     struct fields fields;
 
     if (after.type != BSON_TYPE_ARRAY)
         return index;
     fields = truce__fields(after);
     while (truce__fields_next(&fields)) {
-        if (before.type != BSON_TYPE_ARRAY || !contains(before, fields.value))
+        if (before.type != BSON_TYPE_ARRAY || !shadow_contains(before, fields.value))
             truce__value_append_element(list, &index, fields.value);
     }
     return index;
@@ -313,8 +314,8 @@ int32_t truce__shadow_reserves(const struct entry *entry)
 
     if (!entry->keyed || !entry->token.found || !entry->after_found)
         return -1;
-    before = append_old(keys_of(&entry->base), &list);
-    after = append_new(entry, before, &list);
+    before = append_old(shadow_keys_of(&entry->base), &list);
+    after = shadow_append_new(entry, before, &list);
     bson_destroy(&list);
     return after > before ? (int32_t)before : -1;
 }
@@ -325,8 +326,8 @@ void truce__shadow_reserve(const struct entry *entry, bson_t *set)
     uint32_t before;
 
     bson_append_array_begin(set, "_keys", 5, &list);
-    before = append_old(keys_of(&entry->base), &list);
-    append_new(entry, before, &list);
+    before = append_old(shadow_keys_of(&entry->base), &list);
+    shadow_append_new(entry, before, &list);
     bson_append_array_end(set, &list);
 }
 

@@ -100,8 +100,8 @@ static truce_status show_held(struct snapshot *snapshot, struct looked *looked, 
 }
 
 /* *held, if documents of the collection had an intent; else it stays as it is. */
-static truce_status look_at(struct snapshot *snapshot, const char *collection, bool *held,
-                            bson_error_t *error)
+static truce_status snapshot_look_at(struct snapshot *snapshot, const char *collection, bool *held,
+                                     bson_error_t *error)
 {
     struct looked **at = &snapshot->looked, *made;
     truce_status status;
@@ -141,7 +141,7 @@ static truce_status look_at_named(struct snapshot *snapshot, struct value value,
             const char *text = truce__value_text(fields.value, &length);
             char *name = bson_strndup(text, length);
 
-            status = look_at(snapshot, name, held, error);
+            status = snapshot_look_at(snapshot, name, held, error);
             bson_free(name);
         }
     }
@@ -169,23 +169,23 @@ static truce_status run_on_overlay(const struct snapshot *snapshot,
     }
 }
 
-static bool is_read(const struct decorated_call *call)
+static bool snapshot_is_read(const struct decorated_call *call)
 {
     return call->verb == VERB_FIND || call->verb == VERB_COUNT || call->verb == VERB_DISTINCT ||
            call->verb == VERB_AGGREGATE;
 }
 
-static truce_status on_call(struct decorator *decorator, const struct decorated_call *call,
-                            bson_error_t *error)
+static truce_status snapshot_on_call(struct decorator *decorator, const struct decorated_call *call,
+                                     bson_error_t *error)
 {
     struct snapshot *snapshot = (struct snapshot *)decorator;
     truce_status status;
     bool held = false;
 
-    if (!is_read(call) || !strcmp(call->collection, COMMITS))
+    if (!snapshot_is_read(call) || !strcmp(call->collection, COMMITS))
         return truce__decorated_run(decorator, call, error);
     pthread_mutex_lock(&snapshot->mutex);
-    status = look_at(snapshot, call->collection, &held, error);
+    status = snapshot_look_at(snapshot, call->collection, &held, error);
     if (!status && call->verb == VERB_AGGREGATE)
         status = look_at_named(snapshot, truce__value_document(call->document), &held, error);
     if (!status && held)
@@ -194,7 +194,7 @@ static truce_status on_call(struct decorator *decorator, const struct decorated_
     return status || held ? status : truce__decorated_run(decorator, call, error);
 }
 
-static void release(struct decorator *decorator)
+static void snapshot_release(struct decorator *decorator)
 {
     struct snapshot *snapshot = (struct snapshot *)decorator;
 
@@ -209,7 +209,8 @@ static void release(struct decorator *decorator)
     pthread_mutex_destroy(&snapshot->mutex);
 }
 
-static const struct decorator_kind snapshot_kind = {.call = on_call, .release = release};
+static const struct decorator_kind snapshot_kind = {.call = snapshot_on_call,
+                                                    .release = snapshot_release};
 
 truce_status truce_snapshot(truce_store *store, const truce_snapshot_options *options,
                             truce_store **view, bson_error_t *error)

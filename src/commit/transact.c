@@ -6,7 +6,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/counters.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 
 /* The function applied its commit by itself, and says CONFLICT. It runs again if that was the answer of
  * the apply; after any other, a second run could do everything twice. */
@@ -65,7 +65,8 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
 }
 
 /* Before anybody is told: what was looked at early, or written so, waits for the disk now (Q6). */
-static truce_status settle(const truce_commit *commit, truce_status status, bson_error_t *error)
+static truce_status transact_settle(const truce_commit *commit, truce_status status,
+                                    bson_error_t *error)
 {
     truce_status settled;
     bson_error_t why;
@@ -191,7 +192,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
         status =
             truce__commit_key_decides(commit, try_often(commit, function, arg, tries, &why), &why);
     truce__turn_give(&commit->turn);
-    status = settle(commit, status, &why);
+    status = transact_settle(commit, status, &why);
     truce__commit_tell_earlier(commit, !status && commit->earlier);
     truce_commit_free(commit);
     if (status && error)

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "commit/shadow.h"
 #include "query/index/index_set.h"
 #include "query/project/project.h"
@@ -58,7 +58,8 @@ static bool same_keys(const struct index_keys *a, const struct index_keys *b)
            (!a->bytes.size || !memcmp(a->bytes.bytes, b->bytes.bytes, a->bytes.size));
 }
 
-static truce_status check_index(const struct index_spec *spec, void *arg, bson_error_t *error)
+static truce_status unique_check_index(const struct index_spec *spec, void *arg,
+                                       bson_error_t *error)
 {
     const struct entry *entry = arg;
     struct index_keys before = {0}, after = {0};
@@ -141,7 +142,7 @@ truce_status truce__unique_check(truce_store *store, const struct entry *entry, 
 
     if (!entry->after_found)
         return TRUCE_OK;
-    status = truce__each_index(store, entry->collection, check_index, (void *)entry, error);
+    status = truce__each_index(store, entry->collection, unique_check_index, (void *)entry, error);
     return status ? status : check_all_hashed(store, entry, error);
 }
 
@@ -275,7 +276,7 @@ struct search {
     bson_t *held;  /* out: a holder under another commit's intent */
 };
 
-static bool has_key(const struct index_keys *keys, const uint8_t *key, size_t size)
+static bool unique_has_key(const struct index_keys *keys, const uint8_t *key, size_t size)
 {
     for (uint32_t i = 0, start = 0; i < keys->count; start = keys->ends[i++]) {
         if (keys->ends[i] - start == size && !memcmp(keys->bytes.bytes + start, key, size))
@@ -286,19 +287,19 @@ static bool has_key(const struct index_keys *keys, const uint8_t *key, size_t si
 
 /* Does the index hold this document under the key? The filter that found it cannot tell, where an
  * index leaves documents out. */
-static bool holds(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
-                  size_t size)
+static bool unique_holds(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
+                         size_t size)
 {
     struct index_keys keys = {0};
     bool found = !truce__index_keys(spec, truce__value_document(document), &keys, NULL) &&
-                 has_key(&keys, key, size);
+                 unique_has_key(&keys, key, size);
 
     truce__index_keys_release(&keys);
     return found;
 }
 
 /* The commit's own entry of that document, or NULL. */
-static const struct entry *own_entry(const struct search *search, const bson_t *document)
+static const struct entry *unique_own_entry(const struct search *search, const bson_t *document)
 {
     struct entry *entry;
     const struct entry *found = NULL;
@@ -318,7 +319,8 @@ static const struct entry *own_entry(const struct search *search, const bson_t *
 static bool gives_up(const struct entry *own, const struct index_spec *spec, const uint8_t *key,
                      size_t size)
 {
-    return truce__entry_writes(own) && !(own->after_found && holds(spec, &own->after, key, size));
+    return truce__entry_writes(own) &&
+           !(own->after_found && unique_holds(spec, &own->after, key, size));
 }
 
 static bool held_by_another(const struct search *search, const bson_t *holder)
@@ -336,7 +338,7 @@ static truce_status refuse_own(const struct search *search, const struct index_s
 {
     char text[300], other[300];
 
-    if (own->known && !holds(spec, &own->base, key, size))
+    if (own->known && !unique_holds(spec, &own->base, key, size))
         return truce__commit_conflict(own, "was changed by another commit", error);
     return truce__fail(TRUCE_INVALID, error,
                        "%s takes what the unique index \"%s\" holds of %s, in one commit: give the "
@@ -349,7 +351,7 @@ static truce_status judge_holder(struct search *search, const struct index_spec 
                                  const bson_t *holder, const uint8_t *key, size_t size,
                                  bson_error_t *error)
 {
-    const struct entry *own = own_entry(search, holder);
+    const struct entry *own = unique_own_entry(search, holder);
     char text[300];
 
     truce__entry_show(search->entry, text, sizeof text);
@@ -368,9 +370,9 @@ static truce_status judge_holder(struct search *search, const struct index_spec 
                          text, spec->name);
 }
 
-static truce_status find_holder(struct search *search, const struct index_spec *spec,
-                                const bson_t *filter, const uint8_t *key, size_t size,
-                                bson_error_t *error)
+static truce_status unique_find_holder(struct search *search, const struct index_spec *spec,
+                                       const bson_t *filter, const uint8_t *key, size_t size,
+                                       bson_error_t *error)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
@@ -381,7 +383,7 @@ static truce_status find_holder(struct search *search, const struct index_spec *
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        if (holds(spec, document, key, size))
+        if (unique_holds(spec, document, key, size))
             status = judge_holder(search, spec, document, key, size, error);
     }
     truce_cursor_close(cursor);
@@ -398,7 +400,7 @@ static truce_status search_own(const struct search *search, const struct index_s
         const struct entry *own = search->commit->entries[i];
 
         if (own == search->entry || strcmp(own->collection, search->entry->collection) != 0 ||
-            !own->after_found || !holds(spec, &own->after, key, size))
+            !own->after_found || !unique_holds(spec, &own->after, key, size))
             continue;
         return truce__refuse(CODE_DUPLICATE_KEY, error,
                              "%s and %s of one commit have one value of the unique index \"%s\"",
@@ -421,7 +423,7 @@ static truce_status search_key(struct search *search, const struct index_spec *s
     BSON_APPEND_VALUE(&other, "$ne", &search->entry->id);
     bson_append_document_end(&filter, &other);
     do
-        status = find_holder(search, spec, &filter, key, size, error);
+        status = unique_find_holder(search, spec, &filter, key, size, error);
     while (truce__unanswered(status) &&
            !truce__worker_wait(&search->commit->worker, "the store", error));
     bson_destroy(&filter);
@@ -443,7 +445,7 @@ static truce_status search_index(const struct index_spec *spec, void *arg, bson_
     for (uint32_t i = 0, start = 0; !status && i < keys.count; start = keys.ends[i++]) {
         const uint8_t *key = keys.bytes.bytes + start;
 
-        if (!has_key(&before, key, keys.ends[i] - start))
+        if (!unique_has_key(&before, key, keys.ends[i] - start))
             status = search_key(search, spec, key, keys.ends[i] - start, error);
     }
     truce__index_keys_release(&before);

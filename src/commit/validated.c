@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "commit/commit.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "query/match/validator.h"
 
 /*
@@ -23,8 +23,8 @@
  * is not changed by a commit.
  */
 
-static truce_status matches(const struct match *rules, const struct entry *entry,
-                            const bson_oid_t *rev, bson_error_t *error)
+static truce_status validated_matches(const struct match *rules, const struct entry *entry,
+                                      const bson_oid_t *rev, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
     truce_status status;
@@ -51,7 +51,7 @@ truce_status truce__validator_lets(truce_store *store, const struct entry *entry
         return TRUCE_OK;
     status = truce__memo_validator(store, entry->collection, &validator, error);
     if (!status && !truce__validator_new(&validator, &rules, NULL) && rules)
-        status = matches(rules, entry, rev, error);
+        status = validated_matches(rules, entry, rev, error);
     truce__match_free(rules);
     bson_destroy(&validator);
     return status;
@@ -66,8 +66,8 @@ static bool is_denied(truce_status status, const bson_error_t *error)
 }
 
 /* `caught` is of the last write. */
-static truce_status answer(truce_status status, const bson_error_t *refusal,
-                           const bson_error_t *caught, bson_error_t *error)
+static truce_status validated_answer(truce_status status, const bson_error_t *refusal,
+                                     const bson_error_t *caught, bson_error_t *error)
 {
     if (status && error)
         *error = is_denied(status, caught) && refusal->message[0] ? *refusal : *caught;
@@ -88,7 +88,7 @@ truce_status truce__validator_pass(truce_store *store, const truce_write *write,
         truce_write_result_release(&outcome->result);
         status = truce_bulk(store, &past, 1, options, outcome, &caught);
     }
-    return answer(status, &refusal, &caught, error);
+    return validated_answer(status, &refusal, &caught, error);
 }
 
 truce_status truce__validator_pass_modify(truce_store *store, const char *collection,
@@ -108,5 +108,5 @@ truce_status truce__validator_pass_modify(truce_store *store, const char *collec
         status = truce_find_and_modify(store, collection, filter, update, &past, document, NULL,
                                        &caught);
     }
-    return answer(status, &refusal, &caught, error);
+    return validated_answer(status, &refusal, &caught, error);
 }

@@ -10,7 +10,7 @@
 #define MB (UINT64_C(1) << 20)
 
 /* UINT64_MAX: there is no such limit. */
-static uint64_t read_limit(const char *path)
+static uint64_t size_read_limit(const char *path)
 {
     FILE *file = fopen(path, "re");
     unsigned long long bytes;
@@ -32,7 +32,7 @@ static uint64_t memory(void)
     uint64_t least = pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        uint64_t limit = read_limit(limits[i]);
+        uint64_t limit = size_read_limit(limits[i]);
 
         least = limit < least ? limit : least;
     }
@@ -48,7 +48,7 @@ static uint64_t usual_mb(void)
     return mb < TRUCE_CACHE_MB_MOST ? mb : TRUCE_CACHE_MB_MOST;
 }
 
-static bool is_number(const char *text)
+static bool size_is_number(const char *text)
 {
     size_t length = strspn(text, "0123456789");
 
@@ -61,7 +61,7 @@ truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t 
     uint64_t mb = asked_mb;
 
     *bytes = 0;
-    if (set && *set && !is_number(set))
+    if (set && *set && !size_is_number(set))
         return truce__fail(TRUCE_INVALID, error,
                            "TRUCE_CACHE_MB is \"%s\", which is no number of megabytes", set);
     if (set && *set)

@@ -16,13 +16,13 @@
  *     the WAL has been moved. So the first half begins with a commit of a page, under the lock;
  *     nobody else moves that page (1), and once it is moved the half is at its end.
  *  3. The second half runs under the lock: nobody writes.
- *  4. No page of the file changes while somebody reads the file without the log (guest.c).
+ *  4. No page of the file changes while somebody reads the file without the log (read_only_reader.c).
  *
  * The restart holds the lock for 50 ms at most, but for what the disk takes: 20 for readers of this process, 20 for
  * those of others, and the time of PAGES_STILL pages. Readers of other processes are not behind our
  * gate, and own ones may take their time. If one stands in the way, the restart is given up. It is tried again a
  * few times after a pause, each twice as long, so that a log that does not grow any more is moved, too; then
- * the next try comes when the WAL has grown by another 16 MB. Reads that last (moments.c)
+ * the next try comes when the WAL has grown by another 16 MB. Reads that last (snapshots.c)
  * are not waited for: while one stands in the way pages are moved up to where it reads, and no further; the
  * WAL grows until it ends, or is ended.
  *
@@ -50,8 +50,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "engine/storage/pins.h"
-#include "engine/storage/stamp.h"
+#include "engine/storage/file_identity.h"
+#include "engine/storage/snapshot_pins.h"
 
 #define PAGES_FEW    4000  /* 16 MB of WAL ... */
 #define PAGES_MAX    16000 /* ... or 64, beside a file that is not larger than 16 */
@@ -120,7 +120,7 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     return status == TRUCE_LOCKED ? TRUCE_OK : status;
 }
 
-static bool is_stopping(struct checkpointer *checkpointer)
+static bool checkpoint_is_stopping(struct checkpointer *checkpointer)
 {
     bool stop;
 
@@ -131,12 +131,12 @@ static bool is_stopping(struct checkpointer *checkpointer)
 }
 
 /* Who closes the store waits for this thread, and not for another process that holds the lock. */
-static truce_status run_alone(struct checkpointer *checkpointer, struct write_op *op)
+static truce_status checkpoint_run_alone(struct checkpointer *checkpointer, struct write_op *op)
 {
     truce_status status = TRUCE_LOCKED;
 
     op->alone = true;
-    for (int ms = 0; ms < TURN_MS && !is_stopping(checkpointer); ms += TURN_ONCE_MS) {
+    for (int ms = 0; ms < TURN_MS && !checkpoint_is_stopping(checkpointer); ms += TURN_ONCE_MS) {
         op->deadline_ns = truce__clock_monotonic_ns() + TURN_ONCE_MS * INT64_C(1000000);
         status = truce__writer_run(checkpointer->writer, op, NULL);
         if (status != TRUCE_LOCKED && status != TRUCE_TIMEOUT)
@@ -155,7 +155,7 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *pages, i
 {
     struct write_op mark = {.run = run_mark};
     int before, after, moved = 0;
-    truce_status status = run_alone(checkpointer, &mark);
+    truce_status status = checkpoint_run_alone(checkpointer, &mark);
 
     before = log_pages(checkpointer);
     if (!status)
@@ -205,7 +205,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
     }
     status = move_most(checkpointer, &few);
     if (!status && few)
-        status = run_alone(checkpointer, &op.base);
+        status = checkpoint_run_alone(checkpointer, &op.base);
     truce__lock_disclaim(claim);
     if (!op.restarted && !op.pinned)
         checkpointer->refused++;
@@ -248,7 +248,7 @@ static void note_growth(const struct checkpointer *checkpointer)
                       : "readers, or another process, are in the way");
 }
 
-static void *run_thread(void *arg)
+static void *checkpoint_run_thread(void *arg)
 {
     struct checkpointer *checkpointer = arg;
     int again = 0;
@@ -329,7 +329,7 @@ static void want(struct checkpointer *checkpointer)
 {
     if (!checkpointer->running)
         checkpointer->running =
-            truce__thread_start(&checkpointer->thread, run_thread, checkpointer);
+            truce__thread_start(&checkpointer->thread, checkpoint_run_thread, checkpointer);
     checkpointer->wanted = checkpointer->running;
     pthread_cond_signal(&checkpointer->wanted_change);
 }

@@ -4,9 +4,9 @@
  * An engine is four things: the lock file, one connection that writes with its queue (writer.c),
  * a pool of connections that read (readers.c), and a thread for checkpoints that is started when
  * there is something to do (checkpoint.c). Reads that last have left the pool with their connection
- * (moments.c); a view is an engine that has nothing but one of them.
+ * (snapshots.c); a view is an engine that has nothing but one of them.
  *
- * Open: the door of the lock file (lock_file.c), what stands beside the file (doorway.c), then the
+ * Open: the door of the lock file (lock_file.c), what stands beside the file (open_checks.c), then the
  * writer's connection. The first statement on it recovers the WAL if the last user died: SQLite
  * rebuilds the index of the WAL, at most some 16,000 pages, and nothing of the file itself is read, so
  * opening takes as long for 1 GB as for 1 MB. A file without content is made a store. Then the door opens for
@@ -17,7 +17,7 @@
  * soon, the connection closes without a checkpoint, and the next opener finds a WAL.
  *
  * The file is opened, locked and closed by SQLite alone: nothing else may have a descriptor of it, since
- * closing that would drop SQLite's locks. One that stands for the name alone (O_PATH, sight.c) has no such effect.
+ * closing that would drop SQLite's locks. One that stands for the name alone (O_PATH, path_identity.c) has no such effect.
  *
  * Lock order: the door > writer (leadership) > lock file > reader gate > a reader's slot. A thread that
  * has a reader never waits for the writer.
@@ -38,12 +38,12 @@
 #include "base/deadline.h"
 #include "base/patience.h"
 #include "engine/cache_size.h"
-#include "engine/documents/carry.h"
+#include "engine/documents/delegated.h"
 #include "engine/documents/index_build.h"
-#include "engine/doorway.h"
+#include "engine/open_checks.h"
+#include "engine/storage/change_notify.h"
+#include "engine/storage/file_identity.h"
 #include "engine/storage/log_identity.h"
-#include "engine/storage/stamp.h"
-#include "engine/storage/wake.h"
 
 #define DEADLINE_MS   30000
 #define CLOSE_MS      2000
@@ -146,7 +146,7 @@ static void after_commit(void *arg, int wal_pages)
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
-static truce_status create(struct engine *engine, bson_error_t *error)
+static truce_status engine_create(struct engine *engine, bson_error_t *error)
 {
     truce_status status =
         truce__lock_acquire(&engine->lock, truce__engine_deadline(engine, 0), error);
@@ -235,7 +235,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     if (!status)
         status = open_connection(engine, flags, &fresh, error);
     if (!status && fresh)
-        status = create(engine, error);
+        status = engine_create(engine, error);
     if (!status) /* half of it for pages, the other for documents */
         status = truce__kv_cache(engine->kv, engine->cache_bytes / 2, error);
     /* whoever syncs must have it open before anything is written (durable.c) */
@@ -341,7 +341,7 @@ static void free_engine(struct engine *engine)
     bson_free(engine);
 }
 
-static truce_status open_file(struct engine *engine, bool must_exist, bson_error_t *error)
+static truce_status engine_open_file(struct engine *engine, bool must_exist, bson_error_t *error)
 {
     struct file_id id = {0};
     truce_status status;
@@ -401,7 +401,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->hints = truce__hints_new();
     made->helpers = truce__helpers_new(helpers);
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
-    status = open_file(made, must_exist, error);
+    status = engine_open_file(made, must_exist, error);
     if (!status) {
         truce__moments_init(&made->moments, &made->readers, &made->lock, &limits);
         /* what cannot be swept now is swept later */
@@ -422,8 +422,8 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
-static struct engine *new_view(const struct engine *engine, uint64_t cache_moment,
-                               struct moment *moment)
+static struct engine *engine_new_view(const struct engine *engine, uint64_t cache_moment,
+                                      struct moment *moment)
 {
     struct engine *view = bson_malloc0(sizeof *view);
 
@@ -453,7 +453,7 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
 
     *view = NULL;
     if (!status && engine->moment) {
-        *view = new_view(engine, cache_moment, truce__moment_hold(engine->moment));
+        *view = engine_new_view(engine, cache_moment, truce__moment_hold(engine->moment));
         return TRUCE_OK;
     }
     if (!status) {
@@ -471,7 +471,7 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
         bson_free(changes);
         return status;
     }
-    *view = new_view(engine, cache_moment, moment);
+    *view = engine_new_view(engine, cache_moment, moment);
     (*view)->changes = changes;
     return TRUCE_OK;
 }
@@ -512,7 +512,7 @@ static void close_writer(struct engine *engine)
 }
 
 /* In a forked child the snapshot is the parent's. */
-static void close_view(struct engine *view)
+static void engine_close_view(struct engine *view)
 {
     if (view->generation == truce__process_generation())
         truce__moment_release(view->moment);
@@ -522,7 +522,7 @@ static void close_view(struct engine *view)
 void truce__engine_close(struct engine *engine)
 {
     if (engine->moment) {
-        close_view(engine);
+        engine_close_view(engine);
         return;
     }
     if (engine->generation != truce__process_generation())

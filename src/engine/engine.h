@@ -9,8 +9,8 @@
 #include "engine/checkpoint.h"
 #include "engine/documents/hints.h"
 #include "engine/helpers.h"
-#include "engine/moments.h"
 #include "engine/readers.h"
+#include "engine/snapshots.h"
 #include "engine/writer.h"
 #include "query/aggregate/aggregate.h"
 #include "truce/sys/store.h"
@@ -35,7 +35,7 @@ struct engine {
     struct readers readers;
     struct moments moments;
     unsigned *
-        changes; /* of a view: the counters of changes (wake.h) from before its moment; NULL: unknown */
+        changes; /* of a view: the counters of changes (change_notify.h) from before its moment; NULL: unknown */
     struct moment
         *moment; /* of a view, which has nothing else that it could close; NULL: reads are of now */
     struct checkpointer checkpointer;

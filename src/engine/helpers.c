@@ -127,7 +127,7 @@ void truce__helpers_leave(struct helpers *helpers)
 
 /* What was asked for is done, also when the store is being closed: who asked waits for nothing, but has given
  * something away. */
-static void *run_thread(void *arg)
+static void *helpers_run_thread(void *arg)
 {
     struct helpers *helpers = arg;
 
@@ -174,7 +174,7 @@ static bool find_thread(struct helpers *helpers)
         return true;
     }
     if (helpers->running < HELPERS_MAX &&
-        truce__thread_start(&helpers->threads[helpers->running], run_thread, helpers))
+        truce__thread_start(&helpers->threads[helpers->running], helpers_run_thread, helpers))
         helpers->running++;
     return helpers->running > 0;
 }

@@ -18,7 +18,7 @@
  *     unless it is looked at early.
  *  4. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
  *     writer.
- *  5. A snapshot that is kept (moments.c) has left its slot with its connection: the gate does not wait for it.
+ *  5. A snapshot that is kept (snapshots.c) has left its slot with its connection: the gate does not wait for it.
  */
 #include "engine/readers.h"
 
@@ -27,8 +27,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/word.h"
-#include "engine/storage/stamp.h"
+#include "base/futex.h"
+#include "engine/storage/file_identity.h"
 
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
                          struct durable *durable, struct guest *guest)
@@ -66,7 +66,7 @@ void truce__readers_release(struct readers *readers)
 
 /* ---- slots ---------------------------------------------------------------------------------- */
 
-static bool take(struct reader *reader)
+static bool readers_take(struct reader *reader)
 {
     unsigned free = 0;
 
@@ -74,7 +74,7 @@ static bool take(struct reader *reader)
                                                    memory_order_relaxed);
 }
 
-static void give(struct readers *readers, struct reader *reader)
+static void readers_give(struct readers *readers, struct reader *reader)
 {
     atomic_store(&reader->taken, 0);
     if (atomic_load(&readers->waiters)) {
@@ -83,7 +83,7 @@ static void give(struct readers *readers, struct reader *reader)
     }
 }
 
-static struct reader *find_free(struct readers *readers)
+static struct reader *readers_find_free(struct readers *readers)
 {
     int processor = sched_getcpu();
     unsigned step = readers->processors, own = processor < 0 ? 0 : (unsigned)processor;
@@ -92,7 +92,7 @@ static struct reader *find_free(struct readers *readers)
         for (unsigned i = 0; i < step; i++) {
             unsigned slot = row + (own + i) % step;
 
-            if (slot < READERS_MAX && take(&readers->all[slot]))
+            if (slot < READERS_MAX && readers_take(&readers->all[slot]))
                 return &readers->all[slot];
         }
     }
@@ -103,18 +103,18 @@ static struct reader *find_free(struct readers *readers)
  * one of the two sees the other. */
 static struct reader *wait_for_free(struct readers *readers)
 {
-    struct reader *reader = find_free(readers);
+    struct reader *reader = readers_find_free(readers);
 
     while (!reader) {
         unsigned seen = atomic_load(&readers->turn);
 
         atomic_fetch_add(&readers->waiters, 1);
-        reader = find_free(readers);
+        reader = readers_find_free(readers);
         if (!reader)
             truce__word_sleep(&readers->turn, seen, INT64_C(1000000000));
         atomic_fetch_sub(&readers->waiters, 1);
         if (!reader)
-            reader = find_free(readers);
+            reader = readers_find_free(readers);
     }
     return reader;
 }
@@ -143,8 +143,8 @@ static void put_latest(struct readers *readers, struct catalog *catalog)
     truce__catalog_release(old);
 }
 
-static truce_status refresh(struct readers *readers, struct reader *reader, uint32_t version,
-                            bson_error_t *error)
+static truce_status readers_refresh(struct readers *readers, struct reader *reader,
+                                    uint32_t version, bson_error_t *error)
 {
     struct catalog *catalog = take_latest(readers, version);
     truce_status status = TRUCE_OK;
@@ -162,7 +162,7 @@ static truce_status refresh(struct readers *readers, struct reader *reader, uint
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
-static void name_table(void *arg, int64_t table, char *name, size_t size)
+static void readers_name_table(void *arg, int64_t table, char *name, size_t size)
 {
     const struct reader *reader = arg;
 
@@ -170,9 +170,9 @@ static void name_table(void *arg, int64_t table, char *name, size_t size)
 }
 
 /* What the file holds is input like any other: it is checked as it comes in, and damage is named. */
-static void watch(struct reader *reader)
+static void readers_watch(struct reader *reader)
 {
-    truce__kv_names(reader->kv, name_table, reader);
+    truce__kv_names(reader->kv, readers_name_table, reader);
     truce__kv_sound(reader->kv, truce__row_sound);
 }
 
@@ -188,14 +188,15 @@ static struct kv *take_spare(struct readers *readers)
 }
 
 /* Few threads have memory enough to keep what a report over a whole collection reads again. */
-static truce_status open_one(struct readers *readers, struct reader *reader, bson_error_t *error)
+static truce_status readers_open_one(struct readers *readers, struct reader *reader,
+                                     bson_error_t *error)
 {
     truce_status status;
     unsigned flags, before;
 
     reader->kv = take_spare(readers);
     if (reader->kv) {
-        watch(reader);
+        readers_watch(reader);
         return TRUCE_OK;
     }
     before = atomic_fetch_add(&readers->opened, 1);
@@ -207,12 +208,13 @@ static truce_status open_one(struct readers *readers, struct reader *reader, bso
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
     else
-        watch(reader);
+        readers_watch(reader);
     return status;
 }
 
 /* The file alone, or with its log? A connection that was opened for the other is given up. */
-static truce_status look_around(struct readers *readers, struct reader *reader, bson_error_t *error)
+static truce_status readers_look_around(struct readers *readers, struct reader *reader,
+                                        bson_error_t *error)
 {
     unsigned epoch = reader->pass.epoch;
     truce_status status = truce__guest_begin(readers->guest, &reader->pass, error);
@@ -234,7 +236,7 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
     uint32_t version;
 
     if (!reader->kv) {
-        status = open_one(readers, reader, error);
+        status = readers_open_one(readers, reader, error);
         atomic_store(&readers->looked_ms, 0); /* it may have opened another log */
     }
     if (!status)
@@ -249,16 +251,16 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
     if (!status)
         status = truce__durable_wait(durable, early ? 0 : truce__durable_promised(durable), error);
     if (!status && (!reader->catalog || reader->catalog->version != version))
-        status = refresh(readers, reader, version, error);
+        status = readers_refresh(readers, reader, version, error);
     if (status)
         truce__kv_snapshot_end(reader->kv);
     return status;
 }
 
-static truce_status begin(struct readers *readers, bool early, struct reader *reader,
-                          bson_error_t *error)
+static truce_status readers_begin(struct readers *readers, bool early, struct reader *reader,
+                                  bson_error_t *error)
 {
-    truce_status status = readers->guest ? look_around(readers, reader, error) : TRUCE_OK;
+    truce_status status = readers->guest ? readers_look_around(readers, reader, error) : TRUCE_OK;
 
     if (status)
         return status;
@@ -272,11 +274,11 @@ truce_status truce__readers_begin(struct readers *readers, bool early, struct re
                                   bson_error_t *error)
 {
     struct reader *found = wait_for_free(readers);
-    truce_status status = begin(readers, early, found, error);
+    truce_status status = readers_begin(readers, early, found, error);
 
     *reader = status ? NULL : found;
     if (status)
-        give(readers, found);
+        readers_give(readers, found);
     return status;
 }
 
@@ -285,7 +287,7 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
     truce__kv_snapshot_end(reader->kv);
     if (readers->guest)
         truce__guest_end(readers->guest, &reader->pass);
-    give(readers, reader);
+    readers_give(readers, reader);
 }
 
 /* ---- connections that leave their slot ------------------------------------------------------- */
@@ -295,10 +297,10 @@ void truce__readers_detach(struct readers *readers, struct reader *reader, struc
     taken->kv = reader->kv;
     taken->catalog = reader->catalog;
     taken->pass = reader->pass;
-    truce__kv_names(taken->kv, name_table, taken);
+    truce__kv_names(taken->kv, readers_name_table, taken);
     reader->kv = NULL;
     reader->catalog = NULL;
-    give(readers, reader);
+    readers_give(readers, reader);
 }
 
 static bool put_spare(struct readers *readers, struct kv *kv)
@@ -322,7 +324,7 @@ static void close_taken(struct readers *readers, struct reader *taken)
 
 void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home)
 {
-    bool mine = take(home);
+    bool mine = readers_take(home);
 
     if (readers->guest) { /* it may not be of use for the next snapshot */
         truce__guest_end(readers->guest, &taken->pass);
@@ -330,11 +332,11 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
     }
     if (mine && !home->kv && taken->kv) {
         home->kv = taken->kv;
-        truce__kv_names(home->kv, name_table, home);
+        truce__kv_names(home->kv, readers_name_table, home);
         taken->kv = NULL;
     }
     if (mine)
-        give(readers, home);
+        readers_give(readers, home);
     if (taken->kv && !put_spare(readers, taken->kv))
         close_taken(readers, taken);
     truce__catalog_release(taken->catalog);
@@ -348,7 +350,7 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
 
 static bool take_or_wait(struct readers *readers, struct reader *reader, int64_t deadline_ns)
 {
-    while (!take(reader)) {
+    while (!readers_take(reader)) {
         int64_t left = deadline_ns - truce__clock_monotonic_ns();
         unsigned seen = atomic_load(&readers->turn);
 

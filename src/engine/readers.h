@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "engine/documents/catalog.h"
-#include "engine/guest.h"
+#include "engine/read_only_reader.h"
 #include "engine/storage/durable.h"
 
 #define READERS_MAX    64
@@ -35,7 +35,7 @@ struct readers {
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
-    atomic_llong looked_ms; /* when the file was last looked at (stamp.h) */
+    atomic_llong looked_ms; /* when the file was last looked at (file_identity.h) */
     pthread_mutex_t mutex;
     struct catalog *latest;          /* the last that a reader loaded, under the mutex */
     struct kv *spare[READERS_SPARE]; /* under the mutex, too */

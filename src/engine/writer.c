@@ -52,9 +52,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/word.h"
+#include "base/futex.h"
+#include "engine/storage/file_identity.h"
 #include "engine/storage/log_identity.h"
-#include "engine/storage/stamp.h"
 #include "engine/writer_group.h"
 
 #define NAP_NS           INT64_C(50000000) /* of a waiter, between two looks whether it is interrupted */
@@ -65,7 +65,7 @@
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 
-static void name_table(void *arg, int64_t table, char *name, size_t size)
+static void writer_name_table(void *arg, int64_t table, char *name, size_t size)
 {
     const struct writer *writer = arg;
 
@@ -76,7 +76,7 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
                         struct durable *durable, struct cache *cache)
 {
     *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
-    truce__kv_names(kv, name_table, writer);
+    truce__kv_names(kv, writer_name_table, writer);
     truce__kv_sound(kv, truce__row_sound);
     writer->end = &writer->first;
     truce__combine_init(&writer->combine, lock);
@@ -100,7 +100,7 @@ void truce__writer_release(struct writer *writer)
 
 /* ---- the queue ------------------------------------------------------------------------------ */
 
-static bool enqueue(struct writer *writer, struct write_op *op)
+static bool writer_enqueue(struct writer *writer, struct write_op *op)
 {
     bool leads;
 
@@ -138,7 +138,7 @@ static void cut_queue(struct writer *writer, struct write_op **link)
 }
 
 /* Takes the group of the leader: the operations from the first up to, but without, `*last`. */
-static struct write_op *take_group(struct writer *writer)
+static struct write_op *writer_take_group(struct writer *writer)
 {
     struct write_op *first, **link;
 
@@ -156,7 +156,7 @@ static struct write_op *take_group(struct writer *writer)
     return first;
 }
 
-static void change_state(struct write_op *op, unsigned state)
+static void writer_change_state(struct write_op *op, unsigned state)
 {
     atomic_store(&op->state, state);
     truce__word_wake(&op->state, 1);
@@ -167,7 +167,7 @@ static void hand_over(struct writer *writer)
     pthread_mutex_lock(&writer->mutex);
     writer->led = writer->first;
     if (writer->first)
-        change_state(writer->first, LEADS);
+        writer_change_state(writer->first, LEADS);
     pthread_mutex_unlock(&writer->mutex);
 }
 
@@ -178,7 +178,7 @@ static void finish_group(struct write_op *first, struct write_op *own)
         struct write_op *next = first->next;
 
         if (first != own)
-            change_state(first, DONE);
+            writer_change_state(first, DONE);
         first = next;
     }
 }
@@ -196,12 +196,12 @@ static struct write_op *finish_relaxed(struct write_op *first, struct write_op *
             continue;
         }
         *link = op->next;
-        change_state(op, DONE);
+        writer_change_state(op, DONE);
     }
     return first;
 }
 
-static truce_status give_up(struct writer *writer, struct write_op *op, truce_status status)
+static truce_status writer_give_up(struct writer *writer, struct write_op *op, truce_status status)
 {
     pthread_mutex_lock(&writer->mutex);
     unlink_op(writer, op);
@@ -228,7 +228,7 @@ static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_
     return status;
 }
 
-static void end_turn(struct writer *writer)
+static void writer_end_turn(struct writer *writer)
 {
     truce__log_identity_end_turn(writer->lock);
     truce__lock_release(writer->lock);
@@ -242,7 +242,7 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
 }
 
 /* What a refused operation answers depends on what was there, too. */
-static void settle(struct writer *writer, struct write_op *group, uint64_t promised)
+static void writer_settle(struct writer *writer, struct write_op *group, uint64_t promised)
 {
     bson_error_t error;
     truce_status status = truce__durable_wait(writer->durable, promised, &error);
@@ -302,7 +302,7 @@ static struct write_op *take_to_publish(struct writer *writer)
 }
 
 /* At the head of the queue again. */
-static void put_back(struct writer *writer, struct write_op *group)
+static void writer_put_back(struct writer *writer, struct write_op *group)
 {
     struct write_op **link = &group;
 
@@ -342,7 +342,7 @@ static enum turn look_in_turn(struct writer *writer, struct write_op *group, boo
         return OUR_TURN;
     *settled = !begin_turn(writer, group, &ignored);
     if (*settled)
-        end_turn(writer);
+        writer_end_turn(writer);
     return NO_TURN;
 }
 
@@ -411,12 +411,12 @@ static void finish_told(struct writer *writer, struct write_op *group, struct wr
         promise = 0;
     group = finish_relaxed(group, own);
     if (!is_early(group))
-        settle(writer, group, promise);
+        writer_settle(writer, group, promise);
     finish_group(group, own);
 }
 
 /* Has another process do what is at the head of the queue, if the lock is not free. */
-static enum turn publish(struct writer *writer, struct write_op *op)
+static enum turn writer_publish(struct writer *writer, struct write_op *op)
 {
     struct write_op *group;
     uint64_t promise = 0;
@@ -438,7 +438,7 @@ static enum turn publish(struct writer *writer, struct write_op *op)
     if (turn == DONE_THERE)
         finish_told(writer, group, op, promise);
     else
-        put_back(writer, group);
+        writer_put_back(writer, group);
     return turn;
 }
 
@@ -455,7 +455,7 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
     truce__kv_patience(writer->kv, (op->deadline_ns - began_ns) / 1000000 + 1);
     writer->serves_until_ns = began_ns + SERVES_NS;
     writer->combine.served = false;
-    group = take_group(writer);
+    group = writer_take_group(writer);
     truce_assert(group == op);
     if (op->alone)
         op->status = op->run(op, writer, &op->error);
@@ -467,13 +467,13 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
         note_group(writer, group, began_ns);
     answered = op->alone ? 0 : writer->combine.taken;
     relaxed = answered & writer->combine.relaxed;
-    end_turn(writer);
+    writer_end_turn(writer);
     truce__records_wake_next(&writer->combine.records);
     truce__records_wake(&writer->combine.records, relaxed);
     hand_over(writer);
     group = finish_relaxed(group, op);
     if (!is_early(group))
-        settle(writer, group, promised);
+        writer_settle(writer, group, promised);
     truce__records_wake(&writer->combine.records, answered & ~relaxed);
     finish_group(group, op);
     if (writer->after_commit)
@@ -481,15 +481,15 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
     return op->status;
 }
 
-static truce_status lead(struct writer *writer, struct write_op *op)
+static truce_status writer_lead(struct writer *writer, struct write_op *op)
 {
-    enum turn turn = publish(writer, op);
+    enum turn turn = writer_publish(writer, op);
     truce_status status;
 
     if (turn == DONE_THERE)
         return op->status;
     status = turn == OUR_TURN ? begin_turn(writer, op, &op->error) : acquire(writer, op);
-    return status ? give_up(writer, op, status) : lead_group(writer, op);
+    return status ? writer_give_up(writer, op, status) : lead_group(writer, op);
 }
 
 /* The deadline of a queued operation: true if it has left the queue. */
@@ -506,7 +506,7 @@ static bool left_queue(struct writer *writer, struct write_op *op)
 }
 
 /* Until it is DONE (true) or LEADS, or its deadline has passed (false with state QUEUED). */
-static unsigned follow(struct writer *writer, struct write_op *op)
+static unsigned writer_follow(struct writer *writer, struct write_op *op)
 {
     unsigned state;
 
@@ -524,7 +524,7 @@ static unsigned follow(struct writer *writer, struct write_op *op)
 
 truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_error_t *error)
 {
-    unsigned state = enqueue(writer, op) ? LEADS : follow(writer, op);
+    unsigned state = writer_enqueue(writer, op) ? LEADS : writer_follow(writer, op);
     truce_status status;
 
     if (state == QUEUED && truce__lock_interrupted(writer->lock))
@@ -535,7 +535,7 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
                       : truce__fail(TRUCE_TIMEOUT, error,
                                     "other writes of this process took too long");
     }
-    status = state == LEADS ? lead(writer, op) : op->status;
+    status = state == LEADS ? writer_lead(writer, op) : op->status;
     if (status && error)
         *error = op->error;
     return status;

@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
-#include "engine/combine.h"
+#include "engine/cross_process.h"
 #include "engine/documents/cache.h"
 #include "engine/documents/catalog.h"
 #include "engine/storage/durable.h"

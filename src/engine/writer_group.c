@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/storage/change_notify.h"
 #include "engine/storage/log_identity.h"
-#include "engine/storage/pins.h"
-#include "engine/storage/wake.h"
+#include "engine/storage/snapshot_pins.h"
 
 /* ---- what operations use -------------------------------------------------------------------- */
 
@@ -89,7 +89,7 @@ void truce__writer_touch_structure(struct writer *writer)
 
 /* ---- one transaction ------------------------------------------------------------------------ */
 
-static truce_status begin(struct writer *writer, bson_error_t *error)
+static truce_status group_begin(struct writer *writer, bson_error_t *error)
 {
     uint32_t version;
     truce_status status = truce__kv_write_begin(writer->kv, &version, error);
@@ -138,7 +138,7 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
     return status;
 }
 
-static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
+static truce_status group_commit(struct writer *writer, bool relaxed, bson_error_t *error)
 {
     truce_status status = commit_told(writer, relaxed, error);
 
@@ -165,7 +165,7 @@ static truce_status run_each(struct writer *writer, struct write_op *first, stru
     return status;
 }
 
-static void roll_back(struct writer *writer)
+static void group_roll_back(struct writer *writer)
 {
     truce__kv_write_rollback(writer->kv);
     truce__cache_end(writer->cache, false);
@@ -175,11 +175,11 @@ static void roll_back(struct writer *writer)
 
 /* Runs the operations from `first` up to, but without, `last` in one transaction, and, if it `serves`, those of other
  * processes behind them. The status is the transaction's. */
-static truce_status transact(struct writer *writer, struct write_op *first, struct write_op *last,
-                             bool serves, bson_error_t *error)
+static truce_status group_transact(struct writer *writer, struct write_op *first,
+                                   struct write_op *last, bool serves, bson_error_t *error)
 {
     struct combine *combine = &writer->combine;
-    truce_status status = begin(writer, error);
+    truce_status status = group_begin(writer, error);
     bool relaxed;
 
     truce__combine_forget(combine);
@@ -189,11 +189,11 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
     if (!status && serves && truce__clock_monotonic_ns() < writer->serves_until_ns)
         status = truce__combine_run(combine, writer, &relaxed, error);
     if (status) {
-        roll_back(writer);
+        group_roll_back(writer);
         truce__combine_failed(combine);
         return status;
     }
-    status = commit(writer, relaxed, error);
+    status = group_commit(writer, relaxed, error);
     if (status)
         truce__combine_failed(combine);
     else
@@ -202,15 +202,15 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
 }
 
 /* Whatever happens, nothing of it stays. */
-static void rehearse(struct writer *writer, struct write_op *first)
+static void group_rehearse(struct writer *writer, struct write_op *first)
 {
     bson_error_t ignored;
     bool relaxed;
 
-    if (begin(writer, &ignored))
+    if (group_begin(writer, &ignored))
         return;
     (void)run_each(writer, first, NULL, &relaxed, &ignored);
-    roll_back(writer);
+    group_roll_back(writer);
 }
 
 bool truce__writer_keeps_company(const struct writer *writer)
@@ -227,10 +227,11 @@ void truce__writer_run_group(struct writer *writer, struct write_op *first)
     bool together;
 
     if (writer->rehearses)
-        rehearse(writer, first);
-    status = transact(writer, first, NULL, truce__writer_keeps_company(writer), &first->error);
+        group_rehearse(writer, first);
+    status =
+        group_transact(writer, first, NULL, truce__writer_keeps_company(writer), &first->error);
     if (status && writer->combine.served)
-        status = transact(writer, first, NULL, false, &first->error);
+        status = group_transact(writer, first, NULL, false, &first->error);
     together = !status || status == TRUCE_LOCKED || !first->next ||
                truce__durable_usable(writer->durable, NULL);
     for (struct write_op *op = first->next; op; op = op->next) {
@@ -239,7 +240,7 @@ void truce__writer_run_group(struct writer *writer, struct write_op *first)
     }
     first->status = status;
     for (struct write_op *op = first; op && !together; op = op->next)
-        op->status = transact(writer, op, op->next, false, &op->error);
+        op->status = group_transact(writer, op, op->next, false, &op->error);
 }
 
 truce_status truce__writer_settle_orphans(struct writer *writer, bson_error_t *error)
@@ -250,16 +251,16 @@ truce_status truce__writer_settle_orphans(struct writer *writer, bson_error_t *e
 
     if (!truce__writer_keeps_company(writer) || !truce__records_orphaned(records))
         return TRUCE_OK;
-    status = begin(writer, error);
+    status = group_begin(writer, error);
     if (status)
         return status;
     status = truce__records_adopt(records, writer->kv, truce__durable_promised(writer->durable),
                                   &lost, error);
     if (status || !lost) {
-        roll_back(writer);
+        group_roll_back(writer);
         return status;
     }
-    status = commit(writer, false, error);
+    status = group_commit(writer, false, error);
     if (!status)
         truce__records_return_all(records, lost, 0);
     return status;

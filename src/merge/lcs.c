@@ -29,14 +29,14 @@ struct trace {
 
 #define OUTSIDE (-1000000000)
 
-static int32_t reach(const int32_t *row, int32_t d, int32_t k)
+static int32_t lcs_reach(const int32_t *row, int32_t d, int32_t k)
 {
     /* row d - 1 holds diagonals -(d - 1), -(d - 3) ... d - 1 */
     return row[(k + d) / 2];
 }
 
 /* Where diagonal k begins with d edits: one step down or right from the row before. */
-static int32_t enter(const struct trace *trace, int32_t d, int32_t k)
+static int32_t lcs_enter(const struct trace *trace, int32_t d, int32_t k)
 {
     const int32_t *row;
     int32_t down, right;
@@ -44,8 +44,8 @@ static int32_t enter(const struct trace *trace, int32_t d, int32_t k)
     if (!d)
         return 0;
     row = trace->rows[d - 1];
-    down = k < d ? reach(row, d - 1, k + 1) : -1;
-    right = k > -d ? reach(row, d - 1, k - 1) + 1 : -1;
+    down = k < d ? lcs_reach(row, d - 1, k + 1) : -1;
+    right = k > -d ? lcs_reach(row, d - 1, k - 1) + 1 : -1;
     return down > right ? down : right;
 }
 
@@ -57,7 +57,7 @@ static bool search_row(const struct problem *problem, const struct range *range,
     int32_t n = (int32_t)(range->a_end - range->a), m = (int32_t)(range->b_end - range->b);
 
     for (int32_t k = -d; k <= d; k += 2) {
-        int32_t x = enter(trace, d, k);
+        int32_t x = lcs_enter(trace, d, k);
 
         while (x >= 0 && x < n && x - k >= 0 && x - k < m && a[x] == b[x - k])
             x++;
@@ -70,7 +70,7 @@ static bool search_row(const struct problem *problem, const struct range *range,
     return false;
 }
 
-static bool search(struct problem *problem, const struct range *range, struct trace *trace)
+static bool lcs_search(struct problem *problem, const struct range *range, struct trace *trace)
 {
     for (int32_t d = 0; d <= LCS_EXACT; d++) {
         trace->rows[d] = truce__arena_take(&problem->scratch, (size_t)(d + 1) * sizeof(int32_t));
@@ -86,7 +86,7 @@ static void trace_back(struct problem *problem, const struct range *range,
                        const struct trace *trace, int32_t x, int32_t y)
 {
     for (int32_t d = trace->edits; d >= 0; d--) {
-        int32_t k = x - y, begin = enter(trace, d, k);
+        int32_t k = x - y, begin = lcs_enter(trace, d, k);
 
         while (x > begin) {
             x--;
@@ -95,7 +95,7 @@ static void trace_back(struct problem *problem, const struct range *range,
         }
         if (d) {
             const int32_t *row = trace->rows[d - 1];
-            int32_t down = k < d ? reach(row, d - 1, k + 1) : -1;
+            int32_t down = k < d ? lcs_reach(row, d - 1, k + 1) : -1;
 
             if (down == begin)
                 y--;
@@ -111,7 +111,7 @@ static void furthest(const struct trace *trace, int32_t *x, int32_t *y)
     int32_t best = -1, d = trace->edits;
 
     for (int32_t k = -d; k <= d; k += 2) {
-        int32_t at = reach(trace->rows[d], d, k);
+        int32_t at = lcs_reach(trace->rows[d], d, k);
 
         if (at < 0 || at - k < 0 || 2 * at - k <= best)
             continue;
@@ -202,7 +202,7 @@ static bool match_unique(struct problem *problem, const struct range *range)
 
 /* ---- ranges ----------------------------------------------------------------------------------- */
 
-static void trim(struct problem *problem, struct range *range)
+static void lcs_trim(struct problem *problem, struct range *range)
 {
     while (range->a < range->a_end && range->b < range->b_end &&
            problem->a[range->a] == problem->b[range->b])
@@ -239,11 +239,11 @@ static void solve(struct problem *problem, struct range range, int depth)
         struct trace trace;
         int32_t x = 0, y = 0;
 
-        trim(problem, &range);
+        lcs_trim(problem, &range);
         if (range.a == range.a_end || range.b == range.b_end)
             return;
         truce__arena_reset(&problem->scratch);
-        if (search(problem, &range, &trace)) {
+        if (lcs_search(problem, &range, &trace)) {
             trace_back(problem, &range, &trace, (int32_t)(range.a_end - range.a),
                        (int32_t)(range.b_end - range.b));
             return;

@@ -65,7 +65,7 @@ void truce__merge_conflict(struct merge *merge, const char *kind, const struct m
     bson_append_document_end(merge->conflicts, &conflict);
 }
 
-static const char *kind_of(const struct merge_three *three)
+static const char *merge_kind_of(const struct merge_three *three)
 {
     if (!three->mine.type || !three->theirs.type)
         return "delete-edit";
@@ -128,14 +128,14 @@ static bool decide_text(struct merge *merge, const struct merge_three *three, st
     if (done)
         *decided = settle == MERGE_SETTLE_MARKED ? merged.marked : merged.text;
     if (done && !bson_empty(&merged.hunks) && settle == MERGE_REPORT)
-        truce__merge_conflict(merge, kind_of(three), three, &merged);
+        truce__merge_conflict(merge, merge_kind_of(three), three, &merged);
     bson_destroy(&merged.hunks);
     return done;
 }
 
 /* False: the policy has no answer for these. */
-static bool decide(struct merge *merge, enum merge_policy policy, const struct merge_three *three,
-                   struct value *decided)
+static bool merge_decide(struct merge *merge, enum merge_policy policy,
+                         const struct merge_three *three, struct value *decided)
 {
     switch (policy) {
     case MERGE_MINE:
@@ -280,7 +280,7 @@ static bool merge_as_documents(struct merge *merge, const char *key, uint32_t ke
 
 /* ---- values ----------------------------------------------------------------------------------- */
 
-static void put(struct merge *merge, const char *key, uint32_t key_length, struct value value)
+static void merge_put(struct merge *merge, const char *key, uint32_t key_length, struct value value)
 {
     if (key)
         truce__builder_append(&merge->out, key, key_length, value);
@@ -324,10 +324,10 @@ bool truce__merge_for_mine(const struct merge *merge)
 }
 
 /* A conflict is told, or decided for one side. */
-static struct value settle(struct merge *merge, const struct merge_three *three)
+static struct value merge_merge_settle(struct merge *merge, const struct merge_three *three)
 {
     if (merge->options->settle == MERGE_REPORT)
-        truce__merge_conflict(merge, kind_of(three), three, NULL);
+        truce__merge_conflict(merge, merge_kind_of(three), three, NULL);
     return truce__merge_for_mine(merge) ? three->mine : three->theirs;
 }
 
@@ -339,7 +339,7 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
     struct value decided = three->theirs;
 
     if (merge->options->strict) {
-        decided = settle(merge, three);
+        decided = merge_merge_settle(merge, three);
     } else if (all_are(three, BSON_TYPE_DOCUMENT) &&
                merge_as_documents(merge, key, key_length, three)) {
         return;
@@ -350,10 +350,10 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
         return;
     } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
         decided = three->mine;
-    } else if (!decide(merge, policy, three, &decided)) {
-        decided = settle(merge, three);
+    } else if (!merge_decide(merge, policy, three, &decided)) {
+        decided = merge_merge_settle(merge, three);
     }
-    put(merge, key, key_length, decided);
+    merge_put(merge, key, key_length, decided);
 }
 
 /* Two equal changes of a number, or of something with numbers in it, are two where they are summed. */
@@ -381,7 +381,7 @@ void truce__merge_value(struct merge *merge, const char *key, uint32_t key_lengt
         (!truce__value_identical(three->mine, three->theirs) || may_sum(merge, three)))
         merge_changed(merge, key, key_length, three);
     else
-        put(merge, key, key_length, mine_changed ? three->mine : three->theirs);
+        merge_put(merge, key, key_length, mine_changed ? three->mine : three->theirs);
 }
 
 truce_status truce__merge(struct value base, struct value mine, struct value theirs,

@@ -41,7 +41,7 @@ struct lists {
 
 /* ---- keys ------------------------------------------------------------------------------------- */
 
-static bool read_key(struct value element, const char *name, struct value *key)
+static bool array_read_key(struct value element, const char *name, struct value *key)
 {
     *key = element;
     if (name) {
@@ -52,7 +52,7 @@ static bool read_key(struct value element, const char *name, struct value *key)
     return key->type != VALUE_MISSING && (!name || !truce__value_is_container(*key));
 }
 
-static uint32_t count_elements(struct value array)
+static uint32_t array_count_elements(struct value array)
 {
     uint32_t count = 0;
 
@@ -62,16 +62,17 @@ static uint32_t count_elements(struct value array)
 }
 
 /* False: an element has no key. */
-static bool read_list(struct arena *arena, struct value array, const char *name, struct list *list)
+static bool array_read_list(struct arena *arena, struct value array, const char *name,
+                            struct list *list)
 {
     struct fields fields = truce__fields(array);
 
-    list->count = count_elements(array);
+    list->count = array_count_elements(array);
     list->elements = truce__arena_take(arena, (list->count + 1) * sizeof *list->elements);
     for (uint32_t i = 0; truce__fields_next(&fields); i++) {
         list->elements[i] =
             (struct element){.value = fields.value, .in = {NOWHERE, NOWHERE, NOWHERE}};
-        if (!read_key(fields.value, name, &list->elements[i].key))
+        if (!array_read_key(fields.value, name, &list->elements[i].key))
             return false;
     }
     return true;
@@ -116,7 +117,7 @@ static bool read_lists(struct merge *merge, const struct merge_three *three, con
 
     lists->key_name = name;
     for (int side = 0; side < SIDES; side++) {
-        if (!read_list(&merge->arena, arrays[side], name, &lists->of[side]))
+        if (!array_read_list(&merge->arena, arrays[side], name, &lists->of[side]))
             return false;
     }
     return link_lists(&merge->arena, lists);
@@ -142,7 +143,7 @@ static bool tell_apart(struct merge *merge, const struct merge_three *three, boo
 
 /* ---- order ------------------------------------------------------------------------------------ */
 
-static bool is_common(const struct element *element)
+static bool array_is_common(const struct element *element)
 {
     return element->in[BASE] != NOWHERE && element->in[MINE] != NOWHERE &&
            element->in[THEIRS] != NOWHERE;
@@ -161,7 +162,7 @@ static struct order order_of_side(struct arena *arena, const struct lists *lists
                               truce__arena_take(arena, (list->count + 1) * sizeof *order.places)};
 
     for (uint32_t i = 0; i < list->count; i++) {
-        if (is_common(&list->elements[i]))
+        if (array_is_common(&list->elements[i]))
             order.places[order.count++] = list->elements[i].in[BASE];
     }
     return order;
@@ -218,7 +219,7 @@ static struct runs runs_of(struct arena *arena, const struct order *side, const 
     return runs;
 }
 
-static void add_run(struct order *order, const struct runs *runs, uint32_t place)
+static void array_add_run(struct order *order, const struct runs *runs, uint32_t place)
 {
     for (; place != NOWHERE; place = runs->next[place])
         order->places[order->count++] = place;
@@ -230,8 +231,8 @@ static void add_runs(struct order *order, const struct runs *mine, const struct 
 {
     bool mine_first = mine->first[behind] < theirs->first[behind];
 
-    add_run(order, mine_first ? mine : theirs, (mine_first ? mine : theirs)->first[behind]);
-    add_run(order, mine_first ? theirs : mine, (mine_first ? theirs : mine)->first[behind]);
+    array_add_run(order, mine_first ? mine : theirs, (mine_first ? mine : theirs)->first[behind]);
+    array_add_run(order, mine_first ? theirs : mine, (mine_first ? theirs : mine)->first[behind]);
 }
 
 static const uint32_t *ranks_of(struct arena *arena, const struct order *order, uint32_t bound)
@@ -338,7 +339,7 @@ static struct value value_in(const struct result *result, enum side side, uint32
                             : result->lists->of[side].elements[place].value;
 }
 
-static void mark_done(struct result *result, const struct element *element)
+static void array_mark_done(struct result *result, const struct element *element)
 {
     for (int side = 0; side < SIDES; side++) {
         if (element->in[side] != NOWHERE)
@@ -347,7 +348,7 @@ static void mark_done(struct result *result, const struct element *element)
 }
 
 /* The path grows by the element: only where there may be a conflict. */
-static void enter(struct result *result, const struct element *element)
+static void array_enter(struct result *result, const struct element *element)
 {
     const char *name = result->lists->key_name;
     struct merge *merge = result->merge;
@@ -363,7 +364,7 @@ static void enter(struct result *result, const struct element *element)
     truce__merge_path_add(merge, "]", 1);
 }
 
-static void add_element(struct result *result, struct element *element)
+static void array_add_element(struct result *result, struct element *element)
 {
     struct merge *merge = result->merge;
     struct merge_three three = {value_in(result, BASE, element->in[BASE]),
@@ -373,9 +374,9 @@ static void add_element(struct result *result, struct element *element)
 
     if (element->done)
         return;
-    mark_done(result, element);
+    array_mark_done(result, element);
     if (truce__merge_both_changed(&three))
-        enter(result, element);
+        array_enter(result, element);
     truce__merge_value(merge, NULL, 0, &three);
     truce__merge_path_restore(merge, length);
 }
@@ -383,7 +384,7 @@ static void add_element(struct result *result, struct element *element)
 /* What stands in one side from `place` on, up to the next common element. */
 static uint32_t chain_end(const struct list *list, uint32_t place)
 {
-    while (place < list->count && !is_common(&list->elements[place]))
+    while (place < list->count && !array_is_common(&list->elements[place]))
         place++;
     return place;
 }
@@ -394,7 +395,7 @@ static void add_chain(struct result *result, enum side side, uint32_t place)
     uint32_t end = chain_end(list, place);
 
     for (; place < end; place++)
-        add_element(result, &list->elements[place]);
+        array_add_element(result, &list->elements[place]);
 }
 
 /* By the first keys that differ. */
@@ -430,7 +431,7 @@ static uint32_t tail_of(const struct list *list)
 {
     uint32_t place = list->count;
 
-    while (place > 0 && !is_common(&list->elements[place - 1]))
+    while (place > 0 && !array_is_common(&list->elements[place - 1]))
         place--;
     return place;
 }
@@ -441,7 +442,7 @@ static uint32_t chain_at(const struct result *result, enum side side, uint32_t p
     return place < result->tails[side] ? place : result->lists->of[side].count;
 }
 
-static void add_all(struct result *result, const struct order *order)
+static void array_add_all(struct result *result, const struct order *order)
 {
     const struct list *base = &result->lists->of[BASE];
 
@@ -451,7 +452,7 @@ static void add_all(struct result *result, const struct order *order)
     for (uint32_t i = 0; i < order->count; i++) {
         struct element *element = &base->elements[order->places[i]];
 
-        add_element(result, element);
+        array_add_element(result, element);
         add_behind(result, chain_at(result, MINE, element->in[MINE] + 1),
                    chain_at(result, THEIRS, element->in[THEIRS] + 1));
     }
@@ -473,7 +474,7 @@ bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_lengt
     if (!merge_orders(&merge->arena, orders, lists.of[BASE].count, &order))
         order = order_in_conflict(merge, three, orders);
     mark = truce__merge_open(merge, key, key_length, BSON_TYPE_ARRAY);
-    add_all(&result, &order);
+    array_add_all(&result, &order);
     truce__builder_close(&merge->out, mark);
     return true;
 }

@@ -67,8 +67,8 @@ static truce_status read_details(struct rule *rule, struct value details, bson_e
     return TRUCE_OK;
 }
 
-static truce_status read_rule(struct merge_rules *rules, const struct fields *field,
-                              bson_error_t *error)
+static truce_status rules_read_rule(struct merge_rules *rules, const struct fields *field,
+                                    bson_error_t *error)
 {
     struct rule *rule;
 
@@ -101,7 +101,7 @@ truce_status truce__merge_rules_new(const bson_t *rules, struct merge_rules **ma
         struct fields fields = truce__fields(truce__value_document(rules));
 
         while (!status && truce__fields_next(&fields))
-            status = read_rule(new, &fields, error);
+            status = rules_read_rule(new, &fields, error);
     }
     for (uint32_t i = 0; i < new->count; i++)
         new->sums |= new->rules[i].policy == MERGE_SUM;
@@ -126,7 +126,7 @@ void truce__merge_rules_free(struct merge_rules *rules)
 }
 
 /* How many names the rule's path has if it is where the merge stands, or above; 0: it is not. */
-static uint32_t reach(const struct rule *rule, const struct merge *merge)
+static uint32_t rules_reach(const struct rule *rule, const struct merge *merge)
 {
     const char *at = rule->path;
 
@@ -149,7 +149,7 @@ enum merge_policy truce__merge_policy(const struct merge *merge)
     uint32_t nearest = 0;
 
     for (uint32_t i = 0; rules && i < rules->count; i++) {
-        uint32_t length = rules->rules[i].has_policy ? reach(&rules->rules[i], merge) : 0;
+        uint32_t length = rules->rules[i].has_policy ? rules_reach(&rules->rules[i], merge) : 0;
 
         if (length > nearest) {
             nearest = length;
@@ -169,7 +169,8 @@ const char *truce__merge_key(const struct merge *merge)
     const struct merge_rules *rules = merge->options->rules;
 
     for (uint32_t i = 0; rules && i < rules->count; i++) {
-        if (rules->rules[i].key && merge->depth && reach(&rules->rules[i], merge) == merge->depth)
+        if (rules->rules[i].key && merge->depth &&
+            rules_reach(&rules->rules[i], merge) == merge->depth)
             return rules->rules[i].key;
     }
     return NULL;

@@ -124,7 +124,7 @@ static bool is_of_word(char c)
            c == '\'' || (unsigned char)c >= 0x80;
 }
 
-static uint32_t word_length(const char *at, const char *end)
+static uint32_t text_word_length(const char *at, const char *end)
 {
     const char *next = at;
 
@@ -134,20 +134,20 @@ static uint32_t word_length(const char *at, const char *end)
 }
 
 /* False: there are too many. */
-static bool split(struct arena *arena, const char *begin, const char *end, bool words,
-                  struct text *text)
+static bool text_split(struct arena *arena, const char *begin, const char *end, bool words,
+                       struct text *text)
 {
     uint32_t count = 0;
 
     for (const char *at = begin; at < end; count++)
-        at += words ? word_length(at, end) : line_length(at, end);
+        at += words ? text_word_length(at, end) : line_length(at, end);
     if (count > PIECES_MAX)
         return false;
     text->pieces = truce__arena_take(arena, (count + 1) * sizeof *text->pieces);
     text->numbers = truce__arena_take(arena, (count + 1) * sizeof *text->numbers);
     text->count = 0;
     for (const char *at = begin; at < end;) {
-        uint32_t length = words ? word_length(at, end) : line_length(at, end);
+        uint32_t length = words ? text_word_length(at, end) : line_length(at, end);
 
         text->pieces[text->count++] = (struct piece){at, length, !words || is_of_word(*at)};
         at += length;
@@ -206,13 +206,13 @@ static uint32_t length_of(struct stretch stretch)
                                      : 0;
 }
 
-static void put(struct buffer *to, struct stretch stretch)
+static void text_put(struct buffer *to, struct stretch stretch)
 {
     truce__buffer_append(to, begin_of(stretch), length_of(stretch));
 }
 
 /* The stretch that stands in the result; false: both changed it, differently. */
-static bool choose(const struct stretch *at, struct stretch *chosen)
+static bool text_choose(const struct stretch *at, struct stretch *chosen)
 {
     bool mine_kept = same_stretch(at[BASE], at[MINE]);
 
@@ -245,11 +245,11 @@ static void add_hunk(struct text_merge *merge, const struct stretch *at)
     const char *key;
     bson_t hunk;
 
-    put(merge->merged, at[merge->wins]);
+    text_put(merge->merged, at[merge->wins]);
     put_marked_line(merge->marked, "<<<<<<< mine\n");
-    put(merge->marked, at[MINE]);
+    text_put(merge->marked, at[MINE]);
     put_marked_line(merge->marked, "=======\n");
-    put(merge->marked, at[THEIRS]);
+    text_put(merge->marked, at[THEIRS]);
     put_marked_line(merge->marked, ">>>>>>> theirs\n");
     bson_uint32_to_string(merge->hunks_count++, &key, text, sizeof text);
     bson_append_document_begin(merge->hunks, key, -1, &hunk);
@@ -271,7 +271,7 @@ static bool merge_words(struct text_merge *merge, const struct stretch *at)
         uint32_t length = length_of(at[side]);
 
         done = length && length <= WORDS_BYTES &&
-               split(merge->arena, begin, begin + length, true, &texts[side]);
+               text_split(merge->arena, begin, begin + length, true, &texts[side]);
     }
     done = done && merge_pieces(&inner, texts);
     if (done) {
@@ -286,10 +286,10 @@ static bool put_stretch(struct text_merge *merge, const struct stretch *at)
 {
     struct stretch chosen;
 
-    if (choose(at, &chosen)) {
-        put(merge->merged, chosen);
+    if (text_choose(at, &chosen)) {
+        text_put(merge->merged, chosen);
         if (merge->marked)
-            put(merge->marked, chosen);
+            text_put(merge->marked, chosen);
         return true;
     }
     if (!merge->marked)
@@ -324,9 +324,9 @@ static bool merge_pieces(struct text_merge *merge, struct text *texts)
         if (!end) {
             struct stretch anchor = {&texts[BASE], i, i + 1};
 
-            put(merge->merged, anchor);
+            text_put(merge->merged, anchor);
             if (merge->marked)
-                put(merge->marked, anchor);
+                text_put(merge->marked, anchor);
         }
         for (int side = 0; side < SIDES; side++)
             at[side].from = at[side].to + 1;
@@ -370,7 +370,7 @@ bool truce__merge_text(struct arena *arena, const struct merge_three *three, boo
         if (ends != ENDS_MIXED)
             values[side] = without_returns(arena, values[side]);
         text = truce__value_text(values[side], &length);
-        done = split(arena, text, text + length, false, &texts[side]);
+        done = text_split(arena, text, text + length, false, &texts[side]);
     }
     done = done && merge_pieces(&merge, texts);
     if (done) {

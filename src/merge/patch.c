@@ -25,15 +25,15 @@ struct pointer {
     const char *shown;
 };
 
-static truce_status refuse(const struct patch_tree *tree, const char *what, const char *path)
+static truce_status patch_refuse(const struct patch_tree *tree, const char *what, const char *path)
 {
     return truce__fail(TRUCE_INVALID, tree->error, "operation %u: %s \"%.200s\"", tree->number,
                        what, path);
 }
 
 /* "~01" is "~1" */
-static bool unescape(struct patch_tree *tree, const char *from, uint32_t length,
-                     struct token *token)
+static bool patch_unescape(struct patch_tree *tree, const char *from, uint32_t length,
+                           struct token *token)
 {
     char *to = truce__arena_take(tree->arena, length + 1);
 
@@ -62,7 +62,7 @@ static truce_status read_pointer(struct patch_tree *tree, struct value value, co
     uint32_t length;
 
     if (value.type != BSON_TYPE_UTF8)
-        return refuse(tree, "it has no text as", member);
+        return patch_refuse(tree, "it has no text as", member);
     text = truce__value_text(value, &length);
     pointer->shown = text;
     pointer->count = 0;
@@ -70,22 +70,22 @@ static truce_status read_pointer(struct patch_tree *tree, struct value value, co
         const char *end;
 
         if (*at != '/')
-            return refuse(tree, "no JSON pointer:", text);
+            return patch_refuse(tree, "no JSON pointer:", text);
         if (pointer->count > TRUCE_DOCUMENT_DEPTH_MAX)
-            return refuse(tree, "a pointer deeper than a document may be:", text);
+            return patch_refuse(tree, "a pointer deeper than a document may be:", text);
         at++;
         end = memchr(at, '/', (size_t)(text + length - at));
         if (!end)
             end = text + length;
-        if (!unescape(tree, at, (uint32_t)(end - at), &pointer->tokens[pointer->count++]))
-            return refuse(tree, "no JSON pointer:", text);
+        if (!patch_unescape(tree, at, (uint32_t)(end - at), &pointer->tokens[pointer->count++]))
+            return patch_refuse(tree, "no JSON pointer:", text);
         at = end;
     }
     return TRUCE_OK;
 }
 
 /* The place that a token names in an array: a number without leading zeros, at most `most`. */
-static bool read_index(const struct token *token, uint32_t most, uint32_t *index)
+static bool patch_read_index(const struct token *token, uint32_t most, uint32_t *index)
 {
     uint64_t number = 0;
 
@@ -100,7 +100,7 @@ static bool read_index(const struct token *token, uint32_t most, uint32_t *index
     return number <= most;
 }
 
-static bool find_field(const struct patch_node *node, const struct token *token, uint32_t *at)
+static bool patch_find_field(const struct patch_node *node, const struct token *token, uint32_t *at)
 {
     if (node->slots) {
         uint32_t slot = *truce__patch_slot(node, token->text, token->length);
@@ -118,11 +118,11 @@ static bool find_field(const struct patch_node *node, const struct token *token,
     return false;
 }
 
-static bool find_child(const struct patch_node *node, const struct token *token, uint32_t *at)
+static bool patch_find_child(const struct patch_node *node, const struct token *token, uint32_t *at)
 {
     if (node->type == BSON_TYPE_ARRAY)
-        return node->count && read_index(token, node->count - 1, at);
-    return node->type == BSON_TYPE_DOCUMENT && find_field(node, token, at);
+        return node->count && patch_read_index(token, node->count - 1, at);
+    return node->type == BSON_TYPE_DOCUMENT && patch_find_field(node, token, at);
 }
 
 /* The container that the last token of a pointer is looked up in. */
@@ -136,11 +136,11 @@ static truce_status find_parent(struct patch_tree *tree, const struct pointer *p
 
         truce__patch_take_apart(tree, node);
         if (node->type != BSON_TYPE_DOCUMENT && node->type != BSON_TYPE_ARRAY)
-            return refuse(tree, "there is no object or array for", pointer->shown);
+            return patch_refuse(tree, "there is no object or array for", pointer->shown);
         if (i + 1 == pointer->count)
             break;
-        if (!find_child(node, &pointer->tokens[i], &at))
-            return refuse(tree, "there is nothing at", pointer->shown);
+        if (!patch_find_child(node, &pointer->tokens[i], &at))
+            return patch_refuse(tree, "there is nothing at", pointer->shown);
         node = node->children[at].node;
     }
     *parent = node;
@@ -160,8 +160,8 @@ static truce_status find_node(struct patch_tree *tree, const struct pointer *poi
     status = find_parent(tree, pointer, &parent);
     if (status)
         return status;
-    if (!find_child(parent, &pointer->tokens[pointer->count - 1], &at))
-        return refuse(tree, "there is nothing at", pointer->shown);
+    if (!patch_find_child(parent, &pointer->tokens[pointer->count - 1], &at))
+        return patch_refuse(tree, "there is nothing at", pointer->shown);
     *found = parent->children[at].node;
     return TRUCE_OK;
 }
@@ -210,8 +210,8 @@ static truce_status check_depth(struct patch_tree *tree, const struct pointer *p
 
 /* ---- operations ------------------------------------------------------------------------------- */
 
-static truce_status put(struct patch_tree *tree, const struct pointer *pointer,
-                        struct patch_node *node)
+static truce_status patch_put(struct patch_tree *tree, const struct pointer *pointer,
+                              struct patch_node *node)
 {
     const struct token *last = &pointer->tokens[pointer->count ? pointer->count - 1 : 0];
     struct patch_node *parent;
@@ -228,7 +228,7 @@ static truce_status put(struct patch_tree *tree, const struct pointer *pointer,
     if (status)
         return status;
     if (parent->type == BSON_TYPE_DOCUMENT) {
-        if (find_child(parent, last, &at))
+        if (patch_find_child(parent, last, &at))
             parent->children[at].node = node;
         else
             truce__patch_insert(tree, parent, parent->count,
@@ -236,26 +236,26 @@ static truce_status put(struct patch_tree *tree, const struct pointer *pointer,
         return TRUCE_OK;
     }
     at = parent->count;
-    if (!(last->length == 1 && last->text[0] == '-') && !read_index(last, parent->count, &at))
-        return refuse(tree, "no place in the array:", pointer->shown);
+    if (!(last->length == 1 && last->text[0] == '-') && !patch_read_index(last, parent->count, &at))
+        return patch_refuse(tree, "no place in the array:", pointer->shown);
     truce__patch_insert(tree, parent, at, (struct patch_child){NULL, 0, node});
     return TRUCE_OK;
 }
 
-static truce_status cut(struct patch_tree *tree, const struct pointer *pointer,
-                        struct patch_node **taken)
+static truce_status patch_cut(struct patch_tree *tree, const struct pointer *pointer,
+                              struct patch_node **taken)
 {
     struct patch_node *parent;
     truce_status status;
     uint32_t at;
 
     if (!pointer->count)
-        return refuse(tree, "the whole document cannot be removed:", pointer->shown);
+        return patch_refuse(tree, "the whole document cannot be removed:", pointer->shown);
     status = find_parent(tree, pointer, &parent);
     if (status)
         return status;
-    if (!find_child(parent, &pointer->tokens[pointer->count - 1], &at))
-        return refuse(tree, "there is nothing at", pointer->shown);
+    if (!patch_find_child(parent, &pointer->tokens[pointer->count - 1], &at))
+        return patch_refuse(tree, "there is nothing at", pointer->shown);
     *taken = parent->children[at].node;
     truce__patch_remove(parent, at);
     return TRUCE_OK;
@@ -275,21 +275,22 @@ static truce_status count_bytes(struct patch_tree *tree, struct value value)
                        tree->number);
 }
 
-static truce_status run_add(struct patch_tree *tree, const struct operation *operation)
+static truce_status patch_run_add(struct patch_tree *tree, const struct operation *operation)
 {
     truce_status status = count_bytes(tree, operation->value);
 
-    return status ? status : put(tree, &operation->path, truce__patch_node(tree, operation->value));
+    return status ? status
+                  : patch_put(tree, &operation->path, truce__patch_node(tree, operation->value));
 }
 
-static truce_status run_remove(struct patch_tree *tree, const struct operation *operation)
+static truce_status patch_run_remove(struct patch_tree *tree, const struct operation *operation)
 {
     struct patch_node *taken;
 
-    return cut(tree, &operation->path, &taken);
+    return patch_cut(tree, &operation->path, &taken);
 }
 
-static truce_status run_replace(struct patch_tree *tree, const struct operation *operation)
+static truce_status patch_run_replace(struct patch_tree *tree, const struct operation *operation)
 {
     struct patch_node *node;
     truce_status status = find_node(tree, &operation->path, &node);
@@ -304,7 +305,7 @@ static truce_status run_replace(struct patch_tree *tree, const struct operation 
 }
 
 /* `from` is above `path` */
-static bool is_inside(const struct pointer *path, const struct pointer *from)
+static bool patch_is_inside(const struct pointer *path, const struct pointer *from)
 {
     if (path->count <= from->count)
         return false;
@@ -316,7 +317,7 @@ static bool is_inside(const struct pointer *path, const struct pointer *from)
     return true;
 }
 
-static bool is_same(const struct pointer *a, const struct pointer *b)
+static bool patch_is_same(const struct pointer *a, const struct pointer *b)
 {
     return a->count == b->count && !strcmp(a->shown, b->shown);
 }
@@ -326,13 +327,13 @@ static truce_status run_move(struct patch_tree *tree, const struct operation *op
     struct patch_node *node;
     truce_status status;
 
-    if (is_inside(&operation->path, &operation->from))
-        return refuse(tree, "a value cannot be moved into itself:", operation->path.shown);
+    if (patch_is_inside(&operation->path, &operation->from))
+        return patch_refuse(tree, "a value cannot be moved into itself:", operation->path.shown);
     status = find_node(tree, &operation->from, &node);
-    if (status || is_same(&operation->path, &operation->from))
+    if (status || patch_is_same(&operation->path, &operation->from))
         return status;
-    status = cut(tree, &operation->from, &node);
-    return status ? status : put(tree, &operation->path, node);
+    status = patch_cut(tree, &operation->from, &node);
+    return status ? status : patch_put(tree, &operation->path, node);
 }
 
 static truce_status run_copy(struct patch_tree *tree, const struct operation *operation)
@@ -345,7 +346,7 @@ static truce_status run_copy(struct patch_tree *tree, const struct operation *op
         return status;
     value = truce__patch_value(tree, node);
     status = count_bytes(tree, value);
-    return status ? status : put(tree, &operation->path, truce__patch_node(tree, value));
+    return status ? status : patch_put(tree, &operation->path, truce__patch_node(tree, value));
 }
 
 static truce_status run_test(struct patch_tree *tree, const struct operation *operation)
@@ -370,12 +371,15 @@ static const struct kind {
     bool from, value; /* members that it must have */
     truce_status (*run)(struct patch_tree *tree, const struct operation *operation);
 } kinds[] = {
-    {"add", false, true, run_add},         {"remove", false, false, run_remove},
-    {"replace", false, true, run_replace}, {"move", true, false, run_move},
-    {"copy", true, false, run_copy},       {"test", false, true, run_test},
+    {"add", false, true, patch_run_add},
+    {"remove", false, false, patch_run_remove},
+    {"replace", false, true, patch_run_replace},
+    {"move", true, false, run_move},
+    {"copy", true, false, run_copy},
+    {"test", false, true, run_test},
 };
 
-static const struct kind *find_kind(struct value op)
+static const struct kind *patch_find_kind(struct value op)
 {
     uint32_t length;
 
@@ -386,7 +390,7 @@ static const struct kind *find_kind(struct value op)
     return NULL;
 }
 
-static truce_status run_one(struct patch_tree *tree, struct value given)
+static truce_status patch_run_one(struct patch_tree *tree, struct value given)
 {
     struct operation operation;
     const struct kind *kind;
@@ -394,7 +398,7 @@ static truce_status run_one(struct patch_tree *tree, struct value given)
 
     if (given.type != BSON_TYPE_DOCUMENT)
         return truce__fail(TRUCE_INVALID, tree->error, "operation %u is no object", tree->number);
-    kind = find_kind(truce__value_field(given, "op", 2));
+    kind = patch_find_kind(truce__value_field(given, "op", 2));
     if (!kind)
         return truce__fail(TRUCE_INVALID, tree->error,
                            "operation %u: \"op\" is add, remove, replace, move, copy or test",
@@ -422,7 +426,7 @@ truce_status truce__patch_apply(struct value before, const bson_t *operations, s
         if (tree.number == PATCH_OPERATIONS_MAX)
             return truce__fail(TRUCE_LIMIT, error, "a patch has at most %d operations",
                                PATCH_OPERATIONS_MAX);
-        status = run_one(&tree, fields.value);
+        status = patch_run_one(&tree, fields.value);
     }
     if (status)
         return status;

@@ -49,7 +49,7 @@ static void add_step(struct steps *steps, const char *op, struct value value)
 }
 
 /* "/" and the name, escaped; returns where to cut the path again */
-static size_t enter(struct steps *steps, const char *name, size_t length)
+static size_t patch_diff_enter(struct steps *steps, const char *name, size_t length)
 {
     size_t before = steps->length;
 
@@ -70,7 +70,7 @@ static size_t enter(struct steps *steps, const char *name, size_t length)
     return before;
 }
 
-static void leave(struct steps *steps, size_t length)
+static void patch_diff_leave(struct steps *steps, size_t length)
 {
     steps->length = length;
     steps->path[length] = '\0';
@@ -79,26 +79,26 @@ static void leave(struct steps *steps, size_t length)
 static void step_at(struct steps *steps, const char *name, size_t length, const char *op,
                     struct value value)
 {
-    size_t before = enter(steps, name, length);
+    size_t before = patch_diff_enter(steps, name, length);
 
     add_step(steps, op, value);
-    leave(steps, before);
+    patch_diff_leave(steps, before);
 }
 
-static void diff_value(struct steps *steps, struct value before, struct value after);
+static void patch_diff_diff_value(struct steps *steps, struct value before, struct value after);
 
 static void diff_at(struct steps *steps, const char *name, size_t length, struct value before,
                     struct value after)
 {
-    size_t outer = enter(steps, name, length);
+    size_t outer = patch_diff_enter(steps, name, length);
 
-    diff_value(steps, before, after);
-    leave(steps, outer);
+    patch_diff_diff_value(steps, before, after);
+    patch_diff_leave(steps, outer);
 }
 
 /* ---- documents -------------------------------------------------------------------------------- */
 
-static void diff_documents(struct steps *steps, struct value before, struct value after)
+static void patch_diff_diff_documents(struct steps *steps, struct value before, struct value after)
 {
     const struct value documents[] = {before, after};
     const struct aligned_side *old, *new;
@@ -131,7 +131,7 @@ struct elements {
     uint32_t count;
 };
 
-static void read_elements(struct arena *arena, struct value array, struct elements *elements)
+static void diff_read_elements(struct arena *arena, struct value array, struct elements *elements)
 {
     struct fields fields = truce__fields(array);
 
@@ -217,8 +217,8 @@ static void diff_arrays(struct steps *steps, struct value before, struct value a
     struct elements lists[2];
     uint32_t *match, i = 0, k = 0, at = 0;
 
-    read_elements(steps->arena, before, &lists[0]);
-    read_elements(steps->arena, after, &lists[1]);
+    diff_read_elements(steps->arena, before, &lists[0]);
+    diff_read_elements(steps->arena, after, &lists[1]);
     number_elements(steps->arena, lists);
     match = truce__arena_take(steps->arena, (lists[0].count + 1) * sizeof *match);
     truce__lcs(steps->arena, lists[0].numbers, lists[0].count, lists[1].numbers, lists[1].count,
@@ -243,7 +243,7 @@ static void diff_arrays(struct steps *steps, struct value before, struct value a
 
 /* ---- values ----------------------------------------------------------------------------------- */
 
-static void diff_value(struct steps *steps, struct value before, struct value after)
+static void patch_diff_diff_value(struct steps *steps, struct value before, struct value after)
 {
     uint32_t count = steps->count;
     size_t bytes = steps->bytes;
@@ -255,7 +255,7 @@ static void diff_value(struct steps *steps, struct value before, struct value af
         return;
     }
     if (before.type == BSON_TYPE_DOCUMENT)
-        diff_documents(steps, before, after);
+        patch_diff_diff_documents(steps, before, after);
     else
         diff_arrays(steps, before, after);
     if (steps->length && steps->bytes - bytes > after.size + steps->length + 32) {
@@ -271,7 +271,7 @@ void truce__patch_diff(struct value before, struct value after, bson_t *operatio
     struct steps steps = {.arena = &arena};
 
     bson_init(operations);
-    diff_value(&steps, before, after);
+    patch_diff_diff_value(&steps, before, after);
     for (uint32_t i = 0; i < steps.count; i++) {
         char text[16];
         const char *key;

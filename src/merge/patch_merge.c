@@ -8,7 +8,7 @@
 /* ---- equal ------------------------------------------------------------------------------------ */
 
 /* The fields in any order; of a name that stands twice the first counts. */
-static bool same_fields(struct value a, struct value b)
+static bool merge_same_fields(struct value a, struct value b)
 {
     const struct value documents[] = {a, b};
     struct arena arena = ARENA_INIT;
@@ -26,7 +26,7 @@ static bool same_fields(struct value a, struct value b)
     return same;
 }
 
-static bool same_elements(struct value a, struct value b)
+static bool merge_same_elements(struct value a, struct value b)
 {
     struct fields one = truce__fields(a), other = truce__fields(b);
 
@@ -49,9 +49,9 @@ bool truce__patch_equal(struct value a, struct value b)
     if (a.type != b.type)
         return false;
     if (a.type == BSON_TYPE_DOCUMENT)
-        return same_fields(a, b);
+        return merge_same_fields(a, b);
     if (a.type == BSON_TYPE_ARRAY)
-        return same_elements(a, b);
+        return merge_same_elements(a, b);
     return truce__value_identical(a, b);
 }
 

@@ -10,7 +10,7 @@ struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw)
     return node;
 }
 
-static uint32_t hash_name(const char *name, uint32_t length)
+static uint32_t tree_hash_name(const char *name, uint32_t length)
 {
     uint32_t sum = 2166136261u; /* FNV-1a */
 
@@ -27,7 +27,7 @@ bool truce__patch_is_named(const struct patch_child *child, const char *name, ui
 /* The slot of that name, or the free one where it belongs. */
 uint32_t *truce__patch_slot(const struct patch_node *node, const char *name, uint32_t length)
 {
-    uint32_t at = hash_name(name, length) & node->mask;
+    uint32_t at = tree_hash_name(name, length) & node->mask;
 
     while (node->slots[at] &&
            !truce__patch_is_named(&node->children[node->slots[at] - 1], name, length))
@@ -44,7 +44,7 @@ static void index_child(struct patch_node *node, uint32_t at)
         *slot = at + 1;
 }
 
-static void grow(struct patch_tree *tree, struct patch_node *node)
+static void tree_grow(struct patch_tree *tree, struct patch_node *node)
 {
     uint32_t room = node->room ? 2 * node->room : 8;
     struct patch_child *children = truce__arena_take(tree->arena, room * sizeof *children);
@@ -66,7 +66,7 @@ void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uin
                          struct patch_child child)
 {
     if (parent->count == parent->room)
-        grow(tree, parent);
+        tree_grow(tree, parent);
     memmove(parent->children + at + 1, parent->children + at,
             (parent->count - at) * sizeof *parent->children);
     parent->children[at] = child;

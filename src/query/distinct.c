@@ -54,7 +54,7 @@ void truce__distinct_free(struct distinct *distinct)
 }
 
 /* The slot where the value stands, or the free one where it belongs. */
-static uint32_t *find_slot(const struct distinct *distinct, struct value value)
+static uint32_t *distinct_find_slot(const struct distinct *distinct, struct value value)
 {
     uint32_t mask = distinct->slots_count - 1, at = (uint32_t)truce__value_hash(value) & mask;
 
@@ -64,7 +64,7 @@ static uint32_t *find_slot(const struct distinct *distinct, struct value value)
     return &distinct->slots[at];
 }
 
-static void grow(struct distinct *distinct)
+static void distinct_grow(struct distinct *distinct)
 {
     distinct->room = distinct->room ? distinct->room * 2 : 32;
     distinct->values = bson_realloc(distinct->values, distinct->room * sizeof(struct value));
@@ -72,37 +72,37 @@ static void grow(struct distinct *distinct)
     distinct->slots_count = distinct->room * 2;
     distinct->slots = bson_malloc0(distinct->slots_count * sizeof(*distinct->slots));
     for (uint32_t i = 0; i < distinct->count; i++)
-        *find_slot(distinct, distinct->values[i]) = i + 1;
+        *distinct_find_slot(distinct, distinct->values[i]) = i + 1;
 }
 
-static void add(struct distinct *distinct, struct value value)
+static void distinct_add(struct distinct *distinct, struct value value)
 {
-    uint32_t *slot = find_slot(distinct, value);
+    uint32_t *slot = distinct_find_slot(distinct, value);
 
     if (*slot)
         return;
     if (distinct->count == distinct->room) {
-        grow(distinct);
-        slot = find_slot(distinct, value);
+        distinct_grow(distinct);
+        slot = distinct_find_slot(distinct, value);
     }
     distinct->values[distinct->count++] = truce__value_copy(&distinct->arena, value);
     *slot = distinct->count;
     distinct->bytes += value.size + 16;
 }
 
-static void add_all(struct distinct *distinct, struct value value)
+static void distinct_add_all(struct distinct *distinct, struct value value)
 {
     struct fields fields;
 
     if (value.type != BSON_TYPE_ARRAY) {
-        add(distinct, value);
+        distinct_add(distinct, value);
         return;
     }
     for (fields = truce__fields(value); truce__fields_next(&fields);)
-        add(distinct, fields.value);
+        distinct_add(distinct, fields.value);
 }
 
-static void collect(struct distinct *distinct, struct value container, uint32_t part)
+static void distinct_collect(struct distinct *distinct, struct value container, uint32_t part)
 {
     const struct path *path = &distinct->path;
     const struct path_part *name = &path->parts[part];
@@ -112,7 +112,7 @@ static void collect(struct distinct *distinct, struct value container, uint32_t 
     struct fields fields;
 
     if (value.type != VALUE_MISSING) {
-        add_all(distinct, value);
+        distinct_add_all(distinct, value);
         return;
     }
     if (part + 1 == path->count)
@@ -120,11 +120,11 @@ static void collect(struct distinct *distinct, struct value container, uint32_t 
     value = truce__value_field(container, rest, name->length);
     if (value.type == BSON_TYPE_DOCUMENT ||
         (value.type == BSON_TYPE_ARRAY && path->parts[part + 1].index >= 0)) {
-        collect(distinct, value, part + 1);
+        distinct_collect(distinct, value, part + 1);
     } else if (value.type == BSON_TYPE_ARRAY) {
         for (fields = truce__fields(value); truce__fields_next(&fields);)
             if (truce__value_is_container(fields.value))
-                collect(distinct, fields.value, part + 1);
+                distinct_collect(distinct, fields.value, part + 1);
     }
 }
 
@@ -136,7 +136,7 @@ truce_status truce__distinct_add(struct distinct *distinct, struct value documen
 
     if (status)
         return status;
-    collect(distinct, document, 0);
+    distinct_collect(distinct, document, 0);
     if (distinct->bytes > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(17217, error, "the distinct values of \"%s\" are more than %d bytes",
                              distinct->path.text, TRUCE_DOCUMENT_BYTES_MAX);
@@ -175,7 +175,7 @@ truce_status truce__distinct_sort(bson_t *values, bson_error_t *error)
     if (status)
         return status;
     while (truce__fields_next(&fields))
-        add(distinct, fields.value);
+        distinct_add(distinct, fields.value);
     bson_destroy(values);
     truce__distinct_values(distinct, values);
     truce__distinct_free(distinct);

@@ -147,7 +147,7 @@ static const char *find_dollar_name(struct value container)
     return found;
 }
 
-static truce_status check_id(struct value id, bson_error_t *error)
+static truce_status incoming_check_id(struct value id, bson_error_t *error)
 {
     const char *name;
 
@@ -168,7 +168,7 @@ bool truce__document_is_prepared(const bson_t *document)
     struct fields fields = truce__fields(truce__value_document(document));
 
     if (document->len > TRUCE_DOCUMENT_BYTES_MAX || !truce__fields_next(&fields) ||
-        strcmp(fields.key, "_id") != 0 || check_id(fields.value, NULL))
+        strcmp(fields.key, "_id") != 0 || incoming_check_id(fields.value, NULL))
         return false;
     while (truce__fields_next(&fields))
         if (truce__value_is_empty_timestamp(fields.value) || !strcmp(fields.key, "_id"))
@@ -176,8 +176,8 @@ bool truce__document_is_prepared(const bson_t *document)
     return true;
 }
 
-static void append_field(bson_t *prepared, const struct fields *field,
-                         const struct query_context *context)
+static void incoming_append_field(bson_t *prepared, const struct fields *field,
+                                  const struct query_context *context)
 {
     if (truce__value_is_empty_timestamp(field->value))
         bson_append_timestamp(prepared, field->key, (int)field->key_length,
@@ -192,7 +192,7 @@ truce_status truce__document_prepare(const bson_t *document, const struct query_
     struct value whole = truce__value_document(document);
     struct value id = truce__value_field(whole, "_id", 3);
     struct fields fields = truce__fields(whole);
-    truce_status status = check_id(id, error);
+    truce_status status = incoming_check_id(id, error);
     bson_oid_t oid;
     int ids = 0;
 
@@ -207,7 +207,7 @@ truce_status truce__document_prepare(const bson_t *document, const struct query_
     }
     while (truce__fields_next(&fields)) {
         if (strcmp(fields.key, "_id") != 0)
-            append_field(prepared, &fields, context);
+            incoming_append_field(prepared, &fields, context);
         else if (ids++)
             return truce__refuse(CODE_BAD_VALUE, error, "the document has _id twice");
     }

@@ -54,7 +54,7 @@ struct regex {
     uint32_t captures;
 };
 
-static truce_status parse_options(const char *options, uint32_t *flags, bson_error_t *error)
+static truce_status regex_parse_options(const char *options, uint32_t *flags, bson_error_t *error)
 {
     *flags = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
     for (; *options; options++) {
@@ -82,8 +82,8 @@ static truce_status parse_options(const char *options, uint32_t *flags, bson_err
     return TRUCE_OK;
 }
 
-static pcre2_code *compile(const char *pattern, size_t length, uint32_t flags, int *number,
-                           size_t *offset)
+static pcre2_code *regex_compile(const char *pattern, size_t length, uint32_t flags, int *number,
+                                 size_t *offset)
 {
     return pcre2_compile((PCRE2_SPTR)pattern, length, flags, number, offset, NULL);
 }
@@ -103,7 +103,7 @@ static truce_status check_careful(const char *pattern, size_t length, uint32_t f
 {
     int number;
     size_t offset;
-    pcre2_code *code = compile(pattern, length, flags | PCRE2_AUTO_CALLOUT, &number, &offset);
+    pcre2_code *code = regex_compile(pattern, length, flags | PCRE2_AUTO_CALLOUT, &number, &offset);
 
     if (!code)
         return truce__refuse(CODE_REGEX_INVALID, error,
@@ -121,7 +121,7 @@ static truce_status compile_regex(struct regex *regex, size_t length, uint32_t f
     size_t offset;
     truce_status status;
 
-    regex->code = compile(regex->pattern, length, flags, &number, &offset);
+    regex->code = regex_compile(regex->pattern, length, flags, &number, &offset);
     if (!regex->code)
         return refuse_pattern(number, regex->pattern, error);
     status = check_careful(regex->pattern, length, flags, error);
@@ -151,7 +151,7 @@ truce_status truce__regex_new(const char *pattern, size_t length, const char *op
         return truce__refuse(CODE_BAD_VALUE, error,
                              "a regular expression has %zu bytes, more than the maximum of %d",
                              length, TRUCE_REGEX_BYTES_MAX);
-    status = parse_options(options, &flags, error);
+    status = regex_parse_options(options, &flags, error);
     if (status != TRUCE_OK)
         return status;
     *regex = bson_malloc0(sizeof **regex);
@@ -177,7 +177,7 @@ truce_status truce__regex_check_group(const struct regex *regex, bson_error_t *e
     if (!(regex->flags & PCRE2_EXTENDED))
         return TRUCE_OK;
     group = bson_strdup_printf("(%s)", regex->pattern);
-    code = compile(group, length + 2, regex->flags, &number, &offset);
+    code = regex_compile(group, length + 2, regex->flags, &number, &offset);
     bson_free(group);
     if (!code)
         return refuse_pattern(number, regex->pattern, error);
@@ -272,8 +272,8 @@ static const pcre2_code *careful_code(const struct regex *regex)
 
     if (code)
         return code;
-    code = compile(regex->pattern, strlen(regex->pattern), regex->flags | PCRE2_AUTO_CALLOUT,
-                   &number, &offset);
+    code = regex_compile(regex->pattern, strlen(regex->pattern), regex->flags | PCRE2_AUTO_CALLOUT,
+                         &number, &offset);
     truce_assert(code); /* the same call succeeded in check_careful(), so only memory can lack */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     if (atomic_compare_exchange_strong(&shared->careful, &others, code))
@@ -290,7 +290,7 @@ struct search {
     bson_error_t *error;
 };
 
-static int count_item(pcre2_callout_block *block, void *arg)
+static int regex_count_item(pcre2_callout_block *block, void *arg)
 {
     struct search *search = arg;
     size_t at = block->current_position;
@@ -313,7 +313,7 @@ static int match_carefully(const struct regex *regex, const char *text, size_t l
     truce_assert(context);
     pcre2_set_match_limit(context, TRUCE_REGEX_MATCH_MAX);
     pcre2_set_heap_limit(context, TRUCE_REGEX_MEMORY_MAX / 1024);
-    pcre2_set_callout(context, count_item, search);
+    pcre2_set_callout(context, regex_count_item, search);
     result = pcre2_match(code, (PCRE2_SPTR)text, length, start, PCRE2_NO_UTF_CHECK, data, context);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
         result = pcre2_match(code, (PCRE2_SPTR)text, length, start,
@@ -324,8 +324,8 @@ static int match_carefully(const struct regex *regex, const char *text, size_t l
 
 /* ---- searching ------------------------------------------------------------------------------ */
 
-static int match(const struct regex *regex, const char *text, size_t length, size_t start,
-                 struct search *search, pcre2_match_data *data)
+static int regex_match(const struct regex *regex, const char *text, size_t length, size_t start,
+                       struct search *search, pcre2_match_data *data)
 {
     int result = PCRE2_ERROR_MATCHLIMIT;
 
@@ -357,7 +357,7 @@ truce_status truce__regex_find(const struct regex *regex, const char *text, size
                             .budget = budget,
                             .error = error};
     pcre2_match_data *data = take_match_data(regex);
-    int result = match(regex, text, length, start, &search, data);
+    int result = regex_match(regex, text, length, start, &search, data);
 
     *found = result >= 0;
     if (*found)

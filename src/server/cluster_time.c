@@ -26,8 +26,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/engine.h"
-#include "server/state.h"
-#include "server/watch.h"
+#include "server/command/state.h"
+#include "server/watch/watch.h"
 #include "store/reserved.h"
 
 #define RESERVED_S 10

@@ -7,11 +7,11 @@
 #include "store/decorators/decorator.h"
 
 /* A client's store: a decorator around the one memory store, at whose every call the scheduler decides what
- * becomes of it (the list is in world.c). */
+ * becomes of it (the list is in environment.c). */
 
 /* ---- tracing -------------------------------------------------------------------------------- */
 
-static const char *show(const bson_t *document, char *text, size_t size)
+static const char *calls_show(const bson_t *document, char *text, size_t size)
 {
     return document ? truce__value_show(truce__value_document(document), text, size) : "";
 }
@@ -23,7 +23,7 @@ static void trace_call(struct run *run, const char *verb, const char *collection
 
     if (run->trace && run->current)
         fprintf(run->trace, "  P%d %s %s %s %s [%s]\n", run->current->number, verb, collection,
-                show(filter, a, sizeof a), show(document, b, sizeof b),
+                calls_show(filter, a, sizeof a), calls_show(document, b, sizeof b),
                 truce__sim_action_names[run->current->verdict]);
 }
 
@@ -39,7 +39,7 @@ static truce_status dead(bson_error_t *error)
     return truce__fail(TRUCE_IO, error, "this process is dead");
 }
 
-static truce_status unanswered(bson_error_t *error)
+static truce_status calls_unanswered(bson_error_t *error)
 {
     return truce__fail(TRUCE_UNKNOWN, error, "no answer");
 }
@@ -86,7 +86,7 @@ static truce_status after_call(struct client *client, truce_status status, uint6
         client->dead = true;
         return dead(error);
     }
-    return client->verdict == SIM_LOSE ? unanswered(error) : status;
+    return client->verdict == SIM_LOSE ? calls_unanswered(error) : status;
 }
 
 struct sim_cursor {
@@ -95,7 +95,8 @@ struct sim_cursor {
     struct client *client;
 };
 
-static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+static truce_status calls_cursor_next(truce_cursor *base, const bson_t **document,
+                                      bson_error_t *error)
 {
     struct sim_cursor *cursor = (struct sim_cursor *)base;
     truce_status status = truce_cursor_next(cursor->inner, document, error);
@@ -105,7 +106,7 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
     return status;
 }
 
-static void cursor_close(truce_cursor *base)
+static void calls_cursor_close(truce_cursor *base)
 {
     struct sim_cursor *cursor = (struct sim_cursor *)base;
 
@@ -113,7 +114,7 @@ static void cursor_close(truce_cursor *base)
     bson_free(cursor);
 }
 
-static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+static const truce_cursor_ops cursor_ops = {calls_cursor_next, calls_cursor_close};
 
 static truce_status sim_find(truce_store *store, const char *collection, const bson_t *filter,
                              const truce_find_options *options, truce_cursor **made,
@@ -164,7 +165,7 @@ struct late_call *truce__sim_free_late(const struct run *run)
     return NULL;
 }
 
-static bson_t *copy_of(const bson_t *document)
+static bson_t *calls_copy_of(const bson_t *document)
 {
     return document ? bson_copy(document) : NULL;
 }
@@ -176,14 +177,14 @@ static truce_status keep_late(struct client *client, const truce_write *write, b
     truce_assert(late);
     *late = (struct late_call){.used = true, .txn = client->txn, .write = *write};
     late->write.collection = bson_strdup(write->collection);
-    late->write.filter = copy_of(write->filter);
-    late->write.document = copy_of(write->document);
-    late->write.exact = copy_of(write->exact);
-    late->write.options.sort = copy_of(write->options.sort);
+    late->write.filter = calls_copy_of(write->filter);
+    late->write.document = calls_copy_of(write->document);
+    late->write.exact = calls_copy_of(write->exact);
+    late->write.options.sort = calls_copy_of(write->options.sort);
     late->write.options.array_filters = NULL;
     late->write.options.hint = NULL;
     client->local = truce__sim_mix(client->local, 4711);
-    return unanswered(error);
+    return calls_unanswered(error);
 }
 
 void truce__sim_drop_late(struct late_call *late)
@@ -322,8 +323,8 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
         late->is_modify = true;
         late->modify = *options;
         late->modify.projection = NULL; /* nobody hears the answer */
-        late->modify.sort = copy_of(options->sort);
-        late->modify.array_filters = copy_of(options->array_filters);
+        late->modify.sort = calls_copy_of(options->sort);
+        late->modify.array_filters = calls_copy_of(options->array_filters);
         late->modify.hint = NULL;
         return status;
     }

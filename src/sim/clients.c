@@ -6,7 +6,7 @@
 /* What the clients do: their scripts as commits, looks and sweeps through the public interface, and what
  * they were told, for the judge. */
 
-static void id_of(int document, bson_value_t *id, char text[2])
+static void clients_id_of(int document, bson_value_t *id, char text[2])
 {
     text[0] = (char)('a' + document);
     text[1] = 0;
@@ -23,8 +23,9 @@ static int plain_in(const bson_t *document)
     return bson_iter_init_find(&iter, document, "p") ? (int)bson_iter_as_int64(&iter) : 0;
 }
 
-static truce_status read_document(struct client *client, truce_commit *commit, struct sim_txn *txn,
-                                  int document, const bson_value_t *id, bson_error_t *error)
+static truce_status clients_read_document(struct client *client, truce_commit *commit,
+                                          struct sim_txn *txn, int document, const bson_value_t *id,
+                                          bson_error_t *error)
 {
     bson_t seen;
     truce_status status = truce_commit_read(commit, "docs", id, &seen, error);
@@ -40,8 +41,8 @@ static truce_status read_document(struct client *client, truce_commit *commit, s
 }
 
 /* `plain` >= 0: beside plain writers, what reads writes back what it read of `p`, and 100 more. */
-static truce_status write_document(truce_commit *commit, enum sim_op op, int key, int plain,
-                                   const bson_value_t *id, bson_error_t *error)
+static truce_status clients_write_document(truce_commit *commit, enum sim_op op, int key, int plain,
+                                           const bson_value_t *id, bson_error_t *error)
 {
     bson_t *document;
     truce_status status;
@@ -94,7 +95,7 @@ static truce_status write_document(truce_commit *commit, enum sim_op op, int key
     return status;
 }
 
-static bool reads(enum sim_op op)
+static bool clients_reads(enum sim_op op)
 {
     return op == SIM_REQUIRE || op == SIM_READ_WRITE || op == SIM_REMOVE || op == SIM_HOLD ||
            op == SIM_REPLACE;
@@ -109,17 +110,18 @@ static truce_status fill_commit(struct client *client, truce_commit *commit, str
         bson_value_t id;
         char text[2];
 
-        id_of(d, &id, text);
-        if (reads(txn->script->ops[d]))
-            status = read_document(client, commit, txn, d, &id, error);
+        clients_id_of(d, &id, text);
+        if (clients_reads(txn->script->ops[d]))
+            status = clients_read_document(client, commit, txn, d, &id, error);
     }
     for (int d = 0; !status && d < SIM_DOCUMENTS; d++) {
         bson_value_t id;
         char text[2];
 
-        id_of(d, &id, text);
-        status = write_document(commit, txn->script->ops[d], txn->script->keys[d],
-                                client->run->scenario->plains ? txn->plain[d] : -1, &id, error);
+        clients_id_of(d, &id, text);
+        status =
+            clients_write_document(commit, txn->script->ops[d], txn->script->keys[d],
+                                   client->run->scenario->plains ? txn->plain[d] : -1, &id, error);
     }
     return status;
 }
@@ -151,7 +153,8 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
     return status;
 }
 
-static truce_status run_snapshot(struct client *client, struct sim_txn *txn, bson_error_t *error)
+static truce_status clients_run_snapshot(struct client *client, struct sim_txn *txn,
+                                         bson_error_t *error)
 {
     truce_look looks[SIM_DOCUMENTS];
     bson_value_t ids[SIM_DOCUMENTS];
@@ -162,7 +165,7 @@ static truce_status run_snapshot(struct client *client, struct sim_txn *txn, bso
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
         if (txn->script->ops[d] == SIM_NONE)
             continue;
-        id_of(d, &ids[count], texts[count]);
+        clients_id_of(d, &ids[count], texts[count]);
         looks[count].collection = "docs";
         looks[count].id = &ids[count];
         documents[count++] = d;
@@ -178,7 +181,7 @@ static truce_status run_snapshot(struct client *client, struct sim_txn *txn, bso
     return status;
 }
 
-static truce_status run_sweep(struct client *client, bson_error_t *error)
+static truce_status clients_run_sweep(struct client *client, bson_error_t *error)
 {
     truce_sweep_options options = {.retention_ms = 1};
     truce_sweep_report report;
@@ -212,9 +215,9 @@ static truce_status run_script(struct client *client, const struct sim_script *s
         return TRUCE_LIMIT;
     client->txn = (int)(txn - client->run->history.txns);
     if (script->kind == SIM_SWEEP)
-        txn->status = run_sweep(client, &error);
+        txn->status = clients_run_sweep(client, &error);
     else if (script->kind == SIM_SNAPSHOT)
-        txn->status = run_snapshot(client, txn, &error);
+        txn->status = clients_run_snapshot(client, txn, &error);
     else if (script->kind == SIM_PATTERN)
         txn->status = truce__patterns_call(client, script, client->txn, &error);
     else

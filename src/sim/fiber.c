@@ -84,7 +84,7 @@ static void leaving_fiber(struct fiber *fiber, bool for_good)
 #endif
 }
 
-static void start(void)
+static void fiber_start(void)
 {
     struct fiber *fiber = running;
 
@@ -112,7 +112,7 @@ struct fiber *truce__fiber_new(void (*function)(void *arg), void *arg)
     fiber->self.uc_stack.ss_sp = fiber->stack;
     fiber->self.uc_stack.ss_size = STACK_BYTES;
     fiber->self.uc_link = NULL;
-    makecontext(&fiber->self, start, 0);
+    makecontext(&fiber->self, fiber_start, 0);
     return fiber;
 }
 

@@ -24,7 +24,7 @@ static void document_name(int document, char *id)
     id[1] = 0;
 }
 
-static void look(truce_store *store, int document, struct sim_version *version)
+static void history_look(truce_store *store, int document, struct sim_version *version)
 {
     bson_t filter = BSON_INITIALIZER, found;
     bson_error_t error;
@@ -51,7 +51,7 @@ static void look(truce_store *store, int document, struct sim_version *version)
     bson_destroy(&filter);
 }
 
-static bool same(const struct sim_version *a, const struct sim_version *b)
+static bool history_same(const struct sim_version *a, const struct sim_version *b)
 {
     if (!a->present || !b->present)
         return a->present == b->present;
@@ -59,7 +59,7 @@ static bool same(const struct sim_version *a, const struct sim_version *b)
 }
 
 /* Who removed it: a release names its commit in the filter. */
-static void blame(struct sim_version *version, int txn, const bson_t *filter)
+static void history_blame(struct sim_version *version, int txn, const bson_t *filter)
 {
     bson_iter_t iter;
 
@@ -77,15 +77,15 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
         struct sim_version now;
         int *count = &history->count[d];
 
-        look(store, d, &now);
-        if (*count > 0 && same(&history->versions[d][*count - 1], &now))
+        history_look(store, d, &now);
+        if (*count > 0 && history_same(&history->versions[d][*count - 1], &now))
             continue;
         if (*count == SIM_VERSIONS) {
             history->overflow = true;
             return;
         }
         if (!now.present)
-            blame(&now, txn, filter);
+            history_blame(&now, txn, filter);
         now.at = history->clock;
         history->versions[d][(*count)++] = now;
     }
@@ -180,7 +180,7 @@ int truce__history_version(const struct sim_history *history, int document, cons
         bson_oid_copy(bson_iter_oid(&iter), &version.rev);
     }
     for (int v = history->count[document] - 1; v >= 0; v--) {
-        if (same(&history->versions[document][v], &version))
+        if (history_same(&history->versions[document][v], &version))
             return v;
     }
     return -1;
@@ -188,7 +188,7 @@ int truce__history_version(const struct sim_history *history, int document, cons
 
 /* ---- who wrote what ------------------------------------------------------------------------- */
 
-static bool writes(enum sim_op op)
+static bool history_writes(enum sim_op op)
 {
     return op == SIM_READ_WRITE || op == SIM_BLIND_WRITE || op == SIM_INSERT || op == SIM_REMOVE ||
            op == SIM_BLIND_REMOVE || op == SIM_REPLACE || op == SIM_SET_ZERO || op == SIM_SET_ONE;
@@ -217,7 +217,7 @@ struct judge {
     size_t size;
 };
 
-static const char *say(struct judge *judge, const char *what, int txn, int document)
+static const char *history_say(struct judge *judge, const char *what, int txn, int document)
 {
     snprintf(judge->detail, judge->size, "transaction %d of client %d, document %c", txn,
              txn >= 0 ? judge->history->txns[txn].client : -1, 'a' + document);
@@ -237,11 +237,11 @@ static const char *assign_writers(struct judge *judge)
                                          : version->txn;
 
             if (txn < 0)
-                return say(judge, "a write that no live transaction made", -1, d);
+                return history_say(judge, "a write that no live transaction made", -1, d);
             judge->writer[d][v] = txn;
             judge->decided[txn] = true;
             if (judge->applied[txn][d]++)
-                return say(judge, "a commit was applied to a document twice", txn, d);
+                return history_say(judge, "a commit was applied to a document twice", txn, d);
         }
     }
     return NULL;
@@ -272,13 +272,13 @@ static const char *check_values(struct judge *judge)
             int txn = judge->writer[d][v];
 
             if (version->key != key_after(&history->txns[txn], d, history->versions[d][v - 1].key))
-                return say(judge, "a unique value was lost", txn, d);
+                return history_say(judge, "a unique value was lost", txn, d);
         }
         for (int e = 0; e < d; e++) {
             int ours = history->versions[d][history->count[d] - 1].key;
 
             if (ours && ours == history->versions[e][history->count[e] - 1].key)
-                return say(judge, "a unique value stands twice", -1, d);
+                return history_say(judge, "a unique value stands twice", -1, d);
         }
     }
     return NULL;
@@ -334,10 +334,11 @@ static const char *check_refusal(struct judge *judge, int t)
     if (!txn->ended || txn->script->key)
         return NULL;
     if (txn->status == TRUCE_INVALID && !was_taken(judge->history, txn, true))
-        return say(judge, "a change that is right was refused", t, 0);
+        return history_say(judge, "a change that is right was refused", t, 0);
     if (txn->status == TRUCE_DUPLICATE && !wants_twice(txn) &&
         !was_taken(judge->history, txn, false))
-        return say(judge, "the caller was told that a value is taken, but nobody had it", t, 0);
+        return history_say(judge, "the caller was told that a value is taken, but nobody had it", t,
+                           0);
     return NULL;
 }
 
@@ -352,7 +353,7 @@ static const char *check_answers(struct judge *judge)
         int wrote = 0, should = 0;
 
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
-            should += writes(txn->script->ops[d]);
+            should += history_writes(txn->script->ops[d]);
             wrote += judge->applied[t][d];
         }
         const char *wrong = check_refusal(judge, t);
@@ -360,11 +361,13 @@ static const char *check_answers(struct judge *judge)
         if (wrong)
             return wrong;
         if (told_no && wrote)
-            return say(judge, "the caller was told that it failed, but it was applied", t, 0);
+            return history_say(judge, "the caller was told that it failed, but it was applied", t,
+                               0);
         if (wrote && wrote != should)
-            return say(judge, "a commit was applied by half", t, 0);
+            return history_say(judge, "a commit was applied by half", t, 0);
         if (told_ok && !txn->script->key && wrote != should)
-            return say(judge, "the caller was told that it took effect, but it did not", t, 0);
+            return history_say(judge, "the caller was told that it took effect, but it did not", t,
+                               0);
         if (told_ok && !txn->script->key)
             judge->decided[t] = true;
     }
@@ -378,14 +381,14 @@ static bool every_writes(const struct sim_history *history, int key)
         int count = 0;
 
         for (int d = 0; d < SIM_DOCUMENTS; d++)
-            count += writes(history->txns[t].script->ops[d]);
+            count += history_writes(history->txns[t].script->ops[d]);
         if (history->txns[t].script->key == key && !count)
             return false;
     }
     return true;
 }
 
-static const char *check_keys(struct judge *judge)
+static const char *history_check_keys(struct judge *judge)
 {
     const struct sim_history *history = judge->history;
 
@@ -398,10 +401,10 @@ static const char *check_keys(struct judge *judge)
         for (int u = 0; u < history->txns_count; u++)
             times += history->txns[u].script->key == txn->script->key && judge->decided[u];
         if (times > 1)
-            return say(judge, "one idempotency key took effect twice", t, 0);
+            return history_say(judge, "one idempotency key took effect twice", t, 0);
         if (txn->ended && txn->status == TRUCE_OK && times == 0 &&
             every_writes(history, txn->script->key))
-            return say(judge, "a key was answered as done, but nothing was", t, 0);
+            return history_say(judge, "a key was answered as done, but nothing was", t, 0);
     }
     return NULL;
 }
@@ -472,7 +475,7 @@ struct serial {
     bool used[SIM_TXNS];
 };
 
-static int content(const struct judge *judge, int document, int version)
+static int history_content(const struct judge *judge, int document, int version)
 {
     const struct sim_version *v = &judge->history->versions[document][version];
 
@@ -493,7 +496,8 @@ static bool may_go(const struct serial *serial, int t)
             return false;
     }
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
-        if (txn->read[d] >= 0 && content(serial->judge, d, txn->read[d]) != serial->state[d])
+        if (txn->read[d] >= 0 &&
+            history_content(serial->judge, d, txn->read[d]) != serial->state[d])
             return false;
         if (txn->script->ops[d] == SIM_INSERT && serial->state[d] != 0)
             return false;
@@ -501,13 +505,13 @@ static bool may_go(const struct serial *serial, int t)
     return true;
 }
 
-static bool place(struct serial *serial, int done)
+static bool history_place(struct serial *serial, int done)
 {
     const struct sim_history *history = serial->judge->history;
 
     if (done == serial->count) {
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
-            if (serial->state[d] != content(serial->judge, d, history->count[d] - 1))
+            if (serial->state[d] != history_content(serial->judge, d, history->count[d] - 1))
                 return false;
         }
         return true;
@@ -519,11 +523,11 @@ static bool place(struct serial *serial, int done)
             continue;
         memcpy(before, serial->state, sizeof before);
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
-            if (writes(history->txns[t].script->ops[d]))
+            if (history_writes(history->txns[t].script->ops[d]))
                 serial->state[d] = removes(history->txns[t].script->ops[d]) ? 0 : 2 + t;
         }
         serial->used[i] = true;
-        if (place(serial, done + 1))
+        if (history_place(serial, done + 1))
             return true;
         serial->used[i] = false;
         memcpy(serial->state, before, sizeof before);
@@ -540,8 +544,8 @@ static bool some_serial_order(const struct judge *judge)
             serial.ids[serial.count++] = t;
     }
     for (int d = 0; d < SIM_DOCUMENTS; d++)
-        serial.state[d] = content(judge, d, 0);
-    return place(&serial, 0);
+        serial.state[d] = history_content(judge, d, 0);
+    return history_place(&serial, 0);
 }
 
 const char *truce__history_judge(const struct sim_history *history, char *detail, size_t size)
@@ -553,19 +557,20 @@ const char *truce__history_judge(const struct sim_history *history, char *detail
     if (!wrong)
         wrong = check_answers(&judge);
     if (!wrong)
-        wrong = check_keys(&judge);
+        wrong = history_check_keys(&judge);
     if (!wrong && history->fence_broken)
-        wrong = say(&judge, "a commit took effect after what it held was changed", -1, 0);
+        wrong = history_say(&judge, "a commit took effect after what it held was changed", -1, 0);
     if (wrong)
         return wrong;
     if (history->wrong_keys)
-        return say(&judge, history->wrong_keys, -1, 0);
+        return history_say(&judge, history->wrong_keys, -1, 0);
     if (history->keyed)
         wrong = check_values(&judge);
     if (wrong)
         return wrong;
     make_edges(&judge, edges);
     if (has_cycle(edges, history->txns_count) && !some_serial_order(&judge))
-        return say(&judge, "not strictly serializable: a cycle of committed transactions", 0, 0);
+        return history_say(&judge, "not strictly serializable: a cycle of committed transactions",
+                           0, 0);
     return NULL;
 }

@@ -26,7 +26,7 @@
 
 /* ---- the documents ---------------------------------------------------------------------------- */
 
-static bson_t *json(const char *text)
+static bson_t *patterns_json(const char *text)
 {
     bson_error_t error;
     bson_t *document = bson_new_from_json((const uint8_t *)text, -1, &error);
@@ -35,10 +35,10 @@ static bson_t *json(const char *text)
     return document;
 }
 
-static void insert(struct run *run, const char *collection, const char *text)
+static void sim_patterns_insert(struct run *run, const char *collection, const char *text)
 {
-    bson_t *index = json("{\"key\": {\"_intent\": 1}, \"sparse\": true}");
-    bson_t *document = json(text);
+    bson_t *index = patterns_json("{\"key\": {\"_intent\": 1}, \"sparse\": true}");
+    bson_t *document = patterns_json(text);
     bson_error_t error;
 
     truce_assert(!truce_index_create(run->inner, collection, index, &error));
@@ -47,7 +47,7 @@ static void insert(struct run *run, const char *collection, const char *text)
     bson_destroy(index);
 }
 
-static bool look(struct run *run, const char *collection, bson_t *document)
+static bool patterns_look(struct run *run, const char *collection, bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER;
     bson_error_t error;
@@ -92,7 +92,7 @@ struct request {
     truce_item_result result;
 };
 
-static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status patterns_update_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct request *request = arg;
 
@@ -108,7 +108,7 @@ static truce_status send_item(struct client *client, struct request *request, co
     truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
 
     if (!strcmp(verb, "update"))
-        return update_in(NULL, request, error);
+        return patterns_update_in(NULL, request, error);
     if (!strcmp(verb, "remove"))
         return truce_item_remove(item, NULL, request->filter, request->first, result, error);
     if (!strcmp(verb, "add"))
@@ -121,14 +121,15 @@ static truce_status send_item(struct client *client, struct request *request, co
         return truce_item_convert(item, TRUCE_ITEM_MAP, NULL, NULL, error);
     if (!strcmp(verb, "to-array"))
         return truce_item_convert(item, TRUCE_ITEM_ARRAY, NULL, NULL, error);
-    return truce_transact(&client->store, update_in, request, &options, error);
+    return truce_transact(&client->store, patterns_update_in, request, &options, error);
 }
 
 static truce_status call_item(struct client *client, int call, int txn, bson_error_t *error)
 {
     const char *const *words = item_calls[call];
-    bson_t *filter = json("{\"_id\": 1}");
-    bson_t *first = words[1] ? json(words[1]) : NULL, *second = words[2] ? json(words[2]) : NULL;
+    bson_t *filter = patterns_json("{\"_id\": 1}");
+    bson_t *first = words[1] ? patterns_json(words[1]) : NULL,
+           *second = words[2] ? patterns_json(words[2]) : NULL;
     struct request request = {
         .item = truce_item_new(&client->store, &(truce_item_options){.collection = "employees",
                                                                      .field = "badges",
@@ -197,7 +198,7 @@ static void observe_items(struct run *run, const bson_t *document)
         run->patterns.number = truce__value_int32(n);
 }
 
-static bool counts(int call)
+static bool patterns_counts(int call)
 {
     return call <= 1 || call == 9;
 }
@@ -209,7 +210,7 @@ static void judge_items(struct run *run, const bson_t *document)
     int64_t least = 0, most = 0;
 
     for (int t = 0; t < run->history.txns_count; t++) {
-        if (!patterns->calls[t].begun || !counts(run->history.txns[t].script->call))
+        if (!patterns->calls[t].begun || !patterns_counts(run->history.txns[t].script->call))
             continue;
         least += patterns->calls[t].known && patterns->calls[t].in;
         most += !patterns->calls[t].known || patterns->calls[t].in;
@@ -273,8 +274,8 @@ static void edit_document(const bson_t *read, int client, int txn, bool hot, bso
 
 enum { MERGE_BASE, MERGE_KEPT, SAVE, MERGE_HOT, PATCH, EDITS };
 
-static truce_status patch(truce_revision *revision, const bson_value_t *id, int client, int txn,
-                          truce_revision_result *result, bson_error_t *error)
+static truce_status patterns_patch(truce_revision *revision, const bson_value_t *id, int client,
+                                   int txn, truce_revision_result *result, bson_error_t *error)
 {
     char text[200];
     truce_status status;
@@ -283,7 +284,7 @@ static truce_status patch(truce_revision *revision, const bson_value_t *id, int 
     snprintf(text, sizeof text,
              "{\"$inc\": {\"sum\": 1}, \"$push\": {\"tags\": %d}, \"$set\": {\"f%d\": %d}}",
              txn + 1, client, txn + 1);
-    operators = json(text);
+    operators = patterns_json(text);
     status = truce_revision_patch(revision, NULL, id, 0, true, TRUCE_PATCH_OPERATORS, operators,
                                   result, error);
     bson_destroy(operators);
@@ -299,7 +300,7 @@ static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
     truce_status status;
 
     if (call == PATCH)
-        return patch(revision, id, client->number, txn, result, error);
+        return patterns_patch(revision, id, client->number, txn, result, error);
     status = truce_revision_get(revision, NULL, id, &read, &version, error);
     if (status) {
         *result =
@@ -320,7 +321,7 @@ static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
 static truce_status call_edit(struct client *client, int call, int txn, bson_error_t *error)
 {
     bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
-    bson_t *rules = json("{\"sum\": \"sum\", \"tags\": \"union\"}");
+    bson_t *rules = patterns_json("{\"sum\": \"sum\", \"tags\": \"union\"}");
     truce_revision *revision = truce_revision_new(
         &client->store, &(truce_revision_options){.collection = "posts",
                                                   .rules = rules,
@@ -350,7 +351,7 @@ static uint64_t content_of(const bson_t *document)
     return digest;
 }
 
-static int64_t number_in(struct value document, const char *name)
+static int64_t patterns_number_in(struct value document, const char *name)
 {
     struct value value = truce__value_field(document, name, strlen(name));
 
@@ -362,7 +363,7 @@ static int64_t number_in(struct value document, const char *name)
 static void observe_post(struct run *run, const bson_t *document)
 {
     struct sim_patterns *patterns = &run->patterns;
-    int64_t version = number_in(truce__value_document(document), "version");
+    int64_t version = patterns_number_in(truce__value_document(document), "version");
     uint64_t content = content_of(document);
 
     if (version < 1 || version >= SIM_VERSIONS || version < patterns->number ||
@@ -397,9 +398,9 @@ static void judge_edit(struct run *run, const bson_t *document, int txn)
     else if (run->patterns.calls[txn].known && run->patterns.calls[txn].in != times)
         truce__patterns_wrong(run, times ? "an edit is in that was refused" : "an edit is lost",
                               document);
-    else if (times && number_in(post, own) < txn + 1)
+    else if (times && patterns_number_in(post, own) < txn + 1)
         truce__patterns_wrong(run, "an edit is in by half", document);
-    else if (!times && number_in(post, own) == txn + 1)
+    else if (!times && patterns_number_in(post, own) == txn + 1)
         truce__patterns_wrong(run, "an edit is in by half", document);
 }
 
@@ -437,7 +438,7 @@ static bool all_keep(const struct sim_scenario *scenario)
     return true;
 }
 
-static void judge_post(struct run *run, const bson_t *document)
+static void patterns_judge_post(struct run *run, const bson_t *document)
 {
     struct value post = truce__value_document(document);
     struct value tags = truce__value_field(post, "tags", 4);
@@ -448,7 +449,7 @@ static void judge_post(struct run *run, const bson_t *document)
             judge_edit(run, document, t);
     }
     truce__value_bson(tags, &list);
-    if (number_in(post, "sum") != bson_count_keys(&list))
+    if (patterns_number_in(post, "sum") != bson_count_keys(&list))
         truce__patterns_wrong(run, "an edit was counted twice, or not at all", document);
     if (all_keep(run->scenario))
         judge_kept(run, document);
@@ -463,7 +464,7 @@ static const struct sim_pattern revisions = {
     .places = 1,
     .call = call_edit,
     .observe = observe_post,
-    .judge = judge_post,
+    .judge = patterns_judge_post,
 };
 
 /* ---- all -------------------------------------------------------------------------------------- */
@@ -483,19 +484,20 @@ const struct sim_pattern *truce__sim_pattern(enum sim_subject subject)
     return patterns[subject];
 }
 
-static const struct sim_pattern *pattern_of(const struct run *run)
+static const struct sim_pattern *patterns_pattern_of(const struct run *run)
 {
     return truce__sim_pattern(run->scenario->subject);
 }
 
 void truce__patterns_begin(struct run *run)
 {
-    insert(run, pattern_of(run)->collection, pattern_of(run)->document);
-    if (pattern_of(run)->other)
-        insert(run, pattern_of(run)->other, "{\"_id\": 1, \"n\": 0}");
-    if (pattern_of(run)->begin)
-        pattern_of(run)->begin(run);
-    truce__patterns_observe(run, pattern_of(run)->collection);
+    sim_patterns_insert(run, patterns_pattern_of(run)->collection,
+                        patterns_pattern_of(run)->document);
+    if (patterns_pattern_of(run)->other)
+        sim_patterns_insert(run, patterns_pattern_of(run)->other, "{\"_id\": 1, \"n\": 0}");
+    if (patterns_pattern_of(run)->begin)
+        patterns_pattern_of(run)->begin(run);
+    truce__patterns_observe(run, patterns_pattern_of(run)->collection);
 }
 
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
@@ -505,7 +507,7 @@ truce_status truce__patterns_call(struct client *client, const struct sim_script
     truce_status status;
 
     patterns->calls[txn].begun = true;
-    status = pattern_of(client->run)->call(client, script->call, txn, error);
+    status = patterns_pattern_of(client->run)->call(client, script->call, txn, error);
     patterns->calls[txn].known = !client->dead && status != TRUCE_UNKNOWN;
     patterns->calls[txn].in = !status;
     return status;
@@ -513,12 +515,12 @@ truce_status truce__patterns_call(struct client *client, const struct sim_script
 
 void truce__patterns_observe(struct run *run, const char *collection)
 {
-    const struct sim_pattern *pattern = pattern_of(run);
+    const struct sim_pattern *pattern = patterns_pattern_of(run);
     bson_t document;
 
     if (strcmp(collection, pattern->collection) != 0 || run->patterns.wrong)
         return;
-    if (!look(run, pattern->collection, &document))
+    if (!patterns_look(run, pattern->collection, &document))
         truce__patterns_wrong(run, "the document is gone", &document);
     else
         pattern->observe(run, &document);
@@ -529,8 +531,8 @@ const char *truce__patterns_judge(struct run *run, char *detail, size_t size)
 {
     bson_t document;
 
-    if (look(run, pattern_of(run)->collection, &document))
-        pattern_of(run)->judge(run, &document);
+    if (patterns_look(run, patterns_pattern_of(run)->collection, &document))
+        patterns_pattern_of(run)->judge(run, &document);
     bson_destroy(&document);
     snprintf(detail, size, "%s", run->patterns.detail);
     return run->patterns.wrong;

@@ -1,7 +1,7 @@
 #ifndef TRUCE_SIM_RUN_H
 #define TRUCE_SIM_RUN_H
 
-/* One run, as its parts share it: the world and the scheduler (world.c), the clients' stores (calls.c),
+/* One run, as its parts share it: the world and the scheduler (environment.c), the clients' stores (calls.c),
  * what the clients do (clients.c). */
 #include "bson/value.h"
 #include "sim/fiber.h"
@@ -132,7 +132,7 @@ void truce__sim_plain(struct run *run, int place);
 /* After each write that reached the store. */
 void truce__sim_plain_observe(struct run *run);
 
-/* ---- world.c ---- */
+/* ---- environment.c ---- */
 
 static inline uint64_t truce__sim_mix(uint64_t a, uint64_t b)
 {

@@ -27,7 +27,7 @@ struct search {
     int depth;
 };
 
-static bool put(uint64_t *slots, size_t room, uint64_t key)
+static bool search_put(uint64_t *slots, size_t room, uint64_t key)
 {
     size_t at = (size_t)(key * 0x9e3779b97f4a7c15u) & (room - 1);
 
@@ -40,7 +40,7 @@ static bool put(uint64_t *slots, size_t room, uint64_t key)
 }
 
 /* True: it is new. */
-static bool add(struct set *set, uint64_t key)
+static bool search_add(struct set *set, uint64_t key)
 {
     key = key ? key : 1;
     if (2 * (set->count + 1) > set->room) {
@@ -49,20 +49,20 @@ static bool add(struct set *set, uint64_t key)
 
         for (size_t i = 0; i < set->room; i++) {
             if (set->slots[i])
-                put(slots, room, set->slots[i]);
+                search_put(slots, room, set->slots[i]);
         }
         bson_free(set->slots);
         set->slots = slots;
         set->room = room;
     }
-    if (!put(set->slots, set->room, key))
+    if (!search_put(set->slots, set->room, key))
         return false;
     set->count++;
     return true;
 }
 
-static int choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
-                  uint64_t state)
+static int search_choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
+                         uint64_t state)
 {
     struct search *search = (struct search *)base;
     int depth = search->depth++;
@@ -74,7 +74,7 @@ static int choose(struct sim_chooser *base, const struct sim_choice *choices, in
         truce_assert(search->width[depth] == count); /* else the run is not deterministic */
         return search->path[depth];
     }
-    if (!add(&search->seen, state)) {
+    if (!search_add(&search->seen, state)) {
         search->depth--;
         return -1;
     }
@@ -115,7 +115,7 @@ void truce__sim_search(const struct sim_scenario *scenario, uint64_t runs_max, F
     bool more = true;
 
     memset(result, 0, sizeof *result);
-    search->base.choose = choose;
+    search->base.choose = search_choose;
     while (more && result->runs < runs_max) {
         search->depth = 0;
         search->base.wants_state = search->length == 0;

@@ -20,8 +20,8 @@ struct dice {
     unsigned faults; /* in 100 choices, those that may be anything */
 };
 
-static int choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
-                  uint64_t state)
+static int seed_choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
+                       uint64_t state)
 {
     struct dice *dice = (struct dice *)base;
     struct random *random = &dice->random;
@@ -48,14 +48,14 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
                       FILE *trace, struct sim_result *result)
 {
     for (uint64_t i = 0; i < runs; i++) {
-        struct dice dice = {.base = {.choose = choose}, .faults = 15};
+        struct dice dice = {.base = {.choose = seed_choose}, .faults = 15};
 
         truce__random_seed(&dice.random, seed + i);
         truce__sim_run(scenario, &dice.base, NULL, result);
         if (!result->violation)
             continue;
         if (trace) { /* once more, to be read */
-            struct dice same = {.base = {.choose = choose}, .faults = 15};
+            struct dice same = {.base = {.choose = seed_choose}, .faults = 15};
             struct sim_result again;
 
             fprintf(trace, "scenario %s, walk %llu:\n", scenario->name,
@@ -151,14 +151,14 @@ static void random_calls(struct random *random, struct made *made)
     }
 }
 
-static void make(enum sim_subject subject, uint64_t seed, struct made *made)
+static void seed_make(enum sim_subject subject, uint64_t seed, struct made *made)
 {
     struct random *random = &made->dice.random;
     struct sim_scenario *scenario = &made->scenario;
     int plains;
 
     memset(made, 0, sizeof *made);
-    made->dice.base.choose = choose;
+    made->dice.base.choose = seed_choose;
     made->dice.faults = 4;
     truce__random_seed(random, seed);
     scenario->name = "random";
@@ -195,7 +195,7 @@ void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
 {
     struct made made;
 
-    make(subject, seed, &made);
+    seed_make(subject, seed, &made);
     truce__sim_run(&made.scenario, &made.dice.base, trace, result);
 }
 
@@ -264,7 +264,7 @@ void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
     uint64_t walk = 0;
     bool shrunk = false;
 
-    make(subject, seed, &made);
+    seed_make(subject, seed, &made);
     while (smaller(&made.scenario, &walk))
         shrunk = true;
     if (!shrunk) {

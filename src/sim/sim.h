@@ -5,7 +5,7 @@
  * The simulator: logical clients on one memory store, in one thread, that take turns at every store
  * call. Who goes next, who dies, which answer is lost, which call lands late: all of it is drawn
  * from a chooser, so that a run is a function of its choices: of a seed, or of a path through the
- * tree of all choices. The essay is in world.c.
+ * tree of all choices. The essay is in environment.c.
  */
 #include "base/random.h"
 #include "truce/truce.h"

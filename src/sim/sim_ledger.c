@@ -45,9 +45,9 @@ static bson_value_t text(const char *text)
                           .value = {.v_utf8 = {(char *)text, (uint32_t)strlen(text)}}};
 }
 
-static truce_status post(truce_ledger *ledger, truce_commit *commit, truce_ledger_kind kind,
-                         const char *id, const char *of, const struct ledger_call *call,
-                         bson_error_t *error)
+static truce_status sim_ledger_post(truce_ledger *ledger, truce_commit *commit,
+                                    truce_ledger_kind kind, const char *id, const char *of,
+                                    const struct ledger_call *call, bson_error_t *error)
 {
     const truce_ledger_entry entries[] = {{.account = accounts[call->from], .value = -call->value},
                                           {.account = accounts[call->to], .value = call->value}};
@@ -63,7 +63,7 @@ static truce_status post(truce_ledger *ledger, truce_commit *commit, truce_ledge
 }
 
 /* In a third of the runs the numbers are documents; who comes later knows it from the definition. */
-static void begin_ledger(struct run *run)
+static void ledger_begin_ledger(struct run *run)
 {
     bool slots = run->scenario->clients[0].form == TRUCE_ITEM_FORM_OPERATOR;
     truce_ledger *ledger =
@@ -79,8 +79,8 @@ static void begin_ledger(struct run *run)
 
         truce_assert(!truce_ledger_open(ledger, NULL, &account, &error));
     }
-    truce_assert(!post(ledger, NULL, TRUCE_LEDGER_TRANSFER, "opened", NULL,
-                       &(struct ledger_call){POST, 0, 1, OPENED}, &error));
+    truce_assert(!sim_ledger_post(ledger, NULL, TRUCE_LEDGER_TRANSFER, "opened", NULL,
+                                  &(struct ledger_call){POST, 0, 1, OPENED}, &error));
     truce_ledger_free(ledger);
 }
 
@@ -104,8 +104,8 @@ static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
     if (!status)
         status = truce_commit_update(commit, "orders", &id, NULL, update, error);
     if (!status)
-        status =
-            post(order->ledger, commit, TRUCE_LEDGER_TRANSFER, order->id, NULL, order->call, error);
+        status = sim_ledger_post(order->ledger, commit, TRUCE_LEDGER_TRANSFER, order->id, NULL,
+                                 order->call, error);
     bson_destroy(&read);
     bson_destroy(update);
     return status;
@@ -116,8 +116,8 @@ struct cut {
     int64_t sum;
 };
 
-static bool look_at(const truce_ledger_account *account, const truce_ledger_balance *balance,
-                    void *arg)
+static bool ledger_look_at(const truce_ledger_account *account, const truce_ledger_balance *balance,
+                           void *arg)
 {
     struct cut *cut = arg;
     bson_t *read = BCON_NEW("account", BCON_UTF8(account->account), "balance",
@@ -130,10 +130,10 @@ static bool look_at(const truce_ledger_account *account, const truce_ledger_bala
     return true;
 }
 
-static truce_status read_all(struct run *run, truce_ledger *ledger, bson_error_t *error)
+static truce_status ledger_read_all(struct run *run, truce_ledger *ledger, bson_error_t *error)
 {
     struct cut cut = {run, 0};
-    truce_status status = truce_ledger_balances(ledger, NULL, look_at, &cut, error);
+    truce_status status = truce_ledger_balances(ledger, NULL, ledger_look_at, &cut, error);
     bson_t *sum = BCON_NEW("sum", BCON_INT64(cut.sum));
 
     if (!status && cut.sum)
@@ -148,8 +148,8 @@ static int64_t reading(const truce_ledger_balance *balance)
     return balance->number * 1000000 + balance->balance;
 }
 
-static truce_status send(struct client *client, truce_ledger *ledger, int txn,
-                         const struct ledger_call *call, bson_error_t *error)
+static truce_status ledger_send(struct client *client, truce_ledger *ledger, int txn,
+                                const struct ledger_call *call, bson_error_t *error)
 {
     const truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
     char id[16], first[16];
@@ -160,34 +160,35 @@ static truce_status send(struct client *client, truce_ledger *ledger, int txn,
     snprintf(first, sizeof first, "p%d", txn);
     switch (call->verb) {
     case POST_SHARED:
-        return post(ledger, NULL, TRUCE_LEDGER_TRANSFER, "shared", NULL, call, error);
+        return sim_ledger_post(ledger, NULL, TRUCE_LEDGER_TRANSFER, "shared", NULL, call, error);
     case ORDER:
         return truce_transact(&client->store, pay, &(struct order){ledger, call, id, txn}, &options,
                               error);
     case SETTLE:
     case VOID:
-        status = post(ledger, NULL, TRUCE_LEDGER_PENDING, first, NULL, call, error);
-        return status ? status
-                      : post(ledger, NULL,
-                             call->verb == VOID ? TRUCE_LEDGER_VOID : TRUCE_LEDGER_SETTLE, id,
-                             first, call, error);
+        status = sim_ledger_post(ledger, NULL, TRUCE_LEDGER_PENDING, first, NULL, call, error);
+        return status
+                   ? status
+                   : sim_ledger_post(ledger, NULL,
+                                     call->verb == VOID ? TRUCE_LEDGER_VOID : TRUCE_LEDGER_SETTLE,
+                                     id, first, call, error);
     case REVERSE:
-        return post(ledger, NULL, TRUCE_LEDGER_REVERSE, id, "shared", call, error);
+        return sim_ledger_post(ledger, NULL, TRUCE_LEDGER_REVERSE, id, "shared", call, error);
     case READ_ALL:
-        return read_all(client->run, ledger, error);
+        return ledger_read_all(client->run, ledger, error);
     case READ_ONE:
         status = truce_ledger_balance_of(ledger, accounts[call->from], NULL, &balance, error);
         client->run->patterns.about[txn] = status ? 0 : reading(&balance);
         return status;
     default:
-        return post(ledger, NULL, TRUCE_LEDGER_TRANSFER, id, NULL, call, error);
+        return sim_ledger_post(ledger, NULL, TRUCE_LEDGER_TRANSFER, id, NULL, call, error);
     }
 }
 
 static truce_status call_ledger(struct client *client, int call, int txn, bson_error_t *error)
 {
     truce_ledger *ledger = ledger_on(&client->store);
-    truce_status status = send(client, ledger, txn, &ledger_calls[call], error);
+    truce_status status = ledger_send(client, ledger, txn, &ledger_calls[call], error);
 
     truce_ledger_free(ledger);
     /* it was reversed before: nothing is wrong with the call */
@@ -239,7 +240,7 @@ static void judge_reading(struct run *run, truce_ledger *ledger, const char *acc
     bson_destroy(about);
 }
 
-static void judge_post(struct run *run, const bson_t *order, truce_ledger *ledger, int txn)
+static void ledger_judge_post(struct run *run, const bson_t *order, truce_ledger *ledger, int txn)
 {
     const struct sim_patterns *patterns = &run->patterns;
     const struct ledger_call *call = &ledger_calls[run->history.txns[txn].script->call];
@@ -261,7 +262,7 @@ static void judge_post(struct run *run, const bson_t *order, truce_ledger *ledge
                               order);
 }
 
-static void tell_finding(const bson_t *finding, void *arg)
+static void ledger_tell_finding(const bson_t *finding, void *arg)
 {
     truce__patterns_wrong(arg, "the book does not prove itself", finding);
 }
@@ -272,11 +273,12 @@ static void judge_ledger(struct run *run, const bson_t *document)
     truce_ledger_report report;
     bson_error_t error;
 
-    truce_assert(!read_all(run, ledger, &error)); /* whatever was left is committed first */
-    truce_assert(!truce_ledger_verify(ledger, NULL, NULL, tell_finding, run, &report, &error));
+    truce_assert(!ledger_read_all(run, ledger, &error)); /* whatever was left is committed first */
+    truce_assert(
+        !truce_ledger_verify(ledger, NULL, NULL, ledger_tell_finding, run, &report, &error));
     for (int t = 0; t < run->history.txns_count; t++) {
         if (run->patterns.calls[t].begun)
-            judge_post(run, document, ledger, t);
+            ledger_judge_post(run, document, ledger, t);
     }
     truce_ledger_free(ledger);
 }
@@ -286,7 +288,7 @@ const struct sim_pattern truce__sim_ledger = {
     .document = "{\"_id\": 1, \"paid\": []}",
     .calls = sizeof ledger_calls / sizeof *ledger_calls,
     .places = 1,
-    .begin = begin_ledger,
+    .begin = ledger_begin_ledger,
     .call = call_ledger,
     .observe = observe_order,
     .judge = judge_ledger,

@@ -23,7 +23,7 @@
 
 static const char *const letters[] = {"a", "b", "c"};
 
-static const char *collection_of(const struct run *run)
+static const char *plain_collection_of(const struct run *run)
 {
     const struct sim_pattern *pattern = truce__sim_pattern(run->scenario->subject);
 
@@ -42,7 +42,7 @@ int truce__sim_plains(const struct run *run)
     return run->result->plains < run->scenario->plains ? places_of(run) : 0;
 }
 
-static bool look(struct run *run, int place, bson_t *document)
+static bool plain_look(struct run *run, int place, bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER;
     bson_error_t error;
@@ -53,7 +53,7 @@ static bool look(struct run *run, int place, bson_t *document)
         BSON_APPEND_UTF8(&filter, "_id", letters[place]);
     else
         BSON_APPEND_INT32(&filter, "_id", 1);
-    found = !truce_find_one(run->inner, collection_of(run), &filter, NULL, document, &error);
+    found = !truce_find_one(run->inner, plain_collection_of(run), &filter, NULL, document, &error);
     bson_destroy(&filter);
     /* a stub is no document */
     return found && !(bson_iter_init(&iter, document) &&
@@ -61,7 +61,7 @@ static bool look(struct run *run, int place, bson_t *document)
 }
 
 /* The path of `p` in a document. */
-static void path_of(const struct run *run, int place, const bson_t *document, char path[32])
+static void plain_path_of(const struct run *run, int place, const bson_t *document, char path[32])
 {
     struct value items = truce__value_field(truce__value_document(document), "badges", 6);
 
@@ -77,7 +77,7 @@ static void path_of(const struct run *run, int place, const bson_t *document, ch
     }
 }
 
-static int count_in(const bson_t *document, const char *path)
+static int plain_count_in(const bson_t *document, const char *path)
 {
     bson_iter_t iter, at;
 
@@ -96,15 +96,15 @@ void truce__sim_plain(struct run *run, int place)
     bson_iter_t iter;
 
     run->changes++;
-    if (look(run, place, &document)) {
+    if (plain_look(run, place, &document)) {
         bson_t filter = BSON_INITIALIZER;
 
-        path_of(run, place, &document, path);
+        plain_path_of(run, place, &document, path);
         truce_assert(bson_iter_init_find(&iter, &document, "_id"));
         BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
         update = BCON_NEW("$inc", "{", path, BCON_INT32(1), "}");
-        truce_assert(
-            !truce_update(run->inner, collection_of(run), &filter, update, NULL, NULL, &error));
+        truce_assert(!truce_update(run->inner, plain_collection_of(run), &filter, update, NULL,
+                                   NULL, &error));
         run->plain[place].count++;
         bson_destroy(update);
         bson_destroy(&filter);
@@ -133,7 +133,7 @@ static bool was_released(struct run *run, const bson_t *document)
            count_with(run, "truce_commits", BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)))) == 1;
 }
 
-static bool is_told(struct run *run, const bson_t *document)
+static bool plain_is_told(struct run *run, const bson_t *document)
 {
     bson_iter_t iter;
 
@@ -145,7 +145,7 @@ static bool is_told(struct run *run, const bson_t *document)
                                 "$exists", BCON_BOOL(true), "}")) == 1);
 }
 
-static void wrong(struct run *run, const char *what, const bson_t *document)
+static void sim_plain_wrong(struct run *run, const char *what, const bson_t *document)
 {
     char text[300];
 
@@ -163,20 +163,20 @@ static void observe_place(struct run *run, int place)
     char path[32];
     int count;
 
-    if (!look(run, place, &document)) { /* gone, and everything with it */
+    if (!plain_look(run, place, &document)) { /* gone, and everything with it */
         *plain = (struct sim_plain){0};
         bson_destroy(&document);
         return;
     }
-    path_of(run, place, &document, path);
-    count = count_in(&document, path);
+    plain_path_of(run, place, &document, path);
+    count = plain_count_in(&document, path);
     if (count > plain->count) {
-        wrong(run, "a plain write came back that was not there", &document);
+        sim_plain_wrong(run, "a plain write came back that was not there", &document);
     } else if (count < plain->count) {
         if (!was_released(run, &document))
-            wrong(run, "a plain write is overwritten", &document);
-        else if (!is_told(run, &document))
-            wrong(run, "a plain write is overwritten without a word", &document);
+            sim_plain_wrong(run, "a plain write is overwritten", &document);
+        else if (!plain_is_told(run, &document))
+            sim_plain_wrong(run, "a plain write is overwritten without a word", &document);
         plain->count = count;
     }
     bson_destroy(&document);

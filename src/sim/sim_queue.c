@@ -34,7 +34,7 @@ static truce_queue *queue_on(truce_store *store)
 }
 
 /* The number says the id, too. */
-static bson_oid_t id_of(int job)
+static bson_oid_t queue_id_of(int job)
 {
     bson_oid_t id;
     uint8_t bytes[12] = {0};
@@ -44,10 +44,10 @@ static bson_oid_t id_of(int job)
     return id;
 }
 
-static truce_status add_job(truce_queue *queue, int job, bson_error_t *error)
+static truce_status sim_queue_add_job(truce_queue *queue, int job, bson_error_t *error)
 {
     bson_t *payload = BCON_NEW("job", BCON_INT32(job));
-    const bson_oid_t id = id_of(job);
+    const bson_oid_t id = queue_id_of(job);
     truce_status status =
         truce_queue_add(queue, NULL, payload, &(truce_job_options){.id = &id}, NULL, error);
 
@@ -55,13 +55,13 @@ static truce_status add_job(truce_queue *queue, int job, bson_error_t *error)
     return status;
 }
 
-static void begin_queue(struct run *run)
+static void queue_begin_queue(struct run *run)
 {
     truce_queue *queue = queue_on(run->inner);
     bson_error_t error;
 
     for (int job = 1; job <= JOBS; job++)
-        truce_assert(!add_job(queue, job, &error));
+        truce_assert(!sim_queue_add_job(queue, job, &error));
     truce_queue_free(queue);
 }
 
@@ -91,13 +91,13 @@ static truce_status effect(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-static truce_status step(truce_commit *commit, void *arg, bson_t *result, bson_error_t *error)
+static truce_status queue_step(truce_commit *commit, void *arg, bson_t *result, bson_error_t *error)
 {
     (void)result;
     return effect(commit, arg, error);
 }
 
-static truce_status nothing(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status queue_nothing(truce_commit *commit, void *arg, bson_error_t *error)
 {
     (void)commit;
     (void)arg;
@@ -105,7 +105,7 @@ static truce_status nothing(truce_commit *commit, void *arg, bson_error_t *error
     return TRUCE_OK;
 }
 
-static truce_status do_job(truce_job *job, int txn, bson_error_t *error)
+static truce_status queue_do_job(truce_job *job, int txn, bson_error_t *error)
 {
     struct work work = {(int)truce__field_number(truce_job_payload(job), "job"), txn,
                         truce_job_epoch(job)};
@@ -115,13 +115,14 @@ static truce_status do_job(truce_job *job, int txn, bson_error_t *error)
     if (work.job % 2)
         return truce_job_commit(job, effect, &work, NULL, error);
     bson_destroy(&result);
-    status = truce_job_step(job, "effect", step, &work, &result, error);
+    status = truce_job_step(job, "effect", queue_step, &work, &result, error);
     bson_destroy(&result);
-    return status ? status : truce_job_commit(job, nothing, NULL, NULL, error);
+    return status ? status : truce_job_commit(job, queue_nothing, NULL, NULL, error);
 }
 
 /* Several by one claim. NOT_FOUND: there is none for a while. */
-static truce_status claim(truce_queue *queue, truce_job **jobs, size_t *count, bson_error_t *error)
+static truce_status sim_queue_claim(truce_queue *queue, truce_job **jobs, size_t *count,
+                                    bson_error_t *error)
 {
     truce_status status = truce_queue_claim_many(queue, CLAIMED, jobs, count, error);
 
@@ -133,7 +134,7 @@ static truce_status claim(truce_queue *queue, truce_job **jobs, size_t *count, b
 }
 
 /* The jobs of a claim that the worker has extended, and then dies of: their leases end. */
-static void abandon(truce_job **jobs, size_t count)
+static void queue_abandon(truce_job **jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         bson_error_t ignored;
@@ -144,24 +145,25 @@ static void abandon(truce_job **jobs, size_t count)
     }
 }
 
-static truce_status work(struct client *client, truce_queue *queue, int call, int txn,
-                         bson_error_t *error)
+static truce_status queue_work(struct client *client, truce_queue *queue, int call, int txn,
+                               bson_error_t *error)
 {
     truce_job *jobs[CLAIMED] = {NULL}, *job;
     size_t count = 0;
-    truce_status status = claim(queue, jobs, &count, error);
+    truce_status status = sim_queue_claim(queue, jobs, &count, error);
 
     if (status)
         return status;
     job = jobs[0];
     client->run->patterns.about[txn] = truce__field_number(truce_job_payload(job), "job");
-    abandon(jobs + 1, count - 1);
+    queue_abandon(jobs + 1, count - 1);
     if (call == WORK_SLOWLY || call == EXTEND)
         truce__clock_sleep_ms(3 * LEASE_MS);
     if (call == EXTEND)
         status = truce_job_extend(job, error);
     if (!status)
-        status = call == FAIL ? truce_job_fail(job, NULL, "no", 0, error) : do_job(job, txn, error);
+        status = call == FAIL ? truce_job_fail(job, NULL, "no", 0, error)
+                              : queue_do_job(job, txn, error);
     truce_job_free(job);
     return status;
 }
@@ -169,15 +171,15 @@ static truce_status work(struct client *client, truce_queue *queue, int call, in
 static truce_status call_queue(struct client *client, int call, int txn, bson_error_t *error)
 {
     truce_queue *queue = queue_on(&client->store);
-    const bson_oid_t cancelled = id_of(1 + txn % JOBS);
+    const bson_oid_t cancelled = queue_id_of(1 + txn % JOBS);
     truce_status status;
 
     if (call == ADD)
-        status = add_job(queue, 10 + txn, error);
+        status = sim_queue_add_job(queue, 10 + txn, error);
     else if (call == CANCEL)
         status = truce_queue_cancel(queue, NULL, &cancelled, error);
     else
-        status = work(client, queue, call, txn, error);
+        status = queue_work(client, queue, call, txn, error);
     if (status == TRUCE_INVALID) /* it has ended: nothing is wrong with the call */
         status = TRUCE_CONFLICT;
     truce_queue_free(queue);
@@ -248,7 +250,7 @@ static void work_off(struct run *run)
         if (truce_queue_claim(queue, &job, &error)) {
             truce__clock_sleep_ms(LEASE_MS);
         } else {
-            truce_assert(!do_job(job, SIM_TXNS, &error));
+            truce_assert(!queue_do_job(job, SIM_TXNS, &error));
             truce_job_free(job);
         }
     }
@@ -257,7 +259,7 @@ static void work_off(struct run *run)
 
 static void judge_job(struct run *run, const bson_t *document, int job, bool must)
 {
-    const bson_oid_t id = id_of(job);
+    const bson_oid_t id = queue_id_of(job);
     truce_queue *queue = queue_on(run->inner);
     bson_error_t error;
     bson_t found;
@@ -300,7 +302,7 @@ static void judge_call(struct run *run, const bson_t *document, int txn)
 }
 
 /* What work_off leaves is not in `document`. */
-static void judge_queue(struct run *run, const bson_t *document)
+static void queue_judge_queue(struct run *run, const bson_t *document)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1)), now;
     bson_error_t error;
@@ -323,8 +325,8 @@ const struct sim_pattern truce__sim_queue = {
     .document = "{\"_id\": 1, \"done\": []}",
     .calls = CALLS,
     .places = 1,
-    .begin = begin_queue,
+    .begin = queue_begin_queue,
     .call = call_queue,
     .observe = observe_effects,
-    .judge = judge_queue,
+    .judge = queue_judge_queue,
 };

@@ -55,7 +55,7 @@ struct request {
     const struct set_call *call;
 };
 
-static truce_status apply_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status sets_apply_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct request *request = arg;
     truce_set_operation operations[OPERATIONS_MAX] = {{0}};
@@ -90,7 +90,7 @@ static truce_status commit_in(truce_commit *commit, void *arg, bson_error_t *err
 {
     bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
     bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
-    truce_status status = apply_in(commit, arg, error);
+    truce_status status = sets_apply_in(commit, arg, error);
 
     if (!status)
         status = truce_commit_update(commit, COMMITS_OF, &id, NULL, update, error);
@@ -114,7 +114,7 @@ static truce_status call_set(struct client *client, int call, int txn, bson_erro
         .call = &set_calls[call]};
     truce_status status = request.call->in_commit
                               ? truce_transact(&client->store, commit_in, &request, &options, error)
-                              : apply_in(NULL, &request, error);
+                              : sets_apply_in(NULL, &request, error);
 
     (void)txn;
     truce_set_free(request.set);
@@ -156,7 +156,7 @@ static void observe_set(struct run *run, const bson_t *document)
     }
 }
 
-static void judge_name(struct run *run, const bson_t *document, int name)
+static void sets_judge_name(struct run *run, const bson_t *document, int name)
 {
     int64_t stands = run->patterns.ranks[name];
     bool known = !stands;
@@ -205,7 +205,7 @@ static void judge_set(struct run *run, const bson_t *document)
 {
     judge_commits(run, document);
     for (int name = 0; name < 2; name++)
-        judge_name(run, document, name);
+        sets_judge_name(run, document, name);
 }
 
 const struct sim_pattern truce__sim_set = {

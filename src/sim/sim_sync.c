@@ -30,7 +30,7 @@ static const struct sync_call {
     {SETTLE, 1, 0}, {MEND, 0, 0},
 };
 
-static bson_value_t number(int n)
+static bson_value_t sync_number(int n)
 {
     return (bson_value_t){.value_type = BSON_TYPE_INT32, .value = {.v_int32 = n}};
 }
@@ -44,8 +44,8 @@ static truce_sync *sync_on(truce_store *store, bool journal)
                                                                      : TRUCE_MECHANISM_AUTO});
 }
 
-static void declare(truce_sync *sync, const char *name, const char *master, const char *dependent,
-                    const char *reference, bson_t *copies)
+static void sim_sync_declare(truce_sync *sync, const char *name, const char *master,
+                             const char *dependent, const char *reference, bson_t *copies)
 {
     truce_sync_rule rule = {.name = name,
                             .master = master,
@@ -58,7 +58,7 @@ static void declare(truce_sync *sync, const char *name, const char *master, cons
     bson_destroy(copies);
 }
 
-static void insert(struct run *run, const char *collection, bson_t *document)
+static void sim_sync_insert(struct run *run, const char *collection, bson_t *document)
 {
     bson_error_t error;
 
@@ -66,18 +66,20 @@ static void insert(struct run *run, const char *collection, bson_t *document)
     bson_destroy(document);
 }
 
-static void begin_sync(struct run *run)
+static void sync_begin_sync(struct run *run)
 {
     truce_sync *sync = sync_on(run->inner, false);
 
-    insert(run, "users", BCON_NEW("_id", BCON_INT32(2), "name", BCON_INT32(0)));
+    sim_sync_insert(run, "users", BCON_NEW("_id", BCON_INT32(2), "name", BCON_INT32(0)));
     for (int i = 1; i <= COMMENTS; i++)
-        insert(run, "comments",
-               BCON_NEW("_id", BCON_INT32(i), "user", BCON_INT32(1), "author", BCON_INT32(0)));
-    insert(run, "likes",
-           BCON_NEW("_id", BCON_INT32(1), "comment", BCON_INT32(1), "author", BCON_INT32(0)));
-    declare(sync, "author", "users", "comments", "user", BCON_NEW("author", "name"));
-    declare(sync, "liked", "comments", "likes", "comment", BCON_NEW("author", "author"));
+        sim_sync_insert(
+            run, "comments",
+            BCON_NEW("_id", BCON_INT32(i), "user", BCON_INT32(1), "author", BCON_INT32(0)));
+    sim_sync_insert(
+        run, "likes",
+        BCON_NEW("_id", BCON_INT32(1), "comment", BCON_INT32(1), "author", BCON_INT32(0)));
+    sim_sync_declare(sync, "author", "users", "comments", "user", BCON_NEW("author", "name"));
+    sim_sync_declare(sync, "liked", "comments", "likes", "comment", BCON_NEW("author", "author"));
     truce_sync_free(sync);
 }
 
@@ -89,10 +91,10 @@ struct renaming {
     bson_t *update;
 };
 
-static truce_status rename_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status sync_rename_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct renaming *renaming = arg;
-    bson_value_t one = number(1);
+    bson_value_t one = sync_number(1);
     bson_t *count = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
     truce_status status = truce_sync_update(renaming->sync, commit, "users", &renaming->user,
                                             renaming->update, NULL, error);
@@ -110,7 +112,7 @@ static truce_status rename_user(struct client *client, truce_sync *sync,
         .mechanism = client->script->journal ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO,
         .lease_ms = LEASE_MS,
         .deadline_ms = DEADLINE_MS};
-    struct renaming renaming = {sync, number(call->user),
+    struct renaming renaming = {sync, sync_number(call->user),
                                 BCON_NEW("$set", "{", "name", BCON_INT32(name), "}")};
     truce_status status;
 
@@ -118,7 +120,7 @@ static truce_status rename_user(struct client *client, truce_sync *sync,
         status =
             truce_sync_update(sync, NULL, "users", &renaming.user, renaming.update, NULL, error);
     else
-        status = truce_transact(&client->store, rename_in, &renaming, &options, error);
+        status = truce_transact(&client->store, sync_rename_in, &renaming, &options, error);
     bson_destroy(renaming.update);
     if (!status && call->verb == RENAME_IN_COMMIT)
         (void)!truce_sync_settle(sync, "users", &renaming.user, NULL, NULL);
@@ -128,7 +130,7 @@ static truce_status rename_user(struct client *client, truce_sync *sync,
 static truce_status move_or_add(truce_sync *sync, const struct sync_call *call, int txn,
                                 bson_error_t *error)
 {
-    bson_value_t id = number(call->comment);
+    bson_value_t id = sync_number(call->comment);
     bson_t *document =
         call->verb == MOVE
             ? BCON_NEW("$set", "{", "user", BCON_INT32(call->user), "}")
@@ -146,7 +148,7 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
 {
     const struct sync_call *call = &sync_calls[number_of_call];
     truce_sync *sync = sync_on(&client->store, client->script->journal);
-    bson_value_t comment = number(call->comment), user = number(call->user);
+    bson_value_t comment = sync_number(call->comment), user = sync_number(call->user);
     truce_sync_walk_options mend = {.mend = true};
     truce_sync_report report;
     bson_t document = BSON_INITIALIZER;
@@ -203,7 +205,7 @@ static void observe_copies(struct run *run, const bson_t *document)
     truce_cursor_close(cursor);
 }
 
-static void settle_all(struct run *run, truce_sync *sync, const char *collection)
+static void sync_settle_all(struct run *run, truce_sync *sync, const char *collection)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
@@ -211,7 +213,7 @@ static void settle_all(struct run *run, truce_sync *sync, const char *collection
 
     truce_assert(!truce_find(run->inner, collection, NULL, NULL, &cursor, &error));
     while (!truce_cursor_next(cursor, &document, &error) && document) {
-        bson_value_t id = number((int)truce__field_number(document, "_id"));
+        bson_value_t id = sync_number((int)truce__field_number(document, "_id"));
 
         if (truce_sync_settle(sync, collection, &id, NULL, &error))
             truce__patterns_wrong(run, "what is flagged cannot be settled", document);
@@ -233,7 +235,7 @@ static void judge_rule(struct run *run, truce_sync *sync, const char *rule)
 }
 
 /* The last name of a user is one that was given, and the first one only where nobody was told that he gave another. */
-static void judge_name(struct run *run, int user)
+static void sync_judge_name(struct run *run, int user)
 {
     bson_t *about;
     int64_t name;
@@ -260,13 +262,13 @@ static void judge_sync(struct run *run, const bson_t *document)
     truce_sync *sync = sync_on(run->inner, false);
 
     (void)document;
-    settle_all(run, sync, "users");
-    settle_all(run, sync, "comments");
-    settle_all(run, sync, "users");
+    sync_settle_all(run, sync, "users");
+    sync_settle_all(run, sync, "comments");
+    sync_settle_all(run, sync, "users");
     judge_rule(run, sync, "author");
     judge_rule(run, sync, "liked");
     for (int user = 1; user <= USERS; user++)
-        judge_name(run, user);
+        sync_judge_name(run, user);
     truce_sync_free(sync);
 }
 
@@ -276,7 +278,7 @@ const struct sim_pattern truce__sim_sync = {
     .other = "renames",
     .calls = sizeof sync_calls / sizeof *sync_calls,
     .places = 1,
-    .begin = begin_sync,
+    .begin = sync_begin_sync,
     .call = call_sync,
     .observe = observe_copies,
     .judge = judge_sync,

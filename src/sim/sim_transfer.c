@@ -30,7 +30,7 @@ static const struct transfer_call {
     {IN_COMMIT, 0, 1, 2, 45},
 };
 
-static bson_value_t number(int n)
+static bson_value_t transfer_number(int n)
 {
     return (bson_value_t){.value_type = BSON_TYPE_INT32, .value = {.v_int32 = n}};
 }
@@ -74,8 +74,9 @@ static truce_status call_transfer(struct client *client, int number_of_call, int
 {
     const struct transfer_call *call = &transfer_calls[number_of_call];
     const truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
-    const bson_value_t id = number(call->shared ? call->shared : txn), from = number(call->from),
-                       to = number(call->to), value = number(call->value);
+    const bson_value_t id = transfer_number(call->shared ? call->shared : txn),
+                       from = transfer_number(call->from), to = transfer_number(call->to),
+                       value = transfer_number(call->value);
     struct request request = {
         .transfers = transfers_on(&client->store),
         .transfer = {.id = &id, .source = &from, .destination = &to, .value = &value}};
@@ -103,9 +104,9 @@ static void observe_account(struct run *run, const bson_t *document)
 }
 
 /* "": there is no such transfer. */
-static void read_state(struct run *run, truce_transfers *transfers, int n, char state[16])
+static void transfer_read_state(struct run *run, truce_transfers *transfers, int n, char state[16])
 {
-    const bson_value_t id = number(n);
+    const bson_value_t id = transfer_number(n);
     bson_error_t error;
     bson_t document;
     truce_status status = truce_transfer_get(transfers, &id, &document, &error);
@@ -117,11 +118,11 @@ static void read_state(struct run *run, truce_transfers *transfers, int n, char 
     bson_destroy(&document);
 }
 
-static void end_all(struct run *run, truce_transfers *transfers)
+static void transfer_end_all(struct run *run, truce_transfers *transfers)
 {
     for (int t = 0; t < run->history.txns_count; t++) {
         const struct transfer_call *call = &transfer_calls[run->history.txns[t].script->call];
-        const bson_value_t id = number(call->shared ? call->shared : t);
+        const bson_value_t id = transfer_number(call->shared ? call->shared : t);
         bson_error_t error;
         truce_status status = truce_transfer_resume(transfers, &id, &error);
 
@@ -182,12 +183,12 @@ static void judge_transfers(struct run *run, const bson_t *document)
     bool counted[2] = {false, false};
 
     (void)document;
-    end_all(run, transfers);
+    transfer_end_all(run, transfers);
     for (int t = 0; t < run->history.txns_count; t++) {
         const struct transfer_call *call = &transfer_calls[run->history.txns[t].script->call];
         char state[16];
 
-        read_state(run, transfers, call->shared ? call->shared : t, state);
+        transfer_read_state(run, transfers, call->shared ? call->shared : t, state);
         judge_told(run, call, t, state);
         if (strcmp(state, "done") != 0 || !call->from ||
             (call->shared && counted[call->shared - SHARED]))

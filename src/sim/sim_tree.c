@@ -54,7 +54,7 @@ struct order {
     truce_tree_published published;
 };
 
-static truce_status publish_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status tree_publish_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct order *order = arg;
     bson_value_t one = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
@@ -67,8 +67,8 @@ static truce_status publish_in(truce_commit *commit, void *arg, bson_error_t *er
     return status;
 }
 
-static truce_status publish(struct client *client, truce_tree *tree, int verb, int mark,
-                            int64_t *version, bson_error_t *error)
+static truce_status sim_tree_publish(struct client *client, truce_tree *tree, int verb, int mark,
+                                     int64_t *version, bson_error_t *error)
 {
     const truce_commit_options options = {
         .mechanism = client->script->journal ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO,
@@ -81,7 +81,7 @@ static truce_status publish(struct client *client, truce_tree *tree, int verb, i
     if (!status)
         status = put_all(order.edit, mark, error);
     if (!status && verb == ORDER)
-        status = truce_transact(&client->store, publish_in, &order, &options, error);
+        status = truce_transact(&client->store, tree_publish_in, &order, &options, error);
     else if (!status)
         status = truce_tree_publish(order.edit, NULL, &order.published, error);
     while (status == TRUCE_CONFLICT && verb == REBASE) {
@@ -109,13 +109,13 @@ static bool see(const bson_t *item, void *arg)
     return true;
 }
 
-static bool is_whole(const struct seen *seen)
+static bool tree_is_whole(const struct seen *seen)
 {
     return seen->marks[0] && seen->marks[0] == seen->marks[1] &&
            seen->marks[2] == (seen->marks[0] % 2 ? 0 : seen->marks[0]);
 }
 
-static void wrong(struct run *run, const char *what, const struct seen *seen)
+static void tree_wrong(struct run *run, const char *what, const struct seen *seen)
 {
     bson_t *about = BCON_NEW("a", BCON_INT32(seen->marks[0]), "b", BCON_INT32(seen->marks[1]), "c",
                              BCON_INT32(seen->marks[2]));
@@ -124,7 +124,8 @@ static void wrong(struct run *run, const char *what, const struct seen *seen)
     bson_destroy(about);
 }
 
-static truce_status look(struct client *client, truce_tree *tree, int verb, bson_error_t *error)
+static truce_status sim_tree_look(struct client *client, truce_tree *tree, int verb,
+                                  bson_error_t *error)
 {
     truce_tree_at at = {.version = verb == READ_FIRST, .hold = verb == READ_HELD};
     truce_tree_snapshot *snapshot;
@@ -135,12 +136,12 @@ static truce_status look(struct client *client, truce_tree *tree, int verb, bson
         struct seen seen = {{0}};
 
         status = truce_tree_find(snapshot, NULL, NULL, see, &seen, error);
-        if (!status && !is_whole(&seen))
-            wrong(client->run, "a reader saw a mixture", &seen);
+        if (!status && !tree_is_whole(&seen))
+            tree_wrong(client->run, "a reader saw a mixture", &seen);
         if (!status && i && memcmp(&seen, &first, sizeof seen) != 0)
-            wrong(client->run, "a version is not what it was", &seen);
+            tree_wrong(client->run, "a version is not what it was", &seen);
         if (status == TRUCE_EXPIRED && at.hold)
-            wrong(client->run, "a reader that holds its version was cut off", &seen);
+            tree_wrong(client->run, "a reader that holds its version was cut off", &seen);
         first = seen;
     }
     truce_tree_close(snapshot);
@@ -157,9 +158,9 @@ static truce_status call_tree(struct client *client, int number, int txn, bson_e
     if (verb == COLLECT)
         status = truce_tree_collect(tree, NULL, error);
     else if (verb >= READ)
-        status = look(client, tree, verb, error);
+        status = sim_tree_look(client, tree, verb, error);
     else
-        status = publish(client, tree, verb, mark, &version, error);
+        status = sim_tree_publish(client, tree, verb, mark, &version, error);
     client->run->patterns.about[txn] = version;
     truce_tree_free(tree);
     return status;
@@ -197,7 +198,7 @@ static void observe_master(struct run *run, const bson_t *order)
 }
 
 /* A dead reader's hold ends with its lease. */
-static void drop_holds(struct run *run)
+static void tree_drop_holds(struct run *run)
 {
     bson_t *all = bson_new();
     truce_write_options many = {.multi = true};
@@ -207,7 +208,7 @@ static void drop_holds(struct run *run)
     bson_destroy(all);
 }
 
-static void judge_version(struct run *run, truce_tree *tree, int64_t version, int mark)
+static void tree_judge_version(struct run *run, truce_tree *tree, int64_t version, int mark)
 {
     truce_tree_at at = {.version = version};
     truce_tree_snapshot *snapshot;
@@ -220,10 +221,10 @@ static void judge_version(struct run *run, truce_tree *tree, int64_t version, in
     truce_tree_close(snapshot);
     if (status == TRUCE_EXPIRED)
         return;
-    if (status || !is_whole(&seen))
-        wrong(run, "a version is a mixture", &seen);
+    if (status || !tree_is_whole(&seen))
+        tree_wrong(run, "a version is a mixture", &seen);
     else if (mark && seen.marks[0] != mark)
-        wrong(run, "a version is not what its edit put", &seen);
+        tree_wrong(run, "a version is not what its edit put", &seen);
 }
 
 static void judge_orders(struct run *run, const bson_t *document)
@@ -251,18 +252,18 @@ static void judge_tree(struct run *run, const bson_t *document)
         int verb = tree_calls[run->history.txns[t].script->call];
 
         if (run->patterns.about[t])
-            judge_version(run, tree, run->patterns.about[t],
-                          2 * (MARK + t) + (verb == PUBLISH_LESS));
+            tree_judge_version(run, tree, run->patterns.about[t],
+                               2 * (MARK + t) + (verb == PUBLISH_LESS));
         for (int u = 0; run->patterns.about[t] && u < t; u++) {
             if (run->patterns.about[t] == run->patterns.about[u])
                 truce__patterns_wrong(run, "two edits are one version", document);
         }
     }
-    drop_holds(run);
+    tree_drop_holds(run);
     truce_assert(!truce_tree_retain(tree, &one, &error));
     for (int i = 0; i < 2; i++)
         truce_assert(!truce_tree_collect(tree, NULL, &error));
-    judge_version(run, tree, 0, 0);
+    tree_judge_version(run, tree, 0, 0);
     truce_tree_free(tree);
 }
 

@@ -3,8 +3,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/limits.h"
-#include "base/world.h"
 #include "bson/value.h"
 #include "sim/run.h"
 
@@ -40,7 +40,7 @@ const char *const truce__sim_action_names[] = {"step",        "crash before", "c
 /* ---- the world ------------------------------------------------------------------------------ */
 
 /* What a client saw of the clock is part of its state, as its answers are. */
-static int64_t now_ms(struct run *run)
+static int64_t world_now_ms(struct run *run)
 {
     if (run->current)
         run->current->local = truce__sim_mix(run->current->local, (uint64_t)run->now_ms);
@@ -49,7 +49,7 @@ static int64_t now_ms(struct run *run)
 
 static int64_t wall_ms(void *arg)
 {
-    return now_ms(arg);
+    return world_now_ms(arg);
 }
 
 static int64_t monotonic_ns(void *arg)
@@ -117,7 +117,7 @@ static uint64_t past_of(const struct sim_history *history)
     return past;
 }
 
-static uint64_t state_of(const struct run *run)
+static uint64_t world_state_of(const struct run *run)
 {
     static const char *const collections[] = {
         "docs",     "truce_commits", "employees",   "posts",   "posts.revisions",
@@ -161,7 +161,7 @@ static uint64_t state_of(const struct run *run)
                           (uint64_t)run->result->losses << 8 | (uint64_t)run->result->lates);
 }
 
-static void offer(struct sim_choice *choices, int *count, enum sim_action action, int who)
+static void world_offer(struct sim_choice *choices, int *count, enum sim_action action, int who)
 {
     choices[(*count)++] = (struct sim_choice){action, who};
 }
@@ -173,18 +173,18 @@ static void offer_client(const struct run *run, const struct client *client,
 
     if (client->sleeping && client->slept_at == run->changes)
         return;
-    offer(choices, count, SIM_STEP, client->number);
+    world_offer(choices, count, SIM_STEP, client->number);
     if (client->sleeping)
         return;
     if (run->result->crashes < scenario->crashes) {
-        offer(choices, count, SIM_CRASH_BEFORE, client->number);
-        offer(choices, count, SIM_CRASH_AFTER, client->number);
+        world_offer(choices, count, SIM_CRASH_BEFORE, client->number);
+        world_offer(choices, count, SIM_CRASH_AFTER, client->number);
     }
     if (run->result->losses < scenario->losses)
-        offer(choices, count, SIM_LOSE, client->number);
+        world_offer(choices, count, SIM_LOSE, client->number);
     /* another client may have used the last slot since this one stopped before its call */
     if (run->result->lates < scenario->lates && client->may_be_late && truce__sim_free_late(run))
-        offer(choices, count, SIM_LATE, client->number);
+        world_offer(choices, count, SIM_LATE, client->number);
 }
 
 static int gather_choices(struct run *run, struct sim_choice *choices)
@@ -201,21 +201,21 @@ static int gather_choices(struct run *run, struct sim_choice *choices)
         return 0;
     if (count == 0) { /* everybody waits */
         run->changes++;
-        offer(choices, &count, SIM_JUMP, 0);
+        world_offer(choices, &count, SIM_JUMP, 0);
         return count;
     }
     for (int i = 0; i < SIM_LATE_MAX; i++) {
         if (run->late[i].used)
-            offer(choices, &count, SIM_LAND, i);
+            world_offer(choices, &count, SIM_LAND, i);
     }
     if (run->result->jumps < run->scenario->jumps)
-        offer(choices, &count, SIM_JUMP, 0);
+        world_offer(choices, &count, SIM_JUMP, 0);
     for (int place = 0; place < truce__sim_plains(run); place++)
-        offer(choices, &count, SIM_PLAIN, place);
+        world_offer(choices, &count, SIM_PLAIN, place);
     return count;
 }
 
-static void resume(struct run *run, struct client *client)
+static void world_resume(struct run *run, struct client *client)
 {
     run->current = client;
     if (truce__fiber_resume(client->fiber)) {
@@ -235,7 +235,7 @@ static void count_fault(struct sim_result *result, enum sim_action action)
     result->plains += action == SIM_PLAIN;
 }
 
-static void act(struct run *run, struct sim_choice choice)
+static void world_act(struct run *run, struct sim_choice choice)
 {
     if (run->trace && choice.action >= SIM_LAND)
         fprintf(run->trace, "  -- %s %d\n", truce__sim_action_names[choice.action], choice.who);
@@ -249,7 +249,7 @@ static void act(struct run *run, struct sim_choice choice)
         run->changes++; /* sleepers look again */
     } else {
         run->clients[choice.who].verdict = choice.action;
-        resume(run, &run->clients[choice.who]);
+        world_resume(run, &run->clients[choice.who]);
     }
 }
 
@@ -259,7 +259,7 @@ static void kill_all(struct run *run)
     for (int c = 0; c < run->scenario->clients_count; c++) {
         while (!run->clients[c].ended) {
             run->clients[c].dead = true;
-            resume(run, &run->clients[c]);
+            world_resume(run, &run->clients[c]);
         }
     }
 }
@@ -278,13 +278,13 @@ static void schedule(struct run *run)
             break;
         }
         chosen = run->chooser->choose(run->chooser, choices, count,
-                                      run->chooser->wants_state ? state_of(run) : 0);
+                                      run->chooser->wants_state ? world_state_of(run) : 0);
         if (chosen < 0) {
             run->result->cut = true;
             break;
         }
         truce_assert(chosen < count);
-        act(run, choices[chosen]);
+        world_act(run, choices[chosen]);
     }
     kill_all(run);
 }
@@ -360,7 +360,7 @@ static void start_clients(struct run *run)
         client->script = &run->scenario->clients[c];
         client->fiber = truce__fiber_new(truce__sim_client, client);
         client->verdict = SIM_STEP;
-        resume(run, client); /* to its first call */
+        world_resume(run, client); /* to its first call */
     }
 }
 
@@ -381,7 +381,7 @@ static void sweep_until_quiet(struct run *run)
     }
 }
 
-static int64_t count_of(struct run *run, const char *collection, bson_t *filter)
+static int64_t world_count_of(struct run *run, const char *collection, bson_t *filter)
 {
     bson_error_t error;
     int64_t count = -1;
@@ -404,16 +404,16 @@ static const char *check_liveness(struct run *run)
     bson_error_t error;
 
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
-        if (count_of(run, held[i], BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
+        if (world_count_of(run, held[i], BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
             return "a document is held for ever";
     }
     if (run->scenario->keyed && truce__history_keys(run->inner, run->scenario->bare))
         return truce__history_keys(run->inner, run->scenario->bare);
-    if (count_of(run, "truce_commits",
-                 BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"),
-                          "]", "}")))
+    if (world_count_of(run, "truce_commits",
+                       BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"),
+                                BCON_UTF8("committed"), "]", "}")))
         return "a commit is under way for ever";
-    if (count_of(
+    if (world_count_of(
             run, "truce_commits",
             BCON_NEW("state", BCON_UTF8("aborted"), "key", "{", "$exists", BCON_BOOL(true), "}")))
         return "an aborted commit keeps its key";
@@ -424,7 +424,7 @@ static const char *check_liveness(struct run *run)
     return NULL;
 }
 
-static void finish(struct run *run)
+static void world_finish(struct run *run)
 {
     struct sim_result *result = run->result;
 
@@ -476,7 +476,7 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
     start_clients(run);
     schedule(run);
     if (!result->cut && !run->history.overflow)
-        finish(run);
+        world_finish(run);
     for (int i = 0; i < SIM_LATE_MAX; i++)
         truce__sim_drop_late(&run->late[i]);
     for (int c = 0; c < SIM_CLIENTS; c++)

@@ -45,7 +45,7 @@ void truce__verify_tell(struct verify *verify, const char *name, const char *for
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-static uint32_t hash_of(const char *key)
+static uint32_t verify_hash_of(const char *key)
 {
     uint32_t hash = 2166136261u;
 
@@ -54,9 +54,9 @@ static uint32_t hash_of(const char *key)
     return hash;
 }
 
-static uint32_t slot_of(const struct verify *verify, const char *key)
+static uint32_t verify_slot_of(const struct verify *verify, const char *key)
 {
-    uint32_t at = hash_of(key) & (verify->slots_count - 1);
+    uint32_t at = verify_hash_of(key) & (verify->slots_count - 1);
 
     while (verify->slots[at] && strcmp(verify->keys[verify->slots[at] - 1], key) != 0)
         at = (at + 1) & (verify->slots_count - 1);
@@ -72,7 +72,7 @@ static void grow_keys(struct verify *verify)
     verify->slots_count = 4 * verify->keys_room;
     verify->slots = bson_malloc0(verify->slots_count * sizeof *verify->slots);
     for (uint32_t i = 0; i < verify->keys_count; i++)
-        verify->slots[slot_of(verify, verify->keys[i])] = i + 1;
+        verify->slots[verify_slot_of(verify, verify->keys[i])] = i + 1;
 }
 
 static uint32_t key_number(struct verify *verify, const char *key)
@@ -81,7 +81,7 @@ static uint32_t key_number(struct verify *verify, const char *key)
 
     if (verify->keys_count == verify->keys_room)
         grow_keys(verify);
-    at = slot_of(verify, key);
+    at = verify_slot_of(verify, key);
     if (!verify->slots[at]) {
         verify->keys[verify->keys_count] = truce__arena_copy(&verify->arena, key, strlen(key) + 1);
         verify->types[verify->keys_count] = VERIFY_UNTYPED;
@@ -102,8 +102,8 @@ static bool is_integer(const bson_iter_t *iter)
     return BSON_ITER_HOLDS_INT32(iter) || BSON_ITER_HOLDS_INT64(iter);
 }
 
-static truce_status read_list(struct verify *verify, const bson_iter_t *iter, struct verify_op *op,
-                              bson_error_t *error)
+static truce_status verify_read_list(struct verify *verify, const bson_iter_t *iter,
+                                     struct verify_op *op, bson_error_t *error)
 {
     bson_iter_t element;
     int64_t *list;
@@ -125,8 +125,8 @@ static truce_status read_list(struct verify *verify, const bson_iter_t *iter, st
     return TRUCE_OK;
 }
 
-static truce_status set_type(struct verify *verify, uint32_t key, enum verify_type type,
-                             bson_error_t *error)
+static truce_status verify_set_type(struct verify *verify, uint32_t key, enum verify_type type,
+                                    bson_error_t *error)
 {
     if (verify->types[key] != VERIFY_UNTYPED && verify->types[key] != type)
         return bad(verify, "a key is a list or a register, not both", error);
@@ -134,24 +134,24 @@ static truce_status set_type(struct verify *verify, uint32_t key, enum verify_ty
     return TRUCE_OK;
 }
 
-static truce_status read_value(struct verify *verify, const bson_iter_t *iter, struct verify_op *op,
-                               bson_error_t *error)
+static truce_status verify_read_value(struct verify *verify, const bson_iter_t *iter,
+                                      struct verify_op *op, bson_error_t *error)
 {
     if (op->kind == VERIFY_READ && BSON_ITER_HOLDS_NULL(iter)) {
         op->nothing = true;
         return TRUCE_OK;
     }
     if (op->kind == VERIFY_READ && BSON_ITER_HOLDS_ARRAY(iter)) {
-        truce_status status = set_type(verify, op->key, VERIFY_LIST, error);
+        truce_status status = verify_set_type(verify, op->key, VERIFY_LIST, error);
 
-        return status ? status : read_list(verify, iter, op, error);
+        return status ? status : verify_read_list(verify, iter, op, error);
     }
     if (!is_integer(iter))
         return bad(verify, "a value must be an integer (read: also an array of them, or null)",
                    error);
     op->value = bson_iter_as_int64(iter);
-    return set_type(verify, op->key, op->kind == VERIFY_APPEND ? VERIFY_LIST : VERIFY_REGISTER,
-                    error);
+    return verify_set_type(verify, op->key,
+                           op->kind == VERIFY_APPEND ? VERIFY_LIST : VERIFY_REGISTER, error);
 }
 
 static truce_status read_op(struct verify *verify, const bson_iter_t *iter, struct verify_op *op,
@@ -179,7 +179,7 @@ static truce_status read_op(struct verify *verify, const bson_iter_t *iter, stru
     op->key = key_number(verify, bson_iter_utf8(&part, NULL));
     if (!bson_iter_next(&part))
         return bad(verify, "an operation needs a value", error);
-    return read_value(verify, &part, op, error);
+    return verify_read_value(verify, &part, op, error);
 }
 
 static truce_status read_ops(struct verify *verify, const bson_t *document, struct verify_txn *txn,
@@ -208,7 +208,7 @@ static truce_status read_ops(struct verify *verify, const bson_t *document, stru
     return status;
 }
 
-static bool number(const bson_t *document, const char *name, double *value)
+static bool verify_number(const bson_t *document, const char *name, double *value)
 {
     bson_iter_t iter;
 
@@ -244,11 +244,12 @@ truce_status truce__verify_add(struct verify *verify, const bson_t *document, bs
 
     if (verify->count == TXNS_MAX)
         return truce__fail(TRUCE_LIMIT, error, "a history has at most %d transactions", TXNS_MAX);
-    if (!number(document, "process", &process) || !number(document, "begin", &txn.begin))
+    if (!verify_number(document, "process", &process) ||
+        !verify_number(document, "begin", &txn.begin))
         return bad(verify, "needs \"process\" and \"begin\", numbers", error);
     if (!outcome(document, &txn.outcome))
         return bad(verify, "needs a \"status\": \"ok\", \"fail\" or \"unknown\"", error);
-    if (!number(document, "end", &txn.end) && txn.outcome == VERIFY_OK)
+    if (!verify_number(document, "end", &txn.end) && txn.outcome == VERIFY_OK)
         return bad(verify, "needs \"end\", a number", error);
     if (txn.outcome == VERIFY_OK && txn.end < txn.begin)
         return bad(verify, "ends before it begins", error);

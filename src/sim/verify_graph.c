@@ -95,7 +95,7 @@ struct tarjan {
     uint32_t path_count, open_count, next, components;
 };
 
-static void enter(struct tarjan *tarjan, uint32_t node)
+static void graph_enter(struct tarjan *tarjan, uint32_t node)
 {
     tarjan->index[node] = tarjan->low[node] = ++tarjan->next;
     tarjan->at[node] = tarjan->adjacency->starts[node];
@@ -103,7 +103,7 @@ static void enter(struct tarjan *tarjan, uint32_t node)
     tarjan->open[tarjan->open_count++] = node;
 }
 
-static void leave(struct tarjan *tarjan, uint32_t node)
+static void graph_leave(struct tarjan *tarjan, uint32_t node)
 {
     tarjan->path_count--;
     if (tarjan->low[node] == tarjan->index[node]) {
@@ -123,19 +123,19 @@ static void leave(struct tarjan *tarjan, uint32_t node)
     }
 }
 
-static void visit(struct tarjan *tarjan, uint32_t root)
+static void graph_visit(struct tarjan *tarjan, uint32_t root)
 {
-    enter(tarjan, root);
+    graph_enter(tarjan, root);
     while (tarjan->path_count) {
         uint32_t node = tarjan->path[tarjan->path_count - 1], target;
 
         if (tarjan->at[node] == tarjan->adjacency->starts[node + 1]) {
-            leave(tarjan, node);
+            graph_leave(tarjan, node);
             continue;
         }
         target = tarjan->adjacency->targets[tarjan->at[node]++];
         if (!tarjan->index[target])
-            enter(tarjan, target);
+            graph_enter(tarjan, target);
         else if (!tarjan->component[target] && tarjan->index[target] < tarjan->low[node])
             tarjan->low[node] = tarjan->index[target];
     }
@@ -159,7 +159,7 @@ static uint32_t *components_of(const struct verify_graph *graph, const struct ad
 
     for (uint32_t node = 0; node < graph->nodes; node++) {
         if (!tarjan.index[node])
-            visit(&tarjan, node);
+            graph_visit(&tarjan, node);
     }
     bson_free(tarjan.index);
     bson_free(tarjan.low);

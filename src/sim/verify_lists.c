@@ -41,7 +41,7 @@ struct lists {
 
 /* ---- who appended what ---------------------------------------------------------------------- */
 
-static int compare_elements(const void *a, const void *b)
+static int lists_compare_elements(const void *a, const void *b)
 {
     const struct element *x = a, *y = b;
 
@@ -54,9 +54,9 @@ static struct element *element_of(const struct lists *lists, uint32_t key, int64
 {
     struct element wanted = {.key = key, .value = value};
 
-    return lists->count
-               ? bsearch(&wanted, lists->elements, lists->count, sizeof wanted, compare_elements)
-               : NULL;
+    return lists->count ? bsearch(&wanted, lists->elements, lists->count, sizeof wanted,
+                                  lists_compare_elements)
+                        : NULL;
 }
 
 static bool later_append(const struct verify_txn *txn, uint32_t after, uint32_t key)
@@ -88,9 +88,9 @@ static void gather_elements(struct lists *lists)
                                      !later_append(txn, i, txn->ops[i].key), false};
         }
     }
-    qsort(lists->elements, lists->count, sizeof *lists->elements, compare_elements);
+    qsort(lists->elements, lists->count, sizeof *lists->elements, lists_compare_elements);
     for (uint32_t i = 1; i < lists->count; i++) {
-        if (!compare_elements(&lists->elements[i - 1], &lists->elements[i]))
+        if (!lists_compare_elements(&lists->elements[i - 1], &lists->elements[i]))
             truce__verify_tell(
                 lists->verify, "duplicate",
                 "the value %lld is appended to \"%s\" by transactions %u and %u: the "
@@ -208,7 +208,7 @@ static bool is_list_read(const struct lists *lists, const struct verify_op *op)
     return op->kind == VERIFY_READ && lists->verify->types[op->key] == VERIFY_LIST;
 }
 
-static void check_reads(struct lists *lists)
+static void lists_check_reads(struct lists *lists)
 {
     for (uint32_t t = 0; t < lists->verify->count; t++) {
         const struct verify_txn *txn = &lists->verify->txns[t];
@@ -235,7 +235,7 @@ static uint32_t writer_at(const struct lists *lists, uint32_t key, uint32_t at)
                                                                                : NOBODY;
 }
 
-static void add(struct lists *lists, uint32_t from, uint32_t to, enum verify_edge kind)
+static void lists_add(struct lists *lists, uint32_t from, uint32_t to, enum verify_edge kind)
 {
     if (from != NOBODY && to != NOBODY)
         truce__graph_add(lists->graph, from, to, kind);
@@ -250,7 +250,7 @@ static void add_unseen(struct lists *lists, uint32_t txn, uint32_t key, enum ver
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (compare_elements(&lists->elements[middle], &least) < 0)
+        if (lists_compare_elements(&lists->elements[middle], &least) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -258,7 +258,7 @@ static void add_unseen(struct lists *lists, uint32_t txn, uint32_t key, enum ver
     for (; low < lists->count && lists->elements[low].key == key; low++) {
         if (!lists->elements[low].seen &&
             lists->verify->txns[lists->elements[low].txn].outcome == VERIFY_OK)
-            add(lists, txn, lists->elements[low].txn, kind);
+            lists_add(lists, txn, lists->elements[low].txn, kind);
     }
 }
 
@@ -273,7 +273,7 @@ static void add_versions(struct lists *lists)
             if (element)
                 element->seen = true;
             if (i > 0)
-                add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW);
+                lists_add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW);
         }
         if (length)
             add_unseen(lists, writer_at(lists, key, length - 1), key, EDGE_WW);
@@ -292,7 +292,7 @@ static uint32_t foreign_length(const struct verify_txn *txn, uint32_t at)
     return length;
 }
 
-static void add_reads(struct lists *lists)
+static void lists_add_reads(struct lists *lists)
 {
     for (uint32_t t = 0; t < lists->verify->count; t++) {
         const struct verify_txn *txn = &lists->verify->txns[t];
@@ -306,16 +306,16 @@ static void add_reads(struct lists *lists)
             if (length > lists->longest[key].length)
                 continue; /* told as incompatible */
             if (length)
-                add(lists, writer_at(lists, key, length - 1), t, EDGE_WR);
+                lists_add(lists, writer_at(lists, key, length - 1), t, EDGE_WR);
             if (length < lists->longest[key].length)
-                add(lists, t, writer_at(lists, key, length), EDGE_RW);
+                lists_add(lists, t, writer_at(lists, key, length), EDGE_RW);
             else
                 add_unseen(lists, t, key, EDGE_RW);
         }
     }
 }
 
-static int compare_doubles(const void *a, const void *b)
+static int lists_compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -348,7 +348,7 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
         if (txn->outcome != VERIFY_OK)
             continue;
         low = (uint32_t)((const double *)bsearch(&txn->end, ends, ends_count, sizeof *ends,
-                                                 compare_doubles) -
+                                                 lists_compare_doubles) -
                          ends);
         while (low + 1 < ends_count && ends[low + 1] <= txn->end)
             low++;
@@ -419,15 +419,15 @@ void truce__verify_lists(struct verify *verify)
 
     lists.longest = bson_malloc0((verify->keys_count + 1) * sizeof *lists.longest);
     gather_elements(&lists);
-    check_reads(&lists);
+    lists_check_reads(&lists);
     for (uint32_t t = 0; t < verify->count; t++) {
         if (verify->txns[t].outcome == VERIFY_OK)
             ends[ends_count++] = verify->txns[t].end;
     }
-    qsort(ends, ends_count, sizeof *ends, compare_doubles);
+    qsort(ends, ends_count, sizeof *ends, lists_compare_doubles);
     lists.graph = truce__graph_new(verify->count + ends_count + 1);
     add_versions(&lists);
-    add_reads(&lists);
+    lists_add_reads(&lists);
     add_time(&lists, ends, ends_count);
     if (verify->anomalies == before || lists.count)
         find_cycles(&lists);

@@ -37,7 +37,7 @@ struct search {
     uint64_t set_name, steps;
 };
 
-static uint64_t mix(uint64_t x)
+static uint64_t registers_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -60,7 +60,7 @@ static void write_register(struct search *search, uint32_t key, int64_t value)
     search->values[key] = value;
 }
 
-static void roll_back(struct search *search, uint32_t to)
+static void registers_roll_back(struct search *search, uint32_t to)
 {
     while (search->undo_count > to) {
         const struct undo *undo = &search->undo[--search->undo_count];
@@ -71,7 +71,7 @@ static void roll_back(struct search *search, uint32_t to)
 }
 
 /* False: a read does not find its value; what it wrote is rolled back. */
-static bool apply(struct search *search, const struct verify_txn *txn)
+static bool registers_apply(struct search *search, const struct verify_txn *txn)
 {
     uint32_t before = search->undo_count;
 
@@ -87,25 +87,25 @@ static bool apply(struct search *search, const struct verify_txn *txn)
             good = op->nothing ? !search->set[op->key]
                                : search->set[op->key] && search->values[op->key] == op->value;
         if (!good) {
-            roll_back(search, before);
+            registers_roll_back(search, before);
             return false;
         }
     }
     return true;
 }
 
-static uint64_t state_of(const struct search *search)
+static uint64_t registers_state_of(const struct search *search)
 {
     uint64_t state = search->set_name;
 
     for (uint32_t key = 0; key < search->verify->keys_count; key++) {
         if (search->set[key])
-            state ^= mix((uint64_t)search->values[key] * 0x9e3779b97f4a7c15u + key);
+            state ^= registers_mix((uint64_t)search->values[key] * 0x9e3779b97f4a7c15u + key);
     }
     return state ? state : 1;
 }
 
-static bool put(uint64_t *slots, uint64_t room, uint64_t state)
+static bool registers_put(uint64_t *slots, uint64_t room, uint64_t state)
 {
     uint64_t at = state & (room - 1);
 
@@ -118,7 +118,7 @@ static bool put(uint64_t *slots, uint64_t room, uint64_t state)
 }
 
 /* True: it was not seen before. */
-static bool remember(struct search *search)
+static bool registers_remember(struct search *search)
 {
     if (2 * search->seen_count >= search->seen_room) {
         uint64_t room = search->seen_room ? 2 * search->seen_room : 4096;
@@ -126,13 +126,13 @@ static bool remember(struct search *search)
 
         for (uint64_t i = 0; i < search->seen_room; i++) {
             if (search->seen[i])
-                put(slots, room, search->seen[i]);
+                registers_put(slots, room, search->seen[i]);
         }
         bson_free(search->seen);
         search->seen = slots;
         search->seen_room = room;
     }
-    if (!put(search->seen, search->seen_room, state_of(search)))
+    if (!registers_put(search->seen, search->seen_room, registers_state_of(search)))
         return false;
     search->seen_count++;
     return true;
@@ -156,7 +156,7 @@ static double first_end(const struct search *search, uint32_t from)
     return least;
 }
 
-static bool place(struct search *search, uint32_t from)
+static bool registers_place(struct search *search, uint32_t from)
 {
     double least;
     uint32_t undo;
@@ -165,7 +165,7 @@ static bool place(struct search *search, uint32_t from)
         from++;
     if (!search->open)
         return true;
-    if (search->steps++ >= STEPS_MAX || !remember(search))
+    if (search->steps++ >= STEPS_MAX || !registers_remember(search))
         return false;
     least = first_end(search, from);
     undo = search->undo_count;
@@ -177,18 +177,18 @@ static bool place(struct search *search, uint32_t from)
             continue;
         if (txn->begin > least)
             break;
-        if (!apply(search, txn))
+        if (!registers_apply(search, txn))
             continue;
         search->done[i] = true;
         search->open -= txn->outcome == VERIFY_OK;
         search->set_name ^= search->names[i];
-        found = place(search, from);
+        found = registers_place(search, from);
         if (found)
             return true;
         search->set_name ^= search->names[i];
         search->open += txn->outcome == VERIFY_OK;
         search->done[i] = false;
-        roll_back(search, undo);
+        registers_roll_back(search, undo);
     }
     return false;
 }
@@ -211,7 +211,7 @@ static bool has_register(const struct verify *verify, const struct verify_txn *t
     return false;
 }
 
-static void gather(struct search *search)
+static void registers_gather(struct search *search)
 {
     const struct verify *verify = search->verify;
 
@@ -227,7 +227,7 @@ static void gather(struct search *search)
     search->done = bson_malloc0((search->count + 1) * sizeof *search->done);
     search->names = bson_malloc((search->count + 1) * sizeof *search->names);
     for (uint32_t i = 0; i < search->count; i++)
-        search->names[i] = mix(i + 0x7472756365u);
+        search->names[i] = registers_mix(i + 0x7472756365u);
     search->set = bson_malloc0((verify->keys_count + 1) * sizeof *search->set);
     search->values = bson_malloc0((verify->keys_count + 1) * sizeof *search->values);
 }
@@ -238,13 +238,13 @@ void truce__verify_registers(struct verify *verify)
 {
     struct search search = {.verify = verify};
 
-    gather(&search);
+    registers_gather(&search);
     if (search.count > DEPTH_MAX)
         truce__verify_tell(verify, "undecided",
                            "there are %u transactions on registers: an order of at most %d can be "
                            "searched for; use lists",
                            search.count, DEPTH_MAX);
-    else if (search.count && !place(&search, 0))
+    else if (search.count && !registers_place(&search, 0))
         truce__verify_tell(
             verify, search.steps >= STEPS_MAX ? "undecided" : "not-linearizable",
             search.steps >= STEPS_MAX

@@ -113,7 +113,7 @@ static char *find_marked(struct value filter, const bson_oid_t *mark)
 }
 
 /* Then each asking may read all of another collection, which is read once where nobody asks. */
-static bool joins(const bson_t *stages)
+static bool alias_joins(const bson_t *stages)
 {
     struct fields fields = truce__fields(truce__value_document(stages));
 
@@ -135,7 +135,7 @@ char *truce__alias_path(const struct alias *alias, const char *path)
     char *found = NULL;
     bson_oid_t mark;
 
-    if (joins(alias->stages))
+    if (alias_joins(alias->stages))
         return NULL;
     bson_oid_init(&mark, NULL);
     BSON_APPEND_OID(&filter, path, &mark);

@@ -19,8 +19,8 @@ struct expiring {
 
 /* {$and: [{path: {$lt: date}}, partial filter?, guard?]}; `document` gets a field `_id` beside it if
  * `id` is given. */
-static void make_filter(const struct expiring *expiring, const char *path, int64_t before_ms,
-                        struct value partial, const bson_value_t *id, bson_t *filter)
+static void expire_make_filter(const struct expiring *expiring, const char *path, int64_t before_ms,
+                               struct value partial, const bson_value_t *id, bson_t *filter)
 {
     bson_t all, one, condition, equal;
 
@@ -102,11 +102,11 @@ static truce_status expire_batch(struct expiring *expiring, const char *collecti
     size_t count = 0;
     truce_status status;
 
-    make_filter(expiring, path, before_ms, partial, NULL, &filter);
+    expire_make_filter(expiring, path, before_ms, partial, NULL, &filter);
     status = read_batch(expiring, collection, &filter, ids, &count, error);
     for (size_t i = 0; i < count; i++) {
         bson_init(&filters[i]);
-        make_filter(expiring, path, before_ms, partial, &ids[i], &filters[i]);
+        expire_make_filter(expiring, path, before_ms, partial, &ids[i], &filters[i]);
     }
     if (!status && count > 0)
         status = remove_batch(expiring, collection, filters, count, error);

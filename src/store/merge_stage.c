@@ -36,7 +36,7 @@ struct merge {
 
 /* ---- the options ---------------------------------------------------------------------------- */
 
-static const char *text_of(struct value value)
+static const char *stage_text_of(struct value value)
 {
     uint32_t length;
 
@@ -47,7 +47,7 @@ static const char *text_of(struct value value)
 static int word_number(struct value value, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
-        if (!strcmp(text_of(value), words[i]))
+        if (!strcmp(stage_text_of(value), words[i]))
             return i;
     return -1;
 }
@@ -66,7 +66,7 @@ static truce_status parse_matched(struct value value, struct merge *merge, bson_
         merge->matched = (enum when_matched)number;
     } else {
         return truce__refuse(CODE_BAD_VALUE, error, "$merge: whenMatched cannot be \"%s\"",
-                             text_of(value));
+                             stage_text_of(value));
     }
     return TRUCE_OK;
 }
@@ -78,7 +78,7 @@ static truce_status parse_missing(struct value value, struct merge *merge, bson_
 
     if (value.type != VALUE_MISSING && number < 0)
         return truce__refuse(CODE_BAD_VALUE, error, "$merge: whenNotMatched cannot be \"%s\"",
-                             text_of(value));
+                             stage_text_of(value));
     merge->missing = value.type == VALUE_MISSING ? MISSING_INSERT : (enum when_missing)number;
     return TRUCE_OK;
 }
@@ -88,7 +88,7 @@ static truce_status parse_on(struct value on, struct merge *merge, bson_error_t 
     struct fields fields;
 
     if (on.type == VALUE_MISSING || on.type == BSON_TYPE_UTF8) {
-        merge->on[merge->on_count++] = on.type == VALUE_MISSING ? "_id" : text_of(on);
+        merge->on[merge->on_count++] = on.type == VALUE_MISSING ? "_id" : stage_text_of(on);
         return TRUCE_OK;
     }
     if (on.type != BSON_TYPE_ARRAY)
@@ -97,14 +97,14 @@ static truce_status parse_on(struct value on, struct merge *merge, bson_error_t 
         if (fields.value.type != BSON_TYPE_UTF8 || merge->on_count == TRUCE_INDEX_FIELDS_MAX)
             return truce__refuse(51134, error, "$merge: `on` is an array of at most %d fields",
                                  TRUCE_INDEX_FIELDS_MAX);
-        merge->on[merge->on_count++] = text_of(fields.value);
+        merge->on[merge->on_count++] = stage_text_of(fields.value);
     }
     if (merge->on_count == 0)
         return truce__refuse(51187, error, "$merge: `on` is empty");
     return TRUCE_OK;
 }
 
-static truce_status parse(const bson_t *stage, struct merge *merge, bson_error_t *error)
+static truce_status stage_parse(const bson_t *stage, struct merge *merge, bson_error_t *error)
 {
     struct value whole = truce__value_document(stage);
     struct value into = truce__value_field(whole, "into", 4);
@@ -114,7 +114,7 @@ static truce_status parse(const bson_t *stage, struct merge *merge, bson_error_t
         into = truce__value_field(into, "coll", 4);
     if (into.type != BSON_TYPE_UTF8)
         return truce__refuse(CODE_TYPE_MISMATCH, error, "$merge: into must name a collection");
-    merge->into = text_of(into);
+    merge->into = stage_text_of(into);
     merge->let = truce__value_field(whole, "let", 3);
     status = parse_on(truce__value_field(whole, "on", 2), merge, error);
     if (!status)
@@ -144,7 +144,7 @@ static bool fits(const struct merge *merge, struct value definition)
     return count == merge->on_count;
 }
 
-static truce_status check_unique(const struct merge *merge, bson_error_t *error)
+static truce_status stage_check_unique(const struct merge *merge, bson_error_t *error)
 {
     struct fields fields;
     truce_status status;
@@ -177,8 +177,8 @@ static struct value at_path(struct value value, const char *path)
     return truce__value_missing();
 }
 
-static truce_status make_filter(const struct merge *merge, const bson_t *document, bson_t *filter,
-                                bson_error_t *error)
+static truce_status stage_make_filter(const struct merge *merge, const bson_t *document,
+                                      bson_t *filter, bson_error_t *error)
 {
     for (uint32_t i = 0; i < merge->on_count; i++) {
         struct value value = at_path(truce__value_document(document), merge->on[i]);
@@ -248,7 +248,7 @@ static truce_status make_variables(const struct merge *merge, const bson_t *docu
     return status;
 }
 
-static bool is_operator(struct value value)
+static bool stage_is_operator(struct value value)
 {
     struct fields fields = truce__fields(value);
 
@@ -280,7 +280,7 @@ static void append_wrapped(bson_t *parent, struct value container, const bson_t 
 
         if (truce__value_is_number(value) || value.type == BSON_TYPE_BOOL) {
             truce__value_append(parent, fields.key, fields.key_length, value);
-        } else if (value.type == BSON_TYPE_DOCUMENT && !is_operator(value)) {
+        } else if (value.type == BSON_TYPE_DOCUMENT && !stage_is_operator(value)) {
             BSON_APPEND_DOCUMENT_BEGIN(parent, fields.key, &nested);
             append_wrapped(&nested, value, variables);
             bson_append_document_end(parent, &nested);
@@ -290,8 +290,8 @@ static void append_wrapped(bson_t *parent, struct value container, const bson_t 
     }
 }
 
-static void append_stage(bson_t *stages, uint32_t number, struct value stage,
-                         const bson_t *variables)
+static void stage_append_stage(bson_t *stages, uint32_t number, struct value stage,
+                               const bson_t *variables)
 {
     struct fields fields = truce__fields(stage);
     char buffer[16];
@@ -332,7 +332,7 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
             status = truce__refuse(CODE_TYPE_MISMATCH, error,
                                    "$merge: a stage of whenMatched is not a document");
         else
-            append_stage(stages, number++, fields.value, &variables);
+            stage_append_stage(stages, number++, fields.value, &variables);
     }
     bson_destroy(&variables);
     return status;
@@ -372,8 +372,9 @@ static truce_status change_match(const struct merge *merge, const bson_t *filter
     return status;
 }
 
-static truce_status put(const struct merge *merge, const bson_t *filter, const bson_t *document,
-                        struct query_context *context, bson_error_t *error)
+static truce_status stage_put(const struct merge *merge, const bson_t *filter,
+                              const bson_t *document, struct query_context *context,
+                              bson_error_t *error)
 {
     const truce_write_options options = {.unvalidated = merge->unvalidated};
     truce_status status = TRUCE_OK;
@@ -405,12 +406,12 @@ truce_status truce__merge_new(truce_store *store, const bson_t *stage, bool unva
                               struct merge **merge, bson_error_t *error)
 {
     struct merge *made = bson_malloc0(sizeof(*made));
-    truce_status status = parse(stage, made, error);
+    truce_status status = stage_parse(stage, made, error);
 
     made->store = store;
     made->unvalidated = unvalidated;
     if (!status)
-        status = check_unique(made, error);
+        status = stage_check_unique(made, error);
     if (status) {
         truce__merge_free(made);
         made = NULL;
@@ -436,9 +437,9 @@ truce_status truce__merge_put(const struct merge *merge, const bson_t *document,
         document = &prepared;
     }
     if (!status)
-        status = make_filter(merge, document, &filter, error);
+        status = stage_make_filter(merge, document, &filter, error);
     if (!status)
-        status = put(merge, &filter, document, context, error);
+        status = stage_put(merge, &filter, document, context, error);
     bson_destroy(&prepared);
     bson_destroy(&filter);
     return status;

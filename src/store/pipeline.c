@@ -64,12 +64,13 @@ struct find_source {
     truce_cursor *cursor;
 };
 
-static truce_status find_next(struct source *base, const bson_t **document, bson_error_t *error)
+static truce_status pipeline_find_next(struct source *base, const bson_t **document,
+                                       bson_error_t *error)
 {
     return truce_cursor_next(((struct find_source *)base)->cursor, document, error);
 }
 
-static void find_free(struct source *base)
+static void pipeline_find_free(struct source *base)
 {
     truce_cursor_close(((struct find_source *)base)->cursor);
     bson_free(base);
@@ -122,7 +123,7 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     else if (!status)
         status = truce_find(cursor->reads, collection, filter, &options, &made->cursor, error);
 
-    made->base = (struct source){find_next, find_free};
+    made->base = (struct source){pipeline_find_next, pipeline_find_free};
     if (status) {
         bson_free(made);
         made = NULL;
@@ -396,7 +397,8 @@ static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *e
 
 /* ---- the cursor ----------------------------------------------------------------------------- */
 
-static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+static truce_status pipeline_cursor_next(truce_cursor *base, const bson_t **document,
+                                         bson_error_t *error)
 {
     struct pipeline_cursor *cursor = (struct pipeline_cursor *)base;
 
@@ -405,7 +407,7 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
     return status ? status : cursor->output->next(cursor->output, document, error);
 }
 
-static void cursor_close(truce_cursor *base)
+static void pipeline_cursor_close(truce_cursor *base)
 {
     struct pipeline_cursor *cursor = (struct pipeline_cursor *)base;
 
@@ -421,7 +423,7 @@ static void cursor_close(truce_cursor *base)
     bson_free(cursor);
 }
 
-static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+static const truce_cursor_ops cursor_ops = {pipeline_cursor_next, pipeline_cursor_close};
 
 static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *pipeline,
                                           const truce_aggregate_options *options)
@@ -464,7 +466,7 @@ truce_status truce__store_pipeline_cursor(truce_store *store, truce_store *reads
 
     truce_assert(!status == (made->output != NULL));
     if (status) {
-        cursor_close(&made->base);
+        pipeline_cursor_close(&made->base);
         made = NULL;
     }
     *cursor = (truce_cursor *)made;

@@ -31,7 +31,7 @@ static const struct reserved table[] = {
 };
 
 /* "truce_queue" of "@school.truce_queue". */
-static const char *name_of(const char *place)
+static const char *reserved_name_of(const char *place)
 {
     const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;
 
@@ -40,7 +40,7 @@ static const char *name_of(const char *place)
 
 const struct reserved *truce__reserved(const char *collection)
 {
-    const char *name = name_of(collection);
+    const char *name = reserved_name_of(collection);
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (!strcmp(name, table[i].name))

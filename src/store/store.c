@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/expression/expression.h"
 #include "query/incoming.h"
 #include "query/index/index_span.h"
@@ -178,7 +178,7 @@ static const struct backend *find_backend(const char *scheme, size_t length)
 }
 
 /* Its URI has the database. */
-static bool is_server(const truce_store *store)
+static bool store_is_server(const truce_store *store)
 {
     return !strcmp(store->ops->scheme, "mongodb");
 }
@@ -234,7 +234,7 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
                  !strncmp((*store)->ops->scheme, backend->scheme, strlen((*store)->ops->scheme)));
     if (!status && options && options->read_only)
         (*store)->capabilities |= TRUCE_IS_READ_ONLY;
-    if (!status && options && options->database && !is_server(*store))
+    if (!status && options && options->database && !store_is_server(*store))
         status = take_database(store, options->database, &caught);
     if (!status && options)
         (*store)->deadline_ms = options->deadline_ms;
@@ -300,9 +300,9 @@ void truce_deadline_end(int64_t before)
 
 /* A cursor that ends before its call does, and holds nobody: all threads would write to the one count of
  * their store. */
-static truce_status open_cursor(truce_store *store, const char *collection, const bson_t *filter,
-                                const truce_find_options *options, truce_cursor **cursor,
-                                bson_error_t *error)
+static truce_status store_open_cursor(truce_store *store, const char *collection,
+                                      const bson_t *filter, const truce_find_options *options,
+                                      truce_cursor **cursor, bson_error_t *error)
 {
     bson_error_t caught = {0};
     truce_status status;
@@ -324,7 +324,7 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
                         const truce_find_options *options, truce_cursor **cursor,
                         bson_error_t *error)
 {
-    truce_status status = open_cursor(store, collection, filter, options, cursor, error);
+    truce_status status = store_open_cursor(store, collection, filter, options, cursor, error);
 
     if (!status)
         truce__store_hold(store, *cursor);
@@ -368,7 +368,7 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
 
     bson_init(document);
     one.limit = 1;
-    status = open_cursor(store, collection, filter, &one, &cursor, error);
+    status = store_open_cursor(store, collection, filter, &one, &cursor, error);
     if (!status)
         status = truce_cursor_next(cursor, &found, error);
     if (!status && !found)

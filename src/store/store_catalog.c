@@ -2,7 +2,7 @@
 #include "store/answer.h"
 
 #include "base/assert.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/incoming.h"
 #include "store/view.h"
 

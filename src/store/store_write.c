@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/incoming.h"
 #include "store/view.h"
 
@@ -30,7 +30,7 @@ static truce_status check_write_options(const truce_write_options *options, bson
 }
 
 /* Whoever means every document says so: a filter that was forgotten would mean them, too. */
-static truce_status check_filter(const bson_t *filter, bson_error_t *error)
+static truce_status store_write_check_filter(const bson_t *filter, bson_error_t *error)
 {
     if (!filter)
         return truce__fail(TRUCE_INVALID, error,
@@ -38,8 +38,8 @@ static truce_status check_filter(const bson_t *filter, bson_error_t *error)
     return truce__document_check(filter, "filter", error);
 }
 
-static truce_status check_guard(const truce_write *write, const truce_bulk_options *options,
-                                bson_error_t *error)
+static truce_status store_write_check_guard(const truce_write *write,
+                                            const truce_bulk_options *options, bson_error_t *error)
 {
     if (!options->atomic)
         return truce__fail(TRUCE_INVALID, error, "a guard without a change needs an atomic bulk");
@@ -99,14 +99,14 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
     case TRUCE_WRITE_INSERT:
         return truce__check_required(write->document, "document", error);
     case TRUCE_WRITE_UPDATE:
-        status = check_filter(write->filter, error);
+        status = store_write_check_filter(write->filter, error);
         return status ? status : truce__check_required(write->document, "update", error);
     case TRUCE_WRITE_REMOVE:
-        return check_filter(write->filter, error);
+        return store_write_check_filter(write->filter, error);
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
     case TRUCE_WRITE_LOOK:
-        return check_guard(write, options, error);
+        return store_write_check_guard(write, options, error);
     }
     return truce__fail(TRUCE_INVALID, error, "there is no write of kind %d", (int)write->kind);
 }
@@ -202,9 +202,9 @@ static void prepared_release(struct prepared *prepared, size_t count)
     bson_free(prepared->outcomes);
 }
 
-static truce_status prepare(struct prepared *prepared, const truce_write *write, size_t number,
-                            const truce_bulk_options *options, const struct query_context *context,
-                            bson_error_t *error)
+static truce_status store_write_prepare(struct prepared *prepared, const truce_write *write,
+                                        size_t number, const truce_bulk_options *options,
+                                        const struct query_context *context, bson_error_t *error)
 {
     truce_write *added = &prepared->writes[prepared->count];
     bson_t *document = &prepared->documents[number];
@@ -236,7 +236,7 @@ static size_t prepare_all(struct prepared *prepared, const truce_write *writes, 
 
     for (size_t i = 0; i < count && (wrong == count || options->unordered); i++) {
         outcomes[i].status =
-            prepare(prepared, &writes[i], i, options, &context, &outcomes[i].error);
+            store_write_prepare(prepared, &writes[i], i, options, &context, &outcomes[i].error);
         context.now_ordinal++;
         if (outcomes[i].status && wrong == count)
             wrong = i;
@@ -324,9 +324,9 @@ static bool pass_make(truce_receipt *base, const truce_write_outcome *outcomes, 
 }
 
 /* Hands the prepared writes to the backend; outcomes go where they belong in the caller's list. */
-static truce_status run(truce_store *store, const struct prepared *prepared, size_t total,
-                        const truce_bulk_options *options, truce_write_outcome *outcomes,
-                        bson_error_t *error)
+static truce_status store_write_run(truce_store *store, const struct prepared *prepared,
+                                    size_t total, const truce_bulk_options *options,
+                                    truce_write_outcome *outcomes, bson_error_t *error)
 {
     struct passed_receipt passed = {
         .given = options->receipt, .prepared = prepared, .outcomes = outcomes, .count = total};
@@ -404,7 +404,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     prepared_init(&prepared, store, count);
     wrong = prepare_all(&prepared, writes, count, options, outcomes);
     if (wrong == count || !options->atomic)
-        status = run(store, &prepared, count, options, outcomes, &caught);
+        status = store_write_run(store, &prepared, count, options, outcomes, &caught);
     else
         fill_outcomes(outcomes, wrong, true);
     if (status && wrong < count && !options->unordered) /* one before it ended the bulk */
@@ -438,8 +438,8 @@ truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bs
 
 /* ---- single writes -------------------------------------------------------------------------- */
 
-static truce_status write_one(truce_store *store, const truce_write *write,
-                              truce_write_result *result, bson_error_t *error)
+static truce_status store_write_write_one(truce_store *store, const truce_write *write,
+                                          truce_write_result *result, bson_error_t *error)
 {
     truce_bulk_options options = {.relaxed = write->options.relaxed,
                                   .deadline_ms = write->options.deadline_ms};
@@ -459,7 +459,7 @@ truce_status truce_insert(truce_store *store, const char *collection, const bson
     truce_write write = {TRUCE_WRITE_INSERT, collection, NULL, document,
                          options ? *options : (truce_write_options){0}};
 
-    return write_one(store, &write, NULL, error);
+    return store_write_write_one(store, &write, NULL, error);
 }
 
 truce_status truce_update(truce_store *store, const char *collection, const bson_t *filter,
@@ -469,7 +469,7 @@ truce_status truce_update(truce_store *store, const char *collection, const bson
     truce_write write = {TRUCE_WRITE_UPDATE, collection, filter, update,
                          options ? *options : (truce_write_options){0}};
 
-    return write_one(store, &write, result, error);
+    return store_write_write_one(store, &write, result, error);
 }
 
 truce_status truce_remove(truce_store *store, const char *collection, const bson_t *filter,
@@ -479,7 +479,7 @@ truce_status truce_remove(truce_store *store, const char *collection, const bson
     truce_write write = {TRUCE_WRITE_REMOVE, collection, filter, NULL,
                          options ? *options : (truce_write_options){0}};
 
-    return write_one(store, &write, result, error);
+    return store_write_write_one(store, &write, result, error);
 }
 
 /* ---- find-and-modify ------------------------------------------------------------------------ */
@@ -505,9 +505,10 @@ static truce_status check_combination(const bson_t *update, const truce_modify_o
     return TRUCE_OK;
 }
 
-static truce_status check_modify(const truce_store *store, const char *collection,
-                                 const bson_t *filter, const bson_t *update,
-                                 const truce_modify_options *options, bson_error_t *error)
+static truce_status store_write_check_modify(const truce_store *store, const char *collection,
+                                             const bson_t *filter, const bson_t *update,
+                                             const truce_modify_options *options,
+                                             bson_error_t *error)
 {
     truce_status status = truce__collection_name_check(collection, error);
 
@@ -516,7 +517,7 @@ static truce_status check_modify(const truce_store *store, const char *collectio
     if (!status)
         status = check_combination(update, options, error);
     if (!status)
-        status = check_filter(filter, error);
+        status = store_write_check_filter(filter, error);
     if (!status)
         status = truce__check_optional(update, "update", error);
     if (!status)
@@ -532,8 +533,8 @@ static truce_status check_modify(const truce_store *store, const char *collectio
     return status;
 }
 
-static void check_modified(truce_status status, const truce_modify_options *options,
-                           const bson_t *document, const truce_write_result *result)
+static void store_write_check_modified(truce_status status, const truce_modify_options *options,
+                                       const bson_t *document, const truce_write_result *result)
 {
     truce_assert(document->len >= 5);
     truce_assert(result->matched + result->upserted == (status == TRUCE_OK));
@@ -556,7 +557,7 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     options = options ? options : &defaults;
     if (result)
         *result = done;
-    status = check_modify(store, collection, filter, update, options, error);
+    status = store_write_check_modify(store, collection, filter, update, options, error);
     if (!status)
         status = truce__view_guard(store, "find and modify in", collection, error);
     if (!status)
@@ -567,7 +568,7 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     }
     status = store->ops->find_and_modify(store, collection, filter, update, options, document,
                                          &done, &caught);
-    check_modified(status, options, document, &done);
+    store_write_check_modified(status, options, document, &done);
     if (result)
         *result = done;
     else

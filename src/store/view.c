@@ -13,7 +13,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/index/index.h"
 #include "query/index/index_set.h"
 #include "store/answer.h"
@@ -193,7 +193,7 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
 
 /* ---- pipelines ------------------------------------------------------------------------------ */
 
-static bool joins(struct value stages)
+static bool view_joins(struct value stages)
 {
     struct fields fields, facets;
     struct value argument;
@@ -209,7 +209,7 @@ static bool joins(struct value stages)
         if (strcmp(name, "$facet") || argument.type != BSON_TYPE_DOCUMENT)
             continue;
         for (facets = truce__fields(argument); !found && truce__fields_next(&facets);)
-            found = joins(facets.value);
+            found = view_joins(facets.value);
     }
     return found;
 }
@@ -220,7 +220,7 @@ truce_status truce__view_for_pipeline(truce_store *store, const bson_t *pipeline
     static const truce_snapshot_options defaults;
 
     *view = NULL;
-    if (truce__is_view(store) || !joins(stages_of(pipeline)))
+    if (truce__is_view(store) || !view_joins(stages_of(pipeline)))
         return TRUCE_OK;
     return store->ops->snapshot(store, &defaults, view, error);
 }

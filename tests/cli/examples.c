@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/core/cli.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "cli/csv.h"
-#include "cli/ndjson.h"
+#include "cli/core/csv.h"
+#include "cli/core/ndjson.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/core/cli.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 

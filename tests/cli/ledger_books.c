@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "cli/book.h"
+#include "cli/book/book.h"
 #include "tests/support/book.h"
 #include "tests/support/command.h"
 

@@ -1,5 +1,5 @@
 /* The reader of NDJSON: lines, their numbers and offsets, bad lines, and the reject file. */
-#include "cli/ndjson.h"
+#include "cli/core/ndjson.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -237,7 +237,7 @@ TEST(wrong_calls_are_refused)
     ANSWERS(2, "", "--exec PROGRAM is missing", "work", "--queue", "mail");
     ANSWERS(2, "", "--queue QUEUE is missing", "work", "--exec", "cat");
     ANSWERS(2, "", "weight", "work", "--queue", "mail=0", "--exec", "cat");
-    ANSWERS(2, "", "--meeting", "queue", "add", "mail", "{}", "--meeting", "perhaps");
+    ANSWERS(2, "", "--on-conflict", "queue", "add", "mail", "{}", "--on-conflict", "perhaps");
     ANSWERS(2, "", "PAYLOAD", "queue", "add", "mail", "{");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(2, "", "24 hexadecimal", "queue", "show", "x");

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/call.h"
+#include "cli/core/call.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"

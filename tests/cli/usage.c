@@ -1,7 +1,7 @@
 /* The command line without a store: help, wrong calls and what they are told, the manual. */
 #include <ctype.h>
 
-#include "cli/cli.h"
+#include "cli/core/cli.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 

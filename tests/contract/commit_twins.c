@@ -91,7 +91,7 @@ static truce_status add_post(const struct twin *twin, truce_commit *commit, bson
 static truce_status add_job(const struct twin *twin, truce_commit *commit, bson_error_t *error)
 {
     bson_t *payload = test_bson("{'n': 1}");
-    truce_job_options options = {.unique = "order", .meeting = TRUCE_MEETING_REFUSE};
+    truce_job_options options = {.unique = "order", .on_conflict = TRUCE_ON_CONFLICT_REFUSE};
     truce_status status = truce_queue_add(twin->queue, commit, payload, &options, NULL, error);
 
     bson_destroy(payload);

@@ -1,6 +1,6 @@
 /*
  * The contract, kept by the embedded store while another one has the lock nearly all the time: most writes are carried out by
- * that one (engine/combine.c), and nobody can tell.
+ * that one (engine/cross_process.c), and nobody can tell.
  */
 #include <pthread.h>
 #include <stdlib.h>

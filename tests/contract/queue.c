@@ -531,14 +531,14 @@ static void unique(truce_store *store, const struct setting *setting)
     CHECK_INT(add_unique(queue, "{'n': 1}", &options, &first), ==, TRUCE_ADDED_NEW);
     CHECK_INT(add_unique(queue, "{'n': 2}", &options, &met), ==, TRUCE_ADDED_EXISTING);
     CHECK(bson_oid_equal(&first, &met));
-    options.meeting = TRUCE_MEETING_REFUSE;
+    options.on_conflict = TRUCE_ON_CONFLICT_REFUSE;
     CHECK_STATUS(TRUCE_DUPLICATE, truce_queue_add(queue, NULL, payload, &options, NULL, &error),
                  error);
-    options.meeting = TRUCE_MEETING_RESCHEDULE;
+    options.on_conflict = TRUCE_ON_CONFLICT_RESCHEDULE;
     options.delay_ms = 3600000;
     CHECK_INT(add_unique(queue, "{'n': 3}", &options, &met), ==, TRUCE_ADDED_RESCHEDULED);
     CHECK_STATE("delayed", queue, &first);
-    options.meeting = TRUCE_MEETING_REPLACE;
+    options.on_conflict = TRUCE_ON_CONFLICT_REPLACE;
     options.delay_ms = 0;
     CHECK_INT(add_unique(queue, "{'n': 4}", &options, &met), ==, TRUCE_ADDED_REPLACED);
     CHECK_INT(count_json(store, "truce_queue", "{}"), ==, 1);

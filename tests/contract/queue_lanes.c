@@ -205,7 +205,8 @@ TEST(many_that_were_cancelled_while_they_waited_are_passed_over)
 static void replaced(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
-    truce_job_options options = {.lane = "ada", .unique = "k", .meeting = TRUCE_MEETING_REPLACE};
+    truce_job_options options = {
+        .lane = "ada", .unique = "k", .on_conflict = TRUCE_ON_CONFLICT_REPLACE};
     truce_job_options later = {.lane = "ada", .delay_ms = 3600000};
     bson_error_t error;
     bson_oid_t first = add(queue, "ada", 0, 0), id = rig_add(queue, "{'n': 1}", &options), delayed;
@@ -489,7 +490,7 @@ static void empty_rated(truce_store *store, const struct setting *setting)
                                   .lane_rate = 1,
                                   .lane_per_ms = 3600000,
                                   .unique = "k",
-                                  .meeting = TRUCE_MEETING_REPLACE};
+                                  .on_conflict = TRUCE_ON_CONFLICT_REPLACE};
     truce_sweep_report report;
     bson_error_t error;
     bson_oid_t second;

@@ -278,10 +278,10 @@ TEST(what_goes_with_a_key_is_refused_without_one)
 {
     const truce_job_options bad[] = {{.unique_scope = TRUCE_UNIQUE_KEPT},
                                      {.unique_scope = TRUCE_UNIQUE_UNCLAIMED},
-                                     {.meeting = TRUCE_MEETING_REPLACE},
+                                     {.on_conflict = TRUCE_ON_CONFLICT_REPLACE},
                                      {.unique_period_ms = 5},
                                      {.unique = "k", .unique_scope = (truce_unique_scope)3},
-                                     {.unique = "k", .meeting = (truce_unique_meeting)4},
+                                     {.unique = "k", .on_conflict = (truce_conflict_policy)4},
                                      {.keep_dead_ms = -2},
                                      {.keep_cancelled_ms = -2},
                                      {.keep_discarded_ms = -2},

@@ -1,5 +1,5 @@
 /*
- * Writes that another process carries out (engine/combine.c), where that one dies, stops or refuses at each step of it, or the one
+ * Writes that another process carries out (engine/cross_process.c), where that one dies, stops or refuses at each step of it, or the one
  * that published them does. The carrier is a second store on the file, whose steps the test takes by itself.
  */
 #include <pthread.h>

@@ -2,8 +2,8 @@
  * recovery that dies at its m-th, for every m; then a recovery that does not. After that, all or
  * nothing, and nothing is held. Also: every single call fails, or loses its answer, and life goes on. */
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/random.h"
-#include "base/world.h"
 #include "tests/support/bank.h"
 #include "truce/sys/decorate.h"
 

@@ -1,10 +1,10 @@
 /*
- * Writes and answers that come from another process (engine/documents/carry.h): whatever the bytes are, they are a write that runs,
+ * Writes and answers that come from another process (engine/documents/delegated.h): whatever the bytes are, they are a write that runs,
  * or none; and an answer, or none, which a store's wrappers would let pass.
  *
  * The first byte chooses between raw bytes, and a request made from decisions of which now and then a byte is turned.
  */
-#include "engine/documents/carry.h"
+#include "engine/documents/delegated.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 #include "bson/value.h"
-#include "server/call.h"
-#include "server/users.h"
+#include "server/auth/users.h"
+#include "server/command/call.h"
 
 static struct server *start(void)
 {

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/watch.h"
+#include "server/watch/watch.h"
 
 #define ENTRIES 8
 

@@ -2,14 +2,14 @@
  * The input is a message without its length: it is opened if it is compressed, read as a server reads it, and answered from
  * a store in memory. Whatever comes, the answer is one sound document with `ok`.
  */
-#include "server/wire.h"
+#include "server/net/wire.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/value.h"
-#include "server/compress.h"
+#include "server/net/compress.h"
 #include "tests/support/changed_bson.h"
 #include "tests/support/still_server.h"
 

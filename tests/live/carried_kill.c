@@ -1,5 +1,5 @@
 /*
- * kill -9, among processes that carry out each other's writes (engine/combine.c): each adds to a number of its own and to one of all
+ * kill -9, among processes that carry out each other's writes (engine/cross_process.c): each adds to a number of its own and to one of all
  * of them, in one commit. Now and then one is killed, or stopped for a while, whoever has the turn. Whatever a process was told, and
  * whatever one before it was doing when it was killed, is there once or not at all.
  *

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/compress.h"
-#include "server/users.h"
+#include "server/auth/users.h"
+#include "server/net/compress.h"
 #include "store/reserved.h"
 #include "tests/support/each_pattern.h"
 #include "tests/support/kept_log.h"

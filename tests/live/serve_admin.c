@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/top.h"
+#include "server/admin/top.h"
 #include "tests/support/kept_log.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"

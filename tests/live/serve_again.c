@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "care/session_sweep.h"
+#include "maintenance/session_sweep.h"
 #include "store/reserved.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"

@@ -5,11 +5,11 @@
 
 #include "base/limits.h"
 #include "engine/engine.h"
-#include "server/compress.h"
-#include "server/duplicate.h"
-#include "server/state.h"
-#include "server/watch.h"
-#include "server/wire.h"
+#include "server/command/duplicate.h"
+#include "server/command/state.h"
+#include "server/net/compress.h"
+#include "server/net/wire.h"
+#include "server/watch/watch.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/users.h"
+#include "server/auth/users.h"
 #include "tests/support/kept_log.h"
 #include "tests/support/scram_client.h"
 #include "tests/support/talk.h"

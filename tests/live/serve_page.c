@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "server/pattern_command.h"
+#include "server/pattern/pattern_command.h"
 #include "tests/support/test.h"
 
 #define PAGE TRUCE_TEST_DATA "/../../docs/commands.md"

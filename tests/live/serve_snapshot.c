@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "engine/engine.h"
-#include "server/watch.h"
+#include "server/watch/watch.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "server/users.h"
+#include "server/auth/users.h"
 #include "tests/support/scram_client.h"
 #include "tests/support/see.h"
 

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "bson/value.h"
 #include "engine/engine.h"
-#include "server/watch.h"
+#include "server/watch/watch.h"
 #include "store/file/file.h"
 #include "tests/support/streams.h"
 #include "tests/support/talk.h"

@@ -1,5 +1,5 @@
 /* The doctor at a server: what it is told there, and that nothing in it is taken for an illness. */
-#include "care/doctor.h"
+#include "maintenance/doctor.h"
 
 #include "tests/support/server.h"
 #include "truce/truce.h"

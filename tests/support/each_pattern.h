@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_EACH_PATTERN_H
 #define TRUCE_TESTS_SUPPORT_EACH_PATTERN_H
 
-#include "server/pattern_command.h"
+#include "server/pattern/pattern_command.h"
 
 /* What follows is done for each of the patterns' commands. */
 #define EACH_PATTERN(pattern)                                                                      \

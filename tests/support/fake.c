@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/wire.h"
+#include "server/net/wire.h"
 
 #define MESSAGE_MAX     (1024 * 1024)
 #define REMEMBERED      200

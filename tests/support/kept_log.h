@@ -2,7 +2,7 @@
 #define TRUCE_TESTS_SUPPORT_KEPT_LOG_H
 
 /* A log of JSON in a file without a name, for a test to read what was told. One at a time. */
-#include "server/log.h"
+#include "server/admin/log.h"
 
 struct log *kept_log_new(void);
 void kept_log_free(void);

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "base/world.h"
+#include "base/environment.h"
 
 static atomic_llong no_sleep_ms = 1700000000000;
 static atomic_llong no_sleep_skew_ms; /* how far the wall clock of the calling process is ahead */

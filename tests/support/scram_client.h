@@ -2,7 +2,7 @@
 #define TRUCE_TESTS_SUPPORT_SCRAM_CLIENT_H
 
 /* The client's side of SCRAM, on a connection to a server of talk.h; and what a client may do wrong. */
-#include "server/scram.h"
+#include "server/auth/scram.h"
 
 enum login_mistake {
     LOGIN_RIGHT,

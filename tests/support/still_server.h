@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/call.h"
+#include "server/command/call.h"
 #include "store/store.h"
 #include "tests/support/no_sleep.h"
 

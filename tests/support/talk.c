@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "server/compress.h"
-#include "server/wire.h"
+#include "server/net/compress.h"
+#include "server/net/wire.h"
 #include "tests/support/test.h"
 
 truce_store *store;

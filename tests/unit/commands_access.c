@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/users.h"
+#include "server/auth/users.h"
 #include "tests/support/changed_bson.h"
 #include "tests/support/each_pattern.h"
 #include "tests/support/sample_commands.h"

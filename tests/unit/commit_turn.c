@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "commit/turn.h"
+#include "commit/per_key_lock.h"
 #include "tests/support/bank.h"
 
 /* ---- turns ------------------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "server/compress.h"
-#include "server/wire.h"
+#include "server/net/compress.h"
+#include "server/net/wire.h"
 #include "tests/support/test.h"
 
 #define OP_MSG_BYTES 4

@@ -1,5 +1,5 @@
 /* The doctor's judgements, on recorded facts of deployments that are not at hand, and on stores. */
-#include "care/doctor.h"
+#include "maintenance/doctor.h"
 
 #include "base/clock.h"
 #include "tests/support/test.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/storage/wake.h"
+#include "engine/storage/change_notify.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "bson/json.h"
-#include "server/log.h"
+#include "server/admin/log.h"
 #include "tests/support/test.h"
 
 static int ends[2]; /* of a pipe: what is read, what the log writes */

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "engine/storage/pins.h"
+#include "engine/storage/snapshot_pins.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 #include "truce/doctor.h"

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "server/saslprep.h"
-#include "server/scram.h"
+#include "server/auth/saslprep.h"
+#include "server/auth/scram.h"
 #include "tests/support/test.h"
 
 struct example {

@@ -16,7 +16,7 @@
  *
  * So whoever is faster does more of it, and nobody waits for a helper that was put aside.
  *
- * A helper reads in a snapshot of its own, kept as any (moments.c), which must be of the caller's moment: both began
+ * A helper reads in a snapshot of its own, kept as any (snapshots.c), which must be of the caller's moment: both began
  * at the same state of the log (truce__kv_moment_same). The caller begins it for the helper, soon after his own; if
  * somebody has committed between the two there is no help.
  *
@@ -87,7 +87,7 @@ struct reading {
     uint64_t number;
 };
 
-static void let_go(struct ahead *ahead)
+static void ahead_let_go(struct ahead *ahead)
 {
     bool last;
 
@@ -112,7 +112,7 @@ static struct slice *slice_of(struct ahead *ahead, uint64_t number)
 }
 
 /* False: there is none, or too many wait to be given. */
-static bool claim(struct ahead *ahead, struct reading *reading)
+static bool ahead_claim(struct ahead *ahead, struct reading *reading)
 {
     struct slice *slice = &reading->slice, *shared;
     int64_t step;
@@ -136,7 +136,7 @@ static bool claim(struct ahead *ahead, struct reading *reading)
 }
 
 /* What a slice was like says how wide the next are, and where they begin. */
-static void learn(struct ahead *ahead, const struct slice *slice)
+static void ahead_learn(struct ahead *ahead, const struct slice *slice)
 {
     if (slice->done < slice->upto && ahead->width > WIDTH_LEAST)
         ahead->width /= 2;
@@ -147,14 +147,14 @@ static void learn(struct ahead *ahead, const struct slice *slice)
         ahead->place = (slice->beyond - 1) / ahead->width * ahead->width;
 }
 
-static void make_ready(struct ahead *ahead, struct reading *reading)
+static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
 {
     struct slice *shared = slice_of(ahead, reading->number), *own = &reading->slice;
     struct buffer found = shared->found;
 
     if (reading->number < ahead->given) /* 3 */
         return;
-    learn(ahead, own);
+    ahead_learn(ahead, own);
     *shared = *own;
     shared->ready = true;
     own->found = found;
@@ -185,7 +185,7 @@ static bool put_aside(const struct found *found, void *arg)
 }
 
 /* An error is forgotten here (2). */
-static void read_slice(struct reading *reading, struct kv *kv)
+static void ahead_read_slice(struct reading *reading, struct kv *kv)
 {
     struct slice *slice = &reading->slice;
     struct scan *scan = &reading->scan;
@@ -216,7 +216,7 @@ static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
     pthread_mutex_lock(&ahead->mutex);
     while (!claimed && !over) {
         over = ahead->over || ahead->place >= ahead->last;
-        claimed = !over && claim(ahead, reading);
+        claimed = !over && ahead_claim(ahead, reading);
         if (!claimed && !over)
             pthread_cond_wait(&ahead->change, &ahead->mutex);
     }
@@ -234,11 +234,11 @@ static void help_in(struct ahead *ahead, struct moment *moment, struct reading *
            claim_or_wait(ahead, reading)) {
         status = truce__moment_enter(moment, &reader, NULL);
         if (!status) {
-            read_slice(reading, reader->kv);
+            ahead_read_slice(reading, reader->kv);
             truce__moment_leave(moment);
         }
         pthread_mutex_lock(&ahead->mutex);
-        make_ready(ahead, reading);
+        ahead_make_ready(ahead, reading);
         pthread_mutex_unlock(&ahead->mutex);
     }
 }
@@ -265,7 +265,7 @@ static void help(void *arg)
     truce__helpers_take_back(ahead->helpers, &reading.slice.found);
     truce__match_free(match);
     truce__arena_release(&arena);
-    let_go(ahead);
+    ahead_let_go(ahead);
     bson_free(helper);
 }
 
@@ -278,7 +278,7 @@ struct walk {
     bool enough;
 };
 
-static bool take_one(const struct found *found, void *arg)
+static bool ahead_take_one(const struct found *found, void *arg)
 {
     struct walk *walk = arg;
 
@@ -295,7 +295,7 @@ static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error
 
     query->scan.positioned = true;
     query->scan.row = slice->done;
-    status = truce__scan_rows(&query->scan, query->reader->kv, slice->upto, take_one, walk,
+    status = truce__scan_rows(&query->scan, query->reader->kv, slice->upto, ahead_take_one, walk,
                               &slice->beyond, error);
     if (status || walk->enough)
         return status;
@@ -323,7 +323,7 @@ static truce_status give_found(struct walk *walk, const struct slice *slice, bso
         at += sizeof head + head.size;
         query->scan.positioned = true;
         query->scan.row = found.row;
-        take_one(&found, walk);
+        ahead_take_one(&found, walk);
     }
     return status;
 }
@@ -334,7 +334,7 @@ static void note_given(struct ahead *ahead, const struct slice *slice)
     pthread_mutex_lock(&ahead->mutex);
     if (slice !=
         slice_of(ahead, ahead->given)) /* else it was learned from when it was made ready */
-        learn(ahead, slice);
+        ahead_learn(ahead, slice);
     slice_of(ahead, ahead->given)->ready = false;
     ahead->given++;
     if (ahead->claimed - ahead->given == SLICES / 2)
@@ -356,16 +356,16 @@ static void wait_a_moment(struct ahead *ahead)
 enum part { PART_END, PART_ALONE, PART_ROWS, PART_FOUND, PART_AHEAD };
 
 /* What the caller does next: reading->slice is the one that it is done with. */
-static enum part next_part(struct ahead *ahead, struct reading *reading)
+static enum part ahead_next_part(struct ahead *ahead, struct reading *reading)
 {
     struct slice *shared = slice_of(ahead, ahead->given);
 
     if (ahead->given == ahead->claimed) {
         if (ahead->holders == 1)
             return PART_ALONE;
-        return claim(ahead, reading) ? PART_ROWS : PART_END;
+        return ahead_claim(ahead, reading) ? PART_ROWS : PART_END;
     }
-    if (!shared->ready && claim(ahead, reading))
+    if (!shared->ready && ahead_claim(ahead, reading))
         return PART_AHEAD;
     if (!shared->ready)
         wait_a_moment(ahead);
@@ -384,9 +384,9 @@ static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part pa
     truce_status status = TRUCE_OK;
 
     if (part == PART_AHEAD) {
-        read_slice(reading, walk->query->reader->kv);
+        ahead_read_slice(reading, walk->query->reader->kv);
         pthread_mutex_lock(&ahead->mutex);
-        make_ready(ahead, reading);
+        ahead_make_ready(ahead, reading);
         pthread_mutex_unlock(&ahead->mutex);
         return TRUCE_OK;
     }
@@ -414,7 +414,7 @@ static truce_status walk_with_help(struct walk *walk, struct ahead *ahead, bson_
         if (status)
             break;
         pthread_mutex_lock(&ahead->mutex);
-        part = next_part(ahead, &reading);
+        part = ahead_next_part(ahead, &reading);
         pthread_mutex_unlock(&ahead->mutex);
         if (part == PART_END || part == PART_ALONE)
             break;
@@ -499,12 +499,12 @@ static bool ask_one(struct ahead *ahead)
         return true;
     truce__moment_release(moment);
     bson_free(helper);
-    let_go(ahead);
+    ahead_let_go(ahead);
     return false;
 }
 
 /* Is it a long walk, of a moment that is still the last one? */
-static bool is_worth_it(const struct query *query, int64_t *last)
+static bool ahead_is_worth_it(const struct query *query, int64_t *last)
 {
     int64_t place = query->scan.positioned ? query->scan.row : 0;
 
@@ -524,7 +524,7 @@ static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson
     truce_status status;
 
     *ahead = NULL;
-    if (!is_worth_it(query, &last))
+    if (!ahead_is_worth_it(query, &last))
         return TRUCE_OK;
     made = new_ahead(query, last);
     status = truce__query_pause(query, true, error);
@@ -533,7 +533,7 @@ static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson
     if (asked)
         *ahead = made;
     else
-        let_go(made);
+        ahead_let_go(made);
     return status;
 }
 
@@ -553,7 +553,7 @@ static truce_status try_with_help(struct walk *walk, bson_error_t *error)
     __atomic_store_n(&ahead->over, 1, __ATOMIC_RELAXED);
     pthread_cond_broadcast(&ahead->change);
     pthread_mutex_unlock(&ahead->mutex);
-    let_go(ahead);
+    ahead_let_go(ahead);
     return status;
 }
 
@@ -569,7 +569,7 @@ truce_status truce__query_run_all(struct query *query, scan_take_function *take,
         status = try_with_help(&walk, error);
     }
     while (!status && !query->done && !walk.enough)
-        status = truce__query_run(query, take_one, &walk, error);
+        status = truce__query_run(query, ahead_take_one, &walk, error);
     if (helped)
         truce__helpers_leave(query->engine->helpers);
     return status;

@@ -35,7 +35,7 @@
 
 /* ---- intervals ------------------------------------------------------------------------------ */
 
-static struct interval *add(struct bounds *bounds)
+static struct interval *bounds_add(struct bounds *bounds)
 {
     if (bounds->count == bounds->room) {
         bounds->room = bounds->room ? bounds->room * 2 : 2;
@@ -46,7 +46,7 @@ static struct interval *add(struct bounds *bounds)
     return &bounds->intervals[bounds->count++];
 }
 
-static void copy(const struct buffer *from, struct buffer *to)
+static void bounds_copy(const struct buffer *from, struct buffer *to)
 {
     to->size = 0;
     truce__buffer_append(to, from->bytes, from->size);
@@ -66,34 +66,34 @@ void truce__bounds_release(struct bounds *bounds)
     *bounds = (struct bounds){0};
 }
 
-static int compare(const struct buffer *a, const struct buffer *b)
+static int bounds_compare(const struct buffer *a, const struct buffer *b)
 {
     return truce__bytes_compare(a->bytes, a->size, b->bytes, b->size);
 }
 
-static int by_from(const void *a, const void *b)
+static int bounds_by_from(const void *a, const void *b)
 {
-    return compare(&((const struct interval *)a)->from, &((const struct interval *)b)->from);
+    return bounds_compare(&((const struct interval *)a)->from, &((const struct interval *)b)->from);
 }
 
 /* Sorts, and joins what overlaps or touches; equal points are one. */
-static void arrange(struct bounds *bounds)
+static void bounds_arrange(struct bounds *bounds)
 {
     uint32_t kept = 0;
 
     if (bounds->count < 2)
         return;
-    qsort(bounds->intervals, bounds->count, sizeof *bounds->intervals, by_from);
+    qsort(bounds->intervals, bounds->count, sizeof *bounds->intervals, bounds_by_from);
     for (uint32_t i = 1; i < bounds->count; i++) {
         struct interval *last = &bounds->intervals[kept], *next = &bounds->intervals[i];
-        bool same = last->point && next->point && !compare(&last->from, &next->from);
+        bool same = last->point && next->point && !bounds_compare(&last->from, &next->from);
 
-        if (!same && compare(&next->from, &last->to) >= 0) {
+        if (!same && bounds_compare(&next->from, &last->to) >= 0) {
             bounds->intervals[++kept] = *next;
             continue;
         }
-        if (!same && compare(&next->to, &last->to) > 0) {
-            copy(&next->to, &last->to);
+        if (!same && bounds_compare(&next->to, &last->to) > 0) {
+            bounds_copy(&next->to, &last->to);
             last->high = next->high;
         }
         last->point = last->point && same;
@@ -119,14 +119,14 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         const struct interval *x = &a->intervals[i], *y = &b->intervals[j];
         struct interval *made;
-        bool ends_first = compare(&x->to, &y->to) < 0;
-        const struct interval *begins = compare(&x->from, &y->from) > 0 ? x : y;
+        bool ends_first = bounds_compare(&x->to, &y->to) < 0;
+        const struct interval *begins = bounds_compare(&x->from, &y->from) > 0 ? x : y;
         const struct interval *ends = ends_first ? x : y;
 
-        if (compare(&begins->from, &ends->to) < 0) {
-            made = add(&both);
-            copy(&begins->from, &made->from);
-            copy(&ends->to, &made->to);
+        if (bounds_compare(&begins->from, &ends->to) < 0) {
+            made = bounds_add(&both);
+            bounds_copy(&begins->from, &made->from);
+            bounds_copy(&ends->to, &made->to);
             made->low = begins->low;
             made->high = ends->high;
             made->point = x->point || y->point;
@@ -134,7 +134,7 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
         i += ends_first;
         j += !ends_first;
     }
-    arrange(&both);
+    bounds_arrange(&both);
     truce__bounds_release(a);
     *a = both;
 }
@@ -146,9 +146,9 @@ bool truce__bounds_within(const struct bounds *inner, const struct bounds *outer
     for (uint32_t i = 0; i < inner->count; i++) {
         const struct interval *x = &inner->intervals[i];
 
-        while (j < outer->count && compare(&outer->intervals[j].to, &x->to) < 0)
+        while (j < outer->count && bounds_compare(&outer->intervals[j].to, &x->to) < 0)
             j++;
-        if (j == outer->count || compare(&outer->intervals[j].from, &x->from) > 0)
+        if (j == outer->count || bounds_compare(&outer->intervals[j].from, &x->from) > 0)
             return false;
     }
     return true;
@@ -159,7 +159,7 @@ static void turn_end(const struct buffer *end, struct buffer *turned)
 {
     bool possible;
 
-    copy(end, turned);
+    bounds_copy(end, turned);
     for (size_t i = 0; i < turned->size; i++)
         turned->bytes[i] = (uint8_t)~turned->bytes[i];
     possible = truce__key_successor(turned);
@@ -170,7 +170,7 @@ void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
 {
     *turned = (struct bounds){.missing = bounds->missing};
     for (uint32_t i = bounds->count; i-- > 0;) {
-        struct interval *made = add(turned);
+        struct interval *made = bounds_add(turned);
 
         turn_end(&bounds->intervals[i].to, &made->from);
         turn_end(&bounds->intervals[i].from, &made->to);
@@ -178,7 +178,7 @@ void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
         if (!made->point)
             continue;
         /* a point stays exactly its key */
-        copy(&bounds->intervals[i].from, &made->from);
+        bounds_copy(&bounds->intervals[i].from, &made->from);
         for (size_t j = 0; j < made->from.size; j++)
             made->from.bytes[j] = (uint8_t)~made->from.bytes[j];
     }
@@ -198,7 +198,7 @@ static struct interval_end end_of_type(uint8_t type)
 
 static void add_point(struct bounds *bounds, struct value value)
 {
-    struct interval *made = add(bounds);
+    struct interval *made = bounds_add(bounds);
 
     truce__key_append(&made->from, value, false);
     truce__key_append(&made->to, value, false);
@@ -209,7 +209,7 @@ static void add_point(struct bounds *bounds, struct value value)
 
 static void add_classes(struct bounds *bounds, uint8_t first, uint8_t last)
 {
-    struct interval *made = add(bounds);
+    struct interval *made = bounds_add(bounds);
 
     truce__key_append_class(&made->from, first, false);
     truce__key_append_class(&made->to, last, false);
@@ -224,7 +224,7 @@ static void add_null(struct bounds *bounds)
     bounds->missing = true;
 }
 
-static void add_array(struct bounds *bounds, struct value array)
+static void bounds_add_array(struct bounds *bounds, struct value array)
 {
     struct fields fields = truce__fields(array);
 
@@ -245,7 +245,7 @@ static bool add_equal(struct bounds *bounds, struct value value)
         bounds->missing = true;
         return false;
     case BSON_TYPE_ARRAY:
-        add_array(bounds, value);
+        bounds_add_array(bounds, value);
         return true;
     default:
         add_point(bounds, value);
@@ -277,7 +277,7 @@ static void append_least(struct buffer *key, struct value value)
 
 static bool add_below(struct bounds *bounds, struct value value, bool inclusive)
 {
-    struct interval *made = add(bounds);
+    struct interval *made = bounds_add(bounds);
 
     append_least(&made->from, value);
     truce__key_append(&made->to, value, false);
@@ -290,7 +290,7 @@ static bool add_below(struct bounds *bounds, struct value value, bool inclusive)
 
 static bool add_above(struct bounds *bounds, struct value value, bool inclusive)
 {
-    struct interval *made = add(bounds);
+    struct interval *made = bounds_add(bounds);
 
     truce__key_append(&made->from, value, false);
     if (!inclusive)
@@ -343,11 +343,11 @@ static bool add_regex(struct bounds *bounds, const struct match_node *node)
 
     if (!truce__match_regex_prefix(node, &prefix, &length, &whole))
         return false;
-    made = add(bounds);
+    made = bounds_add(bounds);
     truce__key_append(&made->from, truce__value_from_text(&arena, prefix, length), false);
     /* without the two bytes that end a text it is the beginning of all that begin so */
     made->from.size -= 2;
-    copy(&made->from, &made->to);
+    bounds_copy(&made->from, &made->to);
     truce__key_successor(&made->to);
     begins.data = (const uint8_t *)prefix;
     begins.size = (uint32_t)length;
@@ -358,7 +358,7 @@ static bool add_regex(struct bounds *bounds, const struct match_node *node)
     return true;
 }
 
-static bool add_in(struct bounds *bounds, const struct match_node *node)
+static bool bounds_add_in(struct bounds *bounds, const struct match_node *node)
 {
     bool bounded = true;
 
@@ -371,7 +371,7 @@ static bool add_in(struct bounds *bounds, const struct match_node *node)
 
 /* All conditions are on the same element, so what they allow may be cut. An $elemMatch within looks
  * into an array that is an element: the index has that array as a whole. */
-static bool add_element(struct bounds *bounds, const struct match_node *node)
+static bool bounds_add_element(struct bounds *bounds, const struct match_node *node)
 {
     bool any = false;
 
@@ -421,11 +421,11 @@ static bool add_bounds(const struct match_node *node, struct bounds *bounds)
     case MATCH_GTE:
         return add_comparison(bounds, node->kind, node->operand);
     case MATCH_IN:
-        return add_in(bounds, node);
+        return bounds_add_in(bounds, node);
     case MATCH_REGEX:
         return add_regex(bounds, node);
     case MATCH_ELEM_VALUE:
-        return add_element(bounds, node);
+        return bounds_add_element(bounds, node);
     case MATCH_NOT:
         return add_negation(bounds, node);
     case MATCH_EXISTS:
@@ -445,7 +445,7 @@ bool truce__bounds_of(const struct match_node *node, struct bounds *bounds)
 
     *bounds = (struct bounds){0};
     if (add_bounds(node, bounds)) {
-        arrange(bounds);
+        bounds_arrange(bounds);
         return true;
     }
     missing = bounds->missing;

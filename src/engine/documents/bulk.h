@@ -1,7 +1,7 @@
 #ifndef TRUCE_ENGINE_DOCUMENTS_BULK_H
 #define TRUCE_ENGINE_DOCUMENTS_BULK_H
 
-/* A bulk as an operation of the writer: for write.c, which runs it, and carry.c, which brings it from one process to another. */
+/* A bulk as an operation of the writer: for write.c, which runs it, and delegated.c, which brings it from one process to another. */
 #include "engine/documents/change.h"
 #include "engine/documents/receipt.h"
 

@@ -3,7 +3,7 @@
  * for Concurrency Control, 1981; reads that are made again instead of locks on ranges as in Larson et al.,
  * High-Performance Concurrency Control Mechanisms for Main-Memory Databases, 2011.
  *
- * For each collection a counter moves after every commit that touched it (wake.c). The counters were noted before the
+ * For each collection a counter moves after every commit that touched it (change_notify.c). The counters were noted before the
  * view's moment began. So
  *
  *  1. Where the counter stands, and nobody of this group touched the collection before us, no document of it was
@@ -18,7 +18,7 @@
 #include "engine/documents/bulk_check.h"
 
 #include "base/fingerprint.h"
-#include "engine/storage/wake.h"
+#include "engine/storage/change_notify.h"
 
 static bool stands(const truce_read_check *check, const struct engine *view, struct writer *writer)
 {
@@ -28,7 +28,7 @@ static bool stands(const truce_read_check *check, const struct engine *view, str
            truce__wake_unmoved(writer->lock, check->collection, view->changes);
 }
 
-static bool is_same(const truce_read_check *check, const struct gather *gather)
+static bool check_is_same(const truce_read_check *check, const struct gather *gather)
 {
     struct fingerprint sum = {0};
 
@@ -45,8 +45,8 @@ static int64_t enough(const truce_read_check *check)
     return check->limit || check->sort ? check->limit : check->count + 1;
 }
 
-static truce_status look_again(const truce_read_check *check, struct writer *writer,
-                               struct query_context *context, bool *same, bson_error_t *error)
+static truce_status check_look_again(const truce_read_check *check, struct writer *writer,
+                                     struct query_context *context, bool *same, bson_error_t *error)
 {
     const struct collection *collection;
     struct selector selector;
@@ -64,7 +64,7 @@ static truce_status look_again(const truce_read_check *check, struct writer *wri
     status = truce__selector_init(check->filter, false, &selector, error);
     if (!status)
         status = truce__select(&selection, writer, collection, context, &gather, error);
-    *same = !status && is_same(check, &gather);
+    *same = !status && check_is_same(check, &gather);
     truce__gather_release(&gather);
     truce__selector_release(&selector);
     return status == TRUCE_LIMIT ? TRUCE_OK : status;
@@ -95,7 +95,7 @@ truce_status truce__bulk_check(const struct truce_read_checks *checks, const str
         truce_status status = TRUCE_OK;
 
         if (!same && check->count >= 0)
-            status = look_again(check, writer, context, &same, error);
+            status = check_look_again(check, writer, context, &same, error);
         if (status)
             return status;
         if (!same)

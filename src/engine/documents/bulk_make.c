@@ -9,15 +9,15 @@
 #include "engine/documents/names.h"
 #include "query/index/index.h"
 
-static void changed(struct writer *writer, const char *collection)
+static void bulk_make_changed(struct writer *writer, const char *collection)
 {
     truce__writer_catalog_changed(writer);
     truce__cache_close(writer->cache);
     truce__writer_touch(writer, collection);
 }
 
-static truce_status make_index(struct writer *writer, const char *name, const bson_t *definition,
-                               bson_error_t *error)
+static truce_status bulk_make_make_index(struct writer *writer, const char *name,
+                                         const bson_t *definition, bson_error_t *error)
 {
     const struct collection *collection;
     struct index_spec spec;
@@ -31,7 +31,7 @@ static truce_status make_index(struct writer *writer, const char *name, const bs
         if (!status)
             status =
                 truce__catalog_add_index(writer->kv, collection, &spec, INDEX_READY, &id, error);
-        changed(writer, name);
+        bulk_make_changed(writer, name);
         if (!status)
             status = truce__writer_collection(writer, name, &collection, error);
         if (!status)
@@ -41,8 +41,8 @@ static truce_status make_index(struct writer *writer, const char *name, const bs
     return status;
 }
 
-static truce_status make_validator(struct writer *writer, const truce_making *making,
-                                   bson_error_t *error)
+static truce_status bulk_make_make_validator(struct writer *writer, const truce_making *making,
+                                             bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status;
@@ -52,11 +52,12 @@ static truce_status make_validator(struct writer *writer, const truce_making *ma
     status = truce__writer_collection(writer, making->collection, &collection, error);
     if (!status)
         status = truce__catalog_change_validator(writer->kv, collection, making->validator, error);
-    changed(writer, making->collection);
+    bulk_make_changed(writer, making->collection);
     return status;
 }
 
-static truce_status make(struct writer *writer, const truce_making *making, bson_error_t *error)
+static truce_status bulk_make_make(struct writer *writer, const truce_making *making,
+                                   bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(making->indexes));
     const struct collection *collection;
@@ -70,15 +71,15 @@ static truce_status make(struct writer *writer, const truce_making *making, bson
     status = truce__names_add_collection(writer, making->collection, error);
     if (status)
         return status;
-    changed(writer, making->collection);
-    status = make_validator(writer, making, error);
+    bulk_make_changed(writer, making->collection);
+    status = bulk_make_make_validator(writer, making, error);
     if (!status)
         status = truce__feed_tell_made(writer, making->collection, error);
     while (!status && truce__fields_next(&fields)) {
         bson_t definition;
 
         truce__value_bson(fields.value, &definition);
-        status = make_index(writer, making->collection, &definition, error);
+        status = bulk_make_make_index(writer, making->collection, &definition, error);
     }
     return status;
 }
@@ -89,6 +90,6 @@ truce_status truce__bulk_make(const struct truce_read_checks *checks, struct wri
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < checks->makings_count && !status; i++)
-        status = make(writer, &checks->makings[i], error);
+        status = bulk_make_make(writer, &checks->makings[i], error);
     return status;
 }

@@ -49,7 +49,7 @@
  * An insert is no change of an entry: nobody can have put in a document that is not there. One that was removed
  * before in the same transaction has an entry already, without a body.
  *
- * Other processes count `begun` before their commits (wake.c). A process that only reads never
+ * Other processes count `begun` before their commits (change_notify.c). A process that only reads never
  * holds the lock, cannot know whether somebody else is in the middle of a commit, and so never uses
  * its cache: `seen` begins as a number that `begun` is not. Where two processes write in turns, each
  * empties its cache when its turn comes, and has what it had before the cache.
@@ -113,7 +113,7 @@ struct name {
     uint64_t hash;
 };
 
-static uint64_t mix(uint64_t hash, const void *data, size_t size)
+static uint64_t cache_mix(uint64_t hash, const void *data, size_t size)
 {
     const uint8_t *bytes = data;
     uint64_t word;
@@ -129,11 +129,13 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
     return hash ^ hash >> 29;
 }
 
-static struct name name_of(const struct cache *cache, const char *collection, struct bytes key)
+static struct name cache_name_of(const struct cache *cache, const char *collection,
+                                 struct bytes key)
 {
     struct name name = {.collection = collection, .size = (uint32_t)strlen(collection), .key = key};
 
-    name.hash = mix(mix(cache->promises->seed, collection, name.size), key.data, key.size);
+    name.hash =
+        cache_mix(cache_mix(cache->promises->seed, collection, name.size), key.data, key.size);
     return name;
 }
 
@@ -142,14 +144,14 @@ static struct shard *shard_of(struct cache *cache, uint64_t hash)
     return &cache->shards[hash >> 32 & (SHARDS - 1)];
 }
 
-static struct entry **bucket_of(struct shard *shard, uint64_t hash)
+static struct entry **cache_bucket_of(struct shard *shard, uint64_t hash)
 {
     return &shard->buckets[hash & shard->mask];
 }
 
-static struct entry *find(struct shard *shard, const struct name *name)
+static struct entry *cache_find(struct shard *shard, const struct name *name)
 {
-    struct entry *entry = shard->buckets ? *bucket_of(shard, name->hash) : NULL;
+    struct entry *entry = shard->buckets ? *cache_bucket_of(shard, name->hash) : NULL;
 
     while (entry && (entry->hash != name->hash || entry->name_size != name->size ||
                      entry->key_size != name->key.size ||
@@ -161,7 +163,7 @@ static struct entry *find(struct shard *shard, const struct name *name)
 
 /* ---- entries of a shard, under its mutex ----------------------------------------------------- */
 
-static size_t bytes_of(const struct entry *entry)
+static size_t cache_bytes_of(const struct entry *entry)
 {
     return sizeof *entry + entry->name_size + entry->key_size + entry->body_room;
 }
@@ -183,15 +185,15 @@ static void list_remove(struct shard *shard, struct entry *entry)
     *(entry->older ? &entry->older->newer : &shard->oldest) = entry->newer;
 }
 
-static void drop(struct shard *shard, struct entry *entry)
+static void cache_drop(struct shard *shard, struct entry *entry)
 {
-    struct entry **link = bucket_of(shard, entry->hash);
+    struct entry **link = cache_bucket_of(shard, entry->hash);
 
     while (*link != entry)
         link = &(*link)->next;
     *link = entry->next;
     list_remove(shard, entry);
-    shard->bytes -= bytes_of(entry);
+    shard->bytes -= cache_bytes_of(entry);
     shard->count--;
     bson_free(entry->body);
     bson_free(entry);
@@ -199,13 +201,13 @@ static void drop(struct shard *shard, struct entry *entry)
 
 /* Makes room for `bytes`: the oldest go, but one that was used gets another round (the CLOCK
  * algorithm), and so does one that is changing. False: there is no room. */
-static bool make_room(struct shard *shard, size_t bytes)
+static bool cache_make_room(struct shard *shard, size_t bytes)
 {
     for (size_t left = 2 * shard->count; left && shard->bytes + bytes > shard->room; left--) {
         struct entry *entry = shard->oldest;
 
         if (!entry->changing && !entry->used) {
-            drop(shard, entry);
+            cache_drop(shard, entry);
             continue;
         }
         entry->used = false;
@@ -215,7 +217,7 @@ static bool make_room(struct shard *shard, size_t bytes)
     return shard->bytes + bytes <= shard->room;
 }
 
-static struct entry *add(struct shard *shard, const struct name *name)
+static struct entry *cache_add(struct shard *shard, const struct name *name)
 {
     struct entry *entry = bson_malloc0(sizeof *entry + name->size + name->key.size);
 
@@ -226,10 +228,10 @@ static struct entry *add(struct shard *shard, const struct name *name)
     entry->key_size = (uint32_t)name->key.size;
     memcpy(entry->name_and_key, name->collection, name->size);
     memcpy(entry->name_and_key + name->size, name->key.data, name->key.size);
-    entry->next = *bucket_of(shard, name->hash);
-    *bucket_of(shard, name->hash) = entry;
+    entry->next = *cache_bucket_of(shard, name->hash);
+    *cache_bucket_of(shard, name->hash) = entry;
     list_add(shard, entry);
-    shard->bytes += bytes_of(entry);
+    shard->bytes += cache_bytes_of(entry);
     shard->count++;
     return entry;
 }
@@ -254,7 +256,7 @@ static void empty_shard(struct shard *shard)
     pthread_mutex_lock(&shard->mutex);
     shard->version++;
     while (shard->oldest)
-        drop(shard, shard->oldest);
+        cache_drop(shard, shard->oldest);
     pthread_mutex_unlock(&shard->mutex);
 }
 
@@ -326,14 +328,14 @@ static uint64_t promised_of(const struct cache *cache, uint64_t hash)
 
 uint64_t truce__cache_promised(const struct cache *cache, const char *collection, struct bytes key)
 {
-    return promised_of(cache, name_of(cache, collection, key).hash);
+    return promised_of(cache, cache_name_of(cache, collection, key).hash);
 }
 
 /* `moment`: invariant 7 */
 bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_look *look)
 {
-    struct name name = name_of(cache, collection, key);
+    struct name name = cache_name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry = NULL;
     bool found = false;
@@ -345,7 +347,7 @@ bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collect
     look->version = shard->version;
     look->may_fill = usable(cache);
     if (look->may_fill)
-        entry = find(shard, &name);
+        entry = cache_find(shard, &name);
     /* invariant 2, 3 */
     if (entry && entry->changing)
         look->may_fill = false;
@@ -371,10 +373,10 @@ uint64_t truce__cache_moment(struct cache *cache)
 }
 
 /* What is in it was read after the last change, and that has started. */
-static void put_in(struct cache *cache, struct shard *shard, const struct name *name, int64_t row,
-                   struct bytes body)
+static void cache_put_in(struct cache *cache, struct shard *shard, const struct name *name,
+                         int64_t row, struct bytes body)
 {
-    struct entry *entry = add(shard, name);
+    struct entry *entry = cache_add(shard, name);
 
     entry->since = atomic_load(&cache->started);
     set_body(shard, entry, row, body);
@@ -383,7 +385,7 @@ static void put_in(struct cache *cache, struct shard *shard, const struct name *
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
                        const struct cache_look *look, int64_t row, struct bytes body)
 {
-    struct name name = name_of(cache, collection, key);
+    struct name name = cache_name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     size_t needed = sizeof(struct entry) + name.size + key.size + body.size;
 
@@ -391,8 +393,9 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
         return;
     pthread_mutex_lock(&shard->mutex);
     /* invariant 3 */
-    if (shard->version == look->version && !find(shard, &name) && make_room(shard, needed))
-        put_in(cache, shard, &name, row, body);
+    if (shard->version == look->version && !cache_find(shard, &name) &&
+        cache_make_room(shard, needed))
+        cache_put_in(cache, shard, &name, row, body);
     pthread_mutex_unlock(&shard->mutex);
 }
 
@@ -414,7 +417,7 @@ void truce__cache_begin(struct cache *cache, bool foreign)
 bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes key, int64_t *row,
                        struct buffer *body)
 {
-    struct name name = name_of(cache, collection, key);
+    struct name name = cache_name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry = NULL;
     bool found;
@@ -422,7 +425,7 @@ bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes
     if (atomic_load(&cache->closed) || key.size > CACHE_KEY_MAX)
         return false;
     pthread_mutex_lock(&shard->mutex);
-    entry = find(shard, &name);
+    entry = cache_find(shard, &name);
     found = entry && entry->body;
     if (found) {
         truce__buffer_append(body, entry->body, entry->body_size);
@@ -458,13 +461,13 @@ static void note_hash(struct cache *cache, uint64_t hash)
 
 void truce__cache_insert(struct cache *cache, const char *collection, struct bytes key)
 {
-    note_hash(cache, name_of(cache, collection, key).hash);
+    note_hash(cache, cache_name_of(cache, collection, key).hash);
 }
 
 void truce__cache_change(struct cache *cache, const char *collection, struct bytes key, int64_t row,
                          struct bytes body)
 {
-    struct name name = name_of(cache, collection, key);
+    struct name name = cache_name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry;
 
@@ -473,12 +476,12 @@ void truce__cache_change(struct cache *cache, const char *collection, struct byt
         return;
     pthread_mutex_lock(&shard->mutex);
     shard->version++;
-    entry = find(shard, &name);
+    entry = cache_find(shard, &name);
     if (!entry)
-        entry = add(shard, &name);
+        entry = cache_add(shard, &name);
     if (!entry->changing)
         note_change(cache, entry);
-    if (body.size > CACHE_BODY_MAX || !make_room(shard, body.size))
+    if (body.size > CACHE_BODY_MAX || !cache_make_room(shard, body.size))
         body = (struct bytes){0};
     set_body(shard, entry, row, body);
     pthread_mutex_unlock(&shard->mutex);
@@ -524,7 +527,7 @@ void truce__cache_end(struct cache *cache, bool committed)
         entry->changing = false;
         entry->since = atomic_load(&cache->started);
         if (!committed || !entry->body)
-            drop(shard, entry);
+            cache_drop(shard, entry);
         pthread_mutex_unlock(&shard->mutex);
     }
     cache->changes_count = cache->hashes_count = 0;

@@ -108,8 +108,8 @@ static truce_status begin_header(struct kv *kv, int64_t next, const bson_oid_t *
 }
 
 /* A copy, and its `next`. NOT_FOUND: there is none yet. */
-static truce_status read_header(struct kv *kv, bson_t *header, bson_iter_t *next,
-                                bson_error_t *error)
+static truce_status catalog_read_header(struct kv *kv, bson_t *header, bson_iter_t *next,
+                                        bson_error_t *error)
 {
     struct bytes body;
     truce_status status = truce__kv_row_get(kv, CATALOG, ROW_NEXT, &body, error);
@@ -127,11 +127,11 @@ static truce_status read_header(struct kv *kv, bson_t *header, bson_iter_t *next
                : truce__catalog_bad_row(ROW_NEXT, error);
 }
 
-static truce_status take_number(struct kv *kv, int64_t *number, bson_error_t *error)
+static truce_status catalog_take_number(struct kv *kv, int64_t *number, bson_error_t *error)
 {
     bson_t header;
     bson_iter_t next;
-    truce_status status = read_header(kv, &header, &next, error);
+    truce_status status = catalog_read_header(kv, &header, &next, error);
     bson_oid_t id;
 
     *number = FIRST_NUMBER;
@@ -151,7 +151,7 @@ truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_e
 {
     bson_t header;
     bson_iter_t next;
-    truce_status status = read_header(kv, &header, &next, error);
+    truce_status status = catalog_read_header(kv, &header, &next, error);
 
     if (!status && !bson_has_field(&header, "id")) {
         BSON_APPEND_OID(&header, "id", id);
@@ -174,7 +174,7 @@ void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UU
     uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
 }
 
-static void append_index(bson_t *list, uint32_t *count, const struct index *index)
+static void catalog_append_index(bson_t *list, uint32_t *count, const struct index *index)
 {
     char buffer[16];
     const char *key;
@@ -196,8 +196,8 @@ static void append_index(bson_t *list, uint32_t *count, const struct index *inde
 }
 
 /* The row of a collection: `without` is left out (NULL: none), `with` comes last (NULL: none). */
-static void describe(const struct collection *collection, const char *name,
-                     const struct index *without, const struct index *with, bson_t *row)
+static void catalog_describe(const struct collection *collection, const char *name,
+                             const struct index *without, const struct index *with, bson_t *row)
 {
     uint32_t count = 0;
     bson_t list;
@@ -210,12 +210,12 @@ static void describe(const struct collection *collection, const char *name,
 
         /* a changed index keeps its place */
         if (with && index->id == with->id)
-            append_index(&list, &count, with);
+            catalog_append_index(&list, &count, with);
         else if (index != without)
-            append_index(&list, &count, index);
+            catalog_append_index(&list, &count, index);
     }
     if (with && !truce__collection_index_id(collection, with->id))
-        append_index(&list, &count, with);
+        catalog_append_index(&list, &count, with);
     bson_append_array_end(row, &list);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(row, "validator", truce__match_filter(collection->validator));
@@ -228,7 +228,7 @@ static truce_status write_collection(struct kv *kv, const struct collection *col
     truce_status status;
     bson_t row;
 
-    describe(collection, name, without, with, &row);
+    catalog_describe(collection, name, without, with, &row);
     status = truce__kv_row_update(kv, CATALOG, collection->id, kv_body(&row), error);
     bson_destroy(&row);
     if (!status)
@@ -243,7 +243,7 @@ static truce_status insert_collection(struct kv *kv, const struct collection *co
     truce_status status;
     bson_t row;
 
-    describe(collection, collection->name, NULL, NULL, &row);
+    catalog_describe(collection, collection->name, NULL, NULL, &row);
     status = truce__kv_row_insert(kv, CATALOG, &id, kv_body(&row), error);
     bson_destroy(&row);
     return status;
@@ -257,9 +257,9 @@ truce_status truce__catalog_add_collection(struct kv *kv, const char *name, bson
 
     truce__index_spec_of_id(&id_index.spec);
     collection.name = bson_strdup(name);
-    status = take_number(kv, &collection.id, error);
+    status = catalog_take_number(kv, &collection.id, error);
     if (!status)
-        status = take_number(kv, &id_index.id, error);
+        status = catalog_take_number(kv, &id_index.id, error);
     if (!status)
         status = truce__kv_rows_create(kv, collection.id, error);
     if (!status)
@@ -316,7 +316,7 @@ truce_status truce__catalog_add_index(struct kv *kv, const struct collection *co
                                       int64_t *id, bson_error_t *error)
 {
     struct index index = {.state = state, .spec = *spec};
-    truce_status status = take_number(kv, &index.id, error);
+    truce_status status = catalog_take_number(kv, &index.id, error);
 
     if (!status)
         status = truce__kv_keys_create(kv, index.id, error);
@@ -350,7 +350,7 @@ truce_status truce__catalog_move_index(struct kv *kv, const struct collection *c
                                        int64_t id, int64_t *moved, bson_error_t *error)
 {
     struct collection changed = *collection;
-    truce_status status = take_number(kv, moved, error);
+    truce_status status = catalog_take_number(kv, moved, error);
 
     if (!status)
         status = truce__kv_keys_create(kv, *moved, error);
@@ -381,7 +381,7 @@ static void describe_feed(const struct feed_spec *feed, bson_t *row)
 
 truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson_error_t *error)
 {
-    truce_status status = take_number(kv, &feed->table, error);
+    truce_status status = catalog_take_number(kv, &feed->table, error);
     int64_t row = feed->table;
     bson_t body;
 

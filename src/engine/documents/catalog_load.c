@@ -20,7 +20,7 @@ static struct value field(struct value document, const char *name, uint8_t type)
     return found.type == type ? found : truce__value_missing();
 }
 
-static truce_status read_index(struct value entry, struct index *index, bson_error_t *error)
+static truce_status load_read_index(struct value entry, struct index *index, bson_error_t *error)
 {
     struct value id = field(entry, "id", BSON_TYPE_INT64);
     struct value state = field(entry, "state", BSON_TYPE_INT32);
@@ -60,7 +60,7 @@ static truce_status read_indexes(struct value list, struct collection *collectio
                                                                     sizeof *collection->indexes);
         index = &collection->indexes[collection->indexes_count];
         memset(index, 0, sizeof *index);
-        status = read_index(fields.value, index, error);
+        status = load_read_index(fields.value, index, error);
         if (!status)
             collection->indexes_count++;
     }
@@ -69,8 +69,8 @@ static truce_status read_indexes(struct value list, struct collection *collectio
     return status;
 }
 
-static truce_status read_validator(struct value row, struct collection *collection,
-                                   bson_error_t *error)
+static truce_status load_read_validator(struct value row, struct collection *collection,
+                                        bson_error_t *error)
 {
     struct value validator = truce__value_field(row, "validator", 9);
     bson_t filter;
@@ -86,8 +86,8 @@ static truce_status read_validator(struct value row, struct collection *collecti
                        collection->name);
 }
 
-static truce_status read_collection(int64_t row, struct bytes body, struct collection *collection,
-                                    bson_error_t *error)
+static truce_status load_read_collection(int64_t row, struct bytes body,
+                                         struct collection *collection, bson_error_t *error)
 {
     struct value name, list, whole;
     truce_status status;
@@ -111,7 +111,7 @@ static truce_status read_collection(int64_t row, struct bytes body, struct colle
     if (!status && (!collection->indexes_count || !collection->indexes[0].spec.is_id ||
                     collection->indexes[0].state != INDEX_READY))
         status = truce__catalog_bad_row(row, error);
-    return status ? status : read_validator(whole, collection, error);
+    return status ? status : load_read_validator(whole, collection, error);
 }
 
 /* Is it the row of the feed? */
@@ -135,7 +135,7 @@ static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
     return true;
 }
 
-static void read_header(struct bytes body, struct catalog *catalog)
+static void load_read_header(struct bytes body, struct catalog *catalog)
 {
     struct value id = {0};
     bson_t header;
@@ -148,12 +148,12 @@ static void read_header(struct bytes body, struct catalog *catalog)
         bson_oid_init_from_data(&catalog->id, id.data);
 }
 
-static int by_name(const void *a, const void *b)
+static int load_by_name(const void *a, const void *b)
 {
     return strcmp(((const struct collection *)a)->name, ((const struct collection *)b)->name);
 }
 
-static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error_t *error)
+static truce_status load_read_rows(struct kv *kv, struct catalog *catalog, bson_error_t *error)
 {
     struct kv_cursor cursor = {0};
     truce_status status = truce__kv_rows_seek(kv, CATALOG, ROW_NEXT - 1, false, &cursor, error);
@@ -165,7 +165,7 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
         if (status)
             break;
         if (cursor.row == ROW_NEXT) {
-            read_header(cursor.body, catalog);
+            load_read_header(cursor.body, catalog);
             continue;
         }
         if (!catalog->feed.table && read_feed(cursor.row, cursor.body, &catalog->feed))
@@ -174,7 +174,7 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
             bson_realloc(catalog->collections, (catalog->count + 1) * sizeof *catalog->collections);
         collection = &catalog->collections[catalog->count++];
         memset(collection, 0, sizeof *collection);
-        status = read_collection(cursor.row, cursor.body, collection, error);
+        status = load_read_collection(cursor.row, cursor.body, collection, error);
     }
     truce__kv_cursor_close(&cursor);
     if (!catalog->has_id)
@@ -183,12 +183,12 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
 }
 
 /* Into their order. */
-static truce_status check_names(struct catalog *catalog, bson_error_t *error)
+static truce_status load_check_names(struct catalog *catalog, bson_error_t *error)
 {
     if (catalog->count)
-        qsort(catalog->collections, catalog->count, sizeof *catalog->collections, by_name);
+        qsort(catalog->collections, catalog->count, sizeof *catalog->collections, load_by_name);
     for (uint32_t i = 1; i < catalog->count; i++) {
-        if (!by_name(&catalog->collections[i - 1], &catalog->collections[i]))
+        if (!load_by_name(&catalog->collections[i - 1], &catalog->collections[i]))
             return truce__catalog_bad_row(catalog->collections[i].id, error);
     }
     return TRUCE_OK;
@@ -204,9 +204,9 @@ truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog
     made->version = version;
     status = truce__kv_schema_check(kv, error);
     if (!status)
-        status = read_rows(kv, made, error);
+        status = load_read_rows(kv, made, error);
     if (!status)
-        status = check_names(made, error);
+        status = load_check_names(made, error);
     if (status) {
         truce__catalog_release(made);
         made = NULL;

@@ -19,9 +19,9 @@ void truce__result_reset(truce_write_result *result)
 }
 
 /* The document of an item: the one that was kept, or a copy from its row. */
-static truce_status read_document(struct writer *writer, const char *name,
-                                  const struct gathered *item, bson_t **document,
-                                  bson_error_t *error)
+static truce_status change_read_document(struct writer *writer, const char *name,
+                                         const struct gathered *item, bson_t **document,
+                                         bson_error_t *error)
 {
     const struct collection *collection;
     struct bytes body;
@@ -57,7 +57,7 @@ truce_status truce__change_update(struct writer *writer, const char *collection,
     bool whole = truce__update_is_replacement(update) && !compiled->in_parts;
     struct update_result changed = {0};
     bson_t *before;
-    truce_status status = read_document(writer, collection, item, &before, error);
+    truce_status status = change_read_document(writer, collection, item, &before, error);
 
     truce__arena_reset(context->arena);
     if (status)
@@ -78,7 +78,7 @@ truce_status truce__change_update(struct writer *writer, const char *collection,
     return status;
 }
 
-static void keep_id(const bson_t *document, truce_write_result *result)
+static void change_keep_id(const bson_t *document, truce_write_result *result)
 {
     bson_iter_t iter;
     bool found = bson_iter_init_find(&iter, document, "_id");
@@ -107,7 +107,7 @@ truce_status truce__change_upsert(struct writer *writer, const char *collection,
     if (!status)
         status = truce__documents_insert(writer, collection, made, error);
     if (!status)
-        keep_id(made, result);
+        change_keep_id(made, result);
     bson_destroy(&raw);
     return status;
 }
@@ -117,7 +117,7 @@ truce_status truce__change_remove(struct writer *writer, const char *collection,
                                   bson_error_t *error)
 {
     bson_t *before;
-    truce_status status = read_document(writer, collection, item, &before, error);
+    truce_status status = change_read_document(writer, collection, item, &before, error);
 
     if (!status)
         status = truce__documents_remove(writer, collection, item->row, before, error);

@@ -25,8 +25,8 @@ struct check {
     struct index_keys keys;
 };
 
-static truce_status check_keys(struct check *check, uint32_t number, int64_t row,
-                               const bson_t *bson, bson_error_t *error)
+static truce_status file_check_keys(struct check *check, uint32_t number, int64_t row,
+                                    const bson_t *bson, bson_error_t *error)
 {
     const struct index *index = &check->collection->indexes[number];
     truce_status status =
@@ -51,8 +51,8 @@ static truce_status check_keys(struct check *check, uint32_t number, int64_t row
     return status;
 }
 
-static truce_status check_document(struct check *check, const struct kv_cursor *cursor,
-                                   bson_error_t *error)
+static truce_status file_check_document(struct check *check, const struct kv_cursor *cursor,
+                                        bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_t document;
@@ -63,13 +63,13 @@ static truce_status check_document(struct check *check, const struct kv_cursor *
                            (long long)cursor->row, check->collection->name);
     for (uint32_t i = 0; i < check->collection->indexes_count && !status; i++) {
         if (check->collection->indexes[i].state == INDEX_READY)
-            status = check_keys(check, i, cursor->row, &document, error);
+            status = file_check_keys(check, i, cursor->row, &document, error);
     }
     check->documents++;
     return status;
 }
 
-static truce_status check_documents(struct check *check, bson_error_t *error)
+static truce_status file_check_documents(struct check *check, bson_error_t *error)
 {
     struct kv_cursor cursor = {0};
     truce_status status =
@@ -78,13 +78,13 @@ static truce_status check_documents(struct check *check, bson_error_t *error)
     while (!status) {
         status = truce__kv_cursor_next(&cursor, error);
         if (!status)
-            status = check_document(check, &cursor, error);
+            status = file_check_document(check, &cursor, error);
     }
     truce__kv_cursor_close(&cursor);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static bool same_key(const struct buffer *last, struct bytes key)
+static bool file_same_key(const struct buffer *last, struct bytes key)
 {
     return last->size == key.size && !memcmp(last->bytes, key.data, key.size);
 }
@@ -100,7 +100,7 @@ static truce_status check_entries(struct check *check, const struct index *index
 
     while (!status) {
         status = truce__kv_cursor_next(&cursor, error);
-        if (!status && index->spec.unique && entries && same_key(&last, cursor.key))
+        if (!status && index->spec.unique && entries && file_same_key(&last, cursor.key))
             status = truce__fail(TRUCE_CORRUPT, error,
                                  "a key stands twice in the unique index "
                                  "\"%s\" of %s",
@@ -123,14 +123,14 @@ static truce_status check_entries(struct check *check, const struct index *index
     return status;
 }
 
-static truce_status check_collection(struct check *check, const struct collection *collection,
-                                     bson_error_t *error)
+static truce_status file_check_collection(struct check *check, const struct collection *collection,
+                                          bson_error_t *error)
 {
     truce_status status;
 
     check->collection = collection;
     memset(check->expected, 0, sizeof check->expected);
-    status = check_documents(check, error);
+    status = file_check_documents(check, error);
     for (uint32_t i = 0; i < collection->indexes_count && !status; i++) {
         if (collection->indexes[i].state == INDEX_READY)
             status = check_entries(check, &collection->indexes[i], check->expected[i], error);
@@ -152,7 +152,7 @@ truce_status truce__engine_check(struct engine *engine, int64_t *documents, int6
     check.kv = reader->kv;
     status = truce__kv_integrity(reader->kv, error);
     for (uint32_t i = 0; i < reader->catalog->count && !status; i++)
-        status = check_collection(&check, &reader->catalog->collections[i], error);
+        status = file_check_collection(&check, &reader->catalog->collections[i], error);
     if (!status)
         status = truce__feed_check(reader->kv, &reader->catalog->feed, error);
     truce__engine_read_end(engine, reader);

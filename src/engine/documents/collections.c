@@ -44,7 +44,8 @@ static truce_status run_change(struct write_op *base, struct writer *writer, bso
     return TRUCE_OK;
 }
 
-static truce_status run(struct engine *engine, struct catalog_op *op, bson_error_t *error)
+static truce_status collections_run(struct engine *engine, struct catalog_op *op,
+                                    bson_error_t *error)
 {
     truce_status status = truce__engine_writable(engine, error);
 
@@ -69,7 +70,7 @@ static truce_status refuse_missing(const char *name, bson_error_t *error)
 }
 
 /* After each change of the catalog; who waits for a collection looks again. */
-static void changed(struct writer *writer, const char *name)
+static void collections_changed(struct writer *writer, const char *name)
 {
     truce__writer_catalog_changed(writer);
     truce__cache_close(writer->cache);
@@ -86,7 +87,7 @@ static truce_status set_validator(struct catalog_op *op, struct writer *writer, 
     if (!status)
         status =
             truce__catalog_change_validator(writer->kv, collection, op->options.validator, error);
-    changed(writer, op->name);
+    collections_changed(writer, op->name);
     return status;
 }
 
@@ -98,11 +99,12 @@ static truce_status set_images(struct catalog_op *op, struct writer *writer, bso
     if (status || collection->images == *op->options.images)
         return status;
     status = truce__catalog_change_images(writer->kv, collection, *op->options.images, error);
-    changed(writer, op->name);
+    collections_changed(writer, op->name);
     return status;
 }
 
-static truce_status set_options(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status collections_set_options(struct catalog_op *op, struct writer *writer,
+                                            bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -114,7 +116,8 @@ static truce_status set_options(struct catalog_op *op, struct writer *writer, bs
 }
 
 /* Whatever refuses them does so before anything is written. */
-static truce_status check_options(const struct collection_options *options, bson_error_t *error)
+static truce_status collections_check_options(const struct collection_options *options,
+                                              bson_error_t *error)
 {
     struct match *match = NULL;
     truce_status status = TRUCE_OK;
@@ -126,10 +129,11 @@ static truce_status check_options(const struct collection_options *options, bson
     return status;
 }
 
-static truce_status create(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status collections_create(struct catalog_op *op, struct writer *writer,
+                                       bson_error_t *error)
 {
     const struct collection *collection;
-    truce_status status = check_options(&op->options, error);
+    truce_status status = collections_check_options(&op->options, error);
 
     if (!status)
         status = truce__writer_collection(writer, op->name, &collection, error);
@@ -141,8 +145,8 @@ static truce_status create(struct catalog_op *op, struct writer *writer, bson_er
     status = truce__names_add_collection(writer, op->name, error);
     if (status)
         return status;
-    changed(writer, op->name);
-    status = set_options(op, writer, error);
+    collections_changed(writer, op->name);
+    status = collections_set_options(op, writer, error);
     return status ? status : truce__feed_tell_made(writer, op->name, error);
 }
 
@@ -152,11 +156,12 @@ static truce_status drop_one(struct writer *writer, const struct collection *col
     truce_status status = truce__catalog_drop_collection(writer->kv, collection, error);
 
     truce__writer_touch_structure(writer);
-    changed(writer, name);
+    collections_changed(writer, name);
     return status;
 }
 
-static truce_status drop(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status collections_drop(struct catalog_op *op, struct writer *writer,
+                                     bson_error_t *error)
 {
     struct feed_fact fact = {FEED_DROP, op->name};
     const struct collection *collection;
@@ -185,7 +190,8 @@ static truce_status replace_target(struct catalog_op *op, struct writer *writer,
     return drop_one(writer, target, op->other, error);
 }
 
-static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status collections_rename_to(struct catalog_op *op, struct writer *writer,
+                                          bson_error_t *error)
 {
     struct feed_fact fact = {FEED_RENAME, op->name, op->other};
     const struct collection *collection;
@@ -204,8 +210,8 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
     fact.number = collection->id;
     status = truce__catalog_rename_collection(writer->kv, collection, op->other, error);
     truce__writer_touch_structure(writer);
-    changed(writer, op->name);
-    changed(writer, op->other);
+    collections_changed(writer, op->name);
+    collections_changed(writer, op->other);
     return status ? status : truce__feed_tell_fact(writer, &fact, error);
 }
 
@@ -213,29 +219,30 @@ truce_status truce__engine_collection_create(struct engine *engine, const char *
                                              const struct collection_options *options,
                                              bson_error_t *error)
 {
-    struct catalog_op op = {.change = create, .name = collection, .options = *options};
+    struct catalog_op op = {.change = collections_create, .name = collection, .options = *options};
 
-    return run(engine, &op, error);
+    return collections_run(engine, &op, error);
 }
 
 truce_status truce__engine_collection_drop(struct engine *engine, const char *collection,
                                            bson_error_t *error)
 {
-    struct catalog_op op = {.change = drop, .name = collection};
+    struct catalog_op op = {.change = collections_drop, .name = collection};
 
-    return run(engine, &op, error);
+    return collections_run(engine, &op, error);
 }
 
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error)
 {
     struct catalog_op op = {
-        .change = rename_to, .name = from, .other = to, .drop_target = drop_target};
+        .change = collections_rename_to, .name = from, .other = to, .drop_target = drop_target};
 
-    return run(engine, &op, error);
+    return collections_run(engine, &op, error);
 }
 
-static truce_status identify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status collections_identify(struct catalog_op *op, struct writer *writer,
+                                         bson_error_t *error)
 {
     const struct collection *ignored;
     truce_status status = truce__writer_collection(writer, op->name, &ignored, error);
@@ -253,7 +260,8 @@ static truce_status identify(struct catalog_op *op, struct writer *writer, bson_
 
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error)
 {
-    struct catalog_op op = {.change = identify, .name = ""}; /* any name: it loads the catalog */
+    struct catalog_op op = {.change = collections_identify,
+                            .name = ""}; /* any name: it loads the catalog */
     struct reader *reader;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
     bool has_id;
@@ -262,7 +270,7 @@ truce_status truce__engine_identify(struct engine *engine, bson_error_t *error)
         return status;
     has_id = reader->catalog->has_id;
     truce__engine_read_end(engine, reader);
-    return has_id || engine->read_only ? TRUCE_OK : run(engine, &op, error);
+    return has_id || engine->read_only ? TRUCE_OK : collections_run(engine, &op, error);
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */
@@ -299,8 +307,8 @@ static truce_status measure_pages(struct kv *kv, const struct collection *collec
     return status;
 }
 
-static truce_status measure(struct kv *kv, const struct collection *collection, bson_t *description,
-                            bson_error_t *error)
+static truce_status collections_measure(struct kv *kv, const struct collection *collection,
+                                        bson_t *description, bson_error_t *error)
 {
     int64_t documents = 0, bytes = 0;
     truce_status status = truce__kv_rows_measure(kv, collection->id, &documents, &bytes, error);
@@ -311,7 +319,8 @@ static truce_status measure(struct kv *kv, const struct collection *collection, 
     return status;
 }
 
-static void append_uuid(const struct catalog *catalog, int64_t number, bson_t *description)
+static void collections_append_uuid(const struct catalog *catalog, int64_t number,
+                                    bson_t *description)
 {
     uint8_t uuid[UUID_BYTES];
 
@@ -320,15 +329,15 @@ static void append_uuid(const struct catalog *catalog, int64_t number, bson_t *d
         BSON_APPEND_BINARY(description, "uuid", BSON_SUBTYPE_UUID, uuid, sizeof uuid);
 }
 
-static truce_status describe(struct kv *kv, const struct collection *collection,
-                             const truce_list_options *options, bson_t *description,
-                             bson_error_t *error)
+static truce_status collections_describe(struct kv *kv, const struct collection *collection,
+                                         const truce_list_options *options, bson_t *description,
+                                         bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     BSON_APPEND_UTF8(description, "name", collection->name);
     if (!options->unmeasured)
-        status = measure(kv, collection, description, error);
+        status = collections_measure(kv, collection, description, error);
     if (!status && options->pages && truce__kv_tells_sizes())
         status = measure_pages(kv, collection, description, error);
     if (collection->validator)
@@ -381,9 +390,9 @@ truce_status truce__engine_collection_list(struct engine *engine, const truce_li
             continue;
         bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
         bson_append_document_begin(collections, key, -1, &description);
-        status = describe(reader->kv, collection, options, &description, error);
+        status = collections_describe(reader->kv, collection, options, &description, error);
         if (options->uuids)
-            append_uuid(reader->catalog, collection->id, &description);
+            collections_append_uuid(reader->catalog, collection->id, &description);
         bson_append_document_end(collections, &description);
     }
     if (reader) {
@@ -434,9 +443,9 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
 
 /* ---- dropping indexes ----------------------------------------------------------------------- */
 
-static truce_status find_index(const struct catalog_op *op, struct writer *writer,
-                               const struct collection **collection, const struct index **index,
-                               bson_error_t *error)
+static truce_status collections_find_index(const struct catalog_op *op, struct writer *writer,
+                                           const struct collection **collection,
+                                           const struct index **index, bson_error_t *error)
 {
     truce_status status = truce__writer_collection(writer, op->name, collection, error);
 
@@ -454,7 +463,7 @@ static truce_status drop_index(struct catalog_op *op, struct writer *writer, bso
 {
     const struct collection *collection;
     const struct index *index;
-    truce_status status = find_index(op, writer, &collection, &index, error);
+    truce_status status = collections_find_index(op, writer, &collection, &index, error);
 
     if (status)
         return status;
@@ -465,7 +474,7 @@ static truce_status drop_index(struct catalog_op *op, struct writer *writer, bso
     if (!status)
         status = truce__catalog_drop_index(writer->kv, collection, index->id, error);
     truce__writer_touch_structure(writer);
-    changed(writer, op->name);
+    collections_changed(writer, op->name);
     return status;
 }
 
@@ -474,7 +483,7 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
 {
     struct catalog_op op = {.change = drop_index, .name = collection, .other = name};
 
-    return run(engine, &op, error);
+    return collections_run(engine, &op, error);
 }
 
 /* ---- changing collections and indexes -------------------------------------------------------- */
@@ -494,7 +503,7 @@ static truce_status change_index(const struct catalog_op *op, struct writer *wri
 {
     const struct collection *collection;
     const struct index *index;
-    truce_status status = find_index(op, writer, &collection, &index, error);
+    truce_status status = collections_find_index(op, writer, &collection, &index, error);
 
     if (!status && index->state != INDEX_READY)
         status = truce__refuse(CODE_INDEX_NOT_FOUND, error, "the index \"%s\" is being built",
@@ -505,7 +514,7 @@ static truce_status change_index(const struct catalog_op *op, struct writer *wri
     return truce__index_change(&is->spec, op->options.changes, error);
 }
 
-static void append_options(const struct collection_options *options, bson_t *what)
+static void collections_append_options(const struct collection_options *options, bson_t *what)
 {
     if (options->validator)
         BSON_APPEND_DOCUMENT(what, "validator", options->validator);
@@ -514,7 +523,8 @@ static void append_options(const struct collection_options *options, bson_t *wha
 }
 
 /* {index: {name?, hidden?, expireAfterSeconds?}} */
-static void append_index(const bson_t *changes, const struct index *index, bool named, bson_t *to)
+static void collections_append_index(const bson_t *changes, const struct index *index, bool named,
+                                     bson_t *to)
 {
     bson_t inner;
 
@@ -534,9 +544,9 @@ static truce_status write_modified(struct catalog_op *op, struct writer *writer,
 
     if (index) {
         status = truce__catalog_change_index(writer->kv, collection, index, error);
-        changed(writer, op->name);
+        collections_changed(writer, op->name);
     }
-    return status ? status : set_options(op, writer, error);
+    return status ? status : collections_set_options(op, writer, error);
 }
 
 /* All of it, or nothing; who follows is told of it as of one change. */
@@ -554,15 +564,15 @@ static truce_status modify(struct catalog_op *op, struct writer *writer, bson_er
     if (!status && changes)
         status = change_index(op, writer, &was, &is, error);
     if (!status)
-        status = check_options(&op->options, error);
+        status = collections_check_options(&op->options, error);
     if (status)
         return status;
     fact.number = collection->id;
     before = truce__feed_options(collection);
-    append_options(&op->options, &what);
+    collections_append_options(&op->options, &what);
     if (changes) {
-        append_index(changes, &was, false, before);
-        append_index(changes, &is, true, &what);
+        collections_append_index(changes, &was, false, before);
+        collections_append_index(changes, &is, true, &what);
     }
     fact.what = &what;
     fact.before = before;
@@ -581,7 +591,7 @@ truce_status truce__engine_collection_modify(struct engine *engine, const char *
     struct catalog_op op = {
         .change = modify, .name = collection, .other = options->index, .options = *options};
 
-    return run(engine, &op, error);
+    return collections_run(engine, &op, error);
 }
 
 truce_status truce__engine_index_modify(struct engine *engine, const char *collection,

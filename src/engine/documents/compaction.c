@@ -59,7 +59,7 @@ struct step {
 
 /* ---- steps, under the lock ------------------------------------------------------------------- */
 
-static truce_status commit(struct writer *writer, bson_error_t *error)
+static truce_status compaction_commit(struct writer *writer, bson_error_t *error)
 {
     truce_status status = truce__kv_write_commit(writer->kv, error);
 
@@ -70,8 +70,8 @@ static truce_status commit(struct writer *writer, bson_error_t *error)
     return status;
 }
 
-static truce_status find_table(struct step *step, struct writer *writer, uint32_t version,
-                               bson_error_t *error)
+static truce_status compaction_find_table(struct step *step, struct writer *writer,
+                                          uint32_t version, bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status;
@@ -90,7 +90,7 @@ static truce_status find_table(struct step *step, struct writer *writer, uint32_
     return TRUCE_OK;
 }
 
-static bool is_worth_it(const struct kv_pack *pack)
+static bool compaction_is_worth_it(const struct kv_pack *pack)
 {
     return pack->emptied > 0 && pack->emptied * WORTH * KV_PAGE_BYTES >= pack->bytes;
 }
@@ -103,11 +103,11 @@ static truce_status run_pack(struct write_op *base, struct writer *writer, bson_
 
     if (status)
         return status;
-    status = find_table(step, writer, version, error);
+    status = compaction_find_table(step, writer, version, error);
     if (!status && !step->gone)
         status = truce__kv_pack(writer->kv, &step->pack, error);
-    if (!status && !step->gone && is_worth_it(&step->pack))
-        return commit(writer, error);
+    if (!status && !step->gone && compaction_is_worth_it(&step->pack))
+        return compaction_commit(writer, error);
     truce__kv_write_rollback(writer->kv);
     return status;
 }
@@ -127,14 +127,14 @@ static truce_status run_shrink(struct write_op *base, struct writer *writer, bso
             status = truce__kv_space(writer->kv, &step->space, error);
     } while (!status && step->space.free && truce__clock_monotonic_ns() < until_ns);
     if (!status)
-        return commit(writer, error);
+        return compaction_commit(writer, error);
     truce__kv_write_rollback(writer->kv);
     return status;
 }
 
 /* ---- between steps --------------------------------------------------------------------------- */
 
-static truce_status look(struct compaction *compaction, bson_error_t *error)
+static truce_status compaction_look(struct compaction *compaction, bson_error_t *error)
 {
     if (compaction->options->progress)
         compaction->options->progress(compaction->done, compaction->total,
@@ -155,7 +155,7 @@ static truce_status wait_for_checkpoint(struct compaction *compaction, int *wait
     truce__checkpointer_ask(&compaction->engine->checkpointer);
     truce__clock_sleep_ms(LOOK_MS);
     *waited_ms += LOOK_MS;
-    return look(compaction, error);
+    return compaction_look(compaction, error);
 }
 
 /* Until the log is short enough for more. */
@@ -173,7 +173,7 @@ static truce_status wait_for_log(struct compaction *compaction, bson_error_t *er
 /* It leaves others as much time as it took. */
 static truce_status take_step(struct compaction *compaction, struct step *step, bson_error_t *error)
 {
-    truce_status status = look(compaction, error);
+    truce_status status = compaction_look(compaction, error);
     int64_t begun_ns, took_ms;
 
     if (!status)
@@ -191,7 +191,8 @@ static truce_status take_step(struct compaction *compaction, struct step *step, 
     return status;
 }
 
-static truce_status measure(struct engine *engine, struct kv_space *space, bson_error_t *error)
+static truce_status compaction_measure(struct engine *engine, struct kv_space *space,
+                                       bson_error_t *error)
 {
     struct reader *reader;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
@@ -223,11 +224,11 @@ static truce_status pack_table(struct compaction *compaction, const struct table
 }
 
 /* Others may free pages meanwhile: it ends when as many are gone as were free at its beginning. */
-static truce_status shrink(struct compaction *compaction, bson_error_t *error)
+static truce_status compaction_shrink(struct compaction *compaction, bson_error_t *error)
 {
     struct step step = {.base.run = run_shrink};
     struct kv_space first;
-    truce_status status = measure(compaction->engine, &first, error);
+    truce_status status = compaction_measure(compaction->engine, &first, error);
     int64_t gone = 0;
 
     step.space = first;
@@ -250,17 +251,17 @@ static int64_t pages_there(const struct engine *engine, const struct kv_space *s
 }
 
 /* A checkpoint that has moved all of the log cuts the file. */
-static truce_status cut(struct compaction *compaction, bson_error_t *error)
+static truce_status compaction_cut(struct compaction *compaction, bson_error_t *error)
 {
     struct engine *engine = compaction->engine;
     struct kv_space space;
-    truce_status status = measure(engine, &space, error);
+    truce_status status = compaction_measure(engine, &space, error);
     int waited_ms = 0;
 
     while (!status && !compaction->given_up && pages_there(engine, &space) > space.pages) {
         status = wait_for_checkpoint(compaction, &waited_ms, error);
         if (!status)
-            status = measure(engine, &space, error);
+            status = compaction_measure(engine, &space, error);
     }
     return status;
 }
@@ -294,14 +295,14 @@ static truce_status list_tables(struct compaction *compaction, bson_error_t *err
     return TRUCE_OK;
 }
 
-static truce_status begin(struct compaction *compaction, bson_error_t *error)
+static truce_status compaction_begin(struct compaction *compaction, bson_error_t *error)
 {
     struct engine *engine = compaction->engine;
     struct kv_space space;
     truce_status status = truce__engine_writable(engine, error);
 
     if (!status)
-        status = measure(engine, &space, error);
+        status = compaction_measure(engine, &space, error);
     if (status)
         return status;
     compaction->total = 2 * space.pages;
@@ -327,7 +328,7 @@ static void tell_reads(const struct lock *lock, truce_compact_report *report)
     }
 }
 
-static void end(struct compaction *compaction, truce_status status)
+static void compaction_end(struct compaction *compaction, truce_status status)
 {
     truce_compact_report *report = compaction->report;
     struct kv_space space;
@@ -336,7 +337,7 @@ static void end(struct compaction *compaction, truce_status status)
     report->complete = !status && !compaction->given_up;
     if (!report->complete)
         tell_reads(&compaction->engine->lock, report);
-    if (measure(compaction->engine, &space, NULL))
+    if (compaction_measure(compaction->engine, &space, NULL))
         return;
     report->bytes_after = pages_there(compaction->engine, &space) * KV_PAGE_BYTES;
     report->bytes_free = report->bytes_after - (space.pages - space.free) * KV_PAGE_BYTES;
@@ -349,15 +350,15 @@ truce_status truce__engine_compact(struct engine *engine, const truce_compact_op
     truce_status status;
 
     truce__engine_budget(engine, options->deadline_ms, &compaction.budget);
-    status = begin(&compaction, error);
+    status = compaction_begin(&compaction, error);
     if (status)
         return status;
     for (size_t i = 0; i < compaction.count && !status; i++)
         status = pack_table(&compaction, &compaction.tables[i], error);
     if (!status)
-        status = shrink(&compaction, error);
+        status = compaction_shrink(&compaction, error);
     if (!status)
-        status = cut(&compaction, error);
-    end(&compaction, status);
+        status = compaction_cut(&compaction, error);
+    compaction_end(&compaction, status);
     return status;
 }

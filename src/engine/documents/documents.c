@@ -34,14 +34,14 @@ bool truce__documents_failed(truce_status status)
 
 /* ---- lists of keys -------------------------------------------------------------------------- */
 
-static struct bytes key_at(const struct index_keys *keys, uint32_t number)
+static struct bytes documents_key_at(const struct index_keys *keys, uint32_t number)
 {
     uint32_t start = number ? keys->ends[number - 1] : 0;
 
     return (struct bytes){keys->bytes.bytes + start, keys->ends[number] - start};
 }
 
-static int compare(struct bytes a, struct bytes b)
+static int documents_compare(struct bytes a, struct bytes b)
 {
     return truce__bytes_compare(a.data, a.size, b.data, b.size);
 }
@@ -53,10 +53,13 @@ static bool next_difference(const struct index_keys *list, uint32_t *at,
     while (*at < list->count) {
         int order;
 
-        *key = key_at(list, *at);
-        while (*other_at < other->count && compare(key_at(other, *other_at), *key) < 0)
+        *key = documents_key_at(list, *at);
+        while (*other_at < other->count &&
+               documents_compare(documents_key_at(other, *other_at), *key) < 0)
             (*other_at)++;
-        order = *other_at < other->count ? compare(key_at(other, *other_at), *key) : 1;
+        order = *other_at < other->count
+                    ? documents_compare(documents_key_at(other, *other_at), *key)
+                    : 1;
         (*at)++;
         if (order)
             return true;
@@ -74,8 +77,8 @@ struct change {
     bool whole;                   /* not a difference: all of `after` */
 };
 
-static truce_status make_keys(const struct index *index, const bson_t *document,
-                              struct index_keys *keys, bson_error_t *error)
+static truce_status documents_make_keys(const struct index *index, const bson_t *document,
+                                        struct index_keys *keys, bson_error_t *error)
 {
     if (document)
         return truce__index_keys(&index->spec, truce__value_document(document), keys, error);
@@ -84,8 +87,8 @@ static truce_status make_keys(const struct index *index, const bson_t *document,
     return TRUCE_OK;
 }
 
-static truce_status check_unique(const struct change *change, const struct index *index,
-                                 const struct key_change *keys, bson_error_t *error)
+static truce_status documents_check_unique(const struct change *change, const struct index *index,
+                                           const struct key_change *keys, bson_error_t *error)
 {
     uint32_t at = 0, other_at = 0;
     truce_status status = TRUCE_OK;
@@ -111,7 +114,7 @@ static uint32_t first_index(const struct change *change)
 }
 
 /* The keys of all indexes, then the checks: parallel arrays are refused before taken keys. */
-static truce_status prepare(const struct change *change, bson_error_t *error)
+static truce_status documents_prepare(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
     truce_status status = TRUCE_OK;
@@ -119,15 +122,16 @@ static truce_status prepare(const struct change *change, bson_error_t *error)
     for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
         struct key_change *keys = &change->writer->keys[i];
 
-        status = make_keys(&collection->indexes[i], change->before, &keys->before, error);
+        status = documents_make_keys(&collection->indexes[i], change->before, &keys->before, error);
         if (!status)
-            status = make_keys(&collection->indexes[i], change->after, &keys->after, error);
+            status =
+                documents_make_keys(&collection->indexes[i], change->after, &keys->after, error);
     }
     for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
         const struct index *index = &collection->indexes[i];
 
         if (index->spec.unique && index->state != INDEX_BUILDING)
-            status = check_unique(change, index, &change->writer->keys[i], error);
+            status = documents_check_unique(change, index, &change->writer->keys[i], error);
     }
     return status;
 }
@@ -195,7 +199,7 @@ static truce_status note_arrays(const struct change *change, bson_error_t *error
     return status;
 }
 
-static truce_status write_row(struct change *change, bson_error_t *error)
+static truce_status documents_write_row(struct change *change, bson_error_t *error)
 {
     struct kv *kv = change->writer->kv;
     int64_t table = change->collection->id;
@@ -212,7 +216,7 @@ static truce_status write_row(struct change *change, bson_error_t *error)
 }
 
 /* What is there already may be against a validator that came later; what is written may not. */
-static truce_status validate(const struct change *change, bson_error_t *error)
+static truce_status documents_validate(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
 
@@ -222,14 +226,14 @@ static truce_status validate(const struct change *change, bson_error_t *error)
                                  change->after, error);
 }
 
-static truce_status apply(struct change *change, bson_error_t *error)
+static truce_status documents_apply(struct change *change, bson_error_t *error)
 {
-    truce_status status = validate(change, error);
+    truce_status status = documents_validate(change, error);
 
     if (!status)
-        status = prepare(change, error);
+        status = documents_prepare(change, error);
     if (!status)
-        status = write_row(change, error);
+        status = documents_write_row(change, error);
     if (!status)
         status = write_all_keys(change, error);
     if (status)
@@ -246,8 +250,8 @@ static truce_status apply(struct change *change, bson_error_t *error)
 
 /* ---- the operations ------------------------------------------------------------------------- */
 
-static truce_status find_or_add(struct writer *writer, const char *name,
-                                const struct collection **collection, bson_error_t *error)
+static truce_status documents_find_or_add(struct writer *writer, const char *name,
+                                          const struct collection **collection, bson_error_t *error)
 {
     truce_status status = truce__writer_collection(writer, name, collection, error);
 
@@ -265,9 +269,9 @@ truce_status truce__documents_insert(struct writer *writer, const char *collecti
                                      const bson_t *document, bson_error_t *error)
 {
     struct change change = {.writer = writer, .after = document};
-    truce_status status = find_or_add(writer, collection, &change.collection, error);
+    truce_status status = documents_find_or_add(writer, collection, &change.collection, error);
 
-    return status ? status : apply(&change, error);
+    return status ? status : documents_apply(&change, error);
 }
 
 truce_status truce__documents_replace(struct writer *writer, const char *collection, int64_t row,
@@ -279,7 +283,7 @@ truce_status truce__documents_replace(struct writer *writer, const char *collect
     truce_status status = truce__writer_collection(writer, collection, &change.collection, error);
 
     truce_assert(status || change.collection);
-    return status ? status : apply(&change, error);
+    return status ? status : documents_apply(&change, error);
 }
 
 truce_status truce__documents_remove(struct writer *writer, const char *collection, int64_t row,
@@ -289,7 +293,7 @@ truce_status truce__documents_remove(struct writer *writer, const char *collecti
     truce_status status = truce__writer_collection(writer, collection, &change.collection, error);
 
     truce_assert(status || change.collection);
-    return status ? status : apply(&change, error);
+    return status ? status : documents_apply(&change, error);
 }
 
 truce_status truce__documents_index(struct writer *writer, const char *collection, int64_t index,
@@ -304,9 +308,9 @@ truce_status truce__documents_index(struct writer *writer, const char *collectio
         return status;
     found = truce__collection_index_id(change.collection, index);
     truce_assert(found);
-    status = make_keys(found, NULL, &keys->before, error);
+    status = documents_make_keys(found, NULL, &keys->before, error);
     if (!status)
-        status = make_keys(found, document, &keys->after, error);
+        status = documents_make_keys(found, document, &keys->after, error);
     if (!status)
         status = write_keys(&change, found, keys, error);
     if (!status && keys->after.multikey_fields & ~found->multikey_fields)

@@ -55,15 +55,15 @@ struct examine {
 };
 
 /* False: the time is over, and everything ends. */
-static bool goes_on(struct examine *examine, uint32_t steps)
+static bool examine_goes_on(struct examine *examine, uint32_t steps)
 {
     if (!examine->over)
         examine->over = truce__budget_spend(&examine->budget, steps, &examine->why);
     return !examine->over;
 }
 
-static void tell(struct examine *examine, const char *rule, const char *collection,
-                 const char *change, bool repaired, const char *text)
+static void examine_tell(struct examine *examine, const char *rule, const char *collection,
+                         const char *change, bool repaired, const char *text)
 {
     examine->take(&(struct examine_fault){.rule = rule,
                                           .collection = collection,
@@ -107,15 +107,15 @@ static truce_status examine_pages(struct examine *examine, bson_error_t *error)
         snprintf(text, sizeof text, "page %u of the file cannot be read, or has a wrong checksum",
                  page);
         if (!sound)
-            tell(examine, "damaged-page", "",
-                 "none: read what can be read, and put it into another store", false, text);
+            examine_tell(examine, "damaged-page", "",
+                         "none: read what can be read, and put it into another store", false, text);
     }
     return status;
 }
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-static struct bytes key_at(const struct index_keys *keys, uint32_t number)
+static struct bytes examine_key_at(const struct index_keys *keys, uint32_t number)
 {
     uint32_t start = number ? keys->ends[number - 1] : 0;
 
@@ -134,9 +134,9 @@ static void examine_keys(struct examine *examine, uint32_t number, int64_t row,
     if (examine->keys.multikey_fields & ~index->multikey_fields)
         found->arrays = true;
     for (uint32_t i = 0;
-         i < examine->keys.count && !found->unread && goes_on(examine, STEPS_OF_KEY); i++) {
-        status = truce__kv_key_find(examine->reader->kv, index->id, key_at(&examine->keys, i), row,
-                                    NULL);
+         i < examine->keys.count && !found->unread && examine_goes_on(examine, STEPS_OF_KEY); i++) {
+        status = truce__kv_key_find(examine->reader->kv, index->id,
+                                    examine_key_at(&examine->keys, i), row, NULL);
         found->missing += status == TRUCE_NOT_FOUND;
         found->unread = status && status != TRUCE_NOT_FOUND;
     }
@@ -149,8 +149,8 @@ static void tell_row(struct examine *examine, int64_t row)
 
     examine->unread = true;
     snprintf(text, sizeof text, "the document in row %lld is damaged", (long long)row);
-    tell(examine, "damaged-document", examine->collection->name,
-         "none: its bytes are not a document", false, text);
+    examine_tell(examine, "damaged-document", examine->collection->name,
+                 "none: its bytes are not a document", false, text);
 }
 
 static void examine_documents(struct examine *examine)
@@ -164,7 +164,7 @@ static void examine_documents(struct examine *examine)
     cursor.raw = true;
     while (!status) {
         status = truce__kv_cursor_next(&cursor, &error);
-        if (status || !goes_on(examine, 1 + (uint32_t)(cursor.body.size / BYTES_OF_STEP)))
+        if (status || !examine_goes_on(examine, 1 + (uint32_t)(cursor.body.size / BYTES_OF_STEP)))
             break;
         if (!truce__document_sound(cursor.body.data, cursor.body.size)) {
             tell_row(examine, cursor.row);
@@ -182,8 +182,9 @@ static void examine_documents(struct examine *examine)
     if (status == TRUCE_NOT_FOUND || examine->over)
         return;
     examine->unread = true;
-    tell(examine, "unreadable", collection->name,
-         "none: read what can be read, and put it into another store", false, error.message);
+    examine_tell(examine, "unreadable", collection->name,
+                 "none: read what can be read, and put it into another store", false,
+                 error.message);
 }
 
 /* ---- indexes --------------------------------------------------------------------------------- */
@@ -199,7 +200,7 @@ static void examine_entries(struct examine *examine, uint32_t number)
 
     while (!status) {
         status = truce__kv_cursor_next(&cursor, NULL);
-        if (status || !goes_on(examine, STEPS_OF_ENTRY))
+        if (status || !examine_goes_on(examine, STEPS_OF_ENTRY))
             break;
         if (index->spec.unique && found->entries && last.size == cursor.key.size &&
             !memcmp(last.bytes, cursor.key.data, cursor.key.size))
@@ -219,8 +220,8 @@ static bool is_wrong(const struct index_state_found *found)
            found->entries != found->keys - found->missing;
 }
 
-static void describe(const struct index *index, const struct index_state_found *found, char *text,
-                     size_t size)
+static void examine_describe(const struct index *index, const struct index_state_found *found,
+                             char *text, size_t size)
 {
     if (found->unread)
         snprintf(text, size, "the index %s cannot be read", index->spec.name);
@@ -310,8 +311,8 @@ static void reset_rebuild(struct write_op *base)
 }
 
 /* TIMEOUT: the time of the call is over, and the index is as it was. */
-static truce_status rebuild(struct engine *engine, struct budget *budget, const char *collection,
-                            int64_t index, bson_error_t *error)
+static truce_status examine_rebuild(struct engine *engine, struct budget *budget,
+                                    const char *collection, int64_t index, bson_error_t *error)
 {
     struct rebuild op = {.collection = collection, .index = index, .budget = budget};
     truce_status status = truce__engine_writable(engine, error);
@@ -328,12 +329,12 @@ static truce_status rebuild(struct engine *engine, struct budget *budget, const 
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static truce_status begin(struct examine *examine, bson_error_t *error)
+static truce_status examine_begin(struct examine *examine, bson_error_t *error)
 {
     return truce__engine_read_begin(examine->engine, false, &examine->reader, error);
 }
 
-static void end(struct examine *examine)
+static void examine_end(struct examine *examine)
 {
     truce__engine_read_end(examine->engine, examine->reader);
     examine->reader = NULL;
@@ -353,10 +354,10 @@ static void tell_index(struct examine *examine, const struct work *work, bool un
     bool repaired = false;
     char text[200];
 
-    if (work->wrong && examine->repair && !unread && goes_on(examine, 1)) {
+    if (work->wrong && examine->repair && !unread && examine_goes_on(examine, 1)) {
         bson_error_t why;
         truce_status status =
-            rebuild(examine->engine, &examine->budget, work->collection, work->id, &why);
+            examine_rebuild(examine->engine, &examine->budget, work->collection, work->id, &why);
 
         repaired = !status;
         if (examine->budget.over) {
@@ -365,24 +366,24 @@ static void tell_index(struct examine *examine, const struct work *work, bool un
         }
     }
     if (work->wrong) {
-        tell(examine, "wrong-index", work->collection,
-             unread ? "none: documents of the collection cannot be read"
-                    : "build the index anew from its documents",
-             repaired, work->text);
+        examine_tell(examine, "wrong-index", work->collection,
+                     unread ? "none: documents of the collection cannot be read"
+                            : "build the index anew from its documents",
+                     repaired, work->text);
     }
     if (!work->repeats)
         return;
     snprintf(text, sizeof text, "%lld keys stand twice in the unique index %s",
              (long long)work->repeats, work->index);
-    tell(examine, "repeated-key", work->collection,
-         "none: change or remove all but one of the documents", false, text);
+    examine_tell(examine, "repeated-key", work->collection,
+                 "none: change or remove all but one of the documents", false, text);
 }
 
 static truce_status examine_collection(struct examine *examine, int64_t id, bson_error_t *error)
 {
     struct work work[TRUCE_INDEXES_MAX] = {0};
     uint32_t count = 0;
-    truce_status status = begin(examine, error);
+    truce_status status = examine_begin(examine, error);
 
     if (status)
         return status;
@@ -409,9 +410,9 @@ static truce_status examine_collection(struct examine *examine, int64_t id, bson
         /* what documents that cannot be read have in it is not known */
         if (examine->unread && !examine->found[i].unread && !examine->found[i].missing)
             work[i].wrong = false;
-        describe(index, &examine->found[i], work[i].text, sizeof work[i].text);
+        examine_describe(index, &examine->found[i], work[i].text, sizeof work[i].text);
     }
-    end(examine);
+    examine_end(examine);
     for (uint32_t i = 0; i < count; i++) {
         if (work[i].collection)
             tell_index(examine, &work[i], examine->unread);
@@ -433,7 +434,7 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
 
     truce__engine_budget(engine, 0, &examine.budget);
     if (!status)
-        status = begin(&examine, error);
+        status = examine_begin(&examine, error);
     if (status)
         return status;
     status = examine_pages(&examine, error);
@@ -443,7 +444,7 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
         for (uint32_t i = 0; i < count; i++)
             ids[i] = examine.reader->catalog->collections[i].id;
     }
-    end(&examine);
+    examine_end(&examine);
     for (uint32_t i = 0; i < count && !status; i++)
         status = examine_collection(&examine, ids[i], error);
     bson_free(ids);

@@ -2,8 +2,8 @@
 #include "base/assert.h"
 #include "engine/documents/query.h"
 
-static void append_index(bson_t *stage, const char *name, const struct index *index,
-                         const struct plan_scan *scan)
+static void explain_append_index(bson_t *stage, const char *name, const struct index *index,
+                                 const struct plan_scan *scan)
 {
     BSON_APPEND_UTF8(stage, "stage", name);
     BSON_APPEND_DOCUMENT(stage, "keyPattern", index->spec.key);
@@ -26,7 +26,7 @@ static void append_index_scan(bson_t *stage, const struct index *index,
 
     BSON_APPEND_UTF8(stage, "stage", "FETCH");
     BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
-    append_index(&input, "IXSCAN", index, scan);
+    explain_append_index(&input, "IXSCAN", index, scan);
     bson_append_document_end(stage, &input);
 }
 
@@ -77,16 +77,17 @@ static void append_access(bson_t *stage, const struct collection *collection,
 }
 
 /* {stage: "COUNT", inputStage: ...}; without a filter the rows are counted as they are. */
-static void append_count(bson_t *winning, const struct plan *plan,
-                         const struct collection *collection, const bson_t *filter)
+static void explain_append_count(bson_t *winning, const struct plan *plan,
+                                 const struct collection *collection, const bson_t *filter)
 {
     bson_t input;
 
     BSON_APPEND_UTF8(winning, "stage", "COUNT");
     BSON_APPEND_DOCUMENT_BEGIN(winning, "inputStage", &input);
     if (plan->covered)
-        append_index(&input, "COUNT_SCAN",
-                     truce__collection_index_id(collection, plan->scans[0].index), plan->scans);
+        explain_append_index(&input, "COUNT_SCAN",
+                             truce__collection_index_id(collection, plan->scans[0].index),
+                             plan->scans);
     else
         append_access(&input, collection, plan, filter);
     bson_append_document_end(winning, &input);
@@ -134,9 +135,9 @@ static void append_step(bson_t *stage, enum find_step step, const truce_find_opt
     }
 }
 
-static void append_find(bson_t *stage, enum find_step step, const struct query *query,
-                        const struct plan *plan, const struct collection *collection,
-                        const bson_t *filter, const truce_find_options *options)
+static void explain_append_find(bson_t *stage, enum find_step step, const struct query *query,
+                                const struct plan *plan, const struct collection *collection,
+                                const bson_t *filter, const truce_find_options *options)
 {
     bson_t input;
 
@@ -148,7 +149,7 @@ static void append_find(bson_t *stage, enum find_step step, const struct query *
     }
     append_step(stage, step, options);
     BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
-    append_find(&input, step + 1, query, plan, collection, filter, options);
+    explain_append_find(&input, step + 1, query, plan, collection, filter, options);
     bson_append_document_end(stage, &input);
 }
 
@@ -170,17 +171,17 @@ static void append_plan(bson_t *plan, const struct query *query, const struct pl
     if (count && counts_rows(filter, options))
         BSON_APPEND_UTF8(&winning, "stage", "RECORD_STORE_FAST_COUNT");
     else if (count)
-        append_count(&winning, shown, collection, filter);
+        explain_append_count(&winning, shown, collection, filter);
     else
-        append_find(&winning, STEP_KEY, query, shown, collection, filter, options);
+        explain_append_find(&winning, STEP_KEY, query, shown, collection, filter, options);
     bson_append_document_end(&planner, &winning);
     bson_append_document_end(plan, &planner);
 }
 
 /* The plan, made once more in the same snapshot, now with its bounds. A query of a collection that is not there has left it. */
-static truce_status describe(const struct query *query, const bson_t *filter,
-                             const truce_find_options *options, bool count, bson_t *plan,
-                             bson_error_t *error)
+static truce_status explain_describe(const struct query *query, const bson_t *filter,
+                                     const truce_find_options *options, bool count, bson_t *plan,
+                                     bson_error_t *error)
 {
     const struct collection *collection = NULL;
     struct plan_request request;
@@ -201,8 +202,8 @@ static truce_status describe(const struct query *query, const bson_t *filter,
     return status;
 }
 
-static void append_stats(bson_t *plan, const struct query *query, int64_t returned,
-                         const int64_t *counted)
+static void explain_append_stats(bson_t *plan, const struct query *query, int64_t returned,
+                                 const int64_t *counted)
 {
     bson_t stats, stages;
 
@@ -230,7 +231,7 @@ static truce_status run_find(struct query *query, const truce_find_options *opti
 
     if (!stops)
         returned = truce__count_cut(returned, options);
-    append_stats(plan, query, returned, NULL);
+    explain_append_stats(plan, query, returned, NULL);
     return status;
 }
 
@@ -249,7 +250,7 @@ static truce_status run_count(struct query *query, const bson_t *filter,
     } else {
         status = truce__query_count(query, options->skip, options->limit, &counted, error);
     }
-    append_stats(plan, query, 0, &counted);
+    explain_append_stats(plan, query, 0, &counted);
     return status;
 }
 
@@ -263,7 +264,7 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
 
     bson_init(plan);
     if (!status)
-        status = describe(&query, filter, options, count, plan, error);
+        status = explain_describe(&query, filter, options, count, plan, error);
     if (!status && !options->plan_only)
         status = count ? run_count(&query, filter, options, plan, error)
                        : run_find(&query, options, plan, error);

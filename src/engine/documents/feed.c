@@ -58,12 +58,12 @@ static int64_t next_position(struct writer *writer, int64_t now_ms)
     return last < now ? now : last + 1;
 }
 
-static void append_binary(bson_t *entry, const char *name, const bson_t *document)
+static void feed_append_binary(bson_t *entry, const char *name, const bson_t *document)
 {
     BSON_APPEND_BINARY(entry, name, BSON_SUBTYPE_BINARY, bson_get_data(document), document->len);
 }
 
-static truce_status find_end(struct writer *writer, bson_error_t *error)
+static truce_status feed_find_end(struct writer *writer, bson_error_t *error)
 {
     const struct feed_spec *feed = &writer->catalog->feed;
     struct feed_end *end = &writer->feed;
@@ -126,7 +126,8 @@ static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, 
 }
 
 /* NOT_FOUND is the end of the table. */
-static truce_status prune(struct writer *writer, int64_t *removed, bool *more, bson_error_t *error)
+static truce_status feed_prune(struct writer *writer, int64_t *removed, bool *more,
+                               bson_error_t *error)
 {
     const struct feed_spec *feed = &writer->catalog->feed;
     struct feed_end *end = &writer->feed;
@@ -187,33 +188,33 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
     end->sum += entry->len;
     end->fresh_bytes += entry->len;
     truce__writer_touch(writer, FEED_WAKE);
-    return ++end->fresh < PRUNE_EACH ? TRUCE_OK : prune(writer, &removed, &more, error);
+    return ++end->fresh < PRUNE_EACH ? TRUCE_OK : feed_prune(writer, &removed, &more, error);
 }
 
-static bool is_told(struct writer *writer, const char *collection)
+static bool feed_is_told(struct writer *writer, const char *collection)
 {
     return writer->catalog && writer->catalog->feed.table &&
            !(writer->untold && writer->untold(collection));
 }
 
-static void append_id(bson_t *entry, const bson_t *document)
+static void feed_append_id(bson_t *entry, const bson_t *document)
 {
     struct value id = truce__value_field(truce__value_document(document), "_id", 3);
     bson_t key = BSON_INITIALIZER;
 
     truce__value_append(&key, "_id", 3, id);
-    append_binary(entry, "k", &key);
+    feed_append_binary(entry, "k", &key);
     bson_destroy(&key);
 }
 
 /* A document that was replaced, or told whole, is its own image after the change. */
-static void append_images(bson_t *entry, enum feed_kind kind, const bson_t *before,
-                          const bson_t *after)
+static void feed_append_images(bson_t *entry, enum feed_kind kind, const bson_t *before,
+                               const bson_t *after)
 {
     if (before)
-        append_binary(entry, "b", before);
+        feed_append_binary(entry, "b", before);
     if (kind == FEED_UPDATE)
-        append_binary(entry, "a", after);
+        feed_append_binary(entry, "a", after);
 }
 
 truce_status truce__feed_tell(struct writer *writer, const struct collection *collection,
@@ -225,9 +226,9 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     truce_status status;
     int64_t position;
 
-    if (!is_told(writer, collection->name) || (before && after && bson_equal(before, after)))
+    if (!feed_is_told(writer, collection->name) || (before && after && bson_equal(before, after)))
         return TRUCE_OK;
-    status = find_end(writer, error);
+    status = feed_find_end(writer, error);
     if (status)
         return status;
     if (kind == FEED_REPLACE && !whole) {
@@ -237,13 +238,13 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     }
     begin_entry(writer, kind, collection->name, &position, &entry);
     BSON_APPEND_INT64(&entry, "i", collection->id);
-    append_id(&entry, before ? before : after);
+    feed_append_id(&entry, before ? before : after);
     if (kind == FEED_UPDATE)
-        append_binary(&entry, "u", &diff);
+        feed_append_binary(&entry, "u", &diff);
     else if (after)
-        append_binary(&entry, "f", after);
+        feed_append_binary(&entry, "f", after);
     if (collection->images)
-        append_images(&entry, kind, before, after);
+        feed_append_images(&entry, kind, before, after);
     status = put_entry(writer, position, &entry, error);
     bson_destroy(&entry);
     bson_destroy(&diff);
@@ -253,7 +254,7 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
 static bool is_told_of(struct writer *writer, const struct feed_fact *fact)
 {
     return writer->catalog->feed.table &&
-           (fact->kind == FEED_DROP_DATABASE || is_told(writer, fact->name));
+           (fact->kind == FEED_DROP_DATABASE || feed_is_told(writer, fact->name));
 }
 
 truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact *fact,
@@ -267,7 +268,7 @@ truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact
 
     if (status || !is_told_of(writer, fact))
         return status;
-    status = find_end(writer, error);
+    status = feed_find_end(writer, error);
     if (status)
         return status;
     begin_entry(writer, fact->kind, fact->name, &position, &entry);
@@ -278,9 +279,9 @@ truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact
     if (fact->other)
         BSON_APPEND_UTF8(&entry, "t", fact->other);
     if (fact->what)
-        append_binary(&entry, "v", fact->what);
+        feed_append_binary(&entry, "v", fact->what);
     if (fact->before)
-        append_binary(&entry, "p", fact->before);
+        feed_append_binary(&entry, "p", fact->before);
     status = put_entry(writer, position, &entry, error);
     bson_destroy(&entry);
     return status;
@@ -354,7 +355,7 @@ static truce_status switch_on(const struct feed_spec *wanted, struct writer *wri
                         truce__feed_position(truce__clock_wall_ms() / 1000, 0), true, error);
 }
 
-static truce_status run_keep(struct write_op *base, struct writer *writer, bson_error_t *error)
+static truce_status feed_run_keep(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     const struct feed_spec *wanted = &((struct feed_op *)base)->wanted;
     const struct collection *ignored;
@@ -396,11 +397,11 @@ static truce_status run_prune(struct write_op *base, struct writer *writer, bson
     op->more = false;
     if (status || !writer->catalog->feed.table)
         return status;
-    status = find_end(writer, error);
-    return status ? status : prune(writer, &op->removed, &op->more, error);
+    status = feed_find_end(writer, error);
+    return status ? status : feed_prune(writer, &op->removed, &op->more, error);
 }
 
-static truce_status run(struct engine *engine, struct feed_op *op, bson_error_t *error)
+static truce_status feed_run(struct engine *engine, struct feed_op *op, bson_error_t *error)
 {
     truce_status status = truce__engine_writable(engine, error);
 
@@ -414,11 +415,11 @@ static truce_status run(struct engine *engine, struct feed_op *op, bson_error_t 
 truce_status truce__engine_feed_keep(struct engine *engine, int64_t keep_ms, int64_t keep_bytes,
                                      bson_error_t *error)
 {
-    struct feed_op op = {.base.run = run_keep,
+    struct feed_op op = {.base.run = feed_run_keep,
                          .wanted = {.keep_ms = keep_ms, .keep_bytes = keep_bytes}};
 
     truce_assert(keep_ms >= 0 && keep_bytes >= 0);
-    return run(engine, &op, error);
+    return feed_run(engine, &op, error);
 }
 
 truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind, const char *name,
@@ -426,14 +427,14 @@ truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind,
 {
     struct feed_op op = {.base.run = run_note, .kind = kind, .name = name};
 
-    return run(engine, &op, error);
+    return feed_run(engine, &op, error);
 }
 
 truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
                                       bson_error_t *error)
 {
     struct feed_op op = {.base.run = run_prune};
-    truce_status status = run(engine, &op, error);
+    truce_status status = feed_run(engine, &op, error);
 
     *more = !status && op.more;
     if (removed)

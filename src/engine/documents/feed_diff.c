@@ -38,36 +38,36 @@ struct walk {
     bool too_long;
 };
 
-static bool plain_name(const struct fields *field)
+static bool diff_plain_name(const struct fields *field)
 {
     return field->key_length && field->key[0] != '$' && !memchr(field->key, '.', field->key_length);
 }
 
-static bool same_name(const struct fields *a, const struct fields *b)
+static bool diff_same_name(const struct fields *a, const struct fields *b)
 {
     return a->key_length == b->key_length && !memcmp(a->key, b->key, a->key_length);
 }
 
 /* Can it be said by paths what differs between the two documents, themselves? */
-static bool is_sayable(struct value before, struct value after)
+static bool diff_is_sayable(struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);
     bool more = truce__fields_next(&new);
     int gone = 0;
 
     while (truce__fields_next(&old)) {
-        if (more && same_name(&old, &new)) {
-            if (!plain_name(&old) && !truce__value_identical(old.value, new.value))
+        if (more && diff_same_name(&old, &new)) {
+            if (!diff_plain_name(&old) && !truce__value_identical(old.value, new.value))
                 return false;
             more = truce__fields_next(&new);
             continue;
         }
-        if (++gone > GONE_MAX || !plain_name(&old) ||
+        if (++gone > GONE_MAX || !diff_plain_name(&old) ||
             truce__value_field(after, old.key, old.key_length).type)
             return false;
     }
     for (; more; more = truce__fields_next(&new))
-        if (!plain_name(&new))
+        if (!diff_plain_name(&new))
             return false;
     return true;
 }
@@ -85,7 +85,7 @@ static bool looks_like_a_place(const char *name, size_t length)
 }
 
 /* Appends a name to the path; the length that it had. */
-static size_t enter(struct walk *walk, const char *name, size_t length, bool place)
+static size_t diff_enter(struct walk *walk, const char *name, size_t length, bool place)
 {
     size_t had = walk->path.size;
     /* a document is no array: of its own fields none looks like a place */
@@ -99,13 +99,13 @@ static size_t enter(struct walk *walk, const char *name, size_t length, bool pla
     return had;
 }
 
-static void leave(struct walk *walk, size_t had)
+static void diff_leave(struct walk *walk, size_t had)
 {
     walk->path.size = had;
     walk->numbers -= walk->marks.bytes[--walk->marks.size] == NUMBER;
 }
 
-static bool has_room(struct walk *walk, size_t more)
+static bool diff_has_room(struct walk *walk, size_t more)
 {
     walk->too_long = walk->too_long || (size_t)walk->set->len + walk->gone.len + walk->cut.len +
                                                walk->clear.len + walk->path.size + more >
@@ -113,7 +113,7 @@ static bool has_room(struct walk *walk, size_t more)
     return !walk->too_long;
 }
 
-static int32_t place_of(const char *digits, int length)
+static int32_t diff_place_of(const char *digits, int length)
 {
     int32_t place = 0;
 
@@ -128,7 +128,7 @@ static void say_clearly(struct walk *walk)
     const char *path = (const char *)walk->path.bytes, *end = path + walk->path.size;
     bson_t names;
 
-    if (!walk->numbers || !has_room(walk, walk->path.size + 16 * walk->marks.size + 16))
+    if (!walk->numbers || !diff_has_room(walk, walk->path.size + 16 * walk->marks.size + 16))
         return;
     bson_append_array_begin(&walk->clear, path, (int)walk->path.size, &names);
     for (uint32_t i = 0; i < walk->marks.size; i++) {
@@ -139,7 +139,7 @@ static void say_clearly(struct walk *walk)
 
         bson_uint32_to_string(i, &key, buffer, sizeof buffer);
         if (walk->marks.bytes[i] == PLACE)
-            BSON_APPEND_INT32(&names, key, place_of(path, length));
+            BSON_APPEND_INT32(&names, key, diff_place_of(path, length));
         else
             bson_append_utf8(&names, key, -1, path, length);
         path += length + 1;
@@ -150,7 +150,7 @@ static void say_clearly(struct walk *walk)
 static void say_set(struct walk *walk, struct value value)
 {
     say_clearly(walk);
-    if (has_room(walk, value.size))
+    if (diff_has_room(walk, value.size))
         truce__value_append(walk->set, (const char *)walk->path.bytes, walk->path.size, value);
 }
 
@@ -160,7 +160,7 @@ static void say_gone(struct walk *walk)
     const char *key;
 
     say_clearly(walk);
-    if (!has_room(walk, sizeof buffer))
+    if (!diff_has_room(walk, sizeof buffer))
         return;
     bson_uint32_to_string(walk->gone_count++, &key, buffer, sizeof buffer);
     bson_append_utf8(&walk->gone, key, -1, (const char *)walk->path.bytes, (int)walk->path.size);
@@ -173,7 +173,7 @@ static void say_cut(struct walk *walk, uint32_t size)
     bson_t cut;
 
     say_clearly(walk);
-    if (!has_room(walk, 64))
+    if (!diff_has_room(walk, 64))
         return;
     bson_uint32_to_string(walk->cut_count++, &key, buffer, sizeof buffer);
     bson_append_document_begin(&walk->cut, key, -1, &cut);
@@ -184,7 +184,7 @@ static void say_cut(struct walk *walk, uint32_t size)
 
 /* ---- arrays and documents ------------------------------------------------------------------------ */
 
-static void diff_value(struct walk *walk, struct value before, struct value after);
+static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after);
 
 /* Bytes of the elements of `after` that `before` has not got in their places; containers may differ in parts. */
 static size_t differing(struct value before, struct value after)
@@ -218,12 +218,12 @@ static void diff_array(struct walk *walk, struct value before, struct value afte
         has_old = has_old && truce__fields_next(&old);
         if (has_old && truce__value_identical(old.value, new.value))
             continue;
-        had = enter(walk, key, length, true);
+        had = diff_enter(walk, key, length, true);
         if (has_old)
-            diff_value(walk, old.value, new.value);
+            feed_diff_diff_value(walk, old.value, new.value);
         else
             say_set(walk, new.value);
-        leave(walk, had);
+        diff_leave(walk, had);
     }
     if (has_old && truce__fields_next(&old))
         say_cut(walk, count);
@@ -236,32 +236,32 @@ static void diff_document(struct walk *walk, struct value before, struct value a
     size_t had;
 
     while (truce__fields_next(&old)) {
-        bool both = more && same_name(&old, &new);
+        bool both = more && diff_same_name(&old, &new);
 
         if (!both || !truce__value_identical(old.value, new.value)) {
-            had = enter(walk, old.key, old.key_length, false);
+            had = diff_enter(walk, old.key, old.key_length, false);
             if (both)
-                diff_value(walk, old.value, new.value);
+                feed_diff_diff_value(walk, old.value, new.value);
             else
                 say_gone(walk);
-            leave(walk, had);
+            diff_leave(walk, had);
         }
         if (both)
             more = truce__fields_next(&new);
     }
     for (; more; more = truce__fields_next(&new)) {
-        had = enter(walk, new.key, new.key_length, false);
+        had = diff_enter(walk, new.key, new.key_length, false);
         say_set(walk, new.value);
-        leave(walk, had);
+        diff_leave(walk, had);
     }
 }
 
-static void diff_value(struct walk *walk, struct value before, struct value after)
+static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after)
 {
     if (walk->too_long)
         return;
     if (before.type == BSON_TYPE_DOCUMENT && after.type == BSON_TYPE_DOCUMENT &&
-        is_sayable(before, after))
+        diff_is_sayable(before, after))
         diff_document(walk, before, after);
     else if (before.type == BSON_TYPE_ARRAY && after.type == BSON_TYPE_ARRAY &&
              differing(before, after) < after.size)
@@ -277,7 +277,7 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
                         .cut = BSON_INITIALIZER,
                         .clear = BSON_INITIALIZER,
                         .most = (size_t)before->len + after->len + 64};
-    bool said = is_sayable(old, new);
+    bool said = diff_is_sayable(old, new);
     bson_t set = BSON_INITIALIZER;
 
     walk.set = &set;

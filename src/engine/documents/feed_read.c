@@ -16,18 +16,18 @@ static bool read_binary(const bson_iter_t *at, bson_t *document)
     return bson_init_static(document, bytes, size);
 }
 
-static const char *read_text(const bson_iter_t *at)
+static const char *feed_read_read_text(const bson_iter_t *at)
 {
     return BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
 }
 
-static int64_t read_number(const bson_iter_t *at)
+static int64_t feed_read_read_number(const bson_iter_t *at)
 {
     return BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : 0;
 }
 
 /* False: it is damaged. What is not known is passed over. */
-static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
+static bool feed_read_read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
 {
     const char *name = bson_iter_key(at), *text;
 
@@ -41,14 +41,14 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
         entry->wall_ms = BSON_ITER_HOLDS_DATE_TIME(at) ? bson_iter_date_time(at) : 0;
         return BSON_ITER_HOLDS_DATE_TIME(at);
     case 'o':
-        text = read_text(at);
+        text = feed_read_read_text(at);
         entry->kind =
             text && text[0] && strchr("iurdcnbkmxy", text[0]) ? (enum feed_kind)text[0] : 0;
         return entry->kind;
     case 'c':
-        return (entry->collection = read_text(at)) != NULL;
+        return (entry->collection = feed_read_read_text(at)) != NULL;
     case 't':
-        return (entry->other = read_text(at)) != NULL;
+        return (entry->other = feed_read_read_text(at)) != NULL;
     case 'k':
         return read_binary(at, &entry->id);
     case 'f':
@@ -58,9 +58,9 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
     case 'b':
         return read_binary(at, &entry->before);
     case 'i':
-        return (entry->number = read_number(at)) > 0;
+        return (entry->number = feed_read_read_number(at)) > 0;
     case 'j':
-        return (entry->dropped = read_number(at)) > 0;
+        return (entry->dropped = feed_read_read_number(at)) > 0;
     case 'v':
         return read_binary(at, &entry->what);
     case 'p':
@@ -73,7 +73,7 @@ static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t 
 }
 
 /* Has it what its kind must have? */
-static bool is_whole(const struct feed_entry *entry)
+static bool feed_read_is_whole(const struct feed_entry *entry)
 {
     bool named = entry->kind && strchr("cbnkm", (char)entry->kind);
 
@@ -107,9 +107,9 @@ bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *e
     if (!bson_init_static(&document, body.data, body.size) || !bson_iter_init(&at, &document))
         return false;
     while (bson_iter_next(&at))
-        if (!read_field(&at, entry, sum))
+        if (!feed_read_read_field(&at, entry, sum))
             return false;
-    return *sum >= 0 && is_whole(entry);
+    return *sum >= 0 && feed_read_is_whole(entry);
 }
 
 static truce_status bad_entry(int64_t position, bson_error_t *error)
@@ -184,7 +184,8 @@ truce_status truce__feed_last(struct kv *kv, const struct feed_spec *feed, int64
     return status;
 }
 
-static truce_status read_state(struct reader *reader, struct feed_state *state, bson_error_t *error)
+static truce_status feed_read_read_state(struct reader *reader, struct feed_state *state,
+                                         bson_error_t *error)
 {
     const struct feed_spec *feed = &reader->catalog->feed;
     struct end_row first;
@@ -218,7 +219,7 @@ truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *
         status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
-    status = read_state(reader, state, error);
+    status = feed_read_read_state(reader, state, error);
     truce__engine_read_end(engine, reader);
     return status;
 }
@@ -253,7 +254,7 @@ struct reading {
     bool damaged, stopped;
 };
 
-static bool take_row(void *arg, int64_t row, struct bytes body)
+static bool feed_read_take_row(void *arg, int64_t row, struct bytes body)
 {
     struct reading *reading = arg;
     struct feed_entry entry;
@@ -274,8 +275,8 @@ static bool take_row(void *arg, int64_t row, struct bytes body)
     return !reading->stopped;
 }
 
-static truce_status check_place(const struct feed_state *state, const bson_oid_t *id, int64_t after,
-                                bson_error_t *error)
+static truce_status feed_read_check_place(const struct feed_state *state, const bson_oid_t *id,
+                                          int64_t after, bson_error_t *error)
 {
     if (!state->spec.table || !bson_oid_equal(&state->spec.id, id) || after < state->horizon)
         return truce__fail(TRUCE_EXPIRED, error,
@@ -299,12 +300,12 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
         status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
-    status = read_state(reader, &state, error);
+    status = feed_read_read_state(reader, &state, error);
     if (!status)
-        status = check_place(&state, id, after, error);
+        status = feed_read_check_place(&state, id, after, error);
     if (!status)
-        status =
-            truce__kv_rows_each(reader->kv, state.spec.table, after, take_row, &reading, error);
+        status = truce__kv_rows_each(reader->kv, state.spec.table, after, feed_read_take_row,
+                                     &reading, error);
     truce__engine_read_end(engine, reader);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;

@@ -46,7 +46,7 @@ void truce__gather_release(struct gather *gather)
 }
 
 /* Most have one item, which needs no memory of its own. */
-static void grow(struct gather *gather)
+static void gather_grow(struct gather *gather)
 {
     struct gathered *more = &gather->first;
 
@@ -66,7 +66,7 @@ void truce__gather_add(struct gather *gather, const struct found *found)
     bson_t document;
 
     if (gather->count == gather->room)
-        grow(gather);
+        gather_grow(gather);
     item = &gather->items[gather->count++];
     item->row = found->row;
     item->match = found->match;

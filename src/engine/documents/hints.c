@@ -27,28 +27,28 @@ void truce__hints_free(struct hints *hints)
     bson_free(hints);
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t hints_mix(uint64_t a, uint64_t b)
 {
     unsigned __int128 product = (unsigned __int128)a * b;
 
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static uint64_t hash_of(int64_t table, struct bytes key)
+static uint64_t hints_hash_of(int64_t table, struct bytes key)
 {
     uint64_t hash = (uint64_t)table ^ 0x9e3779b97f4a7c15u, word;
     size_t at = 0;
 
     for (; at + sizeof word <= key.size; at += sizeof word) {
         memcpy(&word, key.data + at, sizeof word);
-        hash = mix(hash ^ word, 0xe7037ed1a0b428dbu);
+        hash = hints_mix(hash ^ word, 0xe7037ed1a0b428dbu);
     }
     word = 0;
     memcpy(&word, key.data + at, key.size - at);
-    return mix(hash ^ word, 0x8ebc6af09c88c6e3u ^ key.size);
+    return hints_mix(hash ^ word, 0x8ebc6af09c88c6e3u ^ key.size);
 }
 
-static struct line *line_of(struct hints *hints, uint64_t hash)
+static struct line *hints_line_of(struct hints *hints, uint64_t hash)
 {
     return &hints->lines[hash >> (64 - LINE_BITS)];
 }
@@ -58,28 +58,28 @@ static uint64_t mark_of(uint64_t hash)
     return hash << ROW_BITS;
 }
 
-static bool is_of(uint64_t slot, uint64_t hash)
+static bool hints_is_of(uint64_t slot, uint64_t hash)
 {
     return slot && (slot & ~(uint64_t)ROW_MAX) == mark_of(hash);
 }
 
 static int64_t guess(struct hints *hints, uint64_t hash)
 {
-    struct line *line = line_of(hints, hash);
+    struct line *line = hints_line_of(hints, hash);
 
     for (int i = 0; i < LINE_SLOTS; i++) {
         uint64_t slot = atomic_load_explicit(&line->slots[i], memory_order_relaxed);
 
-        if (is_of(slot, hash))
+        if (hints_is_of(slot, hash))
             return (int64_t)(slot & (uint64_t)ROW_MAX);
     }
     return 0;
 }
 
 /* In the place of the last one for it, else in a free one, else in any. */
-static void note(struct hints *hints, uint64_t hash, int64_t row)
+static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
 {
-    struct line *line = line_of(hints, hash);
+    struct line *line = hints_line_of(hints, hash);
     int place = (int)(hash >> (64 - ROW_BITS) & (LINE_SLOTS - 1));
 
     if (row <= 0 || row > ROW_MAX)
@@ -87,15 +87,15 @@ static void note(struct hints *hints, uint64_t hash, int64_t row)
     for (int i = LINE_SLOTS; i--;) {
         uint64_t slot = atomic_load_explicit(&line->slots[i], memory_order_relaxed);
 
-        if (!slot || is_of(slot, hash))
+        if (!slot || hints_is_of(slot, hash))
             place = i;
-        if (is_of(slot, hash))
+        if (hints_is_of(slot, hash))
             break;
     }
     atomic_store_explicit(&line->slots[place], mark_of(hash) | (uint64_t)row, memory_order_relaxed);
 }
 
-static bool has_id(struct bytes body, struct bytes key, struct buffer *id)
+static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
 {
     struct value document = {body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
     struct value found = truce__value_field(document, "_id", 3);
@@ -110,18 +110,18 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
                                   struct bytes key, struct buffer *id, int64_t *row,
                                   struct bytes *body, bson_error_t *error)
 {
-    uint64_t hash = hash_of(table, key);
+    uint64_t hash = hints_hash_of(table, key);
     truce_status status;
 
     truce_assert(!id->bytes || id->bytes != key.data);
     *row = guess(hints, hash);
     if (*row) {
         status = truce__kv_row_get(kv, table, *row, body, error);
-        if (status ? status != TRUCE_NOT_FOUND : has_id(*body, key, id))
+        if (status ? status != TRUCE_NOT_FOUND : hints_has_id(*body, key, id))
             return status;
     }
     status = truce__kv_key_lookup(kv, index, table, key, row, body, error);
     if (!status)
-        note(hints, hash, *row);
+        hints_note(hints, hash, *row);
     return status;
 }

@@ -95,8 +95,8 @@ static truce_status add_to_chunk(struct chunk *chunk, const struct kv_cursor *cu
     return TRUCE_OK;
 }
 
-static truce_status read_chunk(struct kv *kv, int64_t table, int64_t after, struct chunk *chunk,
-                               bson_error_t *error)
+static truce_status build_read_chunk(struct kv *kv, int64_t table, int64_t after,
+                                     struct chunk *chunk, bson_error_t *error)
 {
     struct kv_cursor cursor = {0};
     truce_status status = truce__kv_rows_seek(kv, table, after, false, &cursor, error);
@@ -181,8 +181,8 @@ static void reset_step(struct write_op *base)
     build->at = build->done;
 }
 
-static truce_status find_or_add(struct build *build, struct writer *writer,
-                                const struct collection **collection, bson_error_t *error)
+static truce_status build_find_or_add(struct build *build, struct writer *writer,
+                                      const struct collection **collection, bson_error_t *error)
 {
     truce_status status = truce__writer_collection(writer, build->collection, collection, error);
 
@@ -211,8 +211,8 @@ static truce_status find_built(struct build *build, struct writer *writer,
                        build->collection);
 }
 
-static truce_status change_state(struct build *build, struct writer *writer, enum index_state state,
-                                 bson_error_t *error)
+static truce_status build_change_state(struct build *build, struct writer *writer,
+                                       enum index_state state, bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status = find_built(build, writer, &collection, error);
@@ -246,26 +246,27 @@ static truce_status enter_chunk(struct build *build, struct writer *writer,
     return status;
 }
 
-static truce_status fill(struct build *build, struct writer *writer, bson_error_t *error)
+static truce_status build_fill(struct build *build, struct writer *writer, bson_error_t *error)
 {
     struct chunk *chunk = bson_malloc0(sizeof *chunk);
     const struct collection *collection;
     truce_status status = find_built(build, writer, &collection, error);
 
     if (!status)
-        status = read_chunk(writer->kv, collection->id, build->at.after, chunk, error);
+        status = build_read_chunk(writer->kv, collection->id, build->at.after, chunk, error);
     if (!status)
         status = enter_chunk(build, writer, chunk, error);
     if (!status && build->at.filled && build->spec->unique)
-        status = change_state(build, writer, INDEX_CHECKING, error);
+        status = build_change_state(build, writer, INDEX_CHECKING, error);
     release_chunk(chunk);
     return status;
 }
 
-static truce_status make_ready(struct build *build, struct writer *writer, bson_error_t *error)
+static truce_status build_make_ready(struct build *build, struct writer *writer,
+                                     bson_error_t *error)
 {
     const struct collection *collection;
-    truce_status status = change_state(build, writer, INDEX_READY, error);
+    truce_status status = build_change_state(build, writer, INDEX_READY, error);
 
     build->at.ready = true;
     if (!status)
@@ -287,7 +288,7 @@ static truce_status check_and_make_ready(struct build *build, struct writer *wri
     if (!status && repeats.repeated)
         status = refuse_repeat(build, writer->kv, collection->id, &repeats, error);
     truce__buffer_release(&repeats.key);
-    return status ? status : make_ready(build, writer, error);
+    return status ? status : build_make_ready(build, writer, error);
 }
 
 static truce_status refuse_unfinished(const struct build *build,
@@ -305,7 +306,7 @@ static truce_status admit(struct build *build, struct writer *writer, bson_error
 {
     const struct index_spec *specs[TRUCE_INDEXES_MAX];
     const struct collection *collection;
-    truce_status status = find_or_add(build, writer, &collection, error);
+    truce_status status = build_find_or_add(build, writer, &collection, error);
 
     if (status)
         return status;
@@ -322,7 +323,7 @@ static truce_status admit(struct build *build, struct writer *writer, bson_error
 }
 
 /* The first step: admits, enters the first chunk, and is done if that was all. */
-static truce_status start(struct build *build, struct writer *writer, bson_error_t *error)
+static truce_status build_start(struct build *build, struct writer *writer, bson_error_t *error)
 {
     truce_status status;
 
@@ -335,7 +336,7 @@ static truce_status start(struct build *build, struct writer *writer, bson_error
     if (build->claim < 0)
         return truce__fail(TRUCE_IO, error, "cannot open the lock file of the store again: %s",
                            strerror(errno));
-    status = fill(build, writer, error);
+    status = build_fill(build, writer, error);
     if (!status && build->at.filled)
         status = check_and_make_ready(build, writer, error);
     /* its number is given again, perhaps to another of the group */
@@ -346,7 +347,7 @@ static truce_status start(struct build *build, struct writer *writer, bson_error
     return status;
 }
 
-static truce_status abandon(struct build *build, struct writer *writer, bson_error_t *error)
+static truce_status build_abandon(struct build *build, struct writer *writer, bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status = find_built(build, writer, &collection, error);
@@ -360,10 +361,10 @@ static truce_status abandon(struct build *build, struct writer *writer, bson_err
 
 /* ---- the build ------------------------------------------------------------------------------ */
 
-static truce_status run(struct engine *engine, struct build *build,
-                        truce_status (*step)(struct build *build, struct writer *writer,
-                                             bson_error_t *error),
-                        bson_error_t *error)
+static truce_status build_run(struct engine *engine, struct build *build,
+                              truce_status (*step)(struct build *build, struct writer *writer,
+                                                   bson_error_t *error),
+                              bson_error_t *error)
 {
     truce_status status;
 
@@ -397,7 +398,7 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
     return status;
 }
 
-static truce_status check_all(struct engine *engine, struct build *build, bson_error_t *error)
+static truce_status build_check_all(struct engine *engine, struct build *build, bson_error_t *error)
 {
     struct repeats repeats = {0};
     truce_status status = TRUCE_OK;
@@ -408,22 +409,23 @@ static truce_status check_all(struct engine *engine, struct build *build, bson_e
     return status;
 }
 
-static truce_status build_index(struct engine *engine, struct build *build, bson_error_t *error)
+static truce_status index_build_build_index(struct engine *engine, struct build *build,
+                                            bson_error_t *error)
 {
-    truce_status status = run(engine, build, start, error);
+    truce_status status = build_run(engine, build, build_start, error);
     bson_error_t ignored;
 
     if (status || build->at.present || build->at.ready)
         return status;
     while (!status && !build->at.filled)
-        status = run(engine, build, fill, error);
+        status = build_run(engine, build, build_fill, error);
     if (!status)
-        status = check_all(engine, build, error);
+        status = build_check_all(engine, build, error);
     if (!status)
-        status = run(engine, build, make_ready, error);
+        status = build_run(engine, build, build_make_ready, error);
     /* what cannot be removed now is removed by the next sweep */
     if (status)
-        (void)run(engine, build, abandon, &ignored);
+        (void)build_run(engine, build, build_abandon, &ignored);
     return status;
 }
 
@@ -441,7 +443,7 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
     if (status)
         return status;
     truce__engine_budget(engine, 0, &build.budget);
-    status = build_index(engine, &build, error);
+    status = index_build_build_index(engine, &build, error);
     truce__lock_disclaim(build.claim);
     truce__index_spec_release(&spec);
     return status;

@@ -2,10 +2,10 @@
 #include "engine/documents/modify.h"
 
 #include "base/assert.h"
-#include "engine/documents/carry.h"
+#include "engine/documents/delegated.h"
 #include "engine/documents/documents.h"
 
-static truce_status compile(struct modify *modify, bson_error_t *error)
+static truce_status modify_compile(struct modify *modify, bson_error_t *error)
 {
     const truce_modify_options *options = modify->options;
     struct update_options how = {
@@ -21,8 +21,8 @@ static truce_status compile(struct modify *modify, bson_error_t *error)
     return status;
 }
 
-static truce_status show(struct modify *modify, const bson_t *document,
-                         const struct match_result *found)
+static truce_status modify_show(struct modify *modify, const bson_t *document,
+                                const struct match_result *found)
 {
     bson_destroy(modify->document);
     if (!modify->project) {
@@ -43,7 +43,7 @@ static truce_status change_found(struct modify *modify, struct writer *writer,
     truce_status status = TRUCE_OK;
 
     if (!show_new)
-        status = show(modify, item->document, &item->match);
+        status = modify_show(modify, item->document, &item->match);
     if (!status && modify->options->remove)
         status =
             truce__change_remove(writer, modify->collection, item, modify->result, &modify->error);
@@ -51,7 +51,7 @@ static truce_status change_found(struct modify *modify, struct writer *writer,
         status = truce__change_update(writer, modify->collection, item, &modify->compiled,
                                       &modify->context, &after, modify->result, &modify->error);
     if (!status && show_new)
-        status = show(modify, &after, &item->match);
+        status = modify_show(modify, &after, &item->match);
     bson_destroy(&after);
     return status;
 }
@@ -67,12 +67,12 @@ static truce_status change_missing(struct modify *modify, struct writer *writer)
     status = truce__change_upsert(writer, modify->collection, &modify->compiled, &modify->context,
                                   &made, modify->result, &modify->error);
     if (!status && modify->options->return_new)
-        status = show(modify, &made, &found);
+        status = modify_show(modify, &made, &found);
     bson_destroy(&made);
     return status;
 }
 
-static truce_status find(struct modify *modify, struct writer *writer, struct gather *gather)
+static truce_status modify_find(struct modify *modify, struct writer *writer, struct gather *gather)
 {
     struct selection selection = {.selector = &modify->compiled.selector,
                                   .sort = modify->options->sort,
@@ -99,7 +99,7 @@ static void reset(struct write_op *base)
 }
 
 /* A projection of the new document can fail after the change was made; nothing else can. */
-static truce_status begin(struct modify *modify, struct writer *writer, bson_error_t *error)
+static truce_status modify_begin(struct modify *modify, struct writer *writer, bson_error_t *error)
 {
     bool after_change = modify->project && modify->options->return_new;
 
@@ -107,7 +107,7 @@ static truce_status begin(struct modify *modify, struct writer *writer, bson_err
     return after_change ? truce__kv_savepoint_begin(writer->kv, error) : TRUCE_OK;
 }
 
-static truce_status end(struct modify *modify, struct writer *writer, bson_error_t *error)
+static truce_status modify_end(struct modify *modify, struct writer *writer, bson_error_t *error)
 {
     if (!(modify->project && modify->options->return_new))
         return TRUCE_OK;
@@ -116,7 +116,7 @@ static truce_status end(struct modify *modify, struct writer *writer, bson_error
     return truce__writer_undo(writer, error);
 }
 
-static truce_status change(struct modify *modify, struct writer *writer)
+static truce_status modify_change(struct modify *modify, struct writer *writer)
 {
     struct gather gather = {0};
     truce_status status =
@@ -124,7 +124,7 @@ static truce_status change(struct modify *modify, struct writer *writer)
 
     writer->unvalidated = modify->options->unvalidated;
     if (!status)
-        status = find(modify, writer, &gather);
+        status = modify_find(modify, writer, &gather);
     if (!status)
         status = gather.count ? change_found(modify, writer, &gather.items[0])
                               : change_missing(modify, writer);
@@ -133,20 +133,21 @@ static truce_status change(struct modify *modify, struct writer *writer)
     return status;
 }
 
-static truce_status run_modify(struct write_op *base, struct writer *writer, bson_error_t *error)
+static truce_status modify_run_modify(struct write_op *base, struct writer *writer,
+                                      bson_error_t *error)
 {
     struct modify *modify = (struct modify *)base;
     truce_write_outcome outcome = {0};
-    truce_status status = begin(modify, writer, error);
+    truce_status status = modify_begin(modify, writer, error);
 
     if (status)
         return status;
-    modify->status = change(modify, writer);
+    modify->status = modify_change(modify, writer);
     if (truce__documents_failed(modify->status)) {
         *error = modify->error;
         return modify->status;
     }
-    status = end(modify, writer, error);
+    status = modify_end(modify, writer, error);
     if (status || modify->status)
         return status;
     outcome.result = *modify->result;
@@ -156,12 +157,12 @@ static truce_status run_modify(struct write_op *base, struct writer *writer, bso
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error)
 {
     modify->base.reset = reset;
-    modify->base.run = run_modify;
+    modify->base.run = modify_run_modify;
     modify->base.carry = &truce__carry_modify;
     modify->base.relaxed = modify->options->relaxed || engine->relaxed;
     modify->context = truce__engine_context(engine, NULL);
     modify->context.budget = &modify->budget;
-    return compile(modify, error);
+    return modify_compile(modify, error);
 }
 
 void truce__modify_release(struct modify *modify)
@@ -171,7 +172,7 @@ void truce__modify_release(struct modify *modify)
     truce__compiled_release(&modify->compiled);
 }
 
-static truce_status finish(struct modify *modify, truce_status status, bson_error_t *error)
+static truce_status modify_finish(struct modify *modify, truce_status status, bson_error_t *error)
 {
     if (!status && modify->status) {
         status = modify->status;
@@ -207,5 +208,5 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
         status = truce__receipt_init(&modify.receipt, options->receipt, error);
     if (!status)
         status = truce__writer_run(&engine->writer, &modify.base, error);
-    return finish(&modify, status, error);
+    return modify_finish(&modify, status, error);
 }

@@ -2,8 +2,8 @@
 
 #include "engine/documents/query.h"
 
-static truce_status look(struct writer *writer, const struct name_document *document, bool *there,
-                         bson_error_t *error)
+static truce_status names_look(struct writer *writer, const struct name_document *document,
+                               bool *there, bson_error_t *error)
 {
     struct query_context context = {.arena = &writer->arena};
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(document->id));
@@ -33,7 +33,7 @@ truce_status truce__names_free(struct writer *writer, const char *name, bson_err
     truce_status status = TRUCE_OK;
 
     if (writer->names && writer->names->document_of(writer->names, name, &document))
-        status = look(writer, &document, &there, error);
+        status = names_look(writer, &document, &there, error);
     return !there ? status
                   : truce__refuse(CODE_COMMAND_NOT_SUPPORTED_ON_VIEW, error,
                                   "Namespace %s is a view, not a collection", document.id);

@@ -71,7 +71,7 @@ static struct plan_scan *add_scan(struct plan *plan)
 /* ---- one index ------------------------------------------------------------------------------ */
 
 /* False: not all of its bounds could be used. */
-static bool use(struct plan *plan, const struct candidate *candidate, bool shows)
+static bool plan_use(struct plan *plan, const struct candidate *candidate, bool shows)
 {
     struct plan_scan *scan = add_scan(plan);
     bool whole = truce__candidate_scan(candidate, scan);
@@ -91,7 +91,7 @@ static bool use(struct plan *plan, const struct candidate *candidate, bool shows
 static void use_alone(const struct plan_request *request, const struct conditions *conditions,
                       const struct candidate *candidate, struct plan *plan)
 {
-    bool whole = use(plan, candidate, request->shows);
+    bool whole = plan_use(plan, candidate, request->shows);
 
     plan->covered =
         request->goal == PLAN_COUNT && whole &&
@@ -143,7 +143,7 @@ static const struct match_node *find_or(const struct match_node *root)
 }
 
 /* What a branch adds to the plan, and to the work of making it. */
-static uint64_t weight_of(const struct candidate *candidate, const struct plan_scan *scan)
+static uint64_t plan_weight_of(const struct candidate *candidate, const struct plan_scan *scan)
 {
     uint64_t weight = scan->count;
 
@@ -153,9 +153,9 @@ static uint64_t weight_of(const struct candidate *candidate, const struct plan_s
 }
 
 /* One branch, together with the `conditions` outside of the $or, which stay as they are. */
-static bool add_branch(struct plan *plan, const struct plan_request *request,
-                       struct conditions *conditions, const struct match_node *branch,
-                       uint64_t *weight)
+static bool plan_add_branch(struct plan *plan, const struct plan_request *request,
+                            struct conditions *conditions, const struct match_node *branch,
+                            uint64_t *weight)
 {
     static const struct sort unsorted = {0};
     struct candidate *best = bson_malloc(sizeof *best);
@@ -166,8 +166,8 @@ static bool add_branch(struct plan *plan, const struct plan_request *request,
     find_best(request->collection, conditions, &unsorted, best);
     served = best->fields > 0;
     if (served) {
-        use(plan, best, request->shows);
-        *weight += weight_of(best, &plan->scans[plan->count - 1]);
+        plan_use(plan, best, request->shows);
+        *weight += plan_weight_of(best, &plan->scans[plan->count - 1]);
     }
     truce__candidate_release(best);
     bson_free(best);
@@ -186,7 +186,7 @@ static bool plan_union(const struct plan_request *request, struct plan *plan)
         return false;
     truce__conditions_add(&conditions, root);
     for (uint32_t i = 0; i < any->children_count && served; i++)
-        served = add_branch(plan, request, &conditions, any->children[i], &weight);
+        served = plan_add_branch(plan, request, &conditions, any->children[i], &weight);
     truce__conditions_release(&conditions);
     if (!served) {
         truce__plan_release(plan);
@@ -307,8 +307,8 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     return TRUCE_OK;
 }
 
-static void choose(const struct plan_request *request, const struct sort *sort,
-                   const struct conditions *conditions, struct plan *plan)
+static void plan_choose(const struct plan_request *request, const struct sort *sort,
+                        const struct conditions *conditions, struct plan *plan)
 {
     struct candidate *best = bson_malloc(sizeof *best);
     bool index_sorts = false;
@@ -327,8 +327,8 @@ static void choose(const struct plan_request *request, const struct sort *sort,
     bson_free(best);
 }
 
-static truce_status make(const struct plan_request *request, const struct sort *sort,
-                         struct plan *plan, bson_error_t *error)
+static truce_status plan_make(const struct plan_request *request, const struct sort *sort,
+                              struct plan *plan, bson_error_t *error)
 {
     const struct match_node *root = truce__match_root(request->match);
     struct conditions conditions = {0};
@@ -338,7 +338,7 @@ static truce_status make(const struct plan_request *request, const struct sort *
     if (request->hint && !bson_empty(request->hint))
         status = plan_hint(request, sort, &conditions, plan, error);
     if (!status && !plan->count && root->kind != MATCH_FALSE)
-        choose(request, sort, &conditions, plan);
+        plan_choose(request, sort, &conditions, plan);
     else if (!status && !plan->count)
         plan->sorted = true; /* nothing matches */
     truce__conditions_release(&conditions);
@@ -361,7 +361,7 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
         plan_rows(plan, (natural ? natural : truce__plan_natural(request->hint)) < 0);
         plan->sorted = natural || !sort.count;
     } else {
-        status = make(request, &sort, plan, error);
+        status = plan_make(request, &sort, plan, error);
     }
     truce__sort_release(&sort);
     return status;

@@ -45,14 +45,14 @@
 
 /* ---- conditions ----------------------------------------------------------------------------- */
 
-static char *join(const char *prefix, const struct path *path)
+static char *index_join(const char *prefix, const struct path *path)
 {
     if (!*prefix)
         return bson_strdup(path->text);
     return path->length ? bson_strdup_printf("%s.%s", prefix, path->text) : bson_strdup(prefix);
 }
 
-static bool has_number(const struct path *path)
+static bool index_has_number(const struct path *path)
 {
     for (uint32_t i = 0; i < path->count; i++) {
         if (path->parts[i].index >= 0)
@@ -61,7 +61,7 @@ static bool has_number(const struct path *path)
     return false;
 }
 
-static const struct path *path_of(const struct match_node *node)
+static const struct path *index_path_of(const struct match_node *node)
 {
     return node->kind == MATCH_NOT ? &node->children[0]->path : &node->path;
 }
@@ -80,13 +80,13 @@ static void distrust(struct condition *condition)
     condition->bounded = false;
 }
 
-static void add_leaf(struct conditions *conditions, const struct match_node *node,
-                     const char *prefix, const struct match_node *element)
+static void index_add_leaf(struct conditions *conditions, const struct match_node *node,
+                           const char *prefix, const struct match_node *element)
 {
-    const struct path *path = path_of(node);
+    const struct path *path = index_path_of(node);
     struct condition *made;
 
-    if (!path->text || (*prefix && has_number(path)))
+    if (!path->text || (*prefix && index_has_number(path)))
         return;
     if (conditions->count == conditions->room) {
         conditions->room = conditions->room ? conditions->room * 2 : 4;
@@ -94,8 +94,8 @@ static void add_leaf(struct conditions *conditions, const struct match_node *nod
             bson_realloc(conditions->items, conditions->room * sizeof *conditions->items);
     }
     made = &conditions->items[conditions->count++];
-    *made = (struct condition){.node = node, .path = join(prefix, path)};
-    made->numbered = has_number(path);
+    *made = (struct condition){.node = node, .path = index_join(prefix, path)};
+    made->numbered = index_has_number(path);
     made->element = path->count == 1 ? element : NULL;
     made->bounded = truce__bounds_of(node, &made->bounds);
     if (made->bounded && made->numbered && !keeps_to_numbers(node, &made->bounds))
@@ -113,8 +113,8 @@ static void add_node(struct conditions *conditions, const struct match_node *nod
             add_node(conditions, node->children[i], prefix, element);
         break;
     case MATCH_ELEM_OBJECT:
-        inner = join(prefix, &node->path);
-        if (!has_number(&node->path))
+        inner = index_join(prefix, &node->path);
+        if (!index_has_number(&node->path))
             for (uint32_t i = 0; i < node->children_count; i++)
                 add_node(conditions, node->children[i], inner, node);
         bson_free(inner);
@@ -127,7 +127,7 @@ static void add_node(struct conditions *conditions, const struct match_node *nod
     case MATCH_SCHEMA:
         break;
     default:
-        add_leaf(conditions, node, prefix, element);
+        index_add_leaf(conditions, node, prefix, element);
         break;
     }
 }
@@ -353,7 +353,7 @@ static bool sort_has_array(const struct candidate *candidate, const struct sort 
     return false;
 }
 
-static int find_field(const struct index *index, const char *path)
+static int index_find_field(const struct index *index, const char *path)
 {
     for (uint32_t i = 0; i < index->spec.count; i++) {
         if (!strcmp(index->spec.fields[i].path.text, path))
@@ -372,7 +372,7 @@ static bool gives_order(const struct candidate *candidate, const struct sort *so
     if (sort_has_array(candidate, sort))
         return false;
     for (uint32_t i = 0; i < sort->count; i++) {
-        int field = find_field(index, sort->fields[i].path.text), this_direction;
+        int field = index_find_field(index, sort->fields[i].path.text), this_direction;
 
         if (field < 0)
             return false;

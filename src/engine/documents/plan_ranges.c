@@ -37,13 +37,13 @@ static void release_ranges(struct plan_scan *scan)
     scan->count = 0;
 }
 
-static void append(struct buffer *key, const struct buffer *more)
+static void ranges_append(struct buffer *key, const struct buffer *more)
 {
     truce__buffer_append(key, more->bytes, more->size);
 }
 
 /* Every range so far, which is a prefix, followed by every interval of the next field. */
-static void multiply(struct plan_scan *scan, const struct bounds *bounds)
+static void ranges_multiply(struct plan_scan *scan, const struct bounds *bounds)
 {
     struct plan_scan product = *scan;
 
@@ -53,26 +53,26 @@ static void multiply(struct plan_scan *scan, const struct bounds *bounds)
         for (uint32_t j = 0; j < bounds->count; j++) {
             struct key_range *range = add_range(&product);
 
-            append(&range->from, &scan->ranges[i].from);
-            append(&range->from, &bounds->intervals[j].from);
-            append(&range->to, &scan->ranges[i].from);
-            append(&range->to, &bounds->intervals[j].to);
+            ranges_append(&range->from, &scan->ranges[i].from);
+            ranges_append(&range->from, &bounds->intervals[j].from);
+            ranges_append(&range->to, &scan->ranges[i].from);
+            ranges_append(&range->to, &bounds->intervals[j].to);
         }
     }
     release_ranges(scan);
     *scan = product;
 }
 
-static void add_field(struct plan_scan *scan, const struct bounds *bounds, bool descending)
+static void ranges_add_field(struct plan_scan *scan, const struct bounds *bounds, bool descending)
 {
     struct bounds turned;
 
     if (!descending) {
-        multiply(scan, bounds);
+        ranges_multiply(scan, bounds);
         return;
     }
     truce__bounds_turn(bounds, &turned);
-    multiply(scan, &turned);
+    ranges_multiply(scan, &turned);
     truce__bounds_release(&turned);
 }
 
@@ -82,16 +82,16 @@ bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *
 
     *scan = (struct plan_scan){.index = candidate->index->id, .backward = candidate->backward};
     first = add_range(scan);
-    append(&first->from, &candidate->path);
+    ranges_append(&first->from, &candidate->path);
     if (candidate->path.size) {
-        append(&first->to, &candidate->path);
+        ranges_append(&first->to, &candidate->path);
         truce__key_successor(&first->to);
     }
     for (uint32_t i = 0; i < candidate->fields; i++) {
         if ((uint64_t)scan->count * candidate->bounds[i].count > RANGES_MAX)
             return false;
-        add_field(scan, &candidate->bounds[i],
-                  candidate->index->spec.fields[i].descending && !candidate->path.size);
+        ranges_add_field(scan, &candidate->bounds[i],
+                         candidate->index->spec.fields[i].descending && !candidate->path.size);
     }
     return true;
 }
@@ -133,7 +133,7 @@ static bool append_type(struct buffer *text, uint8_t type, bool high)
     return true;
 }
 
-static void append_oid(struct buffer *text, struct value value)
+static void ranges_append_oid(struct buffer *text, struct value value)
 {
     bson_oid_t oid;
     char hex[25];
@@ -145,13 +145,13 @@ static void append_oid(struct buffer *text, struct value value)
     truce__buffer_append_text(text, "')");
 }
 
-static void append_value(struct buffer *text, struct value value)
+static void ranges_append_value(struct buffer *text, struct value value)
 {
     char shown[1000];
 
     switch (value.type) {
     case BSON_TYPE_OID:
-        append_oid(text, value);
+        ranges_append_oid(text, value);
         return;
     case BSON_TYPE_DATE_TIME:
         snprintf(shown, sizeof shown, "new Date(%lld)", (long long)truce__value_int64(value));
@@ -191,11 +191,11 @@ static void append_quoted(struct buffer *text, struct value begins, bool behind)
 }
 
 /* Is it included? */
-static bool append_end(struct buffer *text, const struct interval_end *end, bool high)
+static bool ranges_append_end(struct buffer *text, const struct interval_end *end, bool high)
 {
     switch (end->kind) {
     case END_VALUE:
-        append_value(text, end->value);
+        ranges_append_value(text, end->value);
         break;
     case END_TYPE:
         return append_type(text, end->value.type, high);
@@ -214,15 +214,16 @@ static void append_interval(struct buffer *text, const struct interval *interval
 
     text->size = 0;
     truce__buffer_append_byte(text, '[');
-    included = append_end(text, first, turned);
+    included = ranges_append_end(text, first, turned);
     if (!included)
         text->bytes[0] = '(';
     truce__buffer_append_text(text, ", ");
-    included = append_end(text, last, !turned);
+    included = ranges_append_end(text, last, !turned);
     truce__buffer_append(text, included ? "]" : ")", 2);
 }
 
-static void append_bounds(bson_t *shown, const char *name, const struct bounds *bounds, bool turned)
+static void ranges_append_bounds(bson_t *shown, const char *name, const struct bounds *bounds,
+                                 bool turned)
 {
     struct buffer text = {0};
     bson_t list;
@@ -245,7 +246,7 @@ static void append_bounds(bson_t *shown, const char *name, const struct bounds *
     truce__buffer_release(&text);
 }
 
-static void append_all(bson_t *shown, const char *name, bool turned)
+static void ranges_append_all(bson_t *shown, const char *name, bool turned)
 {
     bson_t list;
 
@@ -276,7 +277,7 @@ bson_t *truce__candidate_bounds(const struct candidate *candidate)
         const char *path = (const char *)candidate->path.bytes;
 
         append_path(shown, path);
-        append_bounds(shown, path, &candidate->bounds[0], candidate->backward);
+        ranges_append_bounds(shown, path, &candidate->bounds[0], candidate->backward);
         return shown;
     }
     for (uint32_t i = 0; i < spec->count; i++) {
@@ -285,9 +286,9 @@ bson_t *truce__candidate_bounds(const struct candidate *candidate)
         if (i < candidate->fields && ranges <= RANGES_MAX)
             ranges *= candidate->bounds[i].count;
         if (i < candidate->fields && ranges <= RANGES_MAX)
-            append_bounds(shown, spec->fields[i].path.text, &candidate->bounds[i], turned);
+            ranges_append_bounds(shown, spec->fields[i].path.text, &candidate->bounds[i], turned);
         else
-            append_all(shown, spec->fields[i].path.text, turned);
+            ranges_append_all(shown, spec->fields[i].path.text, turned);
     }
     return shown;
 }

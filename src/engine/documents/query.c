@@ -7,7 +7,7 @@
  *                  |
  *                  | SNAPSHOT_ENTRIES were looked at, or the reader of the documents has enough for now
  *                  v
- *     kept, on a connection that left the pool (moments.c) --done, closed--> ended
+ *     kept, on a connection that left the pool (snapshots.c) --done, closed--> ended
  *
  * Whoever reads for long does so in parts: after each the scan pauses, and the next part goes on behind its
  * place, in the same snapshot. Between two parts a snapshot that is too old can be ended: then the read
@@ -95,8 +95,8 @@ struct destination {
     int64_t enough; /* 0: all */
 };
 
-static truce_status put(struct destination *destination, const struct found *found,
-                        bson_error_t *error)
+static truce_status query_put(struct destination *destination, const struct found *found,
+                              bson_error_t *error)
 {
     if (!destination->sorter) {
         truce__gather_add(destination->gather, found);
@@ -120,9 +120,9 @@ static truce_status next_within(const struct selection *selection, struct scan *
                        (long long)most);
 }
 
-static truce_status scan_all(const struct plan *plan, const struct selection *selection,
-                             struct kv *kv, int64_t table, struct query_context *context,
-                             struct destination *destination, bson_error_t *error)
+static truce_status query_scan_all(const struct plan *plan, const struct selection *selection,
+                                   struct kv *kv, int64_t table, struct query_context *context,
+                                   struct destination *destination, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     struct found found;
@@ -133,7 +133,7 @@ static truce_status scan_all(const struct plan *plan, const struct selection *se
            (!destination->enough || (int64_t)destination->gather->count < destination->enough)) {
         status = next_within(selection, &scan, kv, &found, error);
         if (!status && found.row)
-            status = put(destination, &found, error);
+            status = query_put(destination, &found, error);
     }
     truce__scan_pause(&scan);
     truce__scan_release(&scan);
@@ -168,7 +168,7 @@ static truce_status scan_and_sort(const struct plan *plan, const struct selectio
 
     truce__sorter_new(&sort, (uint64_t)selection->limit, &in_memory, &destination.sorter);
     if (!status)
-        status = scan_all(plan, selection, kv, table, context, &destination, error);
+        status = query_scan_all(plan, selection, kv, table, context, &destination, error);
     if (!status)
         status = take_sorted(destination.sorter, gather, error);
     truce__sorter_free(destination.sorter);
@@ -192,7 +192,7 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
     truce_status status = truce__plan_make(&request, &plan, error);
 
     if (!status && plan.sorted)
-        status = scan_all(&plan, selection, kv, collection->id, context, &straight, error);
+        status = query_scan_all(&plan, selection, kv, collection->id, context, &straight, error);
     else if (!status)
         status = scan_and_sort(&plan, selection, kv, collection->id, context, gather, error);
     truce__plan_release(&plan);
@@ -200,8 +200,8 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
 }
 
 /* Does the document with the selector's _id match? */
-static truce_status test(const struct selector *selector, struct query_context *context,
-                         struct found *found, bson_error_t *error)
+static truce_status query_test(const struct selector *selector, struct query_context *context,
+                               struct found *found, bson_error_t *error)
 {
     struct match *match = selector->match;
     truce_status status = TRUCE_OK;
@@ -219,9 +219,9 @@ static truce_status test(const struct selector *selector, struct query_context *
 }
 
 /* The document with the selector's _id, if it matches; NOT_FOUND. */
-static truce_status look(const struct selector *selector, struct writer *writer,
-                         const struct collection *collection, struct query_context *context,
-                         struct found *found, bson_error_t *error)
+static truce_status query_look(const struct selector *selector, struct writer *writer,
+                               const struct collection *collection, struct query_context *context,
+                               struct found *found, bson_error_t *error)
 {
     struct bytes key = {selector->id_key.bytes, selector->id_key.size}, body;
     truce_status status = truce__writer_look_up(writer, collection, key, &found->row, &body, error);
@@ -229,7 +229,7 @@ static truce_status look(const struct selector *selector, struct writer *writer,
     if (status)
         return status;
     found->document = (struct value){body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
-    status = test(selector, context, found, error);
+    status = query_test(selector, context, found, error);
     return status || found->match.matched ? status : TRUCE_NOT_FOUND;
 }
 
@@ -243,7 +243,7 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
     *gather = (struct gather){.rows_only = selection->limit != 1 && !selection->keep};
     if (!selection->selector->id_key.size || selection->hint)
         return plan_and_scan(selection, writer->kv, collection, context, gather, error);
-    status = look(selection->selector, writer, collection, context, &found, error);
+    status = query_look(selection->selector, writer, collection, context, &found, error);
     if (!status)
         truce__gather_add(gather, &found);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -266,9 +266,9 @@ struct plan_request truce__query_request(const struct query *query,
                                  .backward = options->backward};
 }
 
-static truce_status make_plan(struct query *query, const struct reader *reader,
-                              const truce_find_options *options, enum plan_goal goal,
-                              bson_error_t *error)
+static truce_status query_make_plan(struct query *query, const struct reader *reader,
+                                    const truce_find_options *options, enum plan_goal goal,
+                                    bson_error_t *error)
 {
     const struct collection *collection = truce__catalog_find(reader->catalog, query->collection);
     struct plan_request request = truce__query_request(query, collection, options, goal);
@@ -303,7 +303,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
         status = truce__engine_read_begin(engine, query->early, &reader, error);
     if (status)
         return status;
-    status = make_plan(query, reader, options, goal, error);
+    status = query_make_plan(query, reader, options, goal, error);
     if (status || query->done)
         truce__engine_read_end(engine, reader);
     else
@@ -312,7 +312,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
 }
 
 /* Out of the snapshot, which is ended unless it is kept. */
-static void leave(struct query *query)
+static void query_leave(struct query *query)
 {
     if (!query->reader)
         return;
@@ -324,9 +324,9 @@ static void leave(struct query *query)
 }
 
 /* In a forked child what is kept is the parent's. */
-static void let_go(struct query *query)
+static void query_let_go(struct query *query)
 {
-    leave(query);
+    query_leave(query);
     if (query->moment && !truce__engine_usable(query->engine, NULL))
         truce__moment_release(query->moment);
     query->moment = NULL;
@@ -334,7 +334,7 @@ static void let_go(struct query *query)
 
 void truce__query_release(struct query *query)
 {
-    let_go(query);
+    query_let_go(query);
     truce__scan_release(&query->scan);
     truce__plan_release(&query->plan);
     truce__match_free(query->match);
@@ -343,12 +343,12 @@ void truce__query_release(struct query *query)
 }
 
 /* Keeps the snapshot, and leaves it. */
-static truce_status keep(struct query *query, bson_error_t *error)
+static truce_status query_keep(struct query *query, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     if (query->moment || query->engine->moment) {
-        leave(query);
+        query_leave(query);
         return TRUCE_OK;
     }
     status =
@@ -365,7 +365,7 @@ truce_status truce__query_enter(struct query *query, bson_error_t *error)
     truce_status status = truce__engine_usable(query->engine, error);
 
     if (!status && query->reader && query->ran)
-        status = keep(query, error);
+        status = query_keep(query, error);
     query->ran = true;
     if (status || query->reader)
         return status;
@@ -374,8 +374,8 @@ truce_status truce__query_enter(struct query *query, bson_error_t *error)
                : truce__engine_read_begin(query->engine, query->early, &query->reader, error);
 }
 
-static truce_status run_snapshot(struct query *query, struct kv *kv, scan_take_function *take,
-                                 void *arg, bson_error_t *error)
+static truce_status query_run_snapshot(struct query *query, struct kv *kv, scan_take_function *take,
+                                       void *arg, bson_error_t *error)
 {
     truce_status status = truce__scan_each(&query->scan, kv, SNAPSHOT_ENTRIES, take, arg, error);
 
@@ -397,19 +397,19 @@ truce_status truce__query_run(struct query *query, scan_take_function *take, voi
     status = truce__query_enter(query, error);
     if (status)
         return status;
-    status = run_snapshot(query, query->reader->kv, take, arg, error);
+    status = query_run_snapshot(query, query->reader->kv, take, arg, error);
     if (status)
-        leave(query);
+        query_leave(query);
     else if (query->done)
-        let_go(query);
+        query_let_go(query);
     return status;
 }
 
 truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error)
 {
     if (query->reader && more)
-        return keep(query, error);
-    let_go(query);
+        return query_keep(query, error);
+    query_let_go(query);
     return TRUCE_OK;
 }
 
@@ -424,7 +424,7 @@ struct counting {
     int64_t count, enough; /* enough 0: all */
 };
 
-static bool count_one(const struct found *found, void *arg)
+static bool query_count_one(const struct found *found, void *arg)
 {
     struct counting *counting = arg;
 
@@ -438,8 +438,8 @@ static bool has_enough(const struct counting *counting)
 }
 
 /* All ranges in one part: counting entries is quick, and SQLite ends it when the time is over. */
-static truce_status count_entries(struct query *query, struct kv *kv, struct counting *counting,
-                                  bson_error_t *error)
+static truce_status query_count_entries(struct query *query, struct kv *kv,
+                                        struct counting *counting, bson_error_t *error)
 {
     static const uint8_t above_all[] = {0xff}; /* no encoding begins with ff */
     const struct plan_scan *scan = &query->plan.scans[0];
@@ -473,9 +473,9 @@ static truce_status count_covered(struct query *query, struct counting *counting
     if (status)
         return status;
     truce__kv_bound(query->reader->kv, &query->budget);
-    status = count_entries(query, query->reader->kv, counting, error);
+    status = query_count_entries(query, query->reader->kv, counting, error);
     truce__kv_bound(query->reader->kv, NULL);
-    let_go(query);
+    query_let_go(query);
     return status;
 }
 
@@ -496,7 +496,7 @@ truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit
     if (query->plan.covered)
         status = query->done ? TRUCE_OK : count_covered(query, &counting, error);
     else
-        status = truce__query_run_all(query, count_one, &counting, error);
+        status = truce__query_run_all(query, query_count_one, &counting, error);
     *count = counting.count > skip ? counting.count - skip : 0;
     return status;
 }

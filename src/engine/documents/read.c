@@ -46,8 +46,9 @@ static void close_point(truce_cursor *base)
 static const truce_cursor_ops point_ops = {next_of_point, close_point};
 
 /* NOT_FOUND; on success `body` is borrowed until the reader is given back. */
-static truce_status look_up(struct engine *engine, struct reader *reader, const char *name,
-                            struct bytes key, int64_t *row, struct bytes *body, bson_error_t *error)
+static truce_status read_look_up(struct engine *engine, struct reader *reader, const char *name,
+                                 struct bytes key, int64_t *row, struct bytes *body,
+                                 bson_error_t *error)
 {
     const struct collection *collection = truce__catalog_find(reader->catalog, name);
 
@@ -77,7 +78,7 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
         return status;
     *promised = engine->cache ? truce__cache_promised(engine->cache, name, key)
                               : truce__durable_promised(&engine->durable);
-    status = look_up(engine, reader, name, key, &row, &body, error);
+    status = read_look_up(engine, reader, name, key, &row, &body, error);
     if (!status)
         truce__buffer_append(found, body.data, body.size);
     if (!status && engine->cache)
@@ -102,7 +103,7 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
     if (engine->cache)
         cached = truce__cache_view(engine->cache, engine->cache_moment, name, key, found, &look);
     if (!cached)
-        status = look_up(engine, reader, name, key, &row, &body, error);
+        status = read_look_up(engine, reader, name, key, &row, &body, error);
     if (!cached && !status)
         truce__buffer_append(found, body.data, body.size);
     truce__engine_read_end(engine, reader);
@@ -158,7 +159,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 /* ---- several documents by their _ids ----------------------------------------------------------- */
 
 /* The key of its _id, into `key`. */
-static struct bytes key_of(const truce_look *look, struct buffer *key)
+static struct bytes read_key_of(const truce_look *look, struct buffer *key)
 {
     bson_t wrapped = BSON_INITIALIZER;
 
@@ -192,8 +193,8 @@ static bool take_cached(struct engine *engine, truce_look *looks, struct cache_l
     *promised = 0;
     for (size_t i = 0; i < count; i++) {
         body.size = 0;
-        all = truce__cache_view(engine->cache, moment, looks[i].collection, key_of(&looks[i], &key),
-                                &body, &seen[i]) &&
+        all = truce__cache_view(engine->cache, moment, looks[i].collection,
+                                read_key_of(&looks[i], &key), &body, &seen[i]) &&
               all && !take_look(&looks[i], (struct bytes){body.bytes, body.size}, NULL);
         if (*promised < seen[i].promised)
             *promised = seen[i].promised;
@@ -207,12 +208,12 @@ static bool take_cached(struct engine *engine, truce_look *looks, struct cache_l
 static truce_status read_look(struct engine *engine, struct reader *reader, truce_look *look,
                               const struct cache_look *seen, bson_error_t *error)
 {
-    struct bytes key = key_of(look, &reader->key), body;
+    struct bytes key = read_key_of(look, &reader->key), body;
     truce_status status;
     int64_t row;
 
     look->found = false;
-    status = look_up(engine, reader, look->collection, key, &row, &body, error);
+    status = read_look_up(engine, reader, look->collection, key, &row, &body, error);
     if (status)
         return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     if (seen)
@@ -308,7 +309,7 @@ static bool take_into_batch(const struct found *found, void *arg)
 }
 
 /* The next batch; an empty one is the end. */
-static truce_status fill(struct read_cursor *cursor, bson_error_t *error)
+static truce_status read_fill(struct read_cursor *cursor, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -332,7 +333,7 @@ static truce_status next_in_batch(struct read_cursor *cursor, bool *end, bson_er
     uint32_t size;
 
     if (cursor->at == cursor->batch.size)
-        status = fill(cursor, error);
+        status = read_fill(cursor, error);
     *end = cursor->at == cursor->batch.size;
     if (status || *end)
         return status;
@@ -357,7 +358,8 @@ static truce_status next_in_sorter(struct read_cursor *cursor, bool *end, bson_e
     return status;
 }
 
-static truce_status show(struct read_cursor *cursor, const bson_t **document, bson_error_t *error)
+static truce_status read_show(struct read_cursor *cursor, const bson_t **document,
+                              bson_error_t *error)
 {
     truce_status status;
 
@@ -387,10 +389,10 @@ static truce_status next_document(truce_cursor *base, const bson_t **document, b
     if (status || end)
         return status;
     cursor->left -= cursor->left > 0;
-    return show(cursor, document, error);
+    return read_show(cursor, document, error);
 }
 
-static void close_cursor(truce_cursor *base)
+static void read_close_cursor(truce_cursor *base)
 {
     struct read_cursor *cursor = (struct read_cursor *)base;
 
@@ -404,7 +406,7 @@ static void close_cursor(truce_cursor *base)
     bson_free(cursor);
 }
 
-static const truce_cursor_ops cursor_ops = {next_document, close_cursor};
+static const truce_cursor_ops cursor_ops = {next_document, read_close_cursor};
 
 /* ---- all that are left, one after the other -------------------------------------------------- */
 
@@ -468,8 +470,8 @@ static bool take_into_sorter(const struct found *found, void *arg)
     return !cursor->sorting;
 }
 
-static truce_status sort_all(struct read_cursor *cursor, const truce_find_options *options,
-                             bson_error_t *error)
+static truce_status read_sort_all(struct read_cursor *cursor, const truce_find_options *options,
+                                  bson_error_t *error)
 {
     struct spill_options spill = {.open =
                                       options->allow_disk_use ? cursor->query.engine->spill : NULL,
@@ -504,8 +506,8 @@ static truce_status shown_index(const struct query *query, const bson_t *hint,
     return status;
 }
 
-static truce_status open_shown(struct read_cursor *cursor, const truce_find_options *options,
-                               bson_error_t *error)
+static truce_status read_open_shown(struct read_cursor *cursor, const truce_find_options *options,
+                                    bson_error_t *error)
 {
     const struct query *query = &cursor->query;
     const struct index *index = NULL;
@@ -523,10 +525,10 @@ static truce_status open_shown(struct read_cursor *cursor, const truce_find_opti
     return status ? status : truce__shown_new(&wanted, &cursor->shown, error);
 }
 
-static truce_status open_cursor(struct read_cursor *cursor, struct engine *engine,
-                                const char *collection, const bson_t *filter,
-                                const truce_find_options *options, enum plan_goal goal,
-                                bson_error_t *error)
+static truce_status read_open_cursor(struct read_cursor *cursor, struct engine *engine,
+                                     const char *collection, const bson_t *filter,
+                                     const truce_find_options *options, enum plan_goal goal,
+                                     bson_error_t *error)
 {
     truce_status status =
         truce__query_init(&cursor->query, engine, collection, filter, options, goal, error);
@@ -534,27 +536,27 @@ static truce_status open_cursor(struct read_cursor *cursor, struct engine *engin
     cursor->skip = options->skip;
     cursor->left = options->limit ? options->limit : -1;
     if (!status)
-        status = open_shown(cursor, options, error);
+        status = read_open_shown(cursor, options, error);
     if (status)
         return status;
     if (goal != PLAN_IF_SORTED && !truce__query_sorted(&cursor->query))
-        return sort_all(cursor, options, error);
+        return read_sort_all(cursor, options, error);
     /* the first batch at once, so that what is read is of now and errors come from here */
-    return fill(cursor, error);
+    return read_fill(cursor, error);
 }
 
-static truce_status find(struct engine *engine, const char *collection, const bson_t *filter,
-                         const truce_find_options *options, enum plan_goal goal,
-                         struct read_cursor **cursor, bson_error_t *error)
+static truce_status read_find(struct engine *engine, const char *collection, const bson_t *filter,
+                              const truce_find_options *options, enum plan_goal goal,
+                              struct read_cursor **cursor, bson_error_t *error)
 {
     struct read_cursor *made = bson_malloc0(sizeof *made);
     truce_status status;
 
     made->base.ops = &cursor_ops;
     bson_init(&made->projected);
-    status = open_cursor(made, engine, collection, filter, options, goal, error);
+    status = read_open_cursor(made, engine, collection, filter, options, goal, error);
     if (status)
-        close_cursor(&made->base);
+        read_close_cursor(&made->base);
     *cursor = status ? NULL : made;
     return status;
 }
@@ -571,7 +573,7 @@ truce_status truce__engine_find(struct engine *engine, const char *collection, c
     if (id.type != VALUE_MISSING && !options->hint && !options->skip && !options->projection &&
         !options->sort && !options->return_key && !options->show_record_id)
         return find_point(engine, collection, id, options->early, cursor, error);
-    status = find(engine, collection, filter, options, PLAN_DOCUMENTS, &made, error);
+    status = read_find(engine, collection, filter, options, PLAN_DOCUMENTS, &made, error);
     if (!status)
         *cursor = &made->base;
     return status;
@@ -582,7 +584,8 @@ truce_status truce__engine_find_if_sorted(struct engine *engine, const char *col
                                           truce_cursor **cursor, bool *sorted, bson_error_t *error)
 {
     struct read_cursor *made;
-    truce_status status = find(engine, collection, filter, options, PLAN_IF_SORTED, &made, error);
+    truce_status status =
+        read_find(engine, collection, filter, options, PLAN_IF_SORTED, &made, error);
 
     *sorted = !status && made->query.plan.sorted;
     *cursor = status ? NULL : &made->base;

@@ -7,8 +7,8 @@
 /* ---- count ---------------------------------------------------------------------------------- */
 
 /* All of a collection without a filter: SQLite counts faster. */
-static truce_status count_all(struct engine *engine, const char *name, uint32_t deadline_ms,
-                              int64_t *count, bson_error_t *error)
+static truce_status read_all_count_all(struct engine *engine, const char *name,
+                                       uint32_t deadline_ms, int64_t *count, bson_error_t *error)
 {
     const struct collection *collection;
     struct reader *reader;
@@ -38,7 +38,7 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
 
     *count = 0;
     if (bson_empty(filter) && !options->hint) {
-        status = count_all(engine, collection, options->deadline_ms, count, error);
+        status = read_all_count_all(engine, collection, options->deadline_ms, count, error);
         *count = truce__count_cut(*count, options);
         return status;
     }

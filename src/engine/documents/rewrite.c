@@ -28,8 +28,8 @@ struct rewriting {
 };
 
 /* The index that `wanted` is a key of, which is put into `key`; NULL: there is none. */
-static const struct index *index_of(const struct collection *collection, const bson_t *wanted,
-                                    struct buffer *key)
+static const struct index *rewrite_index_of(const struct collection *collection,
+                                            const bson_t *wanted, struct buffer *key)
 {
     for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
         const struct index *index = &collection->indexes[i];
@@ -62,15 +62,15 @@ static truce_status read_before(struct rewriting *rewriting, struct writer *writ
     return TRUCE_OK;
 }
 
-static bool same_id(const bson_t *before, const bson_t *after)
+static bool rewrite_same_id(const bson_t *before, const bson_t *after)
 {
     return truce__value_identical(truce__value_field(truce__value_document(before), "_id", 3),
                                   truce__value_field(truce__value_document(after), "_id", 3));
 }
 
 /* `before` NULL: a new one. */
-static truce_status put(struct writer *writer, const char *collection, int64_t row,
-                        const bson_t *before, const bson_t *after, bson_error_t *error)
+static truce_status rewrite_put(struct writer *writer, const char *collection, int64_t row,
+                                const bson_t *before, const bson_t *after, bson_error_t *error)
 {
     truce_status status = truce__document_check_size(after, "document", error);
 
@@ -80,14 +80,16 @@ static truce_status put(struct writer *writer, const char *collection, int64_t r
         truce_assert(truce__document_is_prepared(after));
         return truce__documents_insert(writer, collection, after, error);
     }
-    truce_assert(same_id(before, after));
+    truce_assert(rewrite_same_id(before, after));
     return truce__documents_replace(writer, collection, row, before, after, false, error);
 }
 
 /* A status other than OK is the transaction's. */
-static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writer,
-                                const struct collection *collection, const struct index *index,
-                                size_t number, bson_error_t *error)
+static truce_status documents_rewrite_rewrite_one(struct rewriting *rewriting,
+                                                  struct writer *writer,
+                                                  const struct collection *collection,
+                                                  const struct index *index, size_t number,
+                                                  bson_error_t *error)
 {
     truce_rewrite *rewrite = rewriting->rewrite;
     bson_t before, after = BSON_INITIALIZER;
@@ -99,7 +101,8 @@ static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writ
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     if (!status && rewrite->make(rewrite, number, found ? &before : NULL, &after))
-        status = put(writer, rewrite->collection, row, found ? &before : NULL, &after, &why);
+        status =
+            rewrite_put(writer, rewrite->collection, row, found ? &before : NULL, &after, &why);
     bson_destroy(&after);
     if (truce__documents_failed(status)) {
         *error = why;
@@ -131,13 +134,13 @@ static truce_status run_rewrite(struct write_op *base, struct writer *writer, bs
         status = truce__writer_collection(writer, rewrite->collection, &collection, error);
         if (status)
             break;
-        index = index_of(collection, rewrite->keys[i], &rewriting->key);
+        index = rewrite_index_of(collection, rewrite->keys[i], &rewriting->key);
         if (!index) {
             truce_assert(i == 0);
             rewriting->missing = true;
             break;
         }
-        status = rewrite_one(rewriting, writer, collection, index, i, error);
+        status = documents_rewrite_rewrite_one(rewriting, writer, collection, index, i, error);
     }
     return status;
 }

@@ -43,7 +43,7 @@
 
 /* ---- rows that were seen -------------------------------------------------------------------- */
 
-static uint32_t place(const struct row_set *set, int64_t row)
+static uint32_t scan_place(const struct row_set *set, int64_t row)
 {
     uint32_t at = (uint32_t)((uint64_t)row * 0x9e3779b97f4a7c15u >> 32) & (set->room - 1);
 
@@ -52,14 +52,14 @@ static uint32_t place(const struct row_set *set, int64_t row)
     return at;
 }
 
-static void grow(struct row_set *set)
+static void scan_grow(struct row_set *set)
 {
     struct row_set larger = {.room = set->room ? set->room * 2 : 64};
 
     larger.rows = bson_malloc0(larger.room * sizeof *larger.rows);
     for (uint32_t i = 0; i < set->room; i++) {
         if (set->rows[i])
-            larger.rows[place(&larger, set->rows[i])] = set->rows[i];
+            larger.rows[scan_place(&larger, set->rows[i])] = set->rows[i];
     }
     larger.count = set->count;
     bson_free(set->rows);
@@ -67,13 +67,13 @@ static void grow(struct row_set *set)
 }
 
 /* False if it was there. */
-static bool add_row(struct row_set *set, int64_t row)
+static bool scan_add_row(struct row_set *set, int64_t row)
 {
     uint32_t at;
 
     if (set->count * 2 >= set->room)
-        grow(set);
-    at = place(set, row);
+        scan_grow(set);
+    at = scan_place(set, row);
     if (set->rows[at])
         return false;
     set->rows[at] = row;
@@ -117,7 +117,7 @@ void truce__scan_pause(struct scan *scan)
 
 /* ---- ranges --------------------------------------------------------------------------------- */
 
-static const struct key_range *range_of(const struct scan *scan)
+static const struct key_range *scan_range_of(const struct scan *scan)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
     uint32_t number = part->backward ? part->count - 1 - scan->range : scan->range;
@@ -131,7 +131,7 @@ static const uint8_t above_all[] = {0xff};
 static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *error)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
-    const struct key_range *range = range_of(scan);
+    const struct key_range *range = scan_range_of(scan);
     struct bytes key = {range->from.bytes, range->from.size};
     int64_t row = 0;
 
@@ -178,7 +178,7 @@ static bool next_range(struct scan *scan)
     return scan->at < scan->plan->count;
 }
 
-static bool is_below(struct bytes key, const struct buffer *bound)
+static bool scan_is_below(struct bytes key, const struct buffer *bound)
 {
     size_t common = key.size < bound->size ? key.size : bound->size;
     int order = memcmp(key.data, bound->bytes, common);
@@ -194,16 +194,16 @@ static bool is_beyond(const struct scan *scan)
 
     if (!part->index)
         return false;
-    range = range_of(scan);
+    range = scan_range_of(scan);
     if (part->backward)
-        return range->from.size && is_below(scan->cursor.key, &range->from);
-    return range->to.size && !is_below(scan->cursor.key, &range->to);
+        return range->from.size && scan_is_below(scan->cursor.key, &range->from);
+    return range->to.size && !scan_is_below(scan->cursor.key, &range->to);
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
 /* A scan over an index without ranges has nothing to bring. */
-static bool is_empty(const struct scan *scan)
+static bool scan_is_empty(const struct scan *scan)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
 
@@ -218,7 +218,7 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
     if (scan->at >= scan->plan->count)
         return TRUCE_NOT_FOUND;
     for (;;) {
-        if (is_empty(scan))
+        if (scan_is_empty(scan))
             status = TRUCE_NOT_FOUND;
         else if (!scan->cursor.statement)
             status = open_range(scan, kv, error);
@@ -237,13 +237,13 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
 }
 
 /* Reading an entry or a document is worth many steps. */
-static truce_status spend(const struct scan *scan, bson_error_t *error)
+static truce_status scan_spend(const struct scan *scan, bson_error_t *error)
 {
     return truce__budget_spend(scan->context->budget, SCAN_STEPS_OF_ENTRY, error);
 }
 
-static truce_status examine(struct scan *scan, struct bytes body, struct found *found,
-                            bson_error_t *error)
+static truce_status scan_examine(struct scan *scan, struct bytes body, struct found *found,
+                                 bson_error_t *error)
 {
     scan->documents_examined++;
     found->match = (struct match_result){.array_index = -1};
@@ -254,18 +254,19 @@ static truce_status examine(struct scan *scan, struct bytes body, struct found *
 }
 
 /* The next entry, tested; OK without a match is possible. */
-static truce_status step(struct scan *scan, struct kv *kv, struct found *found, bson_error_t *error)
+static truce_status scan_step(struct scan *scan, struct kv *kv, struct found *found,
+                              bson_error_t *error)
 {
     truce_status status = next_entry(scan, kv, error);
 
     if (!status)
-        status = spend(scan, error);
+        status = scan_spend(scan, error);
     if (status)
         return status;
     scan->keys_examined += scan->cursor.keys;
-    if (scan->plan->repeats && !add_row(&scan->seen, scan->cursor.row))
+    if (scan->plan->repeats && !scan_add_row(&scan->seen, scan->cursor.row))
         return TRUCE_OK;
-    status = examine(scan, scan->cursor.body, found, error);
+    status = scan_examine(scan, scan->cursor.body, found, error);
     if (!status && found->match.matched)
         found->row = scan->cursor.row;
     return status;
@@ -273,7 +274,7 @@ static truce_status step(struct scan *scan, struct kv *kv, struct found *found, 
 
 /* ---- by row --------------------------------------------------------------------------------- */
 
-static int compare_rows(const void *a, const void *b)
+static int scan_compare_rows(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
@@ -281,13 +282,13 @@ static int compare_rows(const void *a, const void *b)
 }
 
 /* In order, each once, without those that are done meanwhile. */
-static void arrange(struct row_window *window)
+static void scan_arrange(struct row_window *window)
 {
     int64_t last = window->done;
     size_t kept = 0;
 
     if (window->count)
-        qsort(window->rows, window->count, sizeof *window->rows, compare_rows);
+        qsort(window->rows, window->count, sizeof *window->rows, scan_compare_rows);
     for (size_t i = 0; i < window->count; i++) {
         if (window->rows[i] > last)
             last = window->rows[kept++] = window->rows[i];
@@ -307,7 +308,7 @@ static void add_to_window(struct row_window *window, int64_t row)
     window->rows[window->count++] = row;
     if (window->count < WINDOW_ROWS)
         return;
-    arrange(window);
+    scan_arrange(window);
     if (window->count > WINDOW_ROWS / 2) {
         window->count = WINDOW_ROWS / 2;
         window->last = window->rows[window->count - 1];
@@ -320,7 +321,7 @@ static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *er
     truce_status status = next_entry(scan, kv, error);
 
     if (!status)
-        status = spend(scan, error);
+        status = scan_spend(scan, error);
     if (!status) {
         scan->keys_examined++;
         scan->gathered++;
@@ -328,7 +329,7 @@ static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *er
     }
     if (status == TRUCE_NOT_FOUND) {
         truce__kv_cursor_close(&scan->walk);
-        arrange(&scan->window);
+        scan_arrange(&scan->window);
         scan->window.filled = true;
         status = TRUCE_OK;
     }
@@ -336,7 +337,7 @@ static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *er
 }
 
 /* Another pass, for rows behind this window; NOT_FOUND: there are none. */
-static truce_status next_window(struct scan *scan)
+static truce_status scan_next_window(struct scan *scan)
 {
     struct row_window *window = &scan->window;
 
@@ -372,7 +373,7 @@ static truce_status walk_step(struct scan *scan, struct kv *kv, struct found *fo
         return TRUCE_OK;
     }
     if (!status)
-        status = examine(scan, scan->walk.body, found, error);
+        status = scan_examine(scan, scan->walk.body, found, error);
     if (status)
         return status;
     window->done = scan->walk.row;
@@ -399,15 +400,15 @@ static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *
         return is_turn_of_rows(scan) ? walk_step(scan, kv, found, error)
                                      : fill_step(scan, kv, error);
     if (window->at == window->count)
-        return next_window(scan);
-    status = spend(scan, error);
+        return scan_next_window(scan);
+    status = scan_spend(scan, error);
     if (status)
         return status;
     row = window->rows[window->at++];
     status = truce__kv_row_get(kv, scan->table, row, &body, error);
     if (status)
         return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* removed since */
-    status = examine(scan, body, found, error);
+    status = scan_examine(scan, body, found, error);
     if (!status && found->match.matched)
         found->row = row;
     return status;
@@ -422,8 +423,8 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
     for (int64_t examined = 0; !status && !found->row; examined++) {
         if (examined_max && examined >= examined_max)
             return TRUCE_OK;
-        status =
-            scan->plan->by_row ? step_by_row(scan, kv, found, error) : step(scan, kv, found, error);
+        status = scan->plan->by_row ? step_by_row(scan, kv, found, error)
+                                    : scan_step(scan, kv, found, error);
     }
     if (status && status != TRUCE_NOT_FOUND) {
         truce__kv_cursor_close(&scan->cursor);
@@ -452,7 +453,7 @@ struct taking {
     bson_error_t *error;
 };
 
-static bool take_row(void *arg, int64_t row, struct bytes body)
+static bool scan_take_row(void *arg, int64_t row, struct bytes body)
 {
     struct taking *taking = arg;
     bool more = true;
@@ -461,9 +462,9 @@ static bool take_row(void *arg, int64_t row, struct bytes body)
         taking->beyond = row;
         return false;
     }
-    taking->status = spend(taking->scan, taking->error);
+    taking->status = scan_spend(taking->scan, taking->error);
     if (!taking->status)
-        taking->status = examine(taking->scan, body, &taking->found, taking->error);
+        taking->status = scan_examine(taking->scan, body, &taking->found, taking->error);
     if (taking->status)
         return false;
     taking->scan->positioned = true;
@@ -483,7 +484,7 @@ static truce_status each_of_rows(struct scan *scan, struct kv *kv, struct taking
 
     if (scan->at)
         return TRUCE_NOT_FOUND;
-    status = truce__kv_rows_each(kv, scan->table, after, take_row, taking, error);
+    status = truce__kv_rows_each(kv, scan->table, after, scan_take_row, taking, error);
     if (status == TRUCE_NOT_FOUND)
         (void)next_range(scan);
     return taking->status ? taking->status : status;
@@ -521,7 +522,7 @@ truce_status truce__scan_rows(struct scan *scan, struct kv *kv, int64_t upto,
     struct taking taking = {
         .scan = scan, .left = INT64_MAX, .upto = upto, .take = take, .arg = arg, .error = error};
     truce_status status = truce__kv_rows_each(kv, scan->table, scan->positioned ? scan->row : 0,
-                                              take_row, &taking, error);
+                                              scan_take_row, &taking, error);
 
     *beyond = taking.beyond;
     if (taking.status)

@@ -17,7 +17,7 @@
 #include "engine/documents/bulk.h"
 #include "engine/documents/bulk_check.h"
 #include "engine/documents/bulk_make.h"
-#include "engine/documents/carry.h"
+#include "engine/documents/delegated.h"
 #include "engine/documents/documents.h"
 
 #define STEPS_OF_CHANGE 64 /* a document and its index entries */
@@ -33,7 +33,7 @@ static truce_status compile_update(const truce_write *write, struct compiled *co
     return truce__update_new(write->document, &how, &compiled->update, error);
 }
 
-static void compile(const truce_write *write, struct compiled *compiled)
+static void write_compile(const truce_write *write, struct compiled *compiled)
 {
     const truce_write_options *options = &write->options;
 
@@ -59,7 +59,7 @@ struct step {
 };
 
 /* What the write's filter finds; nothing if there is no collection. */
-static truce_status find(const struct step *step, int64_t limit, struct gather *gather)
+static truce_status write_find(const struct step *step, int64_t limit, struct gather *gather)
 {
     struct selection selection = {.selector = &step->compiled->selector,
                                   .sort = step->write->options.sort,
@@ -80,7 +80,7 @@ static truce_status find(const struct step *step, int64_t limit, struct gather *
     return status;
 }
 
-static truce_status do_insert(const struct step *step)
+static truce_status write_do_insert(const struct step *step)
 {
     truce_status status = truce__documents_insert(step->writer, step->write->collection,
                                                   step->write->document, step->error);
@@ -89,12 +89,12 @@ static truce_status do_insert(const struct step *step)
     return status;
 }
 
-static truce_status do_update(const struct step *step)
+static truce_status write_do_update(const struct step *step)
 {
     const char *collection = step->write->collection;
     struct query_context *context = &step->bulk->context;
     struct gather gather;
-    truce_status status = find(step, step->write->options.multi ? 0 : 1, &gather);
+    truce_status status = write_find(step, step->write->options.multi ? 0 : 1, &gather);
     bson_t after;
 
     for (size_t i = 0; i < gather.count && !status; i++) {
@@ -133,10 +133,10 @@ static truce_status note_emptied(const struct step *step)
     return status;
 }
 
-static truce_status do_remove(const struct step *step)
+static truce_status write_do_remove(const struct step *step)
 {
     struct gather gather;
-    truce_status status = find(step, step->write->options.multi ? 0 : 1, &gather);
+    truce_status status = write_find(step, step->write->options.multi ? 0 : 1, &gather);
 
     for (size_t i = 0; i < gather.count && !status; i++) {
         status = truce__budget_spend(step->bulk->context.budget, STEPS_OF_CHANGE, step->error);
@@ -150,10 +150,10 @@ static truce_status do_remove(const struct step *step)
     return status;
 }
 
-static truce_status do_require(const struct step *step)
+static truce_status write_do_require(const struct step *step)
 {
     struct gather gather;
-    truce_status status = find(step, 1, &gather);
+    truce_status status = write_find(step, 1, &gather);
 
     step->result->matched = (int64_t)gather.count;
     truce__gather_release(&gather);
@@ -161,9 +161,9 @@ static truce_status do_require(const struct step *step)
 }
 
 static truce_status (*const do_write[])(const struct step *step) = {
-    [TRUCE_WRITE_INSERT] = do_insert,           [TRUCE_WRITE_UPDATE] = do_update,
-    [TRUCE_WRITE_REMOVE] = do_remove,           [TRUCE_WRITE_REQUIRE] = do_require,
-    [TRUCE_WRITE_REQUIRE_MISSING] = do_require, [TRUCE_WRITE_LOOK] = do_require,
+    [TRUCE_WRITE_INSERT] = write_do_insert,           [TRUCE_WRITE_UPDATE] = write_do_update,
+    [TRUCE_WRITE_REMOVE] = write_do_remove,           [TRUCE_WRITE_REQUIRE] = write_do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = write_do_require, [TRUCE_WRITE_LOOK] = write_do_require,
 };
 
 /* In an atomic bulk every write must have found what it is about. */
@@ -208,7 +208,7 @@ static truce_status not_reached(const struct bulk *bulk)
     return bulk->options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND;
 }
 
-static void reset_outcomes(struct bulk *bulk, size_t but)
+static void write_reset_outcomes(struct bulk *bulk, size_t but)
 {
     for (size_t i = 0; i < bulk->count; i++) {
         truce__result_reset(&bulk->outcomes[i].result);
@@ -218,11 +218,11 @@ static void reset_outcomes(struct bulk *bulk, size_t but)
 }
 
 /* Nothing of an atomic bulk stays. */
-static truce_status undo(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+static truce_status write_undo(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_status status = truce__writer_undo(writer, error);
 
-    reset_outcomes(bulk, bulk->first_at);
+    write_reset_outcomes(bulk, bulk->first_at);
     return status;
 }
 
@@ -265,7 +265,7 @@ static void reset_bulk(struct write_op *base)
 
     bulk->first_at = 0;
     bulk->first = TRUCE_OK;
-    reset_outcomes(bulk, SIZE_MAX);
+    write_reset_outcomes(bulk, SIZE_MAX);
 }
 
 /* What was read is looked at before anything is written: where it has changed there is nothing to undo. */
@@ -323,19 +323,21 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
             truce__receipt_put(&bulk->receipt, writer, bulk->outcomes, bulk->count, NULL, error);
     if (status || !savepoint)
         return status;
-    return bulk->first ? undo(bulk, writer, error) : truce__kv_savepoint_release(writer->kv, error);
+    return bulk->first ? write_undo(bulk, writer, error)
+                       : truce__kv_savepoint_release(writer->kv, error);
 }
 
 /* Nothing was committed: the first write says why, the others were not reached. */
-static truce_status fail_all(struct bulk *bulk, truce_status status, const bson_error_t *error)
+static truce_status write_fail_all(struct bulk *bulk, truce_status status,
+                                   const bson_error_t *error)
 {
-    reset_outcomes(bulk, SIZE_MAX);
+    write_reset_outcomes(bulk, SIZE_MAX);
     bulk->outcomes[0].status = status;
     bulk->outcomes[0].error = *error;
     return status;
 }
 
-static truce_status finish(struct bulk *bulk, bson_error_t *error)
+static truce_status write_finish(struct bulk *bulk, bson_error_t *error)
 {
     if (bulk->first)
         *error = bulk->outcomes[bulk->first_at].error;
@@ -354,7 +356,7 @@ void truce__bulk_init(struct bulk *bulk, struct engine *engine)
     bulk->compiled =
         bulk->count == 1 ? &bulk->single : bson_malloc0(bulk->count * sizeof *bulk->compiled);
     for (size_t i = 0; i < bulk->count; i++)
-        compile(&bulk->writes[i], &bulk->compiled[i]);
+        write_compile(&bulk->writes[i], &bulk->compiled[i]);
     bulk->base.reset = reset_bulk;
     bulk->base.run = run_bulk;
     bulk->base.carry = &truce__carry_bulk;
@@ -392,7 +394,7 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
         status = truce__receipt_init(&bulk.receipt, options->receipt, error);
     if (!status)
         status = truce__writer_run(&engine->writer, &bulk.base, error);
-    status = status ? fail_all(&bulk, status, error) : finish(&bulk, error);
+    status = status ? write_fail_all(&bulk, status, error) : write_finish(&bulk, error);
     truce__bulk_release(&bulk);
     return status;
 }

@@ -53,7 +53,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/word.h"
+#include "base/futex.h"
 
 #define NAP_NS     INT64_C(50000)
 #define WRITER_NS  INT64_C(10000000)
@@ -167,7 +167,7 @@ void truce__durable_break(void *arg)
                       durable->path);
 }
 
-static truce_status sync_log(struct durable *durable, bson_error_t *error)
+static truce_status durable_sync_log(struct durable *durable, bson_error_t *error)
 {
     struct lock_page *page = durable->lock->page;
     uint64_t to = atomic_load(&page->written);
@@ -187,7 +187,7 @@ static truce_status sync_log(struct durable *durable, bson_error_t *error)
 
 /* Who waits for that sync looks again. Who is to sleep has counted himself under the mutex, where he saw that he must:
  * he is seen here, or has seen what this tells of. */
-static void tell(struct durable *durable, uint64_t sync, int waiters_max)
+static void durable_tell(struct durable *durable, uint64_t sync, int waiters_max)
 {
     atomic_fetch_add(&durable->rounds[sync % 2], 1);
     if (atomic_load(&durable->sleepers[sync % 2]))
@@ -203,14 +203,14 @@ static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
 
     durable->syncing = true;
     pthread_mutex_unlock(&durable->mutex);
-    status = sync_log(durable, error);
+    status = durable_sync_log(durable, error);
     pthread_mutex_lock(&durable->mutex);
     durable->syncing = false;
     if (!status)
         durable->ended = sync;
     pthread_mutex_unlock(&durable->mutex);
-    tell(durable, sync + 1, status ? INT32_MAX : 1);
-    tell(durable, sync, INT32_MAX);
+    durable_tell(durable, sync + 1, status ? INT32_MAX : 1);
+    durable_tell(durable, sync, INT32_MAX);
     pthread_mutex_lock(&durable->mutex);
     return status;
 }
@@ -271,7 +271,7 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     left = durable->ended <= before;
     pthread_mutex_unlock(&durable->mutex);
     if (left) /* perhaps it was this one that was woken to begin the next sync */
-        tell(durable, before + 1, 1);
+        durable_tell(durable, before + 1, 1);
     return status;
 }
 

@@ -12,7 +12,7 @@
  */
 #include <pthread.h>
 
-#include "base/notice.h"
+#include "base/log_hook.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock.h"
 

@@ -60,7 +60,7 @@ static void configure(void)
 
 #define INSTRUCTIONS 1000 /* of SQLite's, between two looks */
 
-static int is_over(void *budget)
+static int kv_is_over(void *budget)
 {
     return truce__budget_spend(budget, INSTRUCTIONS, NULL) != TRUCE_OK;
 }
@@ -68,7 +68,7 @@ static int is_over(void *budget)
 void truce__kv_bound(struct kv *kv, struct budget *budget)
 {
     kv->budget = budget;
-    sqlite3_progress_handler(kv->db, budget ? INSTRUCTIONS : 0, budget ? is_over : NULL, budget);
+    sqlite3_progress_handler(kv->db, budget ? INSTRUCTIONS : 0, budget ? kv_is_over : NULL, budget);
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_BOUND, &budget);
 }
 
@@ -83,8 +83,8 @@ truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **st
 }
 
 /* Runs a statement that gives no rows, preparing it the first time. */
-static truce_status run(struct kv *kv, const char *sql, sqlite3_stmt **statement,
-                        bson_error_t *error)
+static truce_status kv_run(struct kv *kv, const char *sql, sqlite3_stmt **statement,
+                           bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     int result;
@@ -195,7 +195,7 @@ static int open_flags(unsigned flags)
 }
 
 /* Before SQLite reads more of the file than its header, or anything of a log. */
-static truce_status check_kind(struct kv *kv, bson_error_t *error)
+static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
 {
     enum kv_kind kind = KV_UNKNOWN;
     int result = sqlite3_file_control(kv->db, "main", KV_PAGE_KIND, &kind);
@@ -235,7 +235,7 @@ truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bs
     if (result)
         status = truce__kv_fail(made, result, "open", error);
     if (!status)
-        status = check_kind(made, error);
+        status = kv_check_kind(made, error);
     if (!status)
         status = configure_connection(made, error);
     if (status) {
@@ -329,7 +329,7 @@ truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *e
 }
 
 /* The header as it is now; it is written over by every commit, a word after the other. */
-static void read_index(const struct kv *kv, struct kv_moment *moment)
+static void kv_read_index(const struct kv *kv, struct kv_moment *moment)
 {
     moment->known = kv->index != NULL;
     atomic_thread_fence(memory_order_seq_cst);
@@ -343,7 +343,7 @@ bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
 {
     struct kv_moment first, second;
 
-    read_index(kv, &first);
+    kv_read_index(kv, &first);
     if (!first.known)
         return false;
     end->moved = atomic_load(&kv->index[2 * KV_INDEX_WORDS]);
@@ -356,7 +356,7 @@ bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
 }
 
 /* The log has an index once something was read; a file that is read without its log has none. */
-static truce_status find_index(struct kv *kv, bson_error_t *error)
+static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
 {
     const atomic_uint *commits = NULL;
     uint32_t version;
@@ -381,14 +381,14 @@ truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_err
     truce_assert(kv->state == KV_IDLE);
     truce__kv_keep_statements_few(kv);
     if (!kv->sought_index)
-        status = find_index(kv, error);
-    read_index(kv, &before);
+        status = kv_find_index(kv, error);
+    kv_read_index(kv, &before);
     if (!status)
         status = step_version(kv, version, error);
     if (status)
         return status;
     kv->state = KV_SNAPSHOT;
-    read_index(kv, &kv->moment);
+    kv_read_index(kv, &kv->moment);
     kv->moment.known = truce__kv_moment_same(&before, &kv->moment);
     return TRUCE_OK;
 }
@@ -404,7 +404,7 @@ bool truce__kv_moment_last(const struct kv *kv)
     struct kv_moment now;
 
     truce_assert(kv->state == KV_SNAPSHOT);
-    read_index(kv, &now);
+    kv_read_index(kv, &now);
     return truce__kv_moment_same(&now, &kv->moment);
 }
 
@@ -481,7 +481,7 @@ truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_
 
     truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
     truce__kv_keep_statements_few(kv);
-    status = run(kv, "BEGIN IMMEDIATE", &kv->begin, error);
+    status = kv_run(kv, "BEGIN IMMEDIATE", &kv->begin, error);
     if (status)
         return status;
     kv->state = KV_WRITING;
@@ -505,7 +505,7 @@ truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error)
 
     truce_assert(kv->state == KV_WRITING && !kv->savepoint);
     kv_settle(kv);
-    status = run(kv, "COMMIT", &kv->commit, error);
+    status = kv_run(kv, "COMMIT", &kv->commit, error);
     if (status)
         truce__kv_write_rollback(kv);
     else
@@ -523,7 +523,7 @@ void truce__kv_write_rollback(struct kv *kv)
     /* SQLite may have rolled back already, on a full disk for example; a rollback cannot fail in a
      * way that leaves the transaction open */
     if (!sqlite3_get_autocommit(kv->db))
-        (void)run(kv, "ROLLBACK", &kv->rollback, &ignored);
+        (void)kv_run(kv, "ROLLBACK", &kv->rollback, &ignored);
     truce_assert(sqlite3_get_autocommit(kv->db));
     kv->savepoint = false;
     kv->state = KV_IDLE;
@@ -535,7 +535,7 @@ truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error)
 
     kv_settle(kv);
     truce_assert(kv->state == KV_WRITING && !kv->savepoint);
-    status = run(kv, "SAVEPOINT s", &kv->save, error);
+    status = kv_run(kv, "SAVEPOINT s", &kv->save, error);
     kv->savepoint = !status;
     return status;
 }
@@ -544,7 +544,7 @@ truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error)
 {
     truce_assert(kv->state == KV_WRITING && kv->savepoint);
     kv->savepoint = false;
-    return run(kv, "RELEASE s", &kv->release, error);
+    return kv_run(kv, "RELEASE s", &kv->release, error);
 }
 
 truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error)
@@ -553,7 +553,7 @@ truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error)
 
     truce_assert(kv->state == KV_WRITING && kv->savepoint);
     kv_settle(kv);
-    status = run(kv, "ROLLBACK TO s", &kv->back, error);
+    status = kv_run(kv, "ROLLBACK TO s", &kv->back, error);
     if (!status)
         status = truce__kv_savepoint_release(kv, error);
     return status;

@@ -55,7 +55,7 @@ truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t
 
 /* ---- parts ------------------------------------------------------------------------------------ */
 
-static void add(struct part *part, int64_t row, struct bytes bytes)
+static void compact_add(struct part *part, int64_t row, struct bytes bytes)
 {
     const struct entry entry = {row, bytes.size};
 
@@ -65,7 +65,7 @@ static void add(struct part *part, int64_t row, struct bytes bytes)
     part->count++;
 }
 
-static bool is_full(const struct part *part)
+static bool compact_is_full(const struct part *part)
 {
     return part->count == PART_ENTRIES || part->bytes.size >= PART_BYTES;
 }
@@ -80,8 +80,8 @@ static struct entry entry_at(const struct part *part, size_t at, struct bytes *b
 }
 
 /* Up to the first large body, which is passed over. */
-static truce_status read_rows(struct kv *kv, struct kv_pack *pack, struct part *part,
-                              bson_error_t *error)
+static truce_status compact_read_rows(struct kv *kv, struct kv_pack *pack, struct part *part,
+                                      bson_error_t *error)
 {
     sqlite3_stmt *statement;
     truce_status status = truce__kv_statement(kv, ROWS_PART, pack->table, 0, &statement, error);
@@ -91,7 +91,7 @@ static truce_status read_rows(struct kv *kv, struct kv_pack *pack, struct part *
         return status;
     sqlite3_bind_int64(statement, 1, pack->row);
     sqlite3_bind_int64(statement, 2, LARGE_BYTES);
-    while (!is_full(part) && (result = sqlite3_step(statement)) == SQLITE_ROW) {
+    while (!compact_is_full(part) && (result = sqlite3_step(statement)) == SQLITE_ROW) {
         int64_t row = sqlite3_column_int64(statement, 0);
 
         pack->row = row;
@@ -101,9 +101,9 @@ static truce_status read_rows(struct kv *kv, struct kv_pack *pack, struct part *
             status = truce__kv_fail_row(kv, pack->table, row, error);
             break;
         }
-        add(part, row,
-            (struct bytes){sqlite3_column_blob(statement, 2),
-                           (size_t)sqlite3_column_bytes(statement, 2)});
+        compact_add(part, row,
+                    (struct bytes){sqlite3_column_blob(statement, 2),
+                                   (size_t)sqlite3_column_bytes(statement, 2)});
     }
     pack->end = result == SQLITE_DONE;
     if (!status && result != SQLITE_ROW && result != SQLITE_DONE)
@@ -120,10 +120,10 @@ static truce_status read_keys(struct kv *kv, struct kv_pack *pack, struct part *
         truce__kv_keys_seek(kv, pack->table, 0, (struct bytes){pack->key.bytes, pack->key.size},
                             pack->row, false, &cursor, error);
 
-    while (!status && !is_full(part)) {
+    while (!status && !compact_is_full(part)) {
         status = truce__kv_cursor_next(&cursor, error);
         if (!status)
-            add(part, cursor.row, cursor.key);
+            compact_add(part, cursor.row, cursor.key);
     }
     truce__kv_cursor_close(&cursor);
     pack->end = status == TRUCE_NOT_FOUND;
@@ -132,7 +132,8 @@ static truce_status read_keys(struct kv *kv, struct kv_pack *pack, struct part *
 
 /* ---- out and in ------------------------------------------------------------------------------- */
 
-static truce_status change(struct kv *kv, sqlite3_stmt *statement, int entries, bson_error_t *error)
+static truce_status compact_change(struct kv *kv, sqlite3_stmt *statement, int entries,
+                                   bson_error_t *error)
 {
     int result = sqlite3_step(statement);
     truce_status status = TRUCE_OK;
@@ -153,8 +154,8 @@ static void bind_entry(sqlite3_stmt *statement, int place, int64_t row, struct b
     sqlite3_bind_int64(statement, place + 1, row);
 }
 
-static truce_status take_out(struct kv *kv, const struct kv_pack *pack, const struct part *part,
-                             bson_error_t *error)
+static truce_status compact_take_out(struct kv *kv, const struct kv_pack *pack,
+                                     const struct part *part, bson_error_t *error)
 {
     struct bytes key;
     struct entry last = entry_at(part, part->last, &key);
@@ -171,11 +172,11 @@ static truce_status take_out(struct kv *kv, const struct kv_pack *pack, const st
         sqlite3_bind_int64(statement, 1, part->from);
         sqlite3_bind_int64(statement, 2, last.row);
     }
-    return change(kv, statement, part->count, error);
+    return compact_change(kv, statement, part->count, error);
 }
 
-static truce_status put_in(struct kv *kv, const struct kv_pack *pack, const struct part *part,
-                           bson_error_t *error)
+static truce_status compact_put_in(struct kv *kv, const struct kv_pack *pack,
+                                   const struct part *part, bson_error_t *error)
 {
     sqlite3_stmt *statement;
     truce_status status = truce__kv_statement(kv, pack->keys ? KEY_INSERT : ROW_INSERT, pack->table,
@@ -191,22 +192,22 @@ static truce_status put_in(struct kv *kv, const struct kv_pack *pack, const stru
             sqlite3_bind_int64(statement, 1, entry.row);
             sqlite3_bind_blob64(statement, 2, bytes.data, bytes.size, SQLITE_STATIC);
         }
-        status = change(kv, statement, 1, error);
+        status = compact_change(kv, statement, 1, error);
         at += sizeof entry + entry.size;
     }
     return status;
 }
 
-static truce_status move(struct kv *kv, struct kv_pack *pack, const struct part *part,
-                         bson_error_t *error)
+static truce_status compact_move(struct kv *kv, struct kv_pack *pack, const struct part *part,
+                                 bson_error_t *error)
 {
     int64_t before, after;
     truce_status status = truce__kv_ask(kv, "PRAGMA freelist_count", &before, error);
 
     if (!status)
-        status = take_out(kv, pack, part, error);
+        status = compact_take_out(kv, pack, part, error);
     if (!status)
-        status = put_in(kv, pack, part, error);
+        status = compact_put_in(kv, pack, part, error);
     if (!status)
         status = truce__kv_ask(kv, "PRAGMA freelist_count", &after, error);
     if (!status)
@@ -221,10 +222,11 @@ truce_status truce__kv_pack(struct kv *kv, struct kv_pack *pack, bson_error_t *e
 
     truce_assert(kv->state == KV_WRITING);
     pack->emptied = 0;
-    status = pack->keys ? read_keys(kv, pack, &part, error) : read_rows(kv, pack, &part, error);
+    status =
+        pack->keys ? read_keys(kv, pack, &part, error) : compact_read_rows(kv, pack, &part, error);
     pack->bytes = (int64_t)(part.bytes.size - (size_t)part.count * sizeof(struct entry));
     if (!status && part.count > 1)
-        status = move(kv, pack, &part, error);
+        status = compact_move(kv, pack, &part, error);
     if (!status && part.count && pack->keys) {
         struct bytes key;
 

@@ -15,7 +15,7 @@ static bool is_damage(int result)
            result == SQLITE_ERROR;
 }
 
-static truce_status status_of(int result)
+static truce_status error_status_of(int result)
 {
     if (is_damage(result))
         return TRUCE_CORRUPT;
@@ -49,7 +49,7 @@ static const char *damage_of(struct kv *kv)
     return kv->reason;
 }
 
-static const char *reason_of(struct kv *kv, int result)
+static const char *error_reason_of(struct kv *kv, int result)
 {
     int system = sqlite3_system_errno(kv->db);
 
@@ -78,8 +78,8 @@ truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_er
     if ((result & 0xff) == SQLITE_FULL)
         return truce__refuse(CODE_OUT_OF_DISK_SPACE, error, "cannot %s \"%s\": the disk is full",
                              what, kv->path);
-    return truce__fail(status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
-                       reason_of(kv, result));
+    return truce__fail(error_status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
+                       error_reason_of(kv, result));
 }
 
 truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
@@ -92,7 +92,7 @@ truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, cons
     if (!*name)
         return truce__kv_fail(kv, result, what, error);
     return truce__fail(TRUCE_CORRUPT, error, "cannot %s %s in \"%s\": %s", what, name, kv->path,
-                       reason_of(kv, result));
+                       error_reason_of(kv, result));
 }
 
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg)

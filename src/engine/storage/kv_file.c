@@ -10,7 +10,7 @@
 #include "engine/storage/kv_wal.h"
 #include "engine/storage/process.h"
 
-static truce_status check_log(struct kv *kv, bson_error_t *error)
+static truce_status file_check_log(struct kv *kv, bson_error_t *error)
 {
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
@@ -41,7 +41,7 @@ static truce_status check_pages(struct kv *kv, bson_error_t *error)
     if (size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES || vacuum != 2)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" is damaged: its pages are not those of a truce store", kv->path);
-    return kv->flags & KV_IMMUTABLE ? TRUCE_OK : check_log(kv, error);
+    return kv->flags & KV_IMMUTABLE ? TRUCE_OK : file_check_log(kv, error);
 }
 
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
@@ -88,7 +88,7 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
         error);
     if (!status)
-        status = check_log(kv, error);
+        status = file_check_log(kv, error);
     if (!status)
         status = truce__kv_write_begin(kv, &version, error);
     if (status)

@@ -75,7 +75,7 @@ static struct kv_page_file *page_of(sqlite3_file *file)
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-static uint64_t word_at(const uint8_t *at)
+static uint64_t page_word_at(const uint8_t *at)
 {
     uint64_t word;
 
@@ -83,7 +83,7 @@ static uint64_t word_at(const uint8_t *at)
     return BSON_UINT64_FROM_LE(word);
 }
 
-static uint64_t step(uint64_t lane, uint64_t word)
+static uint64_t page_step(uint64_t lane, uint64_t word)
 {
     lane = (lane ^ word) * 0x9e3779b97f4a7c15u;
     return lane ^ lane >> 29;
@@ -95,15 +95,15 @@ uint64_t truce__kv_page_sum(const uint8_t *page, uint32_t number)
     const uint8_t *end = page + KV_PAGE_BYTES - STRIPE;
 
     for (; page < end; page += STRIPE) {
-        a = step(a, word_at(page));
-        b = step(b, word_at(page + 8));
-        c = step(c, word_at(page + 16));
-        d = step(d, word_at(page + 24));
+        a = page_step(a, page_word_at(page));
+        b = page_step(b, page_word_at(page + 8));
+        c = page_step(c, page_word_at(page + 16));
+        d = page_step(d, page_word_at(page + 24));
     }
-    a = step(a, word_at(page));
-    b = step(b, word_at(page + 8));
-    c = step(c, word_at(page + 16));
-    return step(step(step(step(d, c), b), a), KV_PAGE_BYTES);
+    a = page_step(a, page_word_at(page));
+    b = page_step(b, page_word_at(page + 8));
+    c = page_step(c, page_word_at(page + 16));
+    return page_step(page_step(page_step(page_step(d, c), b), a), KV_PAGE_BYTES);
 }
 
 /* ---- what the file begins with ------------------------------------------------------------------ */
@@ -141,9 +141,9 @@ enum kv_kind truce__kv_kind(const uint8_t *bytes)
     return KV_SQLITE;
 }
 
-static bool is_sound(const uint8_t *page, uint32_t number)
+static bool page_is_sound(const uint8_t *page, uint32_t number)
 {
-    return word_at(page + KV_PAGE_BYTES - KV_SUM_BYTES) == truce__kv_page_sum(page, number);
+    return page_word_at(page + KV_PAGE_BYTES - KV_SUM_BYTES) == truce__kv_page_sum(page, number);
 }
 
 /* ---- reading and writing --------------------------------------------------------------------- */
@@ -153,7 +153,7 @@ static int verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset
 {
     uint32_t number = (uint32_t)(offset / KV_PAGE_BYTES + 1);
 
-    if (!is_sound(page, number)) {
+    if (!page_is_sound(page, number)) {
         file->damaged = number;
         return number == 1 && !truce__kv_magic_show(page) ? SQLITE_NOTADB : SQLITE_IOERR_DATA;
     }
@@ -163,7 +163,7 @@ static int verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset
 }
 
 /* Part of a page may end at the end of the file only if the file was cut. Pages behind the end have no content yet. */
-static int refuse_part(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
+static int page_refuse_part(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     sqlite3_int64 size = 0;
     int result = file->real->pMethods->xFileSize(file->real, &size);
@@ -181,12 +181,12 @@ static int read_page_once(struct kv_page_file *file, uint8_t *page, sqlite3_int6
     int result = file->real->pMethods->xRead(file->real, page, KV_PAGE_BYTES, offset);
 
     if (result == SQLITE_IOERR_SHORT_READ)
-        return refuse_part(file, page, offset);
+        return page_refuse_part(file, page, offset);
     return result ? result : verify(file, page, offset);
 }
 
 /* A read that fails, or brings other bytes than the file has, may be right the next time. */
-static int read_page(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
+static int page_read_page(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     int result = SQLITE_IOERR_READ;
 
@@ -196,10 +196,10 @@ static int read_page(struct kv_page_file *file, uint8_t *page, sqlite3_int64 off
 }
 
 /* Part of a page: the whole of it is looked at. */
-static int read_part(struct kv_page_file *file, void *data, int size, sqlite3_int64 offset)
+static int page_read_part(struct kv_page_file *file, void *data, int size, sqlite3_int64 offset)
 {
     sqlite3_int64 start = offset - offset % KV_PAGE_BYTES;
-    int result = read_page(file, file->page, start);
+    int result = page_read_page(file, file->page, start);
 
     if (!result || result == SQLITE_IOERR_SHORT_READ)
         memcpy(data, file->page + (offset - start), (size_t)size);
@@ -207,7 +207,8 @@ static int read_part(struct kv_page_file *file, void *data, int size, sqlite3_in
 }
 
 /* The header by itself, which no checksum covers. */
-static int read_header(struct kv_page_file *file, uint8_t *data, int size, sqlite3_int64 offset)
+static int page_read_header(struct kv_page_file *file, uint8_t *data, int size,
+                            sqlite3_int64 offset)
 {
     int result = SQLITE_IOERR_READ;
 
@@ -227,11 +228,11 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
         return SQLITE_INTERRUPT;
     }
     if (offset + size <= HEADER_BYTES)
-        return read_header(file, data, size, offset);
+        return page_read_header(file, data, size, offset);
     if (size == KV_PAGE_BYTES && offset % KV_PAGE_BYTES == 0)
-        return read_page(file, data, offset);
+        return page_read_page(file, data, offset);
     if (offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
-        return read_part(file, data, size, offset);
+        return page_read_part(file, data, size, offset);
     return SQLITE_NOTADB; /* its pages have another size */
 }
 
@@ -278,12 +279,12 @@ static int page_write(sqlite3_file *base, const void *data, int size, sqlite3_in
     return page_sync(base, SQLITE_SYNC_NORMAL);
 }
 
-static bool is_empty(const uint8_t *page)
+static bool page_is_empty(const uint8_t *page)
 {
     return !page[0] && !memcmp(page, page + 1, KV_PAGE_BYTES - 1);
 }
 
-static int look(struct kv_page_file *file, struct kv_page_look *look)
+static int page_look(struct kv_page_file *file, struct kv_page_look *look)
 {
     sqlite3_int64 offset = (sqlite3_int64)(look->page - 1) * KV_PAGE_BYTES, size = 0;
     int result = file->real->pMethods->xFileSize(file->real, &size);
@@ -294,7 +295,7 @@ static int look(struct kv_page_file *file, struct kv_page_look *look)
         return result;
     /* what ends within a page was cut */
     result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
-    look->sound = !result && (is_sound(look->bytes, look->page) || is_empty(look->bytes));
+    look->sound = !result && (page_is_sound(look->bytes, look->page) || page_is_empty(look->bytes));
     return SQLITE_OK;
 }
 
@@ -338,7 +339,7 @@ static int page_control(sqlite3_file *base, int what, void *arg)
         *(const atomic_uint **)arg = file->commits;
         return SQLITE_OK;
     case KV_PAGE_LOOK:
-        return look(file, arg);
+        return page_look(file, arg);
     case KV_PAGE_BOUND:
         file->budget = *(struct budget **)arg;
         return SQLITE_OK;

@@ -25,14 +25,14 @@ void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size)
         snprintf(sql, size, DEFINITION_ROWS, (long long)table);
 }
 
-static const char *text_of(sqlite3_stmt *statement, int column)
+static const char *schema_text_of(sqlite3_stmt *statement, int column)
 {
     const char *text = (const char *)sqlite3_column_text(statement, column);
 
     return text ? text : "";
 }
 
-static bool is_ours(const char *type, const char *name, const char *text)
+static bool schema_is_ours(const char *type, const char *name, const char *text)
 {
     char expected[KV_DEFINITION_BYTES];
     long long table;
@@ -59,7 +59,8 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error)
         if (result == SQLITE_DONE)
             break;
         if (result == SQLITE_ROW &&
-            !is_ours(text_of(statement, 0), text_of(statement, 1), text_of(statement, 2)))
+            !schema_is_ours(schema_text_of(statement, 0), schema_text_of(statement, 1),
+                            schema_text_of(statement, 2)))
             status = truce__fail(TRUCE_CORRUPT, error,
                                  "\"%s\" is damaged: it has a definition that truce did not write",
                                  kv->path);

@@ -68,7 +68,7 @@ static inline uint64_t total(sums both)
 
 typedef uint64_t sums;
 
-static uint32_t word_at(const uint8_t *at)
+static uint32_t seen_word_at(const uint8_t *at)
 {
     uint32_t word;
 
@@ -78,8 +78,8 @@ static uint32_t word_at(const uint8_t *at)
 
 static inline sums products(const uint8_t *at, const uint32_t *key)
 {
-    return (uint64_t)(word_at(at) + key[0]) * (word_at(at + 4) + key[1]) +
-           (uint64_t)(word_at(at + 8) + key[2]) * (word_at(at + 12) + key[3]);
+    return (uint64_t)(seen_word_at(at) + key[0]) * (seen_word_at(at + 4) + key[1]) +
+           (uint64_t)(seen_word_at(at + 8) + key[2]) * (seen_word_at(at + 12) + key[3]);
 }
 
 static inline sums added(sums a, sums b)

@@ -8,7 +8,7 @@
 
 #define TABLES_MAX 256 /* whose statements a connection keeps; beyond it starts again */
 
-static uint32_t place(const struct kv *kv, int64_t table)
+static uint32_t statement_place(const struct kv *kv, int64_t table)
 {
     uint32_t mask = kv->tables_room - 1;
     uint32_t at = (uint32_t)((uint64_t)table * 0x9e3779b97f4a7c15u >> 32) & mask;
@@ -18,7 +18,7 @@ static uint32_t place(const struct kv *kv, int64_t table)
     return at;
 }
 
-static void make_room(struct kv *kv)
+static void statement_make_room(struct kv *kv)
 {
     struct kv_table **old = kv->tables;
     uint32_t room = kv->tables_room;
@@ -27,18 +27,18 @@ static void make_room(struct kv *kv)
     kv->tables = bson_malloc0(kv->tables_room * sizeof *kv->tables);
     for (uint32_t i = 0; i < room; i++) {
         if (old[i])
-            kv->tables[place(kv, old[i]->table)] = old[i];
+            kv->tables[statement_place(kv, old[i]->table)] = old[i];
     }
     bson_free(old);
 }
 
-static struct kv_table *table_of(struct kv *kv, int64_t table)
+static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
 {
     uint32_t at;
 
     if (kv->tables_count * 2 >= kv->tables_room)
-        make_room(kv);
-    at = place(kv, table);
+        statement_make_room(kv);
+    at = statement_place(kv, table);
     if (!kv->tables[at]) {
         kv->tables[at] = bson_malloc0(sizeof **kv->tables);
         kv->tables[at]->table = table;
@@ -97,7 +97,7 @@ static void statement_text(enum kv_statement kind, int64_t table, int64_t rows, 
 truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
                                  sqlite3_stmt **statement, bson_error_t *error)
 {
-    struct kv_table *found = table_of(kv, table);
+    struct kv_table *found = statement_table_of(kv, table);
     sqlite3_stmt **cached = &found->statements[kind];
     truce_status status = TRUCE_OK;
     char sql[256];
@@ -121,7 +121,7 @@ truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t 
 
 void truce__kv_forget(struct kv *kv, int64_t table)
 {
-    struct kv_table *found = table_of(kv, table);
+    struct kv_table *found = statement_table_of(kv, table);
 
     for (int i = 0; i < KV_STATEMENTS; i++) {
         sqlite3_finalize(found->statements[i]);

@@ -77,7 +77,7 @@ static truce_status check_changed(struct kv *kv, int64_t table, int64_t row, tru
 }
 
 /* Steps a statement that changes one thing and gives no row. */
-static truce_status change(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+static truce_status table_change(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
 {
     int result = sqlite3_step(statement);
     truce_status status = TRUCE_OK;
@@ -90,7 +90,7 @@ static truce_status change(struct kv *kv, sqlite3_stmt *statement, bson_error_t 
 }
 
 /* Steps a statement that gives one row or none; on a row it is left for its columns to be read. */
-static truce_status look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+static truce_status table_look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
 {
     int result = sqlite3_step(statement);
     truce_status status = TRUCE_OK;
@@ -105,7 +105,7 @@ static truce_status look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *e
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-static truce_status define(struct kv *kv, const char *sql, int64_t table, bson_error_t *error)
+static truce_status table_define(struct kv *kv, const char *sql, int64_t table, bson_error_t *error)
 {
     int result;
 
@@ -117,40 +117,40 @@ static truce_status define(struct kv *kv, const char *sql, int64_t table, bson_e
     return result ? truce__kv_fail(kv, result, "write", error) : TRUCE_OK;
 }
 
-static truce_status create(struct kv *kv, bool keys, int64_t table, bson_error_t *error)
+static truce_status table_create(struct kv *kv, bool keys, int64_t table, bson_error_t *error)
 {
     char sql[KV_DEFINITION_BYTES];
 
     truce__kv_definition(keys, table, sql, sizeof sql);
-    return define(kv, sql, table, error);
+    return table_define(kv, sql, table, error);
 }
 
-static truce_status drop(struct kv *kv, char kind, int64_t table, bson_error_t *error)
+static truce_status table_drop(struct kv *kv, char kind, int64_t table, bson_error_t *error)
 {
     char sql[KV_DEFINITION_BYTES];
 
     snprintf(sql, sizeof sql, "DROP TABLE %c%lld", kind, (long long)table);
-    return define(kv, sql, table, error);
+    return table_define(kv, sql, table, error);
 }
 
 truce_status truce__kv_rows_create(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return create(kv, false, table, error);
+    return table_create(kv, false, table, error);
 }
 
 truce_status truce__kv_rows_drop(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return drop(kv, 'c', table, error);
+    return table_drop(kv, 'c', table, error);
 }
 
 truce_status truce__kv_keys_create(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return create(kv, true, table, error);
+    return table_create(kv, true, table, error);
 }
 
 truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return drop(kv, 'x', table, error);
+    return table_drop(kv, 'x', table, error);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
     if (status)
         return status;
     bind_number(statement, 1, row);
-    status = look(kv, statement, error);
+    status = table_look(kv, statement, error);
     if (status)
         return status;
     return lend(kv, statement, table, row, 0, body, error);
@@ -184,7 +184,7 @@ truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, st
     else
         sqlite3_bind_null(statement, 1);
     bind_bytes(statement, 2, body);
-    status = change(kv, statement, error);
+    status = table_change(kv, statement, error);
     if (!status)
         *row = sqlite3_last_insert_rowid(kv->db);
     return status;
@@ -201,7 +201,7 @@ truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, str
         return status;
     bind_number(statement, 1, row);
     bind_bytes(statement, 2, body);
-    status = change(kv, statement, error);
+    status = table_change(kv, statement, error);
     return check_changed(kv, table, row, status, error);
 }
 
@@ -214,7 +214,7 @@ truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bso
     if (status)
         return status;
     bind_number(statement, 1, row);
-    status = change(kv, statement, error);
+    status = table_change(kv, statement, error);
     return check_changed(kv, table, row, status, error);
 }
 
@@ -225,7 +225,7 @@ truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows,
     truce_status status = truce__kv_statement(kv, ROWS_MEASURE, table, 0, &statement, error);
 
     if (!status)
-        status = look(kv, statement, error);
+        status = table_look(kv, statement, error);
     if (status)
         return status;
     *rows = sqlite3_column_int64(statement, 0);
@@ -234,14 +234,14 @@ truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows,
     return TRUCE_OK;
 }
 
-static truce_status count(struct kv *kv, enum kv_statement kind, int64_t table, int64_t *number,
-                          bson_error_t *error)
+static truce_status table_count(struct kv *kv, enum kv_statement kind, int64_t table,
+                                int64_t *number, bson_error_t *error)
 {
     sqlite3_stmt *statement;
     truce_status status = truce__kv_statement(kv, kind, table, 0, &statement, error);
 
     if (!status)
-        status = look(kv, statement, error);
+        status = table_look(kv, statement, error);
     if (status)
         return status;
     *number = sqlite3_column_int64(statement, 0);
@@ -251,13 +251,13 @@ static truce_status count(struct kv *kv, enum kv_statement kind, int64_t table, 
 
 truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error)
 {
-    return count(kv, ROWS_COUNT, table, rows, error);
+    return table_count(kv, ROWS_COUNT, table, rows, error);
 }
 
 truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
                                   bson_error_t *error)
 {
-    return count(kv, KEYS_COUNT, table, entries, error);
+    return table_count(kv, KEYS_COUNT, table, entries, error);
 }
 
 truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
@@ -271,7 +271,7 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
     bind_bytes(statement, 1, from);
     bind_bytes(statement, 2, to);
     bind_number(statement, 3, most ? most : -1);
-    status = look(kv, statement, error);
+    status = table_look(kv, statement, error);
     if (status)
         return status;
     *entries = sqlite3_column_int64(statement, 0);
@@ -290,7 +290,7 @@ truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, i
     if (status)
         return status;
     bind_bytes(statement, 1, key);
-    status = look(kv, statement, error);
+    status = table_look(kv, statement, error);
     if (status)
         return status;
     *row = sqlite3_column_int64(statement, 0);
@@ -308,7 +308,7 @@ truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, 
         return status;
     bind_bytes(statement, 1, key);
     bind_number(statement, 2, row);
-    status = look(kv, statement, error);
+    status = table_look(kv, statement, error);
     if (!status)
         sqlite3_reset(statement);
     return status;
@@ -325,7 +325,7 @@ static truce_status change_key(struct kv *kv, enum kv_statement kind, int64_t ta
         return status;
     bind_bytes(statement, 1, key);
     bind_number(statement, 2, row);
-    return change(kv, statement, error);
+    return table_change(kv, statement, error);
 }
 
 truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
@@ -349,7 +349,7 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
     if (status)
         return status;
     bind_bytes(statement, 1, key);
-    status = look(kv, statement, error);
+    status = table_look(kv, statement, error);
     if (status)
         return status;
     *row = sqlite3_column_int64(statement, 0);
@@ -375,7 +375,7 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
 
 /* truce_take(id, body): true, and so a row of the result, if there are enough. Without a result it is
  * NULL, and SQLite goes on by itself. */
-static void take_row(sqlite3_context *context, int count, sqlite3_value **values)
+static void table_take_row(sqlite3_context *context, int count, sqlite3_value **values)
 {
     struct kv *kv = sqlite3_user_data(context);
     struct bytes body;
@@ -393,7 +393,7 @@ static void take_row(sqlite3_context *context, int count, sqlite3_value **values
 int truce__kv_define_take(struct kv *kv)
 {
     return sqlite3_create_function(kv->db, "truce_take", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, kv,
-                                   take_row, NULL, NULL);
+                                   table_take_row, NULL, NULL);
 }
 
 /* Of what a snapshot shows; 0: it may change, or nobody asks whether bodies are sound. */
@@ -422,7 +422,7 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
     kv->taken = after;
     kv->walked = version ? truce__seen_walked(&kv->seen, version, table, after) : after;
     kv->spoiled = false;
-    status = look(kv, statement, error);
+    status = table_look(kv, statement, error);
     kv->take = NULL;
     if (version && !kv->spoiled)
         truce__seen_walk(&kv->seen, version, table, after, kv->taken);

@@ -94,7 +94,7 @@ static void write_ahead(struct wal_file *wal, sqlite3_int64 from)
     }
 }
 
-static int flush(struct wal_file *wal)
+static int kv_wal_flush(struct wal_file *wal)
 {
     sqlite3_int64 end = wal->start + wal->size;
     int result = SQLITE_OK;
@@ -120,13 +120,13 @@ static int flush(struct wal_file *wal)
 
 /* ---- what the file has, and what SQLite sees ------------------------------------------------------- */
 
-static uint32_t number_at(const uint8_t *at)
+static uint32_t kv_wal_number_at(const uint8_t *at)
 {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
 /* The checksum of the WAL goes on over `bytes`, in words of the byte order that its header says. */
-static void add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
+static void kv_wal_add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i += 8) {
         uint32_t words[2];
@@ -137,7 +137,7 @@ static void add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
     }
 }
 
-static void put_number(uint8_t *at, uint32_t number)
+static void kv_wal_put_number(uint8_t *at, uint32_t number)
 {
     number = BSON_UINT32_TO_BE(number);
     memcpy(at, &number, sizeof number);
@@ -147,23 +147,23 @@ static void wal_set_version(uint8_t *header, uint32_t version)
 {
     uint32_t sum[2] = {0};
 
-    put_number(header + 4, version);
-    add_to(sum, number_at(header) & 1, header, 24);
-    put_number(header + 24, sum[0]);
-    put_number(header + 28, sum[1]);
+    kv_wal_put_number(header + 4, version);
+    kv_wal_add_to(sum, kv_wal_number_at(header) & 1, header, 24);
+    kv_wal_put_number(header + 24, sum[0]);
+    kv_wal_put_number(header + 28, sum[1]);
 }
 
 static bool wal_sum_is_right(const uint8_t *header)
 {
     uint32_t sum[2] = {0};
 
-    add_to(sum, number_at(header) & 1, header, 24);
-    return sum[0] == number_at(header + 24) && sum[1] == number_at(header + 28);
+    kv_wal_add_to(sum, kv_wal_number_at(header) & 1, header, 24);
+    return sum[0] == kv_wal_number_at(header + 24) && sum[1] == kv_wal_number_at(header + 28);
 }
 
 void truce__kv_log_hide(uint8_t *header)
 {
-    if (number_at(header + 4) == WAL_VERSION && wal_sum_is_right(header))
+    if (kv_wal_number_at(header + 4) == WAL_VERSION && wal_sum_is_right(header))
         wal_set_version(header, KV_LOG_VERSION);
 }
 
@@ -171,7 +171,7 @@ void truce__kv_log_hide(uint8_t *header)
 void truce__kv_log_show(uint8_t *header)
 {
     if (wal_sum_is_right(header))
-        wal_set_version(header, number_at(header + 4) == KV_LOG_VERSION ? WAL_VERSION : 0);
+        wal_set_version(header, kv_wal_number_at(header + 4) == KV_LOG_VERSION ? WAL_VERSION : 0);
 }
 
 /* What was read of the log, from the beginning of it, of a frame, or of a page. */
@@ -195,13 +195,13 @@ static bool is_last(const uint8_t *header)
     return header[4] || header[5] || header[6] || header[7];
 }
 
-static int put(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
+static int kv_wal_put(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
 {
     bool follows = offset == wal->next && size <= BUFFER_BYTES;
     int result = SQLITE_OK;
 
     if (!follows || wal->size + size > BUFFER_BYTES)
-        result = flush(wal);
+        result = kv_wal_flush(wal);
     if (result || !follows)
         return result ? result : write_real(wal, data, size, offset);
     if (!wal->buffer)
@@ -210,7 +210,7 @@ static int put(struct wal_file *wal, const void *data, int size, sqlite3_int64 o
         wal->start = offset;
     memcpy(wal->buffer + wal->size, data, (size_t)size);
     wal->size += size;
-    return wal->last && size != HEADER_BYTES ? flush(wal) : SQLITE_OK;
+    return wal->last && size != HEADER_BYTES ? kv_wal_flush(wal) : SQLITE_OK;
 }
 
 /* SQLite writes the header of the log, that of a frame, or a page. */
@@ -231,7 +231,7 @@ static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int
 
     if (size == HEADER_BYTES)
         wal->last = is_last(data);
-    result = put(wal, data, size, offset);
+    result = kv_wal_put(wal, data, size, offset);
     wal->next = result ? -1 : offset + size;
     if (result)
         wal->size = 0;
@@ -241,7 +241,7 @@ static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int
 static int wal_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
     struct wal_file *wal = wal_of(file);
-    int result = flush(wal);
+    int result = kv_wal_flush(wal);
 
     wal->end = -1;
     return result ? result : wal->real->pMethods->xTruncate(wal->real, size);
@@ -250,7 +250,7 @@ static int wal_truncate(sqlite3_file *file, sqlite3_int64 size)
 static int wal_sync(sqlite3_file *file, int flags)
 {
     struct wal_file *wal = wal_of(file);
-    int result = flush(wal);
+    int result = kv_wal_flush(wal);
 
     if (result)
         return result;
@@ -278,11 +278,11 @@ static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64
     if (result)
         return result;
     truce__kv_log_show(log);
-    sum[0] = number_at(from);
-    sum[1] = number_at(from + 4);
-    add_to(sum, number_at(log) & 1, header, 8);
-    add_to(sum, number_at(log) & 1, page, KV_PAGE_BYTES);
-    result = sum[0] == number_at(header + 16) && sum[1] == number_at(header + 20)
+    sum[0] = kv_wal_number_at(from);
+    sum[1] = kv_wal_number_at(from + 4);
+    kv_wal_add_to(sum, kv_wal_number_at(log) & 1, header, 8);
+    kv_wal_add_to(sum, kv_wal_number_at(log) & 1, page, KV_PAGE_BYTES);
+    result = sum[0] == kv_wal_number_at(header + 16) && sum[1] == kv_wal_number_at(header + 20)
                  ? SQLITE_OK
                  : SQLITE_IOERR_DATA;
     truce__kv_page_frame_damaged(sqlite3_database_file_object(wal->name),
@@ -307,7 +307,7 @@ static int wal_read_once(struct wal_file *wal, void *data, int size, sqlite3_int
 static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offset)
 {
     struct wal_file *wal = wal_of(file);
-    int result = flush(wal);
+    int result = kv_wal_flush(wal);
 
     if (result)
         return result;
@@ -320,7 +320,7 @@ static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offs
 static int wal_size(sqlite3_file *file, sqlite3_int64 *size)
 {
     struct wal_file *wal = wal_of(file);
-    int result = flush(wal);
+    int result = kv_wal_flush(wal);
 
     return result ? result : wal->real->pMethods->xFileSize(wal->real, size);
 }
@@ -391,10 +391,10 @@ int truce__kv_log_frame(sqlite3_file *log, uint32_t number, struct kv_frame *fra
     uint8_t header[HEADER_BYTES] = {0};
     int result = log->pMethods->xRead(log, header, sizeof header, offset);
 
-    frame->page = number_at(header);
+    frame->page = kv_wal_number_at(header);
     memcpy(&frame->salts, header + 8, sizeof frame->salts);
-    frame->sum[0] = number_at(header + 16);
-    frame->sum[1] = number_at(header + 20);
+    frame->sum[0] = kv_wal_number_at(header + 16);
+    frame->sum[1] = kv_wal_number_at(header + 20);
     return result;
 }
 
@@ -406,7 +406,7 @@ struct kv_log {
 };
 
 /* Not through this VFS: what the other opening has buffered is no commit yet. */
-static int open_log(const char *path, int flags, struct kv_log **log)
+static int kv_wal_open_log(const char *path, int flags, struct kv_log **log)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     struct kv_log *made = bson_malloc0(sizeof *made);
@@ -428,7 +428,7 @@ static int open_log(const char *path, int flags, struct kv_log **log)
 
 truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error)
 {
-    int result = open_log(path, SQLITE_OPEN_READONLY, log);
+    int result = kv_wal_open_log(path, SQLITE_OPEN_READONLY, log);
 
     if (!result)
         return TRUCE_OK;
@@ -446,14 +446,14 @@ void truce__kv_log_close(struct kv_log *log)
     bson_free(log);
 }
 
-static int sync_log(struct kv_log *log)
+static int kv_wal_sync_log(struct kv_log *log)
 {
     return log->file->pMethods->xSync(log->file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
 }
 
 truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error)
 {
-    int result = sync_log(log);
+    int result = kv_wal_sync_log(log);
 
     if (!result)
         return TRUCE_OK;
@@ -481,16 +481,16 @@ static int renew_log(struct kv_log *log, uint8_t *bytes)
             part = (int)(size - at);
         result = renew_part(log, bytes, part, at);
         if (!result && !at)
-            result = sync_log(log);
+            result = kv_wal_sync_log(log);
         at += part;
     }
-    return result ? result : sync_log(log);
+    return result ? result : kv_wal_sync_log(log);
 }
 
 truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
 {
     struct kv_log *log;
-    int result = open_log(path, SQLITE_OPEN_READWRITE, &log);
+    int result = kv_wal_open_log(path, SQLITE_OPEN_READWRITE, &log);
     uint8_t *bytes;
 
     if ((result & 0xff) == SQLITE_CANTOPEN)
@@ -512,7 +512,7 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
 static int verify_frames(sqlite3_file *log, const uint8_t *header, uint32_t last, uint32_t *frames,
                          bool *right)
 {
-    uint32_t sum[2] = {number_at(header + 24), number_at(header + 28)};
+    uint32_t sum[2] = {kv_wal_number_at(header + 24), kv_wal_number_at(header + 28)};
     uint8_t *frame = bson_malloc(FRAME_BYTES);
     sqlite3_int64 at = WAL_HEADER_BYTES;
     int result = SQLITE_OK;
@@ -524,9 +524,9 @@ static int verify_frames(sqlite3_file *log, const uint8_t *header, uint32_t last
         if (result || memcmp(frame + 8, header + 16, 8) != 0)
             break;
         (void)truce__kv_magic_show(frame + HEADER_BYTES);
-        add_to(sum, number_at(header) & 1, frame, 8);
-        add_to(sum, number_at(header) & 1, frame + HEADER_BYTES, KV_PAGE_BYTES);
-        *right = sum[0] == number_at(frame + 16) && sum[1] == number_at(frame + 20);
+        kv_wal_add_to(sum, kv_wal_number_at(header) & 1, frame, 8);
+        kv_wal_add_to(sum, kv_wal_number_at(header) & 1, frame + HEADER_BYTES, KV_PAGE_BYTES);
+        *right = sum[0] == kv_wal_number_at(frame + 16) && sum[1] == kv_wal_number_at(frame + 20);
     }
     bson_free(frame);
     return result;
@@ -567,7 +567,7 @@ static int verify_log(struct kv_log *log, bool *sound)
 truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error)
 {
     struct kv_log *log;
-    int result = open_log(path, SQLITE_OPEN_READONLY, &log);
+    int result = kv_wal_open_log(path, SQLITE_OPEN_READONLY, &log);
 
     *sound = false;
     if (!result) {
@@ -583,7 +583,8 @@ truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *e
 /* ---- the VFS --------------------------------------------------------------------------------- */
 
 /* Everything but a WAL and a database (kv_page.c) is the real one's own. */
-static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
+static int kv_wal_open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                            int *out)
 {
     struct wal_file *wal = wal_of(file);
     int result;
@@ -612,7 +613,7 @@ static void make_vfs(void)
     wal_vfs = *real_vfs;
     wal_vfs.zName = "truce";
     wal_vfs.pNext = NULL;
-    wal_vfs.xOpen = open_file;
+    wal_vfs.xOpen = kv_wal_open_file;
     if (wal_vfs.szOsFile < (int)sizeof(struct wal_file))
         wal_vfs.szOsFile = (int)sizeof(struct wal_file);
     if (wal_vfs.szOsFile < truce__kv_page_file_size())

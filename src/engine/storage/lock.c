@@ -22,7 +22,7 @@
  *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
  *     more than hints (durable.c).
  *  2. Who holds the lock holds it in the file that others find under its name: that is looked at each
- *     time (sight.c), since a file that was removed and made anew would give everybody the lock.
+ *     time (path_identity.c), since a file that was removed and made anew would give everybody the lock.
  */
 #include "engine/storage/lock.h"
 
@@ -32,8 +32,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/patience.h"
-#include "base/word.h"
 #include "engine/storage/lock_bytes.h"
 
 #define NAP_NS    INT64_C(10000000)
@@ -41,7 +41,7 @@
 
 /* ---- the lock ------------------------------------------------------------------------------- */
 
-static truce_status fail(const struct lock *lock, bson_error_t *error)
+static truce_status lock_fail(const struct lock *lock, bson_error_t *error)
 {
     return truce__fail(TRUCE_IO, error, "cannot lock the lock file \"%s\": %s", lock->path,
                        strerror(errno));
@@ -114,7 +114,7 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
     if (errno == ECANCELED)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (errno != EAGAIN)
-        return fail(lock, error);
+        return lock_fail(lock, error);
     truce__patience_lose();
     if (!holder)
         return truce__fail(
@@ -140,7 +140,7 @@ static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, b
 }
 
 /* Whose byte it is now. */
-static truce_status hold(struct lock *lock, bson_error_t *error)
+static truce_status lock_hold(struct lock *lock, bson_error_t *error)
 {
     truce_status status = truce__lock_check(lock, error);
 
@@ -162,7 +162,7 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     /* who does not wait needs no turn, as long as nobody waits */
     if (has_waiters(lock) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
         status = wait_in_turn(lock, deadline_ns, error);
-    return status ? status : hold(lock, error);
+    return status ? status : lock_hold(lock, error);
 }
 
 /* Who waits has said so lately; whether somebody still does the kernel knows. */
@@ -172,7 +172,7 @@ truce_status truce__lock_try(struct lock *lock)
     if ((has_waiters(lock) && lock_has_byte(lock->file, BYTE_TURNSTILE)) ||
         !try_byte(lock, BYTE_LOCK, F_WRLCK))
         return TRUCE_LOCKED;
-    return hold(lock, NULL);
+    return lock_hold(lock, NULL);
 }
 
 void truce__lock_release(struct lock *lock)

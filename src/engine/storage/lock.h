@@ -14,14 +14,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "engine/storage/path_identity.h"
 #include "engine/storage/process.h"
-#include "engine/storage/sight.h"
 
 #define WAKE_SLOTS 512
 
 /* a number to claim: who has it makes a checkpoint; others are numbers of indexes (catalog.c) */
 #define LOCK_CHECKPOINT (INT64_C(1) << 48)
-#define LOCK_PINS       (LOCK_CHECKPOINT + 1) /* and PIN_HOMES - 1 numbers more (pins.c) */
+#define LOCK_PINS       (LOCK_CHECKPOINT + 1) /* and PIN_HOMES - 1 numbers more (snapshot_pins.c) */
 
 #define PIN_HOMES       64
 
@@ -62,12 +62,13 @@ struct lock_page {
     atomic_llong log_bytes, log_ns;      /* ... the log is as the last turn left it */
     atomic_uint log_times_wrong;         /* that its time was another, and its content the same */
     atomic_uint turn;                    /* counts every release; waiters sleep on it */
-    atomic_uint watched_until; /* somebody may sleep on one of `changes`, until then (wake.c) */
+    atomic_uint
+        watched_until; /* somebody may sleep on one of `changes`, until then (change_notify.c) */
     atomic_llong waited_until; /* somebody may sleep on it, until then (monotonic nanoseconds) */
     atomic_int holder;         /* process id of who holds the lock; 0: nobody */
     atomic_llong held_since;   /* wall clock, milliseconds */
     atomic_uint begun;         /* commits that may have changed something ... */
-    atomic_uint announced;     /* ... and those whose collections were woken (wake.c) */
+    atomic_uint announced;     /* ... and those whose collections were woken (change_notify.c) */
     atomic_ullong promised;    /* commits that wait for the disk: begun, ... */
     atomic_ullong written;     /* ... ended, and ... */
     atomic_ullong durable;     /* ... on the disk (durable.c) */
@@ -75,7 +76,7 @@ struct lock_page {
     atomic_uint foreign;       /* LOCK_FOREIGN_... */
     atomic_bool log_damaged;   /* a frame of the log is not what was written */
     atomic_uint moving;        /* odd: truce writes into the database, ... */
-    atomic_llong stamp_size;   /* ... which left it so (stamp.c) */
+    atomic_llong stamp_size;   /* ... which left it so (file_identity.c) */
     atomic_llong stamp_ns;
     atomic_ullong stamp_boot;
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
@@ -142,7 +143,7 @@ bool truce__lock_leave(struct lock *lock, int64_t deadline_ns);
 
 void truce__lock_close(struct lock *lock);
 
-/* CORRUPT: somebody has cut the file, or written into the database (stamp.h). */
+/* CORRUPT: somebody has cut the file, or written into the database (file_identity.h). */
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
 /* CORRUPT: nothing may be written any more, since the log is damaged. */
 truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error);

@@ -13,7 +13,7 @@
 #define BYTE_TURNSTILE 1
 #define BYTE_DOOR      2  /* who is opening or closing the store */
 #define BYTE_PRESENT   3  /* shared by all who have the store open */
-#define BYTE_GUEST     4  /* shared by readings of the file alone (guest.c) */
+#define BYTE_GUEST     4  /* shared by readings of the file alone (read_only_reader.c) */
 #define BYTE_CLAIMS    16 /* and what follows: the claims' numbers */
 
 static inline bool lock_set_byte(int file, int64_t byte, short type)

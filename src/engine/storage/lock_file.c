@@ -20,7 +20,7 @@
  * locks here go with their own descriptor and with nothing else.
  *
  * Invariants:
- *  1. The page is written by one who is alone, or by its protocols (lock.c, durable.c, wake.c).
+ *  1. The page is written by one who is alone, or by its protocols (lock.c, durable.c, change_notify.c).
  *  2. Nobody is there by a file that is not the one under its name, is a symbolic link, has a second name, or is not
  *     the lock file of truce: then it is not opened, and nothing is written into it.
  *  3. Its descriptors are none of the standard ones: a program that was started without them would
@@ -39,7 +39,7 @@
  *
  * A crash leaves a page that is whole, or one of which nothing but zeros was written.
  *
- * If it is the same, but its content is another, that is seen by its stamp (stamp.c).
+ * If it is the same, but its content is another, that is seen by its stamp (file_identity.c).
  */
 #include "engine/storage/lock.h"
 
@@ -52,23 +52,23 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "engine/storage/file_identity.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
 #include "engine/storage/log_identity.h"
-#include "engine/storage/stamp.h"
 
 #define MODE   0644 /* SQLite's for a new database, before the umask */
 #define NAP_MS 1
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-static truce_status fail(const struct lock *lock, const char *what, bson_error_t *error)
+static truce_status file_fail(const struct lock *lock, const char *what, bson_error_t *error)
 {
     return truce__fail(TRUCE_IO, error, "cannot %s the lock file \"%s\": %s", what, lock->path,
                        strerror(errno));
 }
 
-static truce_status refuse(const struct lock *lock, const char *why, bson_error_t *error)
+static truce_status file_refuse(const struct lock *lock, const char *why, bson_error_t *error)
 {
     return truce__fail(TRUCE_CORRUPT, error, "the lock file \"%s\" %s", lock->path, why);
 }
@@ -113,20 +113,20 @@ static truce_status not_opened(const struct lock *lock, bool *denied, bson_error
 {
     switch (errno) {
     case ELOOP:
-        return refuse(lock, "is a symbolic link: remove it", error);
+        return file_refuse(lock, "is a symbolic link: remove it", error);
     case EINVAL:
     case ENXIO:
     case EISDIR:
-        return refuse(lock, "is not a regular file: remove it", error);
+        return file_refuse(lock, "is not a regular file: remove it", error);
     case EMLINK:
-        return refuse(lock, "has a second name (a hard link): remove one of them", error);
+        return file_refuse(lock, "has a second name (a hard link): remove one of them", error);
     default:
         *denied = errno == EACCES || errno == EPERM || errno == EROFS;
-        return fail(lock, "open", error);
+        return file_fail(lock, "open", error);
     }
 }
 
-static truce_status open_file(struct lock *lock, bool *denied, bson_error_t *error)
+static truce_status file_open_file(struct lock *lock, bool *denied, bson_error_t *error)
 {
     int file = truce__lock_file_open(lock->path, O_RDWR);
 
@@ -135,7 +135,7 @@ static truce_status open_file(struct lock *lock, bool *denied, bson_error_t *err
     if (file < 0)
         return not_opened(lock, denied, error);
     lock->file = file;
-    return truce__file_id_of(file, &lock->id) ? TRUCE_OK : fail(lock, "look at", error);
+    return truce__file_id_of(file, &lock->id) ? TRUCE_OK : file_fail(lock, "look at", error);
 }
 
 static void close_file(struct lock *lock)
@@ -174,13 +174,13 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
                             bson_error_t *error)
 {
     for (;;) {
-        truce_status status = open_file(lock, denied, error);
+        truce_status status = file_open_file(lock, denied, error);
 
         if (status)
             return status;
         if (!shut_door(lock, deadline_ns)) {
             if (errno != EAGAIN)
-                return fail(lock, "lock", error);
+                return file_fail(lock, "lock", error);
             return truce__fail(TRUCE_LOCKED, error,
                                "\"%s\" is held by another process that opens or closes the store",
                                lock->path);
@@ -200,7 +200,7 @@ static bool is_alone(const struct lock *lock)
 
 /* ---- the page ------------------------------------------------------------------------------- */
 
-static bool is_whole(const struct lock_page *page)
+static bool file_is_whole(const struct lock_page *page)
 {
     return atomic_load_explicit(&page->magic, memory_order_relaxed) == LOCK_MAGIC &&
            atomic_load_explicit(&page->whole, memory_order_relaxed) == LOCK_MAGIC;
@@ -217,11 +217,11 @@ static bool is_lock_file(const struct lock_page *page, int64_t bytes)
            ((bytes == sizeof *page || bytes == LOCK_FILE_BYTES) && !atomic_load(&page->magic));
 }
 
-static bool is_known(const struct lock *lock)
+static bool file_is_known(const struct lock *lock)
 {
     const struct lock_page *page = lock->page;
 
-    return is_whole(page) && page->version == LOCK_VERSION && page->size == sizeof *page &&
+    return file_is_whole(page) && page->version == LOCK_VERSION && page->size == sizeof *page &&
            truce__file_id_equal(&page->self, &lock->id);
 }
 
@@ -271,24 +271,24 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
     struct stat found;
 
     if (fstat(lock->file, &found))
-        return fail(lock, "look at", error);
+        return file_fail(lock, "look at", error);
     if (found.st_size && !map_page(lock))
-        return fail(lock, "map", error);
+        return file_fail(lock, "map", error);
     if (!is_lock_file(lock->page, found.st_size))
-        return refuse(lock, "is a file of something else: remove it", error);
+        return file_refuse(lock, "is a file of something else: remove it", error);
     take_mode(path, lock->file);
     if (found.st_size >
             (off_t)sizeof *lock->page && /* the records of those who are gone (records.c) */
         ftruncate(lock->file, sizeof *lock->page))
-        return fail(lock, "cut", error);
+        return file_fail(lock, "cut", error);
     if (found.st_size < (off_t)sizeof *lock->page) {
         errno = posix_fallocate(lock->file, 0, sizeof *lock->page);
         if (errno)
-            return fail(lock, "write", error);
+            return file_fail(lock, "write", error);
     }
     if (!lock->page && !map_page(lock))
-        return fail(lock, "map", error);
-    lock->known = is_known(lock);
+        return file_fail(lock, "map", error);
+    lock->known = file_is_known(lock);
     return TRUCE_OK;
 }
 
@@ -298,15 +298,15 @@ static truce_status share_page(struct lock *lock, bson_error_t *error)
     struct stat found;
 
     if (fstat(lock->file, &found))
-        return fail(lock, "look at", error);
+        return file_fail(lock, "look at", error);
     if (found.st_size >= (off_t)sizeof *lock->page && !map_page(lock))
-        return fail(lock, "map", error);
-    lock->known = lock->page && is_known(lock);
+        return file_fail(lock, "map", error);
+    lock->known = lock->page && file_is_known(lock);
     if (lock->known)
         return TRUCE_OK;
-    return refuse(
+    return file_refuse(
         lock,
-        lock->page && is_whole(lock->page) && lock->page->version != LOCK_VERSION
+        lock->page && file_is_whole(lock->page) && lock->page->version != LOCK_VERSION
             ? "is in use by another version of truce: close the store there first"
             : "was damaged while other programs have the store open: close it there first",
         error);
@@ -329,7 +329,7 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
     if (!status) {
         lock->alone = is_alone(lock);
         if (!lock->alone && !lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK))
-            status = fail(lock, "lock", error);
+            status = file_fail(lock, "lock", error);
     }
     if (!status)
         status = lock->alone ? make_page(lock, path, error) : share_page(lock, error);
@@ -358,7 +358,7 @@ void truce__lock_adopt(struct lock *lock)
         forget_others(page);
     if (lock->known)
         return;
-    broken = is_whole(page) && page->version == LOCK_VERSION && atomic_load(&page->broken);
+    broken = file_is_whole(page) && page->version == LOCK_VERSION && atomic_load(&page->broken);
     memset((void *)page, 0, sizeof *page);
     page->version = LOCK_VERSION;
     page->size = sizeof *page;
@@ -477,11 +477,12 @@ truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
 {
     unsigned foreign = atomic_load(&lock->page->foreign);
 
-    if (!is_whole(lock->page))
-        return refuse(lock,
-                      "was cut while the store was open: close the store in every program, and "
-                      "open it again",
-                      error);
+    if (!file_is_whole(lock->page))
+        return file_refuse(
+            lock,
+            "was cut while the store was open: close the store in every program, and "
+            "open it again",
+            error);
     if (foreign == LOCK_FOREIGN_LOG)
         return truce__fail(
             TRUCE_CORRUPT, error,
@@ -526,11 +527,11 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
         return TRUCE_OK;
     }
     if (errno != ENOENT)
-        return fail(lock, "look at", error);
-    return refuse(lock,
-                  "was removed or replaced while the store was open: close the store in every "
-                  "program, and open it again",
-                  error);
+        return file_fail(lock, "look at", error);
+    return file_refuse(lock,
+                       "was removed or replaced while the store was open: close the store in every "
+                       "program, and open it again",
+                       error);
 }
 
 /* A guest that comes later sees that we are there. */
@@ -550,7 +551,7 @@ bool truce__lock_no_guests(struct lock *lock)
 bool truce__lock_leave(struct lock *lock, int64_t deadline_ns)
 {
     truce_assert(!lock->held);
-    lock->alone = shut_door(lock, deadline_ns) && is_alone(lock) && is_whole(lock->page) &&
+    lock->alone = shut_door(lock, deadline_ns) && is_alone(lock) && file_is_whole(lock->page) &&
                   is_under_its_name(lock);
     return lock->alone;
 }

@@ -46,7 +46,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "engine/storage/stamp.h"
+#include "engine/storage/file_identity.h"
 
 #define INDEX_BYTES_LEAST 32768 /* SQLite makes it in parts of so many bytes */
 #define TIMES_WRONG_MAX   8
@@ -87,7 +87,7 @@ truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status conclude(struct lock *lock, bson_error_t *error)
+static truce_status identity_conclude(struct lock *lock, bson_error_t *error)
 {
     if (!truce__lock_usable(lock, NULL))
         atomic_store(&lock->page->foreign, LOCK_FOREIGN_LOG);
@@ -95,7 +95,8 @@ static truce_status conclude(struct lock *lock, bson_error_t *error)
 }
 
 /* `log`: what its name leads to. */
-static truce_status check_names(struct lock *lock, struct file_look *log, bson_error_t *error)
+static truce_status identity_check_names(struct lock *lock, struct file_look *log,
+                                         bson_error_t *error)
 {
     struct lock_page *page = lock->page;
     struct file_look index;
@@ -111,20 +112,20 @@ static truce_status check_names(struct lock *lock, struct file_look *log, bson_e
     if (truce__file_id_equal(&log->id, &page->log) &&
         truce__file_id_equal(&index.id, &page->index) && index.size >= INDEX_BYTES_LEAST)
         return TRUCE_OK;
-    return conclude(lock, error);
+    return identity_conclude(lock, error);
 }
 
 truce_status truce__log_identity_check(struct lock *lock, bson_error_t *error)
 {
     struct file_look log;
 
-    return check_names(lock, &log, error);
+    return identity_check_names(lock, &log, error);
 }
 
 /* Does the open log end with the last commit? `all`: every frame is looked at. An index that is being written, by a
  * process that died, is none. */
-static truce_status is_whole(const struct lock *lock, struct kv *kv, bool all, bool *whole,
-                             bson_error_t *error)
+static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bool all, bool *whole,
+                                      bson_error_t *error)
 {
     struct lock_page *page = lock->page;
     struct kv_log_end end;
@@ -154,15 +155,15 @@ truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                bson_error_t *error)
 {
     struct file_look log;
-    truce_status status = check_names(lock, &log, error);
+    truce_status status = identity_check_names(lock, &log, error);
     bool left = status || is_left(lock, &log), whole = true;
 
     if (!status)
-        status = is_whole(lock, kv, !left, &whole, error);
+        status = identity_is_whole(lock, kv, !left, &whole, error);
     if (status)
         return status;
     if (!whole)
-        return conclude(lock, error);
+        return identity_conclude(lock, error);
     if (!left)
         atomic_fetch_add(&lock->page->log_times_wrong, 1);
     atomic_store(&lock->page->log_writing, true);
@@ -187,7 +188,7 @@ bool truce__log_identity_lost_name(struct lock *lock, struct kv *kv)
 
     truce_assert(lock->alone);
     return atomic_load(&lock->page->foreign) == LOCK_FOREIGN_LOG && truce__stamp_is_left(lock) &&
-           !is_whole(lock, kv, true, &whole, NULL) && whole;
+           !identity_is_whole(lock, kv, true, &whole, NULL) && whole;
 }
 
 void truce__log_identity_note(struct lock *lock, const struct kv *kv)

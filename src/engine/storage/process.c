@@ -44,7 +44,7 @@
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static bool identify(int directory, const char *path, int flags, struct file_look *facts)
+static bool process_identify(int directory, const char *path, int flags, struct file_look *facts)
 {
     const unsigned mask = STATX_INO | STATX_BTIME | STATX_SIZE | STATX_MTIME;
     struct statx found;
@@ -63,7 +63,7 @@ static bool identify(int directory, const char *path, int flags, struct file_loo
 
 bool truce__file_look(const char *path, struct file_look *facts)
 {
-    return identify(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, facts);
+    return process_identify(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, facts);
 }
 
 bool truce__file_id(const char *path, struct file_id *id)
@@ -79,7 +79,7 @@ bool truce__file_id(const char *path, struct file_id *id)
 bool truce__file_id_of(int descriptor, struct file_id *id)
 {
     struct file_look facts;
-    bool found = identify(descriptor, "", AT_EMPTY_PATH, &facts);
+    bool found = process_identify(descriptor, "", AT_EMPTY_PATH, &facts);
 
     if (found)
         *id = facts.id;
@@ -151,7 +151,7 @@ static void watch_forks(void)
     truce_assert(!pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child));
 }
 
-static void watch(void)
+static void process_watch(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -182,7 +182,7 @@ int truce__process_open(const char *path, int flags, unsigned mode)
 {
     int file, why;
 
-    watch();
+    process_watch();
     pthread_mutex_lock(&mutex);
     file = beside_standard(open(path, flags | O_CLOEXEC, mode));
     why = errno;
@@ -258,7 +258,7 @@ bool truce__process_has_open(const struct file_id *id)
 
 void truce__process_opening(void)
 {
-    watch();
+    process_watch();
     pthread_mutex_lock(&mutex);
     openings++;
     pthread_mutex_unlock(&mutex);
@@ -317,7 +317,7 @@ struct guarded {
 static _Atomic(struct guarded *) guarded;
 
 /* Puts zeros where the address is, if that is guarded. */
-static bool rescue(const uint8_t *address)
+static bool process_rescue(const uint8_t *address)
 {
     for (struct guarded *slot = atomic_load(&guarded); slot; slot = slot->next) {
         uint8_t *mapping = atomic_load(&slot->mapping);
@@ -337,7 +337,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     struct sigaction usual = {.sa_handler = SIG_DFL};
 
     (void)context;
-    if (info->si_code <= 0 || !rescue(info->si_addr)) {
+    if (info->si_code <= 0 || !process_rescue(info->si_addr)) {
         sigaction(signal, &usual, NULL);
         if (info->si_code <= 0)
             raise(signal);

@@ -33,8 +33,8 @@
 #include <stddef.h>
 
 #include "base/assert.h"
+#include "base/futex.h"
 #include "base/random.h"
-#include "base/word.h"
 
 #define PROOF_TABLE INT64_C(0)  /* the catalog's, ... */
 #define PROOF_ROW   INT64_C(-1) /* ... which begins behind this */
@@ -83,7 +83,7 @@ static bool map(struct records *records)
 
 /* ---- who has a write to be carried out ---------------------------------------------------------- */
 
-static bool claim(struct records *records)
+static bool records_claim(struct records *records)
 {
     if (records->claimed)
         return records->claim >= 0;
@@ -96,12 +96,12 @@ static bool claim(struct records *records)
     return records->claim >= 0;
 }
 
-static struct record *own(const struct records *records)
+static struct record *records_own(const struct records *records)
 {
     return &records->all[records->own];
 }
 
-static bool change_state(struct record *record, unsigned from, unsigned to)
+static bool records_change_state(struct record *record, unsigned from, unsigned to)
 {
     return atomic_compare_exchange_strong(&record->state, &from, to);
 }
@@ -112,7 +112,7 @@ static bool make_free(struct record *record)
     unsigned state = atomic_load(&record->state);
 
     return state == RECORD_FREE ||
-           (state != RECORD_TAKEN && change_state(record, state, RECORD_FREE));
+           (state != RECORD_TAKEN && records_change_state(record, state, RECORD_FREE));
 }
 
 bool truce__records_publish(struct records *records, struct bytes request, bool relaxed)
@@ -120,9 +120,9 @@ bool truce__records_publish(struct records *records, struct bytes request, bool 
     struct record *record;
 
     truce_assert(request.size <= RECORD_REQUEST_MAX);
-    if (!map(records) || !claim(records) || !make_free(own(records)))
+    if (!map(records) || !records_claim(records) || !make_free(records_own(records)))
         return false;
-    record = own(records);
+    record = records_own(records);
     record->number = ++records->number;
     record->relaxed = relaxed;
     record->request_size = (uint32_t)request.size;
@@ -135,17 +135,17 @@ bool truce__records_publish(struct records *records, struct bytes request, bool 
 
 enum record_state truce__records_look(struct records *records)
 {
-    return (enum record_state)atomic_load(&own(records)->state);
+    return (enum record_state)atomic_load(&records_own(records)->state);
 }
 
 void truce__records_sleep(struct records *records, enum record_state seen, int64_t nanoseconds)
 {
-    truce__word_sleep_shared(&own(records)->state, seen, nanoseconds);
+    truce__word_sleep_shared(&records_own(records)->state, seen, nanoseconds);
 }
 
 bool truce__records_withdraw(struct records *records)
 {
-    if (!change_state(own(records), RECORD_PUBLISHED, RECORD_FREE))
+    if (!records_change_state(records_own(records), RECORD_PUBLISHED, RECORD_FREE))
         return false;
     atomic_fetch_and(&records->lock->page->published, ~record_bit(records->own));
     return true;
@@ -153,7 +153,7 @@ bool truce__records_withdraw(struct records *records)
 
 uint64_t truce__records_answer(struct records *records, struct buffer *answer)
 {
-    const struct record *record = own(records);
+    const struct record *record = records_own(records);
     uint32_t size = record->answer_size;
 
     answer->size = 0;
@@ -163,28 +163,28 @@ uint64_t truce__records_answer(struct records *records, struct buffer *answer)
 
 bool truce__records_refused(const struct records *records)
 {
-    return own(records)->promise;
+    return records_own(records)->promise;
 }
 
 void truce__records_close(struct records *records)
 {
-    atomic_store(&own(records)->state, RECORD_FREE);
+    atomic_store(&records_own(records)->state, RECORD_FREE);
 }
 
 /* ---- who has the lock ----------------------------------------------------------------------------- */
 
-static bool take(struct records *records, size_t number)
+static bool records_take(struct records *records, size_t number)
 {
     struct lock_page *page = records->lock->page;
     struct record *record = &records->all[number];
 
     atomic_fetch_and(&page->published, ~record_bit(number));
     if (!truce__lock_is_claimed(records->lock, number_of_claim(number))) {
-        change_state(record, RECORD_PUBLISHED, RECORD_FREE);
+        records_change_state(record, RECORD_PUBLISHED, RECORD_FREE);
         return false;
     }
     atomic_fetch_or(&page->taken, record_bit(number));
-    if (change_state(record, RECORD_PUBLISHED, RECORD_TAKEN))
+    if (records_change_state(record, RECORD_PUBLISHED, RECORD_TAKEN))
         return true;
     atomic_fetch_and(&page->taken, ~record_bit(number));
     return false;
@@ -202,7 +202,7 @@ uint64_t truce__records_take(struct records *records)
     while (published) {
         size_t number = record_next(&published);
 
-        if (take(records, number))
+        if (records_take(records, number))
             taken |= record_bit(number);
     }
     return taken;
@@ -290,7 +290,7 @@ static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t 
 
 /* ---- what becomes of them ----------------------------------------------------------------------------- */
 
-static void settle_all(struct records *records, uint64_t taken, enum record_state state)
+static void records_settle_all(struct records *records, uint64_t taken, enum record_state state)
 {
     truce_assert(atomic_load(&records->lock->held));
     for (uint64_t left = taken; left;)
@@ -302,7 +302,7 @@ void truce__records_answer_all(struct records *records, uint64_t taken, uint64_t
 {
     for (uint64_t left = taken; left;)
         records->all[record_next(&left)].promise = promise;
-    settle_all(records, taken, RECORD_ANSWERED);
+    records_settle_all(records, taken, RECORD_ANSWERED);
 }
 
 void truce__records_return_all(struct records *records, uint64_t taken, uint64_t refused)
@@ -312,7 +312,7 @@ void truce__records_return_all(struct records *records, uint64_t taken, uint64_t
 
         records->all[number].promise = refused >> number & 1;
     }
-    settle_all(records, taken, RECORD_RETURNED);
+    records_settle_all(records, taken, RECORD_RETURNED);
     truce__records_wake(records, taken);
 }
 
@@ -321,7 +321,7 @@ bool truce__records_orphaned(const struct records *records)
     return atomic_load(&records->lock->page->taken);
 }
 
-static bool is_among(uint64_t number, const uint64_t *numbers, size_t count)
+static bool records_is_among(uint64_t number, const uint64_t *numbers, size_t count)
 {
     while (count && numbers[count - 1] != number)
         count--;
@@ -348,7 +348,7 @@ truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64
 
         if (atomic_load(&record->state) != RECORD_TAKEN)
             continue;
-        if (is_among(record->number, numbers, count))
+        if (records_is_among(record->number, numbers, count))
             done |= record_bit(number);
         else
             *lost |= record_bit(number);

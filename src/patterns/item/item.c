@@ -36,7 +36,8 @@
 
 /* ---- a call checked --------------------------------------------------------------------------- */
 
-static truce_status check_document(const bson_t *document, const char *what, bson_error_t *error)
+static truce_status item_check_document(const bson_t *document, const char *what,
+                                        bson_error_t *error)
 {
     if (!document)
         return truce__fail(TRUCE_INVALID, error, "there is no %s", what);
@@ -47,7 +48,7 @@ static truce_status check_document(const bson_t *document, const char *what, bso
 static truce_status query_of_item(struct item_call *call, const bson_t *query, bson_error_t *error)
 {
     const truce_item *item = call->item;
-    truce_status status = check_document(call->change, "item", error);
+    truce_status status = item_check_document(call->change, "item", error);
     struct value identity;
     bson_t all, one;
 
@@ -67,7 +68,7 @@ static truce_status query_of_item(struct item_call *call, const bson_t *query, b
     truce__value_append(&call->query, item->identity, strlen(item->identity), identity);
     if (!query || bson_empty(query))
         return TRUCE_OK;
-    status = check_document(query, "query", error);
+    status = item_check_document(query, "query", error);
     if (status)
         return status;
     bson_append_array_begin(&call->query, "$and", 4, &all);
@@ -78,13 +79,14 @@ static truce_status query_of_item(struct item_call *call, const bson_t *query, b
     return TRUCE_OK;
 }
 
-static truce_status read_query(struct item_call *call, const bson_t *query, bson_error_t *error)
+static truce_status item_read_query(struct item_call *call, const bson_t *query,
+                                    bson_error_t *error)
 {
     truce_status status;
 
     if (call->verb != ITEM_UPDATE && call->verb != ITEM_REMOVE)
         return query_of_item(call, query, error);
-    status = check_document(query, "query", error);
+    status = item_check_document(query, "query", error);
     if (!status)
         bson_concat(&call->query, query);
     return status;
@@ -101,11 +103,11 @@ static truce_status begin_call(struct item_call *call, const bson_t *query, bson
             *error = item->refusal;
         return TRUCE_INVALID;
     }
-    status = check_document(call->filter, "filter", error);
+    status = item_check_document(call->filter, "filter", error);
     if (!status && call->verb == ITEM_UPDATE)
-        status = check_document(call->change, "update", error);
+        status = item_check_document(call->change, "update", error);
     if (!status)
-        status = read_query(call, query, error);
+        status = item_read_query(call, query, error);
     if (!status)
         status = truce__item_check(call, error);
     if (status)
@@ -159,8 +161,8 @@ static truce_status judge_unanswered(struct run *run, const bson_oid_t *rev, tru
 }
 
 /* Sends it; what it did is counted from the document as it was. */
-static truce_status send(struct run *run, const struct item_write *write, const bson_oid_t *rev,
-                         bson_error_t *error)
+static truce_status item_send(struct run *run, const struct item_write *write,
+                              const bson_oid_t *rev, bson_error_t *error)
 {
     const truce_item *item = run->call->item;
     bson_t *projection = BCON_NEW(item->owner, BCON_INT32(1));
@@ -197,7 +199,7 @@ static truce_status send_direct(struct run *run, enum item_verb verb, bson_error
 
     truce__id_new(&rev);
     if (truce__item_direct(run->call, verb, run->layout, &rev, &write))
-        status = send(run, &write, &rev, error);
+        status = item_send(run, &write, &rev, error);
     truce__item_write_release(&write);
     return status;
 }
@@ -221,7 +223,7 @@ static truce_status send_compared(struct run *run, const bson_t *document,
 
     truce__id_new(&rev);
     truce__item_compared(run->call, document, outcome, &rev, &write);
-    status = send(run, &write, &rev, error);
+    status = item_send(run, &write, &rev, error);
     truce__item_write_release(&write);
     return status;
 }
@@ -243,7 +245,7 @@ static truce_status check_way(const truce_item *item, const bson_t *document, bs
 }
 
 /* What the document says of a call whose direct write found nothing. */
-static truce_status settle(struct run *run, const bson_t *document, bson_error_t *error)
+static truce_status item_settle(struct run *run, const bson_t *document, bson_error_t *error)
 {
     const truce_item *item = run->call->item;
     enum item_state state = truce__item_state(item, document);
@@ -274,7 +276,7 @@ static truce_status check_rev(const bson_t *document, bson_error_t *error)
     return truce__token_of(document, &token, error);
 }
 
-static truce_status look(struct run *run, bson_error_t *error)
+static truce_status item_look(struct run *run, bson_error_t *error)
 {
     const truce_item *item = run->call->item;
     bson_t document;
@@ -289,13 +291,13 @@ static truce_status look(struct run *run, bson_error_t *error)
     else if (!status)
         status = check_rev(&document, error);
     if (!status && truce__intent_absent(&document))
-        status = settle(run, &document, error);
+        status = item_settle(run, &document, error);
     bson_destroy(&document);
     return status;
 }
 
-static truce_status run_alone(const struct item_call *call, truce_item_result *result,
-                              bson_error_t *error)
+static truce_status item_run_alone(const struct item_call *call, truce_item_result *result,
+                                   bson_error_t *error)
 {
     DEADLINE_SCOPE(call->item->deadline_ms ? call->item->deadline_ms : COMMIT_DEADLINE_MS);
     struct run run = {.call = call, .layout = call->item->layout};
@@ -309,7 +311,7 @@ static truce_status run_alone(const struct item_call *call, truce_item_result *r
         if (!status)
             status = try_direct(&run, &why);
         if (!status && !run.settled)
-            status = look(&run, &why);
+            status = item_look(&run, &why);
     }
     if (status && error)
         *error = why;
@@ -327,8 +329,8 @@ static truce_status no_document(const truce_item *item, bson_error_t *error)
 
 /* The document as the commit sees it. A filter without an _id is asked of the store, and the
  * document found is guarded by being read. */
-static truce_status find_in(const struct item_call *call, truce_commit *commit, bson_t *document,
-                            bson_error_t *error)
+static truce_status item_find_in(const struct item_call *call, truce_commit *commit,
+                                 bson_t *document, bson_error_t *error)
 {
     const truce_item *item = call->item;
     struct value id = truce__value_field(truce__value_document(call->filter), "_id", 3);
@@ -368,7 +370,7 @@ static truce_status run_in(const struct item_call *call, truce_commit *commit,
 {
     struct item_outcome outcome = {.memory = BSON_INITIALIZER};
     bson_t document, update = BSON_INITIALIZER, set;
-    truce_status status = find_in(call, commit, &document, error);
+    truce_status status = item_find_in(call, commit, &document, error);
     bson_iter_t iter;
 
     if (!status)
@@ -393,8 +395,8 @@ static truce_status run_in(const struct item_call *call, truce_commit *commit,
 
 /* ---- the public calls ------------------------------------------------------------------------- */
 
-static truce_status run(truce_item *item, truce_commit *commit, struct item_call *call,
-                        const bson_t *query, truce_item_result *result, bson_error_t *error)
+static truce_status item_run(truce_item *item, truce_commit *commit, struct item_call *call,
+                             const bson_t *query, truce_item_result *result, bson_error_t *error)
 {
     truce_item_result counted = {0};
     truce_status status;
@@ -402,7 +404,8 @@ static truce_status run(truce_item *item, truce_commit *commit, struct item_call
     call->item = item;
     status = begin_call(call, query, error);
     if (!status)
-        status = commit ? run_in(call, commit, &counted, error) : run_alone(call, &counted, error);
+        status =
+            commit ? run_in(call, commit, &counted, error) : item_run_alone(call, &counted, error);
     end_call(call);
     if (result)
         *result = status ? (truce_item_result){0} : counted;
@@ -413,40 +416,40 @@ truce_status truce_item_update(truce_item *item, truce_commit *commit, const bso
                                const bson_t *query, const bson_t *update, truce_item_result *result,
                                bson_error_t *error)
 {
-    return run(item, commit,
-               &(struct item_call){.verb = ITEM_UPDATE, .filter = filter, .change = update}, query,
-               result, error);
+    return item_run(item, commit,
+                    &(struct item_call){.verb = ITEM_UPDATE, .filter = filter, .change = update},
+                    query, result, error);
 }
 
 truce_status truce_item_add(truce_item *item, truce_commit *commit, const bson_t *filter,
                             const bson_t *document, truce_item_result *result, bson_error_t *error)
 {
-    return run(item, commit,
-               &(struct item_call){.verb = ITEM_ADD, .filter = filter, .change = document}, NULL,
-               result, error);
+    return item_run(item, commit,
+                    &(struct item_call){.verb = ITEM_ADD, .filter = filter, .change = document},
+                    NULL, result, error);
 }
 
 truce_status truce_item_replace(truce_item *item, truce_commit *commit, const bson_t *filter,
                                 const bson_t *query, const bson_t *document,
                                 truce_item_result *result, bson_error_t *error)
 {
-    return run(item, commit,
-               &(struct item_call){.verb = ITEM_REPLACE, .filter = filter, .change = document},
-               query, result, error);
+    return item_run(item, commit,
+                    &(struct item_call){.verb = ITEM_REPLACE, .filter = filter, .change = document},
+                    query, result, error);
 }
 
 truce_status truce_item_upsert(truce_item *item, truce_commit *commit, const bson_t *filter,
                                const bson_t *document, truce_item_result *result,
                                bson_error_t *error)
 {
-    return run(item, commit,
-               &(struct item_call){.verb = ITEM_UPSERT, .filter = filter, .change = document}, NULL,
-               result, error);
+    return item_run(item, commit,
+                    &(struct item_call){.verb = ITEM_UPSERT, .filter = filter, .change = document},
+                    NULL, result, error);
 }
 
 truce_status truce_item_remove(truce_item *item, truce_commit *commit, const bson_t *filter,
                                const bson_t *query, truce_item_result *result, bson_error_t *error)
 {
-    return run(item, commit, &(struct item_call){.verb = ITEM_REMOVE, .filter = filter}, query,
-               result, error);
+    return item_run(item, commit, &(struct item_call){.verb = ITEM_REMOVE, .filter = filter}, query,
+                    result, error);
 }

@@ -38,8 +38,8 @@ static bool wants(const struct conversion *conversion, const bson_t *document)
 }
 
 /* *took: the document has the other layout now. */
-static truce_status write_document(struct conversion *conversion, const bson_t *document,
-                                   const bson_t *made, bool *took, bson_error_t *error)
+static truce_status convert_write_document(struct conversion *conversion, const bson_t *document,
+                                           const bson_t *made, bool *took, bson_error_t *error)
 {
     const truce_item *item = conversion->item;
     static const bson_t everything = BSON_INITIALIZER;
@@ -80,7 +80,7 @@ static truce_status convert_as_read(struct conversion *conversion, const bson_t 
         *done = true;
         status = TRUCE_OK;
     } else {
-        status = write_document(conversion, document, &made, done, error);
+        status = convert_write_document(conversion, document, &made, done, error);
         conversion->converted->documents += *done;
     }
     bson_destroy(&made);
@@ -178,7 +178,7 @@ truce_status truce_item_convert(truce_item *item, truce_item_layout layout,
 
 /* ---- indexes ---------------------------------------------------------------------------------- */
 
-static truce_status create(truce_item *item, char *path, bson_error_t *error)
+static truce_status convert_create(truce_item *item, char *path, bson_error_t *error)
 {
     bson_t *index = BCON_NEW("key", "{", path, BCON_INT32(1), "}");
     truce_status status = truce__index_ensure(item->store, item->collection, index, error);
@@ -201,10 +201,10 @@ static truce_status index_keys(truce_item *item, const char *path, const bson_t 
         if (!key)
             return truce__fail(TRUCE_INVALID, error, "no item is identified by %s",
                                truce__value_show(fields.value, text, sizeof text));
-        status = create(item,
-                        path ? bson_strdup_printf("%s.%s.%s", item->plain, key, path)
-                             : bson_strdup_printf("%s.%s", item->plain, key),
-                        error);
+        status = convert_create(item,
+                                path ? bson_strdup_printf("%s.%s.%s", item->plain, key, path)
+                                     : bson_strdup_printf("%s.%s", item->plain, key),
+                                error);
         bson_free(key);
     }
     return status;
@@ -221,15 +221,15 @@ truce_status truce_item_index(truce_item *item, truce_item_layout layout, const 
     if (status)
         return status;
     if (layout == TRUCE_ITEM_ARRAY)
-        return create(item, bson_strdup_printf("%s.%s", item->plain, path ? path : item->identity),
-                      error);
+        return convert_create(
+            item, bson_strdup_printf("%s.%s", item->plain, path ? path : item->identity), error);
     if (keys)
         return index_keys(item, path, keys, error);
     if (!(item->store->capabilities & TRUCE_CAN_WILDCARD_INDEX))
         return truce__fail(TRUCE_INVALID, error,
                            "this store has no wildcard index: name the keys of the map that are to "
                            "be indexed");
-    return create(item, bson_strdup_printf("%s.$**", item->plain), error);
+    return convert_create(item, bson_strdup_printf("%s.$**", item->plain), error);
 }
 
 char *truce_item_key(const bson_value_t *identity)

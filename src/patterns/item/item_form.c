@@ -38,7 +38,7 @@ struct conditions {
     uint32_t count;
 };
 
-static void begin(struct conditions *conditions, bson_t *filter)
+static void form_begin(struct conditions *conditions, bson_t *filter)
 {
     bson_init(filter);
     conditions->filter = filter;
@@ -46,12 +46,12 @@ static void begin(struct conditions *conditions, bson_t *filter)
     bson_append_array_begin(filter, "$and", 4, &conditions->list);
 }
 
-static void end(struct conditions *conditions)
+static void form_end(struct conditions *conditions)
 {
     bson_append_array_end(conditions->filter, &conditions->list);
 }
 
-static void add_document(struct conditions *conditions, const bson_t *condition)
+static void form_add_document(struct conditions *conditions, const bson_t *condition)
 {
     char text[16];
     const char *key;
@@ -61,9 +61,9 @@ static void add_document(struct conditions *conditions, const bson_t *condition)
 }
 
 /* takes the condition */
-static void add(struct conditions *conditions, bson_t *condition)
+static void form_add(struct conditions *conditions, bson_t *condition)
 {
-    add_document(conditions, condition);
+    form_add_document(conditions, condition);
     bson_destroy(condition);
 }
 
@@ -96,9 +96,10 @@ static bson_t *about(const char *path, const char *operator_, const bson_t *oper
 /* I3; a `_rev` of somebody else's making is not overwritten */
 static void add_free(struct conditions *conditions)
 {
-    add(conditions, exists("_intent", false));
-    add(conditions, BCON_NEW("$or", "[", "{", "_rev", "{", "$exists", BCON_BOOL(false), "}", "}",
-                             "{", "_rev", "{", "$type", BCON_UTF8("objectId"), "}", "}", "]"));
+    form_add(conditions, exists("_intent", false));
+    form_add(conditions,
+             BCON_NEW("$or", "[", "{", "_rev", "{", "$exists", BCON_BOOL(false), "}", "}", "{",
+                      "_rev", "{", "$type", BCON_UTF8("objectId"), "}", "}", "]"));
 }
 
 /* I2, above the field: where an array must be gone through, and where none may be */
@@ -111,19 +112,19 @@ static void add_way(struct conditions *conditions, const truce_item *item)
         if (path[i] != '.')
             continue;
         path[i] = '\0';
-        add(conditions, is_no_array(path));
+        form_add(conditions, is_no_array(path));
         path[i] = '.';
     }
     if (item->nested)
-        add(conditions, is_array(path));
+        form_add(conditions, is_array(path));
     bson_free(path);
 }
 
-static void begin_filter(struct conditions *conditions, const struct item_call *call,
-                         bson_t *filter)
+static void form_begin_filter(struct conditions *conditions, const struct item_call *call,
+                              bson_t *filter)
 {
-    begin(conditions, filter);
-    add_document(conditions, call->filter);
+    form_begin(conditions, filter);
+    form_add_document(conditions, call->filter);
     add_free(conditions);
     add_way(conditions, call->item);
 }
@@ -260,7 +261,7 @@ static void rename_query(struct value query, bson_t *to)
 }
 
 /* Conditions on fields begin with a name, or combine such conditions. */
-static bool is_about_fields(const bson_t *query)
+static bool form_is_about_fields(const bson_t *query)
 {
     struct fields fields = truce__fields(truce__value_document(query));
 
@@ -273,7 +274,7 @@ static void append_array_filter(const struct item_call *call, bson_t *array_filt
     bson_t filter;
 
     bson_append_document_begin(array_filters, "0", 1, &filter);
-    if (is_about_fields(&call->query)) {
+    if (form_is_about_fields(&call->query)) {
         BCON_APPEND(&filter, "i", "{", "$type", BCON_UTF8("object"), "$not", "{", "$type",
                     BCON_UTF8("array"), "}", "}");
         rename_query(truce__value_document(&call->query), &filter);
@@ -295,7 +296,7 @@ bool truce__item_filters(const struct item_call *call, bson_t *update, bson_t *a
 
 /* ---- checking --------------------------------------------------------------------------------- */
 
-static bool touches(const char *path, const char *identity)
+static bool form_touches(const char *path, const char *identity)
 {
     size_t length = strlen(identity);
 
@@ -325,8 +326,9 @@ static truce_status check_identity(const struct item_call *call, bson_error_t *e
             bool renamed = !strcmp(fields.key, "$rename") && inner.value.type == BSON_TYPE_UTF8;
             uint32_t length;
 
-            if (touches(inner.key, call->item->identity) ||
-                (renamed && touches(truce__value_text(inner.value, &length), call->item->identity)))
+            if (form_touches(inner.key, call->item->identity) ||
+                (renamed &&
+                 form_touches(truce__value_text(inner.value, &length), call->item->identity)))
                 return refuse_identity(call->item, fields.key, error);
         }
     }
@@ -457,14 +459,14 @@ static void guard_list(const struct item_call *call, enum item_verb verb,
     bson_t *none, *inner;
 
     if (verb != ITEM_ADD) {
-        add(conditions, about(path, "$elemMatch", &call->query));
+        form_add(conditions, about(path, "$elemMatch", &call->query));
         return;
     }
-    add(conditions, BCON_NEW("$or", "[", "{", path, "{", "$exists", BCON_BOOL(false), "}", "}", "{",
-                             path, "{", "$type", BCON_UTF8("array"), "}", "}", "]"));
+    form_add(conditions, BCON_NEW("$or", "[", "{", path, "{", "$exists", BCON_BOOL(false), "}", "}",
+                                  "{", path, "{", "$type", BCON_UTF8("array"), "}", "}", "]"));
     inner = BCON_NEW("$elemMatch", BCON_DOCUMENT(&call->query));
     none = about(path, "$not", inner);
-    add(conditions, none);
+    form_add(conditions, none);
     bson_destroy(inner);
 }
 
@@ -489,11 +491,12 @@ static void guard_map(const struct item_call *call, enum item_verb verb, const c
 {
     const char *field = call->item->plain;
 
-    add(conditions, is_no_array(field));
+    form_add(conditions, is_no_array(field));
     if (verb == ITEM_ADD)
-        add(conditions, BCON_NEW("$or", "[", "{", field, "{", "$exists", BCON_BOOL(false), "}", "}",
-                                 "{", field, "{", "$type", BCON_UTF8("object"), "}", "}", "]"));
-    add(conditions, exists(path, verb != ITEM_ADD));
+        form_add(conditions,
+                 BCON_NEW("$or", "[", "{", field, "{", "$exists", BCON_BOOL(false), "}", "}", "{",
+                          field, "{", "$type", BCON_UTF8("object"), "}", "}", "]"));
+    form_add(conditions, exists(path, verb != ITEM_ADD));
 }
 
 bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce_item_layout layout,
@@ -504,7 +507,7 @@ bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce
     bool good;
 
     begin_write(write);
-    begin_filter(&conditions, call, &write->filter);
+    form_begin_filter(&conditions, call, &write->filter);
     if (layout == TRUCE_ITEM_MAP) {
         good = change_in_map(call, verb, path, write);
         guard_map(call, verb, path, &conditions);
@@ -512,7 +515,7 @@ bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce
         good = change_in_list(call, verb, write);
         guard_list(call, verb, &conditions);
     }
-    end(&conditions);
+    form_end(&conditions);
     good = good && !bson_empty(&write->update);
     if (good)
         add_rev(call->item, &write->update, rev);
@@ -544,17 +547,17 @@ void truce__item_compared(const struct item_call *call, const bson_t *document,
     bson_t *same = bson_new(), *as_read = bson_new(), inner;
 
     begin_write(write);
-    begin(&conditions, &write->filter);
+    form_begin(&conditions, &write->filter);
     bson_append_document_begin(same, "_id", 3, &inner);
     truce__value_append(&inner, "$eq", 3, id);
     bson_append_document_end(same, &inner);
-    add(&conditions, same);
-    add_document(&conditions, call->filter);
+    form_add(&conditions, same);
+    form_add_document(&conditions, call->filter);
     add_free(&conditions);
     add_way(&conditions, call->item);
     truce__item_as_read(document, call->item->owner, as_read);
-    add(&conditions, as_read);
-    end(&conditions);
+    form_add(&conditions, as_read);
+    form_end(&conditions);
     set_value(call->item->owner, outcome->after, &write->update);
     add_rev(call->item, &write->update, rev);
 }

@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/item/item.h"
 
-static void refuse(truce_item *item, const char *what, const char *name)
+static void handle_refuse(truce_item *item, const char *what, const char *name)
 {
     if (item->refused)
         return;
@@ -31,7 +31,7 @@ static bool path_is_good(const char *path, bool arrays)
 }
 
 /* "a.b" is "a" or below it */
-static bool is_below(const char *path, const char *name)
+static bool handle_is_below(const char *path, const char *name)
 {
     size_t length = strlen(name);
 
@@ -56,7 +56,7 @@ static void split_field(truce_item *item)
                           : bson_strdup(item->field);
 }
 
-static truce_item_form form_for(const truce_store *store, truce_item_form wanted)
+static truce_item_form handle_form_for(const truce_store *store, truce_item_form wanted)
 {
     if (wanted != TRUCE_ITEM_FORM_AUTO)
         return wanted;
@@ -67,7 +67,7 @@ static truce_item_form form_for(const truce_store *store, truce_item_form wanted
 }
 
 /* The user's own names: no default may write into a field that nobody meant. */
-static const char *must(truce_item *item, const char *option, const char *given)
+static const char *handle_must(truce_item *item, const char *option, const char *given)
 {
     if (given)
         return given;
@@ -90,32 +90,32 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
         options = &defaults;
     item->store = store;
     item->refused = ROOM_CHECK(options, "truce_item_options", &item->refusal) != TRUCE_OK;
-    item->collection = bson_strdup(must(item, "collection", options->collection));
-    item->field = bson_strdup(must(item, "field", options->field));
-    item->identity = bson_strdup(must(item, "identity", options->identity));
+    item->collection = bson_strdup(handle_must(item, "collection", options->collection));
+    item->field = bson_strdup(handle_must(item, "field", options->field));
+    item->identity = bson_strdup(handle_must(item, "identity", options->identity));
     item->layout = options->layout;
-    item->form = form_for(store, options->form);
+    item->form = handle_form_for(store, options->form);
     item->version = options->version ? bson_strdup(options->version) : NULL;
     item->deadline_ms = options->deadline_ms;
     item->relaxed = options->relaxed;
     if (!path_is_good(item->field, true))
-        refuse(item, "the path of the items", item->field);
+        handle_refuse(item, "the path of the items", item->field);
     if (strchr(item->identity, '.') || !path_is_good(item->identity, false))
-        refuse(item, "the field that identifies an item", item->identity);
+        handle_refuse(item, "the field that identifies an item", item->identity);
     split_field(item);
     if (!strcmp(item->owner, "_id") || !strcmp(item->owner, "_rev") ||
         !strcmp(item->owner, "_intent"))
-        refuse(item, "the path of the items", item->field);
+        handle_refuse(item, "the path of the items", item->field);
     if (item->version && (!path_is_good(item->version, false) || strchr(item->version, '.') ||
-                          item->version[0] == '_' || is_below(item->owner, item->version)))
-        refuse(item, "the field of the number", item->version);
+                          item->version[0] == '_' || handle_is_below(item->owner, item->version)))
+        handle_refuse(item, "the field of the number", item->version);
     if (item->nested && item->layout == TRUCE_ITEM_MAP)
-        refuse(item, "the path of items in a map", item->field);
+        handle_refuse(item, "the path of items in a map", item->field);
     if ((item->form == TRUCE_ITEM_FORM_OPERATOR &&
          !(store->capabilities & TRUCE_CAN_ITEM_UPDATE)) ||
         (item->form == TRUCE_ITEM_FORM_FILTERS && !(store->capabilities & TRUCE_CAN_ARRAY_FILTERS)))
-        refuse(item, "the form of item updates on this store",
-               item->form == TRUCE_ITEM_FORM_OPERATOR ? "operator" : "filters");
+        handle_refuse(item, "the form of item updates on this store",
+                      item->form == TRUCE_ITEM_FORM_OPERATOR ? "operator" : "filters");
     return item;
 }
 

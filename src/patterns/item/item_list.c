@@ -223,8 +223,8 @@ truce_status truce__item_to_map(const truce_item *item, struct value items, bson
 }
 
 /* An item of a map as an item of an array: with its identity. */
-static void append_item(const truce_item *item, const struct fields *field, bson_t *items,
-                        uint32_t index)
+static void list_append_item(const truce_item *item, const struct fields *field, bson_t *items,
+                             uint32_t index)
 {
     char text[16];
     const char *key;
@@ -250,7 +250,7 @@ void truce__item_to_array(const truce_item *item, struct value map, bson_t *made
     bson_init(made);
     bson_append_array_begin(made, "v", 1, &items);
     for (uint32_t index = 0; truce__fields_next(&fields); index++)
-        append_item(item, &fields, &items, index);
+        list_append_item(item, &fields, &items, index);
     bson_append_array_end(made, &items);
 }
 
@@ -261,8 +261,9 @@ static struct value made_value(const bson_t *made)
 
 /* ---- judging ---------------------------------------------------------------------------------- */
 
-static truce_status apply(const bson_t *update, const bson_t *array_filters, const bson_t *before,
-                          bson_t *after, struct update_result *result, bson_error_t *error)
+static truce_status list_apply(const bson_t *update, const bson_t *array_filters,
+                               const bson_t *before, bson_t *after, struct update_result *result,
+                               bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
@@ -280,8 +281,8 @@ static truce_status apply(const bson_t *update, const bson_t *array_filters, con
 }
 
 /* What the change makes of a document whose items stand in an array, if any. */
-static truce_status change(const struct item_call *call, bool matched, const bson_t *before,
-                           bson_t *after, bson_error_t *error)
+static truce_status list_change(const struct item_call *call, bool matched, const bson_t *before,
+                                bson_t *after, bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, filters = BSON_INITIALIZER, inner;
     struct update_result counted = {0};
@@ -300,7 +301,7 @@ static truce_status change(const struct item_call *call, bool matched, const bso
         bson_append_document(&inner, call->item->field, -1, call->change);
         bson_append_document_end(&update, &inner);
     }
-    status = apply(&update, with_filters ? &filters : NULL, before, after, &counted, error);
+    status = list_apply(&update, with_filters ? &filters : NULL, before, after, &counted, error);
     bson_destroy(&update);
     bson_destroy(&filters);
     return status;
@@ -317,7 +318,7 @@ static truce_status judge_list(const struct item_call *call, const bson_t *befor
     truce_status status;
 
     truce__item_operator(call, operators, &update);
-    status = apply(&update, NULL, before, after, &counted, error);
+    status = list_apply(&update, NULL, before, after, &counted, error);
     bson_destroy(&update);
     result->matched = counted.items_matched;
     result->modified = counted.items_modified;
@@ -327,7 +328,7 @@ static truce_status judge_list(const struct item_call *call, const bson_t *befor
         (counted.items_matched > 0 && call->verb == ITEM_ADD))
         return TRUCE_OK;
     bson_destroy(after);
-    status = change(call, counted.items_matched > 0, before, after, error);
+    status = list_change(call, counted.items_matched > 0, before, after, error);
     if (!status && !bson_equal(before, after))
         result->modified = counted.items_matched;
     result->added = !status && !counted.items_matched;
@@ -345,7 +346,7 @@ static truce_status with_items(const truce_item *item, const bson_t *document, s
     bson_append_document_begin(&update, "$set", 4, &set);
     truce__value_append(&set, item->field, strlen(item->field), items);
     bson_append_document_end(&update, &set);
-    status = apply(&update, NULL, document, made, &result, error);
+    status = list_apply(&update, NULL, document, made, &result, error);
     bson_destroy(&update);
     return status;
 }

@@ -54,7 +54,7 @@
  *     ledger_verify.c    the proof
  *     ledger_takeup.c    documents of other programs
  *     ledger_due.c       pending transactions whose time is over
- *     ledger_care.c      sweep and check
+ *     ledger_maintenance.c      sweep and check
  *     ledger_places.c    documents by the numbers of an account
  *
  * Tampering. Each account is a chain of hashes, and a link covers the whole transaction, so what is changed breaks the
@@ -76,7 +76,7 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "store/reserved.h"
 #include "store/store.h"
 #include "store/view.h"
@@ -135,7 +135,7 @@ truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *erro
     return TRUCE_INVALID;
 }
 
-static truce_status refuse_name(const char *account, const char *why, bson_error_t *error)
+static truce_status ledger_refuse_name(const char *account, const char *why, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is no name of an account: %s", account,
                        why);
@@ -149,14 +149,14 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
         return truce__fail(TRUCE_INVALID, error, "an account has a name");
     length = strlen(account);
     if (!length || length > LEDGER_NAME_MAX)
-        return refuse_name(account, "it has 1 to 200 bytes", error);
+        return ledger_refuse_name(account, "it has 1 to 200 bytes", error);
     if (!bson_utf8_validate(account, length, false))
-        return refuse_name(account, "it is not UTF-8", error);
+        return ledger_refuse_name(account, "it is not UTF-8", error);
     if (account[0] == ':' || account[length - 1] == ':' || strstr(account, "::"))
-        return refuse_name(account, "one of the parts between \":\" is empty", error);
+        return ledger_refuse_name(account, "one of the parts between \":\" is empty", error);
     for (const char *at = account; *at; at++) {
         if ((uint8_t)*at < ' ' || *at == 127)
-            return refuse_name(account, "it has a control character", error);
+            return ledger_refuse_name(account, "it has a control character", error);
     }
     return TRUCE_OK;
 }
@@ -164,7 +164,7 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
 /* ---- what is known of accounts ---------------------------------------------------------------- */
 
 /* With the mutex held: forgets what was remembered of collections that may be others now. */
-static void follow(truce_ledger *ledger)
+static void ledger_follow(truce_ledger *ledger)
 {
     uint64_t structure = truce__store_structure(ledger->store) + 1;
 
@@ -182,7 +182,7 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
     bool found;
 
     pthread_mutex_lock(&ledger->mutex);
-    follow(ledger);
+    ledger_follow(ledger);
     known = truce__ledger_find(&ledger->known, account);
     found = known && known->loaded;
     if (found)
@@ -197,7 +197,7 @@ void truce__ledger_remember(truce_ledger *ledger, const char *account,
     struct ledger_known *known;
 
     pthread_mutex_lock(&ledger->mutex);
-    follow(ledger);
+    ledger_follow(ledger);
     if (ledger->known.count >= LEDGER_KNOWN_MAX && !truce__ledger_find(&ledger->known, account))
         truce__ledger_table_clear(&ledger->known);
     known = truce__ledger_at(&ledger->known, account);
@@ -209,7 +209,7 @@ void truce__ledger_remember(truce_ledger *ledger, const char *account,
 
 /* ---- indexes and definition ------------------------------------------------------------------- */
 
-static truce_status make_index(truce_ledger *ledger, bson_t *index, bson_error_t *error)
+static truce_status ledger_make_index(truce_ledger *ledger, bson_t *index, bson_error_t *error)
 {
     struct worker worker;
     truce_status status;
@@ -230,42 +230,45 @@ static bson_t *with_unique(const truce_ledger *ledger, bson_t *index)
     return index;
 }
 
-static truce_status make_indexes(truce_ledger *ledger, bson_error_t *error)
+static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t *uncommitted =
         BCON_NEW("key", "{", "proc", BCON_INT32(1), "}", "name", BCON_UTF8("uncommitted"));
     truce_status status =
-        make_index(ledger,
-                   with_unique(ledger, BCON_NEW("key", "{", "changes.account", BCON_INT32(1),
-                                                "changes.seqId", BCON_INT32(1), "}")),
-                   error);
+        ledger_make_index(ledger,
+                          with_unique(ledger, BCON_NEW("key", "{", "changes.account", BCON_INT32(1),
+                                                       "changes.seqId", BCON_INT32(1), "}")),
+                          error);
 
     if (!status)
-        status = make_index(ledger,
-                            with_unique(ledger, BCON_NEW("key", "{", "resolves", BCON_INT32(1), "}",
-                                                         "sparse", BCON_BOOL(true))),
-                            error);
+        status =
+            ledger_make_index(ledger,
+                              with_unique(ledger, BCON_NEW("key", "{", "resolves", BCON_INT32(1),
+                                                           "}", "sparse", BCON_BOOL(true))),
+                              error);
     if (!status)
-        status = make_index(
+        status = ledger_make_index(
             ledger, BCON_NEW("key", "{", "opens", BCON_INT32(1), "}", "sparse", BCON_BOOL(true)),
             error);
     if (!status)
-        status = make_index(
+        status = ledger_make_index(
             ledger, BCON_NEW("key", "{", "open", BCON_INT32(1), "}", "sparse", BCON_BOOL(true)),
             error);
     if (!status)
-        status = make_index(
+        status = ledger_make_index(
             ledger,
             BCON_NEW("key", "{", "effective", BCON_INT32(1), "}", "sparse", BCON_BOOL(true)),
             error);
     if (ledger->store->capabilities & TRUCE_CAN_PARTIAL_INDEX)
         BCON_APPEND(uncommitted, "partialFilterExpression", "{", "proc", BCON_UTF8("UNCOMMITTED"),
                     "}");
-    return status ? (bson_destroy(uncommitted), status) : make_index(ledger, uncommitted, error);
+    return status ? (bson_destroy(uncommitted), status)
+                  : ledger_make_index(ledger, uncommitted, error);
 }
 
 /* What the definition says holds; the option must not say another thing. */
-static truce_status take_layout(truce_ledger *ledger, const bson_t *definition, bson_error_t *error)
+static truce_status ledger_take_layout(truce_ledger *ledger, const bson_t *definition,
+                                       bson_error_t *error)
 {
     const char *slots = truce__field_text(definition, "slots");
     truce_status status = TRUCE_OK;
@@ -289,13 +292,13 @@ truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error)
     BSON_APPEND_UTF8(&filter, "_id", ledger->collection);
     status = truce_find_one(ledger->store, LEDGERS, &filter, NULL, &found, error);
     if (!status)
-        status = take_layout(ledger, &found, error);
+        status = ledger_take_layout(ledger, &found, error);
     bson_destroy(&found);
     bson_destroy(&filter);
     return status;
 }
 
-static truce_status define_once(truce_ledger *ledger, bson_error_t *error)
+static truce_status ledger_define_once(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER, currencies;
     truce_status status = truce__ledger_layout(ledger, error);
@@ -313,14 +316,14 @@ static truce_status define_once(truce_ledger *ledger, bson_error_t *error)
 }
 
 /* {_id: collection} in LEDGERS, there from now on */
-static truce_status define(truce_ledger *ledger, bson_error_t *error)
+static truce_status ledger_define(truce_ledger *ledger, bson_error_t *error)
 {
     struct worker worker;
     truce_status status;
 
     truce__worker_init(&worker, ledger->store, ledger->deadline_ms);
     do
-        status = define_once(ledger, error);
+        status = ledger_define_once(ledger, error);
     while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
     return status;
 }
@@ -332,7 +335,7 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
     bool ready;
 
     pthread_mutex_lock(&ledger->mutex);
-    follow(ledger);
+    ledger_follow(ledger);
     ready = ledger->ready;
     structure = ledger->structure;
     pthread_mutex_unlock(&ledger->mutex);
@@ -340,9 +343,9 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
         return status;
     status = truce__view_guard(ledger->store, "post", ledger->collection, error);
     if (!status)
-        status = define(ledger, error);
+        status = ledger_define(ledger, error);
     if (!status)
-        status = make_indexes(ledger, error);
+        status = ledger_make_indexes(ledger, error);
     if (!status) {
         pthread_mutex_lock(&ledger->mutex);
         ledger->ready = ledger->structure == structure;
@@ -353,7 +356,7 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
 
 /* ---- currencies ------------------------------------------------------------------------------- */
 
-static truce_status check_code(const char *code, bson_error_t *error)
+static truce_status ledger_check_code(const char *code, bson_error_t *error)
 {
     size_t length = code ? strlen(code) : 0;
 
@@ -401,12 +404,12 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
 
     *digits = 0;
     if (!status)
-        status = check_code(code, error);
+        status = ledger_check_code(code, error);
     for (int look = 0; !status && !found && look < 2; look++) {
         if (look)
             status = load_currencies(ledger, error);
         pthread_mutex_lock(&ledger->mutex);
-        follow(ledger);
+        ledger_follow(ledger);
         found = digits_in(&ledger->currencies, code, digits);
         pthread_mutex_unlock(&ledger->mutex);
     }
@@ -415,8 +418,8 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
 }
 
 /* {_id, currencies.CODE: absent} -> set: sent as often as need be */
-static truce_status add_currency(truce_ledger *ledger, const char *code, int digits,
-                                 bson_error_t *error)
+static truce_status ledger_add_currency(truce_ledger *ledger, const char *code, int digits,
+                                        bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
     struct worker worker;
@@ -447,7 +450,7 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     truce_status status = truce__ledger_usable(ledger, error);
 
     if (!status)
-        status = check_code(code, error);
+        status = ledger_check_code(code, error);
     if (!status && (digits < 0 || digits > 18))
         status = truce__fail(TRUCE_INVALID, error, "a currency has 0 to 18 digits, not %d", digits);
     if (!status)
@@ -455,7 +458,7 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (!status)
         status = truce_ledger_digits(ledger, code, &there, error);
     if (status == TRUCE_NOT_FOUND) {
-        status = add_currency(ledger, code, digits, error);
+        status = ledger_add_currency(ledger, code, digits, error);
         if (!status)
             status = load_currencies(ledger, error);
         if (!status)

@@ -4,7 +4,7 @@
 
 #include "patterns/ledger/ledger.h"
 
-static uint64_t power(int digits)
+static uint64_t amount_power(int digits)
 {
     uint64_t number = 1;
 
@@ -19,7 +19,7 @@ const char *truce_ledger_show(int64_t value, int digits, char text[TRUCE_LEDGER_
 
     if (digits < 0 || digits > 18)
         digits = 0;
-    unit = power(digits);
+    unit = amount_power(digits);
     if (digits)
         snprintf(text, TRUCE_LEDGER_AMOUNT, "%s%" PRIu64 ".%0*" PRIu64, value < 0 ? "-" : "",
                  size / unit, digits, size % unit);
@@ -28,7 +28,7 @@ const char *truce_ledger_show(int64_t value, int digits, char text[TRUCE_LEDGER_
     return text;
 }
 
-static truce_status refuse(const char *text, const char *why, bson_error_t *error)
+static truce_status ledger_amount_refuse(const char *text, const char *why, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is no amount: %s", text, why);
 }
@@ -48,7 +48,8 @@ truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bso
             continue;
         }
         if (*at < '0' || *at > '9')
-            return refuse(text, "digits, a point if the currency has one, a sign in front", error);
+            return ledger_amount_refuse(
+                text, "digits, a point if the currency has one, a sign in front", error);
         if (point && ++behind > digits)
             return truce__fail(
                 TRUCE_INVALID, error,
@@ -62,7 +63,7 @@ truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bso
     for (; behind < digits; behind++)
         fits = fits && !__builtin_mul_overflow(number, 10, &number);
     if (!any)
-        return refuse(text, "it has no digits", error);
+        return ledger_amount_refuse(text, "it has no digits", error);
     if (!fits || (!negative && number == INT64_MIN))
         return truce__fail(TRUCE_LIMIT, error, "\"%.60s\" does not fit into 64 bits", text);
     *value = negative ? number : -number;

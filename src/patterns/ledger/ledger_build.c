@@ -23,7 +23,7 @@ const char *truce__ledger_type(const struct ledger_change *change)
     return change->type ? change->type : change->value < 0 ? "withdraw" : "deposit";
 }
 
-static void append_changes(const struct draft *draft, bool hashes, bson_t *document)
+static void build_append_changes(const struct draft *draft, bool hashes, bson_t *document)
 {
     bson_t changes, one;
 
@@ -67,7 +67,7 @@ void truce__ledger_request_id(const struct ledger_request *request, bson_t *hold
     bson_append_document_end(holder, &id);
 }
 
-static void append_id(const struct draft *draft, bson_t *document)
+static void build_append_id(const struct draft *draft, bson_t *document)
 {
     bson_t id;
 
@@ -81,11 +81,11 @@ static void append_id(const struct draft *draft, bson_t *document)
     bson_append_document_end(document, &id);
 }
 
-static void append_fields(const struct draft *draft, bson_t *document)
+static void build_append_fields(const struct draft *draft, bson_t *document)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
 
-    append_id(draft, document);
+    build_append_id(draft, document);
     BSON_APPEND_DATE_TIME(document, "ts", draft->booked_ms);
     BSON_APPEND_UTF8(document, "kind", draft->kind);
     BSON_APPEND_UTF8(document, "proc", "COMMITTED"); /* L3 */
@@ -130,11 +130,11 @@ truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_err
         if (draft->planned[i].known->state.booked_ms > draft->booked_ms)
             draft->booked_ms = draft->planned[i].known->state.booked_ms;
     }
-    append_fields(draft, &plain);
+    build_append_fields(draft, &plain);
     bson_concat(document, &plain);
-    append_changes(draft, false, &plain);
+    build_append_changes(draft, false, &plain);
     truce__ledger_link(draft, &plain);
-    append_changes(draft, true, document);
+    build_append_changes(draft, true, document);
     bson_destroy(&plain);
     return truce__document_check_size(document, "transaction", error);
 }

@@ -41,7 +41,7 @@ static truce_status settled_in_commit(struct ledger_plan *plan, const bson_value
 }
 
 /* Whatever takes one of its numbers, or settles what it settles, makes the commit a CONFLICT. */
-static void guard_of(const bson_t *document, bson_t *guard)
+static void commit_guard_of(const bson_t *document, bson_t *guard)
 {
     bson_value_t of = truce__ledger_value(document, "resolves");
     struct ledger_change change;
@@ -112,7 +112,8 @@ static truce_status close_in_commit(struct ledger_plan *plan, const bson_value_t
 }
 
 /* With all that makes the commit a CONFLICT if somebody else was faster. */
-static truce_status insert(struct ledger_plan *plan, const bson_t *document, bson_error_t *error)
+static truce_status commit_insert(struct ledger_plan *plan, const bson_t *document,
+                                  bson_error_t *error)
 {
     bson_t guard = BSON_INITIALIZER;
     truce_status status;
@@ -121,7 +122,7 @@ static truce_status insert(struct ledger_plan *plan, const bson_t *document, bso
         bson_destroy(&guard);
         return truce__ledger_insert_slots(plan->commit, plan->ledger, document, error);
     }
-    guard_of(document, &guard);
+    commit_guard_of(document, &guard);
     status =
         truce__commit_insert_keyed(plan->commit, plan->ledger->collection, &guard, document, error);
     bson_destroy(&guard);
@@ -144,7 +145,7 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
     if (!status && bson_empty(&document)) {
         truce__ledger_settle_posted(request, &document, true);
     } else if (!status) {
-        status = insert(plan, &document, error);
+        status = commit_insert(plan, &document, error);
         if (!status && truce__ledger_settles(request))
             status = close_in_commit(plan, truce__ledger_settles(request), error);
         if (!status)

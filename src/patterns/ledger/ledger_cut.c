@@ -34,7 +34,7 @@ void truce__ledger_names_free(char **names, uint32_t count)
     bson_free(names);
 }
 
-static int compare_names(const void *a, const void *b)
+static int ledger_cut_compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -50,8 +50,9 @@ static void add_name(const bson_t *document, char ***names, uint32_t *count, uin
 
 /* Reads the names alone, so that many accounts take little memory. *whole false: a commit is in flight on one of the
  * documents, or the store did not answer. */
-static truce_status read_names(struct ledger_look *look, const bson_t *filter, char ***names,
-                               uint32_t *count, bool *whole, bson_error_t *error)
+static truce_status ledger_cut_read_names(struct ledger_look *look, const bson_t *filter,
+                                          char ***names, uint32_t *count, bool *whole,
+                                          bson_error_t *error)
 {
     bson_t *fields = BCON_NEW("opens", BCON_INT32(1), "_intent", BCON_INT32(1));
     truce_find_options options = {.projection = fields, .early = look->early};
@@ -91,7 +92,7 @@ static truce_status list_names(struct ledger_look *look, char ***names, uint32_t
     bson_append_document_begin(&filter, "opens", 5, &exists);
     BSON_APPEND_BOOL(&exists, "$exists", true);
     bson_append_document_end(&filter, &exists);
-    status = read_names(look, &filter, names, count, &whole, error);
+    status = ledger_cut_read_names(look, &filter, names, count, &whole, error);
     if (!status && !whole) {
         truce__ledger_names_free(*names, *count);
         *names = NULL;
@@ -101,13 +102,13 @@ static truce_status list_names(struct ledger_look *look, char ***names, uint32_t
             add_name(found.items[i], names, count, &room);
     }
     if (!status && *count)
-        qsort(*names, *count, sizeof **names, compare_names);
+        qsort(*names, *count, sizeof **names, ledger_cut_compare_names);
     truce__ledger_documents_release(&found);
     bson_destroy(&filter);
     return status;
 }
 
-static bool same_names(char **a, uint32_t a_count, char **b, uint32_t b_count)
+static bool ledger_cut_same_names(char **a, uint32_t a_count, char **b, uint32_t b_count)
 {
     if (a_count != b_count)
         return false;
@@ -149,7 +150,7 @@ static truce_status take_floor(struct cut *cut, bson_error_t *error)
         if (status)
             break;
         status = list_names(cut->look, &again, &count, error);
-        same = !status && same_names(cut->names, cut->count, again, count);
+        same = !status && ledger_cut_same_names(cut->names, cut->count, again, count);
         truce__ledger_names_free(cut->names, cut->count);
         cut->names = again;
         cut->count = count;
@@ -197,7 +198,7 @@ static truce_status take_behind(struct cut *cut, bson_error_t *error)
     return status;
 }
 
-static bool is_in(const struct cut *cut, const struct ledger_change *change)
+static bool ledger_cut_is_in(const struct cut *cut, const struct ledger_change *change)
 {
     const struct ledger_known *known = truce__ledger_find(cut->table, change->account);
 
@@ -211,11 +212,11 @@ static bool push_out(struct cut *cut, const bson_t *document)
     bool in = true, moved = false;
 
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);)
-        in = in && truce__ledger_change(at.value, &change) && is_in(cut, &change);
+        in = in && truce__ledger_change(at.value, &change) && ledger_cut_is_in(cut, &change);
     if (in)
         return false;
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
-        if (!truce__ledger_change(at.value, &change) || !is_in(cut, &change))
+        if (!truce__ledger_change(at.value, &change) || !ledger_cut_is_in(cut, &change))
             continue;
         truce__ledger_find(cut->table, change.account)->next.number = change.number - 1;
         moved = true;
@@ -275,7 +276,7 @@ truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *ta
 
 /* ---- balances ------------------------------------------------------------------------------- */
 
-static bool is_below(const char *account, const char *prefix)
+static bool ledger_cut_is_below(const char *account, const char *prefix)
 {
     size_t length = prefix ? strlen(prefix) : 0;
 
@@ -283,8 +284,8 @@ static bool is_below(const char *account, const char *prefix)
            (!strncmp(account, prefix, length) && (!account[length] || account[length] == ':'));
 }
 
-static bool tell(const struct ledger_known *known, truce_ledger_balance_function *function,
-                 void *arg)
+static bool ledger_cut_tell(const struct ledger_known *known,
+                            truce_ledger_balance_function *function, void *arg)
 {
     const struct ledger_state *state = &known->next;
     const struct ledger_rules *rules = &state->rules;
@@ -334,8 +335,8 @@ truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
     if (!status)
         status = truce__ledger_release_overdue(&look, NULL, state_in, &table, error);
     for (uint32_t i = 0; !status && more && i < count; i++) {
-        if (is_below(names[i], prefix))
-            more = tell(truce__ledger_find(&table, names[i]), function, arg);
+        if (ledger_cut_is_below(names[i], prefix))
+            more = ledger_cut_tell(truce__ledger_find(&table, names[i]), function, arg);
     }
     truce__ledger_names_free(names, count);
     truce__ledger_table_clear(&table);

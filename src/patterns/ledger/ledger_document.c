@@ -45,7 +45,7 @@ static bool whole(struct value value, int64_t *number)
     return truce__value_is_number(value) && truce__number_to_int64(value, number);
 }
 
-static const char *text_of(struct value value)
+static const char *document_text_of(struct value value)
 {
     uint32_t length;
     const char *text;
@@ -65,16 +65,16 @@ static void take_hash(struct value value, struct ledger_change *change)
     memcpy(change->hash, value.data + 5, SHA256_BYTES);
 }
 
-static void take_field(const struct fields *field, struct ledger_change *change)
+static void document_take_field(const struct fields *field, struct ledger_change *change)
 {
     struct value value = field->value;
 
     if (!strcmp(field->key, "account"))
-        change->account = text_of(value);
+        change->account = document_text_of(value);
     else if (!strcmp(field->key, "type"))
-        change->type = text_of(value);
+        change->type = document_text_of(value);
     else if (!strcmp(field->key, "currency"))
-        change->currency = text_of(value);
+        change->currency = document_text_of(value);
     else if (!strcmp(field->key, "release"))
         (void)whole(value, &change->release);
     else if (!strcmp(field->key, "pendingOut"))
@@ -107,7 +107,7 @@ bool truce__ledger_change(struct value value, struct ledger_change *change)
         else if (!strcmp(fields.key, "value"))
             valued = whole(fields.value, &change->value);
         else
-            take_field(&fields, change);
+            document_take_field(&fields, change);
     }
     return numbered && valued && change->account && change->number > 0;
 }
@@ -203,14 +203,14 @@ static bool is_mutable(const char *key, bool change)
     return false;
 }
 
-static void add_changes(struct sha256 *sha, struct value changes);
+static void document_add_changes(struct sha256 *sha, struct value changes);
 
-static void add_field(struct sha256 *sha, const struct fields *field, bool change)
+static void document_add_field(struct sha256 *sha, const struct fields *field, bool change)
 {
     truce__sha256_add(sha, &field->value.type, 1);
     truce__sha256_add(sha, field->key, field->key_length + 1);
     if (!change && !strcmp(field->key, "changes") && field->value.type == BSON_TYPE_ARRAY)
-        add_changes(sha, field->value);
+        document_add_changes(sha, field->value);
     else
         truce__sha256_add(sha, field->value.data, field->value.size);
 }
@@ -238,7 +238,7 @@ static void sort_fields(struct fields *fields, uint32_t count)
 }
 
 /* In the order of names: an update of a server may leave them in another one than they came in. */
-static void add_document(struct sha256 *sha, struct value document, bool change)
+static void document_add_document(struct sha256 *sha, struct value document, bool change)
 {
     struct fields here[32], *sorted = here;
     uint32_t count = 0, room = 32;
@@ -256,17 +256,17 @@ static void add_document(struct sha256 *sha, struct value document, bool change)
     }
     sort_fields(sorted, count);
     for (uint32_t i = 0; i < count; i++)
-        add_field(sha, &sorted[i], change);
+        document_add_field(sha, &sorted[i], change);
     truce__sha256_add(sha, "", 1);
     if (sorted != here)
         bson_free(sorted);
 }
 
-static void add_changes(struct sha256 *sha, struct value changes)
+static void document_add_changes(struct sha256 *sha, struct value changes)
 {
     for (struct fields at = truce__fields(changes); truce__fields_next(&at);) {
         if (at.value.type == BSON_TYPE_DOCUMENT)
-            add_document(sha, at.value, true);
+            document_add_document(sha, at.value, true);
         else
             truce__sha256_add(sha, at.value.data, at.value.size);
     }
@@ -277,11 +277,11 @@ void truce__ledger_digest(const bson_t *document, uint8_t digest[SHA256_BYTES])
     struct sha256 sha;
 
     truce__sha256_begin(&sha);
-    add_document(&sha, truce__value_document(document), false);
+    document_add_document(&sha, truce__value_document(document), false);
     truce__sha256_end(&sha, digest);
 }
 
-static void add_number(struct sha256 *sha, int64_t number)
+static void document_add_number(struct sha256 *sha, int64_t number)
 {
     uint8_t bytes[8];
 
@@ -299,17 +299,17 @@ void truce__ledger_chain(const uint8_t digest[SHA256_BYTES], const char *account
     truce__sha256_add(&sha, before, SHA256_BYTES);
     truce__sha256_add(&sha, digest, SHA256_BYTES);
     truce__sha256_add(&sha, account, strlen(account) + 1);
-    add_number(&sha, state->number);
-    add_number(&sha, state->balance);
-    add_number(&sha, state->out);
-    add_number(&sha, state->in);
-    add_number(&sha, state->rules_at);
+    document_add_number(&sha, state->number);
+    document_add_number(&sha, state->balance);
+    document_add_number(&sha, state->out);
+    document_add_number(&sha, state->in);
+    document_add_number(&sha, state->rules_at);
     truce__sha256_end(&sha, state->hash);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */
 
-static bool add(int64_t *sum, int64_t value)
+static bool document_add(int64_t *sum, int64_t value)
 {
     return !__builtin_add_overflow(*sum, value, sum);
 }
@@ -324,13 +324,13 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
 
     after.number = change->number;
     if (counts)
-        fits = add(&after.balance, change->value);
+        fits = document_add(&after.balance, change->value);
     if (pending && change->value < 0)
         fits = fits && !__builtin_sub_overflow(after.out, change->value, &after.out);
     else if (pending)
-        fits = fits && add(&after.in, change->value);
+        fits = fits && document_add(&after.in, change->value);
     if (change->release < 0)
-        fits = fits && add(&after.out, change->release);
+        fits = fits && document_add(&after.out, change->release);
     else
         fits = fits && !__builtin_sub_overflow(after.in, change->release, &after.in);
     fits = fits && !__builtin_sub_overflow(after.balance, after.out, &reached) &&

@@ -161,8 +161,8 @@ truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, 
     return status;
 }
 
-static truce_status run_alone(truce_ledger *ledger, struct ledger_request **requests,
-                              uint32_t count, bson_error_t *error)
+static truce_status ledger_due_run_alone(truce_ledger *ledger, struct ledger_request **requests,
+                                         uint32_t count, bson_error_t *error)
 {
     return truce__ledger_post_all(ledger, requests[0], count, error);
 }
@@ -170,7 +170,7 @@ static truce_status run_alone(truce_ledger *ledger, struct ledger_request **requ
 truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
                                   int64_t *expired, bson_error_t *error)
 {
-    return truce__ledger_expire_by(ledger, account, limit, run_alone, expired, error);
+    return truce__ledger_expire_by(ledger, account, limit, ledger_due_run_alone, expired, error);
 }
 
 /* The accounts of a reversal are those of another transaction: then it is done for all. */

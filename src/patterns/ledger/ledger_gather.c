@@ -41,7 +41,7 @@ const truce_ledger_entry *truce__ledger_entry(const truce_ledger_transaction *gi
     return NULL;
 }
 
-static struct planned *copy_of(struct draft *draft, const struct ledger_change *change)
+static struct planned *gather_copy_of(struct draft *draft, const struct ledger_change *change)
 {
     struct planned *planned = more(draft);
 
@@ -55,7 +55,7 @@ static bool is_part(int64_t value, int64_t whole)
     return whole < 0 ? value < 0 && value >= whole : value > 0 && value <= whole;
 }
 
-static truce_status refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
+static truce_status gather_refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
                        "%" PRId64 " of account %s is no part of what stands there", entry->value,
@@ -63,7 +63,7 @@ static truce_status refuse_part(const truce_ledger_entry *entry, bson_error_t *e
 }
 
 /* Every given entry is of an account that is there, each once. */
-static truce_status check_parts(const struct draft *draft, bson_error_t *error)
+static truce_status gather_check_parts(const struct draft *draft, bson_error_t *error)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
     struct ledger_change change;
@@ -73,7 +73,7 @@ static truce_status check_parts(const struct draft *draft, bson_error_t *error)
 
         if (!entry->account ||
             !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
-            return refuse_part(entry, error);
+            return gather_refuse_part(entry, error);
         if (truce__ledger_entry(given, entry->account) != entry)
             return truce__fail(TRUCE_INVALID, error, "account %s stands there twice",
                                entry->account);
@@ -95,7 +95,7 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
 
         if (!truce__ledger_change(at.value, &change))
             return truce__fail(TRUCE_CORRUPT, error, "a change of it is none");
-        planned = copy_of(draft, &change);
+        planned = gather_copy_of(draft, &change);
         planned->change.release = change.value;
         planned->change.type = settles ? NULL : draft->kind;
         if (settles && draft->part)
@@ -103,7 +103,7 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
         if (settles && !draft->part)
             planned->change.value = change.value;
         else if (entry && !is_part(entry->value, change.value))
-            return refuse_part(entry, error);
+            return gather_refuse_part(entry, error);
         else if (entry)
             planned->change.value = entry->value;
         if (entry)
@@ -136,7 +136,7 @@ static truce_status gather_part_reversed(struct draft *draft, bson_error_t *erro
 
         status = total_on(&draft->settled, given->entries[i].account, &total, error);
         if (!status && (total == INT64_MIN || !is_part(given->entries[i].value, -total)))
-            status = refuse_part(&given->entries[i], error);
+            status = gather_refuse_part(&given->entries[i], error);
     }
     return status;
 }
@@ -181,7 +181,7 @@ static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
             return truce__fail(TRUCE_CORRUPT, error, "a change of it is none");
         if (!change.value)
             continue;
-        planned = copy_of(draft, &change);
+        planned = gather_copy_of(draft, &change);
         if (__builtin_sub_overflow((int64_t)0, change.value, &planned->change.value))
             return truce__fail(TRUCE_LIMIT, error, "its opposite leaves 64 bits");
     }
@@ -233,7 +233,7 @@ static truce_status gather_of(struct draft *draft, bson_error_t *error)
         count++;
     draft->planned = bson_malloc0((count + 1) * sizeof *draft->planned);
     if (!status && draft->part)
-        status = check_parts(draft, error);
+        status = gather_check_parts(draft, error);
     if (status)
         return status;
     if (!strcmp(draft->kind, "reverse"))

@@ -40,8 +40,8 @@ bool truce__ledger_is_stub(const bson_t *document)
 }
 
 /* *again: a stub was met, and has been dealt with. */
-static truce_status take(struct ledger_look *look, const bson_t *found,
-                         struct ledger_documents *documents, bool *again, bson_error_t *error)
+static truce_status head_take(struct ledger_look *look, const bson_t *found,
+                              struct ledger_documents *documents, bool *again, bson_error_t *error)
 {
     const char *collection = look->ledger->collection;
     truce_status status = TRUCE_OK;
@@ -77,7 +77,7 @@ static truce_status find_once(struct ledger_look *look, const bson_t *filter,
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        status = take(look, found, documents, again, error);
+        status = head_take(look, found, documents, again, error);
     }
     truce_cursor_close(cursor);
     return status;
@@ -199,7 +199,7 @@ static void keep_document(struct search *search, const bson_t *document)
     search->document = bson_copy(document);
 }
 
-static uint32_t spread(const struct search *search, int64_t numbers[16])
+static uint32_t head_spread(const struct search *search, int64_t numbers[16])
 {
     static const int64_t steps[] = {1,       2,       4,       16,        64,        256,      1024,
                                     1 << 14, 1 << 18, 1 << 22, 1LL << 28, 1LL << 34, 1LL << 42};
@@ -230,8 +230,8 @@ static bool is_anchor_of(const bson_t *document, const char *account, int64_t nu
 }
 
 /* Of the numbers that were read: the last committed one, and the first behind it that is not. */
-static void narrow(struct search *search, const char *account, const int64_t *numbers,
-                   uint32_t count, struct ledger_documents *found)
+static void head_narrow(struct search *search, const char *account, const int64_t *numbers,
+                        uint32_t count, struct ledger_documents *found)
 {
     uint32_t last = count;
 
@@ -257,11 +257,11 @@ static truce_status search_last(struct ledger_look *look, const char *account,
     while (!status && (!search->high || search->high > search->low + 1)) {
         struct ledger_documents found = {0};
         int64_t numbers[16];
-        uint32_t count = spread(search, numbers);
+        uint32_t count = head_spread(search, numbers);
 
         status = fetch_numbers(look, account, numbers, count, &found, error);
         if (!status)
-            narrow(search, account, numbers, count, &found);
+            head_narrow(search, account, numbers, count, &found);
         truce__ledger_documents_release(&found);
     }
     return status;
@@ -302,9 +302,9 @@ static bool has_anchor(const bson_t *document, const char *account)
 
 /* Reads up to `limit` documents behind `low`, and moves it to the last anchor among them. *more: there may be
  * others. *behind: one of them is not committed. */
-static truce_status look_behind(struct ledger_look *look, const char *account,
-                                struct search *search, uint32_t limit, bool *more, bool *behind,
-                                bson_error_t *error)
+static truce_status head_look_behind(struct ledger_look *look, const char *account,
+                                     struct search *search, uint32_t limit, bool *more,
+                                     bool *behind, bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
@@ -427,12 +427,12 @@ truce_status truce__ledger_head(struct ledger_look *look, const char *account,
     if (!search.low && (look->ledger->store->capabilities & TRUCE_CAN_REWRITE))
         status = guess_last(look, account, &search, error);
     if (!status && search.low)
-        status = look_behind(look, account, &search, 2, &more, &behind, error);
+        status = head_look_behind(look, account, &search, 2, &more, &behind, error);
     if (!status && (more || behind))
         status = search_last(look, account, &search, error);
     more = more || behind;
     while (!status && more)
-        status = look_behind(look, account, &search, BEHIND_MAX, &more, &behind, error);
+        status = head_look_behind(look, account, &search, BEHIND_MAX, &more, &behind, error);
     if (!status && search.document)
         status = truce__ledger_state_of(look, search.document, account, search.low, state, error);
     state->behind = behind;

@@ -12,7 +12,7 @@ struct ledger_place {
     uint32_t item;
 };
 
-static int compare(const void *a, const void *b)
+static int places_compare(const void *a, const void *b)
 {
     const struct ledger_place *x = a, *y = b;
 
@@ -21,7 +21,8 @@ static int compare(const void *a, const void *b)
     return x->item < y->item ? -1 : x->item > y->item;
 }
 
-static void add(struct ledger_documents *documents, uint32_t *room, int64_t number, uint32_t item)
+static void places_add(struct ledger_documents *documents, uint32_t *room, int64_t number,
+                       uint32_t item)
 {
     if (documents->places_count == *room) {
         *room = *room ? 2 * *room : documents->count + 8;
@@ -43,11 +44,12 @@ static void sort_places(struct ledger_documents *documents, const char *account)
 
         while (truce__fields_next(&at)) {
             if (truce__ledger_change(at.value, &change) && !strcmp(change.account, account))
-                add(documents, &room, change.number, i);
+                places_add(documents, &room, change.number, i);
         }
     }
     if (documents->places_count)
-        qsort(documents->places, documents->places_count, sizeof *documents->places, compare);
+        qsort(documents->places, documents->places_count, sizeof *documents->places,
+              places_compare);
 }
 
 const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,

@@ -63,8 +63,8 @@ static truce_status add_own(struct ledger_plan *plan, const char *account,
 
 /* Takes up what other programs inserted in front of the account's next number. What is still there then is
  * damage, which only the proof describes. */
-static truce_status take_up(struct ledger_plan *plan, const char *account,
-                            struct ledger_state *state, bson_error_t *error)
+static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
+                                 struct ledger_state *state, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -85,8 +85,8 @@ static truce_status take_up(struct ledger_plan *plan, const char *account,
     return status;
 }
 
-static truce_status load(struct ledger_plan *plan, struct ledger_known *known, bool fresh,
-                         bson_error_t *error)
+static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *known, bool fresh,
+                              bson_error_t *error)
 {
     bool recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     truce_status status = TRUCE_OK;
@@ -95,7 +95,7 @@ static truce_status load(struct ledger_plan *plan, struct ledger_known *known, b
     if (known->fresh)
         status = truce__ledger_head(&plan->look, known->account, &known->state, error);
     if (!status && known->fresh && known->state.behind)
-        status = take_up(plan, known->account, &known->state, error);
+        status = plan_take_up(plan, known->account, &known->state, error);
     if (!status && known->fresh)
         truce__ledger_remember(plan->ledger, known->account, &known->state);
     if (!status && plan->commit)
@@ -112,8 +112,8 @@ static truce_status known_of(struct draft *draft, struct planned *planned, bson_
         return status;
     planned->known = truce__ledger_at(&draft->plan->book, planned->change.account);
     if (!planned->known->loaded)
-        status =
-            load(draft->plan, planned->known, draft->plan->fresh || draft->plan->commit, error);
+        status = plan_load(draft->plan, planned->known, draft->plan->fresh || draft->plan->commit,
+                           error);
     if (status)
         return status;
     draft->stale = draft->stale || (!planned->known->fresh && !planned->known->planned);
@@ -133,7 +133,7 @@ truce_status truce__ledger_plan_refresh(struct ledger_plan *plan,
         struct ledger_known *known = account ? truce__ledger_find(&plan->book, account) : NULL;
 
         if (known && known->loaded && !known->fresh && !known->planned)
-            status = load(plan, known, true, error);
+            status = plan_load(plan, known, true, error);
     }
     return status;
 }
@@ -172,9 +172,9 @@ static truce_status judge_direction(const struct draft *draft, const struct plan
     return TRUCE_OK;
 }
 
-static truce_status refuse_amount(const struct draft *draft, const struct ledger_known *known,
-                                  const char *what, const char *than, int64_t bound,
-                                  __int128 reached, bson_error_t *error)
+static truce_status plan_refuse_amount(const struct draft *draft, const struct ledger_known *known,
+                                       const char *what, const char *than, int64_t bound,
+                                       __int128 reached, bson_error_t *error)
 {
     char limit[TRUCE_LEDGER_AMOUNT], would[TRUCE_LEDGER_AMOUNT] = "too much";
     const char *currency = known->next.rules.currency;
@@ -222,10 +222,11 @@ static truce_status judge_limits(const struct draft *draft, const struct planned
              full_after = (__int128)after->balance + after->in - in;
 
     if (rules->has_min && free_after < rules->min && free_after < free_before)
-        return refuse_amount(draft, known, "what is available", "less", rules->min, free_after,
-                             error);
+        return plan_refuse_amount(draft, known, "what is available", "less", rules->min, free_after,
+                                  error);
     if (rules->has_max && full_after > rules->max && full_after > full_before)
-        return refuse_amount(draft, known, "the balance", "more", rules->max, full_after, error);
+        return plan_refuse_amount(draft, known, "the balance", "more", rules->max, full_after,
+                                  error);
     return TRUCE_OK;
 }
 
@@ -328,7 +329,7 @@ static truce_status judge_rules(struct draft *draft, bool *nothing, bson_error_t
     return TRUCE_OK;
 }
 
-static truce_status add_up(struct draft *draft, bson_error_t *error)
+static truce_status plan_add_up(struct draft *draft, bson_error_t *error)
 {
     for (uint32_t i = 0; i < draft->count; i++) {
         struct planned *planned = &draft->planned[i];
@@ -373,7 +374,7 @@ truce_status truce__ledger_judge(struct draft *draft, bool *nothing, bson_error_
         status = judge_rules(draft, nothing, error);
     if (status || *nothing)
         return status;
-    status = add_up(draft, error);
+    status = plan_add_up(draft, error);
     if (draft->inner || draft->idle)
         return status;
     if (!status)

@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/room.h"
-#include "base/word.h"
+#include "base/futex.h"
+#include "base/reserved_fields.h"
 #include "patterns/ledger/ledger_post.h"
 
 /* ---- together ------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ struct ledger_waiting {
 /* ---- lanes ---------------------------------------------------------------------------------- */
 
 /* The n-th account of a request; NULL: there are no more. */
-static const char *account_of(const struct ledger_request *request, uint32_t n)
+static const char *post_account_of(const struct ledger_request *request, uint32_t n)
 {
     if (request->verb == LEDGER_POST)
         return n < request->transaction->count ? request->transaction->entries[n].account : NULL;
@@ -68,7 +68,7 @@ static bool meets(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_
     const char *account;
 
     for (size_t i = 0; i < one->count; i++) {
-        for (uint32_t n = 0; (account = account_of(&one->requests[i], n)); n++) {
+        for (uint32_t n = 0; (account = post_account_of(&one->requests[i], n)); n++) {
             if (lanes[lane_of(account)])
                 return true;
         }
@@ -76,12 +76,12 @@ static bool meets(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_
     return false;
 }
 
-static void enter(const struct ledger_waiting *one, uint32_t by, uint32_t lanes[LEDGER_LANES])
+static void post_enter(const struct ledger_waiting *one, uint32_t by, uint32_t lanes[LEDGER_LANES])
 {
     const char *account;
 
     for (size_t i = 0; i < one->count; i++) {
-        for (uint32_t n = 0; (account = account_of(&one->requests[i], n)); n++)
+        for (uint32_t n = 0; (account = post_account_of(&one->requests[i], n)); n++)
             lanes[lane_of(account)] += by;
     }
 }
@@ -89,7 +89,7 @@ static void enter(const struct ledger_waiting *one, uint32_t by, uint32_t lanes[
 /* ---- together ------------------------------------------------------------------------------- */
 
 /* Those who can travel now: `left` are the lanes of those before them who cannot. */
-static struct ledger_waiting *take_group(truce_ledger *ledger, size_t *count)
+static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *count)
 {
     struct ledger_waiting *group = NULL, **end = &group, **at = &ledger->first, *last = NULL;
 
@@ -104,7 +104,7 @@ static struct ledger_waiting *take_group(truce_ledger *ledger, size_t *count)
                   : meets(one, ledger->lanes) || meets(one, ledger->left)) {
             if (blind)
                 break;
-            enter(one, 1, ledger->left);
+            post_enter(one, 1, ledger->left);
             last = one;
             at = &one->next;
             continue;
@@ -120,14 +120,14 @@ static struct ledger_waiting *take_group(truce_ledger *ledger, size_t *count)
     if (!*at)
         ledger->last = last;
     for (struct ledger_waiting *one = ledger->first; one != *at; one = one->next)
-        enter(one, (uint32_t)-1, ledger->left);
+        post_enter(one, (uint32_t)-1, ledger->left);
     for (struct ledger_waiting *one = group; one; one = one->next)
-        enter(one, 1, ledger->lanes);
+        post_enter(one, 1, ledger->lanes);
     return group;
 }
 
 /* Who is DONE may be gone at once. */
-static void wake(struct ledger_waiting *one, enum waiting_state state)
+static void post_wake(struct ledger_waiting *one, enum waiting_state state)
 {
     atomic_store(&one->state, state);
     truce__word_wake(&one->state, 1);
@@ -142,7 +142,7 @@ static void wake_group(struct ledger_waiting *group, truce_status status, const 
         next = one->next;
         one->status = status;
         one->error = *error;
-        wake(one, DONE);
+        post_wake(one, DONE);
     }
 }
 
@@ -163,7 +163,7 @@ static truce_status run_group(truce_ledger *ledger, const struct ledger_waiting 
 }
 
 /* Under the mutex, which is given up meanwhile. Nobody else leads then: whoever comes, comes along. */
-static void gather(truce_ledger *ledger)
+static void post_gather(truce_ledger *ledger)
 {
     int64_t until = truce__clock_monotonic_ns() + GATHER_NS;
 
@@ -184,7 +184,7 @@ static void gather(truce_ledger *ledger)
 }
 
 /* Of a group that has arrived, and those who wait by then. Bulks are groups by themselves. */
-static void expect(truce_ledger *ledger, const struct ledger_waiting *group, size_t count)
+static void post_expect(truce_ledger *ledger, const struct ledger_waiting *group, size_t count)
 {
     uint32_t arrived = 0;
 
@@ -194,7 +194,7 @@ static void expect(truce_ledger *ledger, const struct ledger_waiting *group, siz
 }
 
 /* Under the mutex, which is given up meanwhile. Whoever cannot travel now is woken when a group has arrived. */
-static void lead(truce_ledger *ledger)
+static void post_lead(truce_ledger *ledger)
 {
     struct ledger_waiting *group = NULL;
     bson_error_t error = {0};
@@ -204,8 +204,8 @@ static void lead(truce_ledger *ledger)
     if (ledger->leaders == LEDGER_LEADERS || ledger->gathering)
         return;
     if (ledger->waiting < ledger->expected)
-        gather(ledger);
-    group = take_group(ledger, &count);
+        post_gather(ledger);
+    group = post_take_group(ledger, &count);
     if (!group)
         return;
     ledger->leaders++;
@@ -214,10 +214,10 @@ static void lead(truce_ledger *ledger)
     pthread_mutex_lock(&ledger->mutex);
     ledger->leaders--;
     for (const struct ledger_waiting *one = group; one; one = one->next)
-        enter(one, (uint32_t)-1, ledger->lanes);
-    expect(ledger, group, count);
+        post_enter(one, (uint32_t)-1, ledger->lanes);
+    post_expect(ledger, group, count);
     if (ledger->first)
-        wake(ledger->first, LEADS);
+        post_wake(ledger->first, LEADS);
     pthread_mutex_unlock(&ledger->mutex);
     wake_group(group, status, &error);
     pthread_mutex_lock(&ledger->mutex);
@@ -228,7 +228,7 @@ static void lead_if_told(truce_ledger *ledger, struct ledger_waiting *waiting)
     pthread_mutex_lock(&ledger->mutex);
     if (atomic_load(&waiting->state) == LEADS) {
         atomic_store(&waiting->state, WAITING);
-        lead(ledger);
+        post_lead(ledger);
     }
     pthread_mutex_unlock(&ledger->mutex);
 }
@@ -250,7 +250,7 @@ static truce_status post_together(truce_ledger *ledger, struct ledger_request *r
     atomic_fetch_add(&ledger->came, 1);
     if (ledger->gathering && ledger->waiting == ledger->expected)
         truce__word_wake(&ledger->came, 1);
-    lead(ledger);
+    post_lead(ledger);
     pthread_mutex_unlock(&ledger->mutex);
     while ((state = atomic_load(&waiting.state)) != DONE) {
         if (state == LEADS)
@@ -409,8 +409,9 @@ static truce_status take_rules(truce_ledger *ledger, const truce_ledger_account 
     return status;
 }
 
-static truce_status set_rules(truce_ledger *ledger, truce_commit *commit, enum ledger_verb verb,
-                              const truce_ledger_account *account, bson_error_t *error)
+static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
+                                   enum ledger_verb verb, const truce_ledger_account *account,
+                                   bson_error_t *error)
 {
     struct ledger_request request = {.verb = verb, .account = account->account};
     truce_status status = ROOM_CHECK(account, "truce_ledger_account", error);
@@ -425,11 +426,11 @@ static truce_status set_rules(truce_ledger *ledger, truce_commit *commit, enum l
 truce_status truce_ledger_open(truce_ledger *ledger, truce_commit *commit,
                                const truce_ledger_account *account, bson_error_t *error)
 {
-    return set_rules(ledger, commit, LEDGER_OPEN, account, error);
+    return post_set_rules(ledger, commit, LEDGER_OPEN, account, error);
 }
 
 truce_status truce_ledger_rules(truce_ledger *ledger, truce_commit *commit,
                                 const truce_ledger_account *account, bson_error_t *error)
 {
-    return set_rules(ledger, commit, LEDGER_RULES, account, error);
+    return post_set_rules(ledger, commit, LEDGER_RULES, account, error);
 }

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/ledger/ledger.h"
 #include "query/incoming.h"
@@ -57,7 +57,7 @@ static truce_status number_until(struct ledger_look *look, const char *account, 
 
 /* ---- balances ------------------------------------------------------------------------------- */
 
-static void tell(const struct ledger_state *state, truce_ledger_balance *balance)
+static void ledger_read_tell(const struct ledger_state *state, truce_ledger_balance *balance)
 {
     *balance = (truce_ledger_balance){.number = state->number,
                                       .balance = state->balance,
@@ -146,8 +146,8 @@ static truce_status effective_until(struct ledger_look *look, const char *accoun
 
 /* Documents of other programs count when they are committed. A store that cannot be written to answers
  * without them. */
-static truce_status take_up(struct ledger_look *look, const char *account,
-                            struct ledger_state *state, bson_error_t *error)
+static truce_status ledger_read_take_up(struct ledger_look *look, const char *account,
+                                        struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_takeup takeup = {.account = account};
     bson_error_t ignored;
@@ -172,7 +172,7 @@ static truce_status last_of(struct ledger_look *look, const char *account,
         *state = (struct ledger_state){0};
     status = truce__ledger_head(look, account, state, error);
     if (!status && state->behind)
-        status = take_up(look, account, state, error);
+        status = ledger_read_take_up(look, account, state, error);
     if (!status && !state->number)
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no account %s", account);
     if (!status)
@@ -210,7 +210,7 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
     if (!status && !moment->effective_ms)
         status = truce__ledger_free_overdue(&look, account, &state, error);
     if (!status)
-        tell(&state, balance);
+        ledger_read_tell(&state, balance);
     return status;
 }
 
@@ -245,7 +245,7 @@ static truce_status tell_line(struct statement *statement, const bson_t *documen
                                     &statement->state, error);
     if (status)
         return status;
-    tell(&statement->state, &balance);
+    ledger_read_tell(&statement->state, &balance);
     line.type = change.type ? change.type : "";
     line.value = change.value;
     line.balance = balance.balance;
@@ -334,7 +334,8 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
 /* ---- pending -------------------------------------------------------------------------------- */
 
 /* With the names of its metadata as they were given. */
-static bool hand_out(const bson_t *stored, truce_ledger_document_function *function, void *arg)
+static bool ledger_read_hand_out(const bson_t *stored, truce_ledger_document_function *function,
+                                 void *arg)
 {
     bson_t document;
     bool more;
@@ -372,7 +373,7 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
         status = truce__ledger_settled(&look, &id, &settled, error);
         bson_destroy(&settled);
         if (status == TRUCE_NOT_FOUND) {
-            more = hand_out(found.items[i], function, arg);
+            more = ledger_read_hand_out(found.items[i], function, arg);
             status = TRUCE_OK;
         }
     }
@@ -463,7 +464,7 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
     if (!status)
         status = truce__ledger_fetch_filter(&look, &filter, sort, search->limit, &found, error);
     for (uint32_t i = 0; !status && more && i < found.count; i++)
-        more = hand_out(found.items[i], function, arg);
+        more = ledger_read_hand_out(found.items[i], function, arg);
     truce__ledger_documents_release(&found);
     bson_destroy(sort);
     bson_destroy(&filter);

@@ -25,7 +25,8 @@
 /* ---- results -------------------------------------------------------------------------------- */
 
 /* Of one that was found among what was posted, and then refused after all, nothing is left of what was found. */
-static void settle(struct ledger_request *request, truce_status status, const bson_error_t *error)
+static void round_settle(struct ledger_request *request, truce_status status,
+                         const bson_error_t *error)
 {
     request->settled = true;
     *request->result = (truce_ledger_result){.status = status};
@@ -36,7 +37,7 @@ static void settle(struct ledger_request *request, truce_status status, const bs
 void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *document,
                                  bool exists)
 {
-    settle(request, TRUCE_OK, NULL);
+    round_settle(request, TRUCE_OK, NULL);
     request->result->exists = exists;
     request->result->booked_ms = truce__ledger_date(document, "ts");
 }
@@ -69,8 +70,8 @@ struct round {
 
 #define ROUND_BYTES (16 * 1024 * 1024)
 
-static truce_status look_up(struct round *round, const struct ledger_request *request,
-                            bson_t *document, bson_error_t *error)
+static truce_status round_look_up(struct round *round, const struct ledger_request *request,
+                                  bson_t *document, bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER;
     bson_iter_t iter;
@@ -90,7 +91,7 @@ static void settle_found(struct ledger_request *request, const bson_t *document,
     truce_status same = truce__ledger_same(request, document, error);
 
     if (same)
-        settle(request, same, error);
+        round_settle(request, same, error);
     else
         truce__ledger_settle_posted(request, document, !request->sent);
 }
@@ -104,7 +105,7 @@ static truce_status find_posted(struct round *round, struct ledger_request *requ
 
     if (request->verb == LEDGER_OPEN || request->verb == LEDGER_RULES)
         return TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
-    status = look_up(round, request, &document, error);
+    status = round_look_up(round, request, &document, error);
     if (!status)
         settle_found(request, &document, error);
     bson_destroy(&document);
@@ -144,14 +145,14 @@ static truce_status find_settled(struct round *round, struct ledger_request *req
         return TRUCE_NOT_FOUND;
     status = truce__ledger_settled(&round->plan.look, of, &document, error);
     if (!status)
-        settle(request, truce__ledger_tell_settled(&document, error), error);
+        round_settle(request, truce__ledger_tell_settled(&document, error), error);
     bson_destroy(&document);
     return status;
 }
 
 /* ---- planning a round ----------------------------------------------------------------------- */
 
-static void keep(struct round *round, uint32_t owner, const bson_t *document)
+static void round_keep(struct round *round, uint32_t owner, const bson_t *document)
 {
     round->documents[round->planned] = bson_copy(document);
     round->owners[round->planned++] = owner;
@@ -180,12 +181,12 @@ static truce_status settle_refused(struct round *round, uint32_t at, truce_statu
         found = find_settled(round, request, error);
     if (found != TRUCE_NOT_FOUND)
         return found;
-    settle(request, status, why);
+    round_settle(request, status, why);
     return TRUCE_OK;
 }
 
-static void keep_refusal(struct round *round, uint32_t at, truce_status status,
-                         const bson_error_t *why)
+static void round_keep_refusal(struct round *round, uint32_t at, truce_status status,
+                               const bson_error_t *why)
 {
     if (round->refusals_count == round->refusals_room) {
         round->refusals_room = round->refusals_room ? 2 * round->refusals_room : 8;
@@ -196,7 +197,7 @@ static void keep_refusal(struct round *round, uint32_t at, truce_status status,
         (struct refusal){.at = at, .place = round->planned, .status = status, .why = *why};
 }
 
-static bool is_of(const bson_t *document, const struct ledger_request *request)
+static bool round_is_of(const bson_t *document, const struct ledger_request *request)
 {
     bson_t holder = BSON_INITIALIZER;
     bool same;
@@ -215,12 +216,12 @@ static truce_status settle_refusal(struct round *round, const struct refusal *re
     struct ledger_request *request = round->requests[refusal->at];
     bson_t document;
     bool behind = false;
-    truce_status status = look_up(round, request, &document, error);
+    truce_status status = round_look_up(round, request, &document, error);
 
     for (uint32_t i = refusal->place; !status && !behind && i < posted; i++)
-        behind = is_of(round->documents[i], request);
+        behind = round_is_of(round->documents[i], request);
     if (status == TRUCE_NOT_FOUND || behind) {
-        settle(request, refusal->status, &refusal->why);
+        round_settle(request, refusal->status, &refusal->why);
         status = TRUCE_OK;
     } else if (!status) {
         settle_found(request, &document, error);
@@ -241,14 +242,14 @@ static truce_status settle_refusals(struct round *round, uint32_t posted, bson_e
 }
 
 /* Its entries are all that it depends on. */
-static bool is_plain(const struct ledger_request *request)
+static bool round_is_plain(const struct ledger_request *request)
 {
     return request->verb == LEDGER_POST && !request->transaction->of;
 }
 
 /* *stop: no more is planned in this round. */
-static truce_status refused(struct round *round, uint32_t at, truce_status status, bool stale,
-                            bool *stop, bson_error_t *error)
+static truce_status round_refused(struct round *round, uint32_t at, truce_status status, bool stale,
+                                  bool *stop, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[at];
     bson_error_t why = *error;
@@ -261,14 +262,14 @@ static truce_status refused(struct round *round, uint32_t at, truce_status statu
     }
     if (status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_TIMEOUT)
         return status;
-    overdue = status == TRUCE_LIMIT && is_plain(request) &&
+    overdue = status == TRUCE_LIMIT && round_is_plain(request) &&
               truce__ledger_plan_pending(&round->plan, request);
-    if (round->planned && (overdue || !is_plain(request))) {
+    if (round->planned && (overdue || !round_is_plain(request))) {
         *stop = true; /* those before it first */
         return TRUCE_OK;
     }
     if (round->planned) {
-        keep_refusal(round, at, status, &why);
+        round_keep_refusal(round, at, status, &why);
         return TRUCE_OK;
     }
     if (status == TRUCE_LIMIT && expire_for(round, at)) {
@@ -285,7 +286,7 @@ static truce_status plan_one(struct round *round, const struct ledger_request *r
 {
     truce_status status = truce__ledger_plan(&round->plan, request, document, stale, error);
 
-    if (!status || !*stale || !is_plain(request))
+    if (!status || !*stale || !round_is_plain(request))
         return status;
     *stale = false;
     status = truce__ledger_plan_refresh(&round->plan, request, error);
@@ -314,9 +315,9 @@ static truce_status plan_round(struct round *round, bson_error_t *error)
             continue;
         status = plan_one(round, round->requests[i], &document, &stale, &why);
         if (status)
-            status = refused(round, i, status, stale, &stop, &why);
+            status = round_refused(round, i, status, stale, &stop, &why);
         else if (!bson_empty(&document))
-            keep(round, i, &document);
+            round_keep(round, i, &document);
         else if (stale)
             round->fresh = stop = true;
         else
@@ -384,7 +385,7 @@ static truce_status take_up_thoroughly(struct round *round, const struct ledger_
     return status;
 }
 
-static truce_status taken(struct round *round, uint32_t place, bson_error_t *error)
+static truce_status round_taken(struct round *round, uint32_t place, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
     truce_status status = find_posted(round, request, error);
@@ -396,7 +397,7 @@ static truce_status taken(struct round *round, uint32_t place, bson_error_t *err
     if (status != TRUCE_NOT_FOUND)
         return status;
     round->fresh = true; /* a number of it is taken */
-    if (++round->taken % TAKEN_OFTEN == 0 && is_plain(request)) {
+    if (++round->taken % TAKEN_OFTEN == 0 && round_is_plain(request)) {
         status = take_up_thoroughly(round, request, error);
         if (status)
             return status;
@@ -404,8 +405,8 @@ static truce_status taken(struct round *round, uint32_t place, bson_error_t *err
     return truce__worker_wait(&round->plan.look.worker, "a number of an account", error);
 }
 
-static truce_status failed(struct round *round, uint32_t place, truce_status status,
-                           bson_error_t *error)
+static truce_status round_failed(struct round *round, uint32_t place, truce_status status,
+                                 bson_error_t *error)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
 
@@ -416,13 +417,13 @@ static truce_status failed(struct round *round, uint32_t place, truce_status sta
     }
     switch (status) {
     case TRUCE_DUPLICATE:
-        return taken(round, place, error);
+        return round_taken(round, place, error);
     case TRUCE_UNKNOWN:
     case TRUCE_CONFLICT:
         return truce__worker_wait(&round->plan.look.worker, "the store", NULL) ? status : TRUCE_OK;
     case TRUCE_INVALID:
     case TRUCE_LIMIT:
-        settle(request, status, error);
+        round_settle(request, status, error);
         return TRUCE_OK;
     default:
         return status;
@@ -450,7 +451,7 @@ static truce_status send_round(struct round *round, bson_error_t *error)
     if (!status)
         remember_book(round);
     else if (place < round->planned)
-        status = failed(round, place, status, error);
+        status = round_failed(round, place, status, error);
     if (!status)
         status = settle_refusals(round, place, error);
     for (uint32_t i = 0; i < round->planned; i++)
@@ -501,7 +502,7 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
         status = one_round(&round, &why);
     for (uint32_t i = 0; status && i < count; i++) {
         if (!requests[i]->settled)
-            settle(requests[i], status, &why);
+            round_settle(requests[i], status, &why);
     }
     if (status && error)
         *error = why;

@@ -83,8 +83,8 @@ static truce_status insert_resolved(truce_commit *commit, const truce_ledger *le
 }
 
 /* It fits as a whole or is refused before any of it is there. */
-static truce_status check_room(const truce_commit *commit, const bson_t *document,
-                               bson_error_t *error)
+static truce_status slots_check_room(const truce_commit *commit, const bson_t *document,
+                                     bson_error_t *error)
 {
     uint32_t needed = commit->count + 2; /* with the transaction, and what it settles */
 
@@ -98,8 +98,8 @@ static truce_status check_room(const truce_commit *commit, const bson_t *documen
                              TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
 }
 
-static truce_status insert_all(truce_commit *commit, const truce_ledger *ledger,
-                               const bson_t *document, bson_error_t *error)
+static truce_status slots_insert_all(truce_commit *commit, const truce_ledger *ledger,
+                                     const bson_t *document, bson_error_t *error)
 {
     bson_value_t tx = truce__ledger_value(document, "_id");
     bson_t key = BSON_INITIALIZER,
@@ -121,12 +121,12 @@ static truce_status insert_all(truce_commit *commit, const truce_ledger *ledger,
 truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
                                         const bson_t *document, bson_error_t *error)
 {
-    truce_status status = check_room(commit, document, error);
+    truce_status status = slots_check_room(commit, document, error);
     bson_error_t why = {0};
 
     if (status)
         return status;
-    status = insert_all(commit, ledger, document, &why);
+    status = slots_insert_all(commit, ledger, document, &why);
     if (status && error)
         *error = why;
     if (status && !commit->failed) { /* whoever goes on with the commit cannot book it by half */
@@ -177,13 +177,14 @@ struct batch {
 };
 
 /* What belongs to the request, and not to the store or the commit. */
-static bool is_refusal(truce_status status)
+static bool slots_is_refusal(truce_status status)
 {
     return status == TRUCE_LIMIT || status == TRUCE_INVALID || status == TRUCE_NOT_FOUND ||
            status == TRUCE_DUPLICATE || status == TRUCE_EXPIRED;
 }
 
-static void settle(struct ledger_request *request, truce_status status, const bson_error_t *why)
+static void slots_settle(struct ledger_request *request, truce_status status,
+                         const bson_error_t *why)
 {
     request->settled = true;
     *request->result = (truce_ledger_result){.status = status};
@@ -212,8 +213,8 @@ static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *er
             status = TRUCE_OK; /* those before it first: perhaps something is overdue */
             break;
         }
-        if (is_refusal(status) && !commit->failed) {
-            settle(request, status, &why);
+        if (slots_is_refusal(status) && !commit->failed) {
+            slots_settle(request, status, &why);
             status = TRUCE_OK;
         }
         if (status && error)
@@ -233,7 +234,7 @@ static uint32_t documents_of(const struct ledger_request *request)
     return request->verb == LEDGER_POST ? request->transaction->count + 3 : 4;
 }
 
-static uint32_t size_of(const struct ledger_request *request)
+static uint32_t slots_size_of(const struct ledger_request *request)
 {
     return request->verb == LEDGER_POST && request->transaction->meta
                ? request->transaction->meta->len
@@ -250,7 +251,7 @@ static uint32_t batch_of(struct ledger_request **requests, uint32_t count)
         uint32_t more = documents_of(requests[taken]);
 
         documents += more;
-        bytes += (uint64_t)more * 400 + size_of(requests[taken]);
+        bytes += (uint64_t)more * 400 + slots_size_of(requests[taken]);
         if (taken && (!more || documents > BATCH_DOCUMENTS || bytes > BATCH_BYTES))
             break;
         taken++;
@@ -297,13 +298,13 @@ truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request
                               .expired = expired + at};
 
         status = commit_batch(&batch, &why);
-        if (is_refusal(status) && batch.count > 1) {
+        if (slots_is_refusal(status) && batch.count > 1) {
             alone = at + batch.count;
             status = TRUCE_OK;
             continue;
         }
-        if (is_refusal(status)) {
-            settle(requests[at], status, &why);
+        if (slots_is_refusal(status)) {
+            slots_settle(requests[at], status, &why);
             batch.done = 1;
             status = TRUCE_OK;
         }
@@ -316,7 +317,7 @@ truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request
         }
     }
     for (uint32_t i = at; status && i < count; i++)
-        settle(requests[i], status, &why);
+        slots_settle(requests[i], status, &why);
     if (status && error)
         *error = why;
     bson_free(expired);

@@ -10,7 +10,7 @@ uint64_t truce__ledger_hash(const char *account)
     return hash ^ hash >> 29;
 }
 
-static struct ledger_known **place(const struct ledger_table *table, const char *account)
+static struct ledger_known **table_place(const struct ledger_table *table, const char *account)
 {
     uint32_t at = (uint32_t)truce__ledger_hash(account) & (table->room - 1);
 
@@ -21,10 +21,10 @@ static struct ledger_known **place(const struct ledger_table *table, const char 
 
 struct ledger_known *truce__ledger_find(const struct ledger_table *table, const char *account)
 {
-    return table->room ? *place(table, account) : NULL;
+    return table->room ? *table_place(table, account) : NULL;
 }
 
-static void grow(struct ledger_table *table)
+static void ledger_table_grow(struct ledger_table *table)
 {
     struct ledger_table larger = {.count = table->count,
                                   .room = table->room ? 2 * table->room : 16};
@@ -32,7 +32,7 @@ static void grow(struct ledger_table *table)
     larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
     for (uint32_t i = 0; i < table->room; i++) {
         if (table->slots[i])
-            *place(&larger, table->slots[i]->account) = table->slots[i];
+            *table_place(&larger, table->slots[i]->account) = table->slots[i];
     }
     bson_free(table->slots);
     *table = larger;
@@ -43,8 +43,8 @@ struct ledger_known *truce__ledger_at(struct ledger_table *table, const char *ac
     struct ledger_known **slot;
 
     if (2 * (table->count + 1) > table->room)
-        grow(table);
-    slot = place(table, account);
+        ledger_table_grow(table);
+    slot = table_place(table, account);
     if (!*slot) {
         *slot = bson_malloc0(sizeof **slot);
         (*slot)->account = bson_strdup(account);

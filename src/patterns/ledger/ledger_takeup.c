@@ -55,7 +55,7 @@ static struct value takeup_id(const bson_t *document)
     return truce__value_field(truce__value_document(document), "_id", 3);
 }
 
-static bool is_field(const bson_t *document, const char *name)
+static bool takeup_is_field(const bson_t *document, const char *name)
 {
     return truce__value_field(truce__value_document(document), name, strlen(name)).type !=
            VALUE_MISSING;
@@ -104,7 +104,7 @@ static truce_status write_exactly(struct takeup *takeup, const bson_t *document,
     return status == TRUCE_DUPLICATE || truce__repeatable(status) ? TRUCE_OK : status;
 }
 
-static void append_refused(const bson_t *document, const char *reason, bson_t *set)
+static void takeup_append_refused(const bson_t *document, const char *reason, bson_t *set)
 {
     static const char *const moved[] = {"changes", "resolves", "opens", "open"};
     bson_t refused, changes, one, account;
@@ -130,14 +130,15 @@ static void append_refused(const bson_t *document, const char *reason, bson_t *s
     bson_append_array_end(set, &changes);
 }
 
-static truce_status refuse(struct takeup *takeup, const bson_t *document, const bson_error_t *why,
-                           enum outcome *outcome, bson_error_t *error)
+static truce_status takeup_refuse(struct takeup *takeup, const bson_t *document,
+                                  const bson_error_t *why, enum outcome *outcome,
+                                  bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, inner;
     truce_status status;
 
     bson_append_document_begin(&update, "$set", 4, &inner);
-    append_refused(document, why->message, &inner);
+    takeup_append_refused(document, why->message, &inner);
     bson_append_document_end(&update, &inner);
     bson_append_document_begin(&update, "$unset", 6, &inner);
     BSON_APPEND_INT32(&inner, "resolves", 1);
@@ -194,8 +195,8 @@ static truce_status check_change(struct value value, uint32_t index, bson_error_
 }
 
 /* Whether it could be a transaction, whatever stands in the book. */
-static truce_status check_shape(const struct takeup *takeup, const bson_t *document,
-                                bson_error_t *error)
+static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t *document,
+                                       bson_error_t *error)
 {
     static const char *const own[] = {"resolves", "opens", "part"};
     struct value all = truce__value_document(document), ts = truce__value_field(all, "ts", 2),
@@ -222,7 +223,7 @@ static truce_status check_shape(const struct takeup *takeup, const bson_t *docum
             TRUCE_INVALID, error, "state is %s: expected a string, VALID if the values count",
             state.type == VALUE_MISSING ? "missing" : truce__value_show(state, text, sizeof text));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (is_field(document, own[i]))
+        if (takeup_is_field(document, own[i]))
             return truce__fail(TRUCE_INVALID, error, "it has the field %s, which only truce writes",
                                own[i]);
     }
@@ -318,7 +319,7 @@ static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
 
 /* ---- the commit ----------------------------------------------------------------------------- */
 
-static int compare_numbers(const void *a, const void *b)
+static int takeup_compare_numbers(const void *a, const void *b)
 {
     const struct planned *x = a, *y = b;
 
@@ -327,7 +328,7 @@ static int compare_numbers(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static int compare_places(const void *a, const void *b)
+static int takeup_compare_places(const void *a, const void *b)
 {
     const struct planned *x = a, *y = b;
 
@@ -353,7 +354,7 @@ static truce_status gather_changes(struct takeup *takeup, const bson_t *document
         planned->place = draft->count++;
         status = look_in_front(takeup, document, &planned->change, outcome, error);
     }
-    qsort(draft->planned, draft->count, sizeof *draft->planned, compare_numbers);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_numbers);
     return status;
 }
 
@@ -381,7 +382,7 @@ static int64_t booking_time(const struct takeup *takeup, const struct draft *dra
 {
     int64_t own = truce__ledger_date(document, "ts"), booked = own, now = takeup->plan.now_ms;
 
-    if (!is_field(document, "ts") || booked > now)
+    if (!takeup_is_field(document, "ts") || booked > now)
         booked = now;
     for (uint32_t i = 0; i < draft->count; i++) {
         const struct ledger_state *state = &draft->planned[i].known->state;
@@ -427,7 +428,7 @@ static void append_taken(const struct draft *draft, const bson_t *document, bool
 
     if (moved)
         BSON_APPEND_DATE_TIME(set, "ts", draft->booked_ms);
-    if (moved && own && !is_field(document, "effective"))
+    if (moved && own && !takeup_is_field(document, "effective"))
         BSON_APPEND_DATE_TIME(set, "effective", own);
     if (draft->pending)
         BSON_APPEND_DATE_TIME(set, "open", expires ? expires : LEDGER_NEVER_MS);
@@ -439,13 +440,13 @@ static void link_taken(struct draft *draft, const bson_t *document, const bson_t
     bson_t whole = BSON_INITIALIZER;
 
     bson_copy_to_excluding_noinit(document, &whole, "changes", "refused",
-                                  is_field(set, "ts") ? "ts" : "changes", NULL);
+                                  takeup_is_field(set, "ts") ? "ts" : "changes", NULL);
     bson_concat(&whole, set);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, compare_places);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_places);
     append_taken_changes(draft, false, &whole);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, compare_numbers);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_numbers);
     truce__ledger_link(draft, &whole);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, compare_places);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_places);
     bson_destroy(&whole);
 }
 
@@ -472,13 +473,13 @@ static truce_status commit_taken(struct takeup *takeup, const bson_t *document, 
     return status;
 }
 
-static bool is_refusal(truce_status status)
+static bool takeup_is_refusal(truce_status status)
 {
     return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_NOT_FOUND;
 }
 
-static truce_status take_one(struct takeup *takeup, const bson_t *document, enum outcome *outcome,
-                             bson_error_t *error)
+static truce_status takeup_take_one(struct takeup *takeup, const bson_t *document,
+                                    enum outcome *outcome, bson_error_t *error)
 {
     struct draft draft = {.plan = &takeup->plan,
                           .kind = "transfer",
@@ -496,7 +497,7 @@ static truce_status take_one(struct takeup *takeup, const bson_t *document, enum
         return TRUCE_OK;
     }
     draft.idle = !draft.counts && !draft.pending;
-    status = check_shape(takeup, document, &why);
+    status = takeup_check_shape(takeup, document, &why);
     if (!status) {
         status = gather_changes(takeup, document, &draft, outcome, error);
         if (status || *outcome != TAKEUP_DONE) {
@@ -510,8 +511,8 @@ static truce_status take_one(struct takeup *takeup, const bson_t *document, enum
     if (!status)
         status = commit_taken(takeup, document, &draft, outcome, &why);
     truce__ledger_draft_close(&draft, !status && *outcome == TAKEUP_DONE);
-    if (is_refusal(status))
-        return refuse(takeup, document, &why, outcome, error);
+    if (takeup_is_refusal(status))
+        return takeup_refuse(takeup, document, &why, outcome, error);
     if (status && error)
         *error = why;
     return status;
@@ -572,7 +573,7 @@ static truce_status move_to_end(struct takeup *takeup, const bson_t *document,
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-static int64_t first_number(const bson_t *document)
+static int64_t takeup_first_number(const bson_t *document)
 {
     struct ledger_change change;
     int64_t first = INT64_MAX;
@@ -586,7 +587,8 @@ static int64_t first_number(const bson_t *document)
 
 static int compare_first(const void *a, const void *b)
 {
-    int64_t x = first_number(*(bson_t *const *)a), y = first_number(*(bson_t *const *)b);
+    int64_t x = takeup_first_number(*(bson_t *const *)a),
+            y = takeup_first_number(*(bson_t *const *)b);
 
     return x < y ? -1 : x > y;
 }
@@ -656,8 +658,8 @@ static bool moves_before(const struct takeup *takeup, const bson_t *document, co
 }
 
 /* *last: the waiting document that moves next to break a cycle; NULL: none. */
-static truce_status take_each(struct takeup *takeup, bool *progress, const bson_t **last,
-                              bson_error_t *error)
+static truce_status takeup_take_each(struct takeup *takeup, bool *progress, const bson_t **last,
+                                     bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -670,7 +672,7 @@ static truce_status take_each(struct takeup *takeup, bool *progress, const bson_
 
         if (!document)
             continue;
-        status = take_one(takeup, document, &outcome, error);
+        status = takeup_take_one(takeup, document, &outcome, error);
         *progress = *progress || count < takeup->documents.count;
         if (!status && outcome == TAKEUP_DONE) {
             *progress = true;
@@ -701,7 +703,7 @@ truce_status truce__ledger_take_up(struct ledger_look *look, struct ledger_takeu
         const bson_t *last;
         enum outcome outcome;
 
-        status = take_each(&takeup, &progress, &last, error);
+        status = takeup_take_each(&takeup, &progress, &last, error);
         if (status || progress || !last)
             continue;
         status = move_to_end(&takeup, last, &outcome, error);

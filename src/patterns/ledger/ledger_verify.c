@@ -35,8 +35,8 @@ struct proof {
     uint8_t digest[SHA256_BYTES];
 };
 
-static void tell(struct proof *proof, const char *rule, int64_t number, const bson_t *document,
-                 const char *text)
+static void verify_tell(struct proof *proof, const char *rule, int64_t number,
+                        const bson_t *document, const char *text)
 {
     bson_t finding = BSON_INITIALIZER;
     bson_value_t id = {.value_type = BSON_TYPE_EOD};
@@ -66,7 +66,7 @@ struct sums {
     uint32_t count;
 };
 
-static __int128 *sum_of(struct sums *sums, const char *currency)
+static __int128 *verify_sum_of(struct sums *sums, const char *currency)
 {
     uint32_t i = 0;
 
@@ -90,7 +90,7 @@ static bool balances(const bson_t *document)
     for (struct fields at = truce__ledger_changes(document); zero && truce__fields_next(&at);) {
         zero = truce__ledger_change(at.value, &change);
         if (zero)
-            *sum_of(&sums, change.currency ? change.currency : "") += change.value;
+            *verify_sum_of(&sums, change.currency ? change.currency : "") += change.value;
     }
     for (uint32_t i = 0; i < sums.count; i++)
         zero = zero && !sums.items[i].sum;
@@ -111,25 +111,26 @@ static void prove_cached(struct proof *proof, const bson_t *document,
     uint8_t before[SHA256_BYTES];
 
     if (!change->cached) {
-        tell(proof, "balance", change->number, document, "it is COMMITTED, and has no balance");
+        verify_tell(proof, "balance", change->number, document,
+                    "it is COMMITTED, and has no balance");
         return;
     }
     if (!same_sums(change, &proof->state)) {
-        tell(proof, "balance", change->number, document,
-             "its balance is not the sum of what stands before it");
+        verify_tell(proof, "balance", change->number, document,
+                    "its balance is not the sum of what stands before it");
         return;
     }
     memcpy(before, proof->state.hash, sizeof before);
     truce__ledger_chain(proof->digest, change->account, before, &proof->state);
     if (!change->hashed || memcmp(change->hash, proof->state.hash, SHA256_BYTES) != 0)
-        tell(
+        verify_tell(
             proof, "hash", change->number, document,
             "its hash is not that of what it stands for: it, or an entry of the account before it, "
             "was changed");
 }
 
 /* What is the same for all its numbers. */
-static void look_at(struct proof *proof, const bson_t *document)
+static void verify_look_at(struct proof *proof, const bson_t *document)
 {
     if (proof->document == document)
         return;
@@ -145,21 +146,21 @@ static void prove_entry(struct proof *proof, const bson_t *document, int64_t num
     int64_t booked_ms;
 
     if (!document || !truce__ledger_change_of(document, proof->account, number, &change)) {
-        tell(proof, "missing", number, NULL, "there is no entry of that number");
+        verify_tell(proof, "missing", number, NULL, "there is no entry of that number");
         return;
     }
     proof->report->entries++;
-    look_at(proof, document);
+    verify_look_at(proof, document);
     booked_ms = truce__ledger_date(document, "ts");
     if (!proof->balances)
-        tell(proof, "sum", number, document, "its values do not sum to zero");
+        verify_tell(proof, "sum", number, document, "its values do not sum to zero");
     else if (booked_ms < proof->state.booked_ms && !proof->sums_only)
-        tell(proof, "time", number, document, "it is booked before the entry before it");
+        verify_tell(proof, "time", number, document, "it is booked before the entry before it");
     else if (truce__ledger_add(&proof->state, &change, truce__ledger_is(document, "state", "VALID"),
                                truce__ledger_is(document, "state", "PENDING"), NULL))
-        tell(proof, "balance", number, document, "the balance leaves 64 bits");
+        verify_tell(proof, "balance", number, document, "the balance leaves 64 bits");
     else if (committed && proof->sums_only)
-        tell(proof, "order", number, document, "it is COMMITTED, and one before it is not");
+        verify_tell(proof, "order", number, document, "it is COMMITTED, and one before it is not");
     else if (committed)
         prove_cached(proof, document, &change);
     proof->sums_only = proof->sums_only || !committed;
@@ -212,12 +213,12 @@ static truce_status prove_slot(struct proof *proof, const bson_t *document, int6
     if (document)
         id = truce__ledger_value(document, "_id");
     if (status == TRUCE_NOT_FOUND && document)
-        tell(proof, "slot", number, document, "there is no document of its number");
+        verify_tell(proof, "slot", number, document, "there is no document of its number");
     else if (!status && !document)
-        tell(proof, "slot", number, NULL, "the number is taken, and no transaction has it");
+        verify_tell(proof, "slot", number, NULL, "the number is taken, and no transaction has it");
     else if (!status && !truce__ledger_has(&taker, "tx", &id))
-        tell(proof, "slot", number, document,
-             "the document of its number is another transaction's");
+        verify_tell(proof, "slot", number, document,
+                    "the document of its number is another transaction's");
     bson_destroy(&taker);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
@@ -238,8 +239,8 @@ static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, 
             status = prove_slot(proof, document, at, error);
         if (!proof->found && at == seal_number &&
             memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
-            tell(proof, "seal", at, document,
-                 "the account up to here is not what was sealed: it was written anew since");
+            verify_tell(proof, "seal", at, document,
+                        "the account up to here is not what was sealed: it was written anew since");
     }
     truce__ledger_documents_release(&found);
     return status;
@@ -254,14 +255,14 @@ static void prove_opening(struct proof *proof)
     char text[120];
 
     if (!state->rules_at)
-        tell(proof, "opening", state->number ? 1 : 0, NULL,
-             state->number ? "its opening is missing: it has entries, and was never opened"
-                           : "its opening is missing: it has no entries");
+        verify_tell(proof, "opening", state->number ? 1 : 0, NULL,
+                    state->number ? "its opening is missing: it has entries, and was never opened"
+                                  : "its opening is missing: it has no entries");
     else if (!truce__value_subdocument(&proof->settings, "currencies", &currencies) ||
              !bson_iter_init_find(&iter, &currencies, state->rules.currency)) {
         snprintf(text, sizeof text, "its currency %s is missing from the settings of the ledger",
                  state->rules.currency);
-        tell(proof, "currency", state->rules_at, NULL, text);
+        verify_tell(proof, "currency", state->rules_at, NULL, text);
     }
 }
 
@@ -283,7 +284,8 @@ static truce_status prove_account(struct proof *proof, const char *account, int6
     /* not what is remembered: the last number is looked for from the first */
     status = truce__ledger_head(proof->look, account, &last, error);
     if (status == TRUCE_CORRUPT) {
-        tell(proof, "missing", last.number, NULL, error ? error->message : "an entry is missing");
+        verify_tell(proof, "missing", last.number, NULL,
+                    error ? error->message : "an entry is missing");
         return TRUCE_OK;
     }
     if (last.number < least)
@@ -296,7 +298,7 @@ static truce_status prove_account(struct proof *proof, const char *account, int6
     if (!status && !proof->found && proof->look->ledger->slots)
         status = prove_slot(proof, NULL, last.number + 1, error);
     if (!status && !proof->found && number > last.number)
-        tell(proof, "seal", number, NULL, "it was sealed, and is missing");
+        verify_tell(proof, "seal", number, NULL, "it was sealed, and is missing");
     if (!status && !proof->found)
         prove_opening(proof);
     return status;
@@ -350,8 +352,8 @@ static truce_status prove_open(struct proof *proof, const bson_t *document, bson
     bson_destroy(&settled);
     if (status != TRUCE_NOT_FOUND)
         return status;
-    tell(proof, "open", 0, document,
-         "it is pending, and its field `open` is missing: it would never expire");
+    verify_tell(proof, "open", 0, document,
+                "it is pending, and its field `open` is missing: it would never expire");
     return TRUCE_OK;
 }
 
@@ -365,8 +367,8 @@ static truce_status prove_document(struct book *book, const bson_t *document, bs
     if (truce__ledger_is(document, "proc", "REFUSED")) {
         bool has = truce__value_subdocument(document, "refused", &refused);
 
-        tell(proof, "refused", 0, document,
-             has ? truce__field_text(&refused, "reason") : "its field `refused` is missing");
+        verify_tell(proof, "refused", 0, document,
+                    has ? truce__field_text(&refused, "reason") : "its field `refused` is missing");
         return TRUCE_OK;
     }
     count_hashes(document, &count, &hashed, &malformed);
@@ -374,19 +376,21 @@ static truce_status prove_document(struct book *book, const bson_t *document, bs
         note_accounts(book, document);
     if (truce__ledger_is(document, "proc", "UNCOMMITTED")) {
         if (hashed)
-            tell(proof, "proc", 0, document, "it was COMMITTED, and its field proc was changed");
+            verify_tell(proof, "proc", 0, document,
+                        "it was COMMITTED, and its field proc was changed");
         return TRUCE_OK;
     }
     if (!truce__ledger_is(document, "proc", "COMMITTED"))
-        tell(proof, "proc", 0, document,
-             "its field proc is missing or is none of UNCOMMITTED, COMMITTED and REFUSED");
+        verify_tell(proof, "proc", 0, document,
+                    "its field proc is missing or is none of UNCOMMITTED, COMMITTED and REFUSED");
     else if (!count || malformed)
-        tell(proof, "changes", 0, document,
-             "its changes are missing, or one has no account, value or number");
+        verify_tell(proof, "changes", 0, document,
+                    "its changes are missing, or one has no account, value or number");
     else if (!hashed)
-        tell(proof, "hash", 0, document,
-             "it is COMMITTED, and has no hash: another program committed it, or its hashes were "
-             "removed");
+        verify_tell(
+            proof, "hash", 0, document,
+            "it is COMMITTED, and has no hash: another program committed it, or its hashes were "
+            "removed");
     else
         return prove_open(proof, document, error);
     return TRUCE_OK;
@@ -439,9 +443,9 @@ static truce_status load_settings(struct proof *proof, bson_error_t *error)
         return status;
     status = has_hashes(ledger, &has, error);
     if (!status && has)
-        tell(proof, "settings", 0, NULL,
-             "the settings of the ledger are missing (its line in " LEDGERS
-             ": currencies, where its numbers are)");
+        verify_tell(proof, "settings", 0, NULL,
+                    "the settings of the ledger are missing (its line in " LEDGERS
+                    ": currencies, where its numbers are)");
     return status;
 }
 
@@ -504,7 +508,7 @@ static truce_status prove_indexes(struct proof *proof, bson_error_t *error)
         snprintf(text, sizeof text, "the %sindex on %s%s%s is missing: the next post makes it",
                  unique ? "unique " : "", needed[i].first, needed[i].second ? ", " : "",
                  needed[i].second ? needed[i].second : "");
-        tell(proof, "index", 0, NULL, text);
+        verify_tell(proof, "index", 0, NULL, text);
     }
     bson_destroy(&indexes);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;

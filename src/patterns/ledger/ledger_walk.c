@@ -23,7 +23,7 @@ struct walk {
 
 enum place { PLACE_OUTSIDE, PLACE_LATER, PLACE_NEXT };
 
-static enum place place_of(const struct walk *walk, const bson_t *document)
+static enum place walk_place_of(const struct walk *walk, const bson_t *document)
 {
     struct fields at = truce__ledger_changes(document);
     enum place place = PLACE_OUTSIDE;
@@ -46,7 +46,7 @@ static enum place place_of(const struct walk *walk, const bson_t *document)
     return place;
 }
 
-static void tell(struct walk *walk, const bson_t *document)
+static void walk_tell(struct walk *walk, const bson_t *document)
 {
     struct fields at = truce__ledger_changes(document);
     struct ledger_change change;
@@ -70,9 +70,9 @@ static void tell_held(struct walk *walk)
         for (uint32_t i = 0; i < walk->held.count && !walk->ended; i++) {
             bson_t *document = walk->held.items[i];
 
-            if (!document || place_of(walk, document) != PLACE_NEXT)
+            if (!document || walk_place_of(walk, document) != PLACE_NEXT)
                 continue;
-            tell(walk, document);
+            walk_tell(walk, document);
             bson_destroy(document);
             walk->held.items[i] = NULL;
             more = true;
@@ -85,23 +85,24 @@ static void tell_held(struct walk *walk)
     walk->held.count = left;
 }
 
-static void take(struct walk *walk, const bson_t *document)
+static void walk_take(struct walk *walk, const bson_t *document)
 {
-    switch (place_of(walk, document)) {
+    switch (walk_place_of(walk, document)) {
     case PLACE_OUTSIDE:
         break;
     case PLACE_LATER:
         truce__ledger_keep(&walk->held, document);
         break;
     case PLACE_NEXT:
-        tell(walk, document);
+        walk_tell(walk, document);
         if (walk->held.count)
             tell_held(walk);
         break;
     }
 }
 
-static truce_status look_at_all(struct walk *walk, const truce_ledger *ledger, bson_error_t *error)
+static truce_status walk_look_at_all(struct walk *walk, const truce_ledger *ledger,
+                                     bson_error_t *error)
 {
     bson_t *sort = BCON_NEW("ts", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .allow_disk_use = true};
@@ -114,7 +115,7 @@ static truce_status look_at_all(struct walk *walk, const truce_ledger *ledger, b
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        take(walk, found);
+        walk_take(walk, found);
     }
     truce_cursor_close(cursor);
     bson_destroy(sort);
@@ -150,7 +151,7 @@ truce_status truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_funct
     for (uint32_t i = 0; !status && i < count; i++)
         truce__ledger_find(&walk.cut, names[i])->state.number = 0;
     if (!status)
-        status = look_at_all(&walk, ledger, error);
+        status = walk_look_at_all(&walk, ledger, error);
     if (!status)
         status = check_whole(&walk, error);
     truce__ledger_documents_release(&walk.held);

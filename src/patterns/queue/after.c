@@ -34,7 +34,7 @@
 #include "base/patience.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "store/restored.h"
 
 #define TOLD_MAX 100  /* in one commit */
@@ -84,7 +84,7 @@ static truce_job_failure failure_of(const bson_t *job)
 /* What the end of a job means to one that waits for it. */
 enum outcome { GOES_ON, WAITS, IS_CANCELLED };
 
-static enum outcome outcome_of(const char *end, truce_job_failure failure)
+static enum outcome after_outcome_of(const char *end, truce_job_failure failure)
 {
     if (!strcmp(end, "done") || failure == TRUCE_FAILURE_GO_ON)
         return GOES_ON;
@@ -110,8 +110,8 @@ static bool stands_in(const bson_t *job, const char *field, const bson_oid_t *id
     return found;
 }
 
-static truce_status push(truce_commit *commit, const bson_value_t *id, const char *field,
-                         const bson_oid_t *who, bson_error_t *error)
+static truce_status after_push(truce_commit *commit, const bson_value_t *id, const char *field,
+                               const bson_oid_t *who, bson_error_t *error)
 {
     bson_t *update = BCON_NEW("$push", "{", field, BCON_OID(who), "}");
     truce_status status = truce_commit_update(commit, QUEUE, id, NULL, update, error);
@@ -121,12 +121,12 @@ static truce_status push(truce_commit *commit, const bson_value_t *id, const cha
 }
 
 /* The job that was read is told of `who`. *waits: it has not ended. */
-static truce_status join(truce_commit *commit, const bson_t *job, const bson_oid_t *who,
-                         truce_job_failure failure, bool *waits, bson_error_t *error)
+static truce_status after_join(truce_commit *commit, const bson_t *job, const bson_oid_t *who,
+                               truce_job_failure failure, bool *waits, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     const char *state = truce__job_state(job);
-    enum outcome outcome = truce__job_live(job) ? WAITS : outcome_of(state, failure);
+    enum outcome outcome = truce__job_live(job) ? WAITS : after_outcome_of(state, failure);
     char text[25];
     uint32_t then, told;
     bool in_then = stands_in(job, "then", who, &then), in_told = stands_in(job, "told", who, &told),
@@ -140,11 +140,13 @@ static truce_status join(truce_commit *commit, const bson_t *job, const bson_oid
     if (then + told >= JOB_THEN_MAX)
         return truce__fail(TRUCE_LIMIT, error, "%d jobs wait for job %s, and more may not",
                            JOB_THEN_MAX, text);
-    return known ? TRUCE_OK : push(commit, &id, outcome == WAITS ? "then" : "told", who, error);
+    return known ? TRUCE_OK
+                 : after_push(commit, &id, outcome == WAITS ? "then" : "told", who, error);
 }
 
-static truce_status wait_for(truce_commit *commit, const bson_oid_t *other, const bson_oid_t *who,
-                             truce_job_failure failure, int64_t *left, bson_error_t *error)
+static truce_status after_wait_for(truce_commit *commit, const bson_oid_t *other,
+                                   const bson_oid_t *who, truce_job_failure failure, int64_t *left,
+                                   bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(other);
     char text[25];
@@ -156,7 +158,7 @@ static truce_status wait_for(truce_commit *commit, const bson_oid_t *other, cons
     if (status == TRUCE_NOT_FOUND)
         status = truce__fail(TRUCE_INVALID, error, "there is no job %s to wait for", text);
     else if (!status)
-        status = join(commit, &job, who, failure, &waits, error);
+        status = after_join(commit, &job, who, failure, &waits, error);
     *left += waits;
     bson_destroy(&job);
     return status;
@@ -204,7 +206,7 @@ truce_status truce__after_enter(truce_commit *commit, bson_t *job, const truce_j
 
     *left = options->open;
     for (size_t i = 0; i < options->after_count && !status; i++)
-        status = wait_for(commit, &options->after[i], &who, options->failure, left, error);
+        status = after_wait_for(commit, &options->after[i], &who, options->failure, left, error);
     if (options->after_count || options->open) {
         BSON_APPEND_DOCUMENT_BEGIN(job, "after", &after);
         BSON_APPEND_INT64(&after, "left", *left);
@@ -261,7 +263,7 @@ truce_status truce__after_mend(truce_commit *commit, const bson_t *job, int64_t 
 }
 
 /* It is cancelled because of another one already, and nobody has done anything about it. */
-static bool has_failed(const bson_t *job)
+static bool after_has_failed(const bson_t *job)
 {
     bson_t after;
 
@@ -269,8 +271,8 @@ static bool has_failed(const bson_t *job)
            bson_has_field(&after, "failed");
 }
 
-static truce_status cancel(struct telling *telling, const bson_t *job, const bson_oid_t *because,
-                           const char *end, bson_error_t *error)
+static truce_status after_cancel(struct telling *telling, const bson_t *job,
+                                 const bson_oid_t *because, const char *end, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
     bson_value_t id = truce__document_id(job);
@@ -278,8 +280,8 @@ static truce_status cancel(struct telling *telling, const bson_t *job, const bso
     char text[25], why[100];
     truce_status status = set_left(telling->commit, &id, truce__after_left(job) - 1, error);
 
-    if (!status && (is_state(job, "blocked") || has_failed(job)))
-        status = push(telling->commit, &id, "after.failed", because, error);
+    if (!status && (is_state(job, "blocked") || after_has_failed(job)))
+        status = after_push(telling->commit, &id, "after.failed", because, error);
     if (status || !is_state(job, "blocked"))
         return status;
     bson_oid_to_string(because, text);
@@ -299,17 +301,17 @@ static truce_status tell_one(struct telling *telling, const bson_value_t *id,
     bson_t job;
     truce_status status = truce_commit_read(telling->commit, QUEUE, id, &job, error);
 
-    *outcome = status ? GOES_ON : outcome_of(end, failure_of(&job));
+    *outcome = status ? GOES_ON : after_outcome_of(end, failure_of(&job));
     if (!status && *outcome == GOES_ON)
         status = count_down_to(telling->commit, &job, truce__after_left(&job) - 1, error);
     else if (!status && *outcome == IS_CANCELLED)
-        status = cancel(telling, &job, because, end, error);
+        status = after_cancel(telling, &job, because, end, error);
     telling->told++;
     bson_destroy(&job);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
 }
 
-static void append_id(bson_t *array, const bson_iter_t *iter)
+static void after_append_id(bson_t *array, const bson_iter_t *iter)
 {
     char key[16];
 
@@ -354,7 +356,7 @@ static truce_status tell_all(struct telling *telling, const bson_t *job, const c
     truce_status status = TRUCE_OK;
 
     for (bool some = array_of(job, "told", &iter); some && bson_iter_next(&iter);)
-        append_id(&told, &iter);
+        after_append_id(&told, &iter);
     for (bool some = array_of(job, "then", &iter); some && !status && bson_iter_next(&iter);) {
         enum outcome outcome = WAITS;
 
@@ -363,7 +365,7 @@ static truce_status tell_all(struct telling *telling, const bson_t *job, const c
                 tell_one(telling, bson_iter_value(&iter), &id.value.v_oid, end, &outcome, error);
         else
             stalled = true; /* W3 */
-        append_id(outcome == WAITS ? &then : &told, &iter);
+        after_append_id(outcome == WAITS ? &then : &told, &iter);
     }
     if (!status)
         status = write_told(telling->commit, job, &then, &told, stalled, error);
@@ -391,7 +393,7 @@ truce_status truce__after_tell(truce_commit *commit, const bson_t *job, const ch
 
 /* ---- going on --------------------------------------------------------------------------------------- */
 
-static truce_status go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status after_go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t *id = arg;
     bson_t job;
@@ -409,7 +411,7 @@ truce_status truce__after_go_on(struct sweep *sweep, const char *collection, con
     bson_value_t id = truce__document_id(job);
 
     (void)collection, (void)arg;
-    return truce_transact(sweep->store, go_on_in, &id, NULL, error);
+    return truce_transact(sweep->store, after_go_on_in, &id, NULL, error);
 }
 
 truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *error)
@@ -433,7 +435,7 @@ truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *err
         bson_error_t
             ignored; /* others are at it, or one cannot be mended: it must not stop the rest */
 
-        if (!status && truce_transact(queue->store, go_on_in, &id, &commit, &ignored))
+        if (!status && truce_transact(queue->store, after_go_on_in, &id, &commit, &ignored))
             status = TRUCE_OK;
         bson_destroy(found[i]);
     }

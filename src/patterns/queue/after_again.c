@@ -17,7 +17,7 @@
 #include "base/limits.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 struct reviving {
     truce_commit *commit;
@@ -25,7 +25,7 @@ struct reviving {
     size_t count, looked;
 };
 
-static void append_id(bson_t *array, const bson_value_t *id)
+static void again_append_id(bson_t *array, const bson_value_t *id)
 {
     char key[16];
 
@@ -51,7 +51,7 @@ static bool failed_without(const bson_t *job, const bson_oid_t *because, bson_t 
         if (BSON_ITER_HOLDS_OID(&iter) && bson_oid_equal(bson_iter_oid(&iter), because))
             was_there = true;
         else
-            append_id(failed, bson_iter_value(&iter));
+            again_append_id(failed, bson_iter_value(&iter));
     }
     return was_there;
 }
@@ -95,8 +95,8 @@ static truce_status revive(struct reviving *reviving, const bson_t *job, const b
 }
 
 /* *waits: it does, again. */
-static truce_status look_at(struct reviving *reviving, const bson_value_t *id,
-                            const bson_oid_t *because, bool *waits, bson_error_t *error)
+static truce_status again_look_at(struct reviving *reviving, const bson_value_t *id,
+                                  const bson_oid_t *because, bool *waits, bson_error_t *error)
 {
     bson_t job, failed = BSON_INITIALIZER;
     truce_status status = truce_commit_read(reviving->commit, QUEUE, id, &job, error);
@@ -120,8 +120,8 @@ static truce_status look_at(struct reviving *reviving, const bson_value_t *id,
 }
 
 /* Appends `then` and `told` as they are from now on. */
-static truce_status look_at_all(struct reviving *reviving, const bson_t *job, bson_t *set,
-                                bson_error_t *error)
+static truce_status again_look_at_all(struct reviving *reviving, const bson_t *job, bson_t *set,
+                                      bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t then = BSON_INITIALIZER, told = BSON_INITIALIZER;
@@ -129,12 +129,12 @@ static truce_status look_at_all(struct reviving *reviving, const bson_t *job, bs
     truce_status status = TRUCE_OK;
 
     for (bool some = array_in(job, "then", &iter); some && bson_iter_next(&iter);)
-        append_id(&then, bson_iter_value(&iter));
+        again_append_id(&then, bson_iter_value(&iter));
     for (bool some = array_in(job, "told", &iter); some && !status && bson_iter_next(&iter);) {
         bool waits;
 
-        status = look_at(reviving, bson_iter_value(&iter), &id.value.v_oid, &waits, error);
-        append_id(waits ? &then : &told, bson_iter_value(&iter));
+        status = again_look_at(reviving, bson_iter_value(&iter), &id.value.v_oid, &waits, error);
+        again_append_id(waits ? &then : &told, bson_iter_value(&iter));
     }
     BSON_APPEND_ARRAY(set, "told", &told);
     if (!bson_empty(&then))
@@ -144,7 +144,8 @@ static truce_status look_at_all(struct reviving *reviving, const bson_t *job, bs
     return status;
 }
 
-static truce_status look_behind(struct reviving *reviving, const bson_t *job, bson_error_t *error)
+static truce_status again_look_behind(struct reviving *reviving, const bson_t *job,
+                                      bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER, set;
@@ -153,7 +154,7 @@ static truce_status look_behind(struct reviving *reviving, const bson_t *job, bs
     if (!bson_has_field(job, "told"))
         return TRUCE_OK;
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    status = look_at_all(reviving, job, &set, error);
+    status = again_look_at_all(reviving, job, &set, error);
     bson_append_document_end(&update, &set);
     if (!status)
         status = truce_commit_update(reviving->commit, QUEUE, &id, NULL, &update, error);
@@ -171,9 +172,9 @@ truce_status truce__after_again(truce_commit *commit, const bson_t *job, bson_t 
         return TRUCE_OK;
     reviving = bson_malloc0(sizeof *reviving);
     reviving->commit = commit;
-    status = look_at_all(reviving, job, set, error);
+    status = again_look_at_all(reviving, job, set, error);
     for (size_t i = 0; i < reviving->count && !status; i++)
-        status = look_behind(reviving, reviving->jobs[i], error);
+        status = again_look_behind(reviving, reviving->jobs[i], error);
     for (size_t i = 0; i < reviving->count; i++)
         bson_destroy(reviving->jobs[i]);
     bson_free(reviving);

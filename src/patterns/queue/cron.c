@@ -23,11 +23,11 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/patience.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "patterns/queue/schedule.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 #define BATCH    100
 #define GRACE_MS 60000
@@ -70,7 +70,7 @@ struct setting_cron {
     bson_t job; /* the template */
 };
 
-static truce_status check_name(const char *name, bson_error_t *error)
+static truce_status cron_check_name(const char *name, bson_error_t *error)
 {
     size_t length = name ? strlen(name) : 0;
 
@@ -80,7 +80,7 @@ static truce_status check_name(const char *name, bson_error_t *error)
                        QUEUE_NAME_BYTES_MAX);
 }
 
-static truce_status check_options(const truce_cron_options *options, bson_error_t *error)
+static truce_status cron_check_options(const truce_cron_options *options, bson_error_t *error)
 {
     const truce_job_options *job = options->job;
     truce_status status = ROOM_CHECK(options, "truce_cron_options", error);
@@ -163,7 +163,7 @@ static truce_status set_in(truce_commit *commit, void *arg, bson_error_t *error)
 }
 
 /* One commit has to hold all that may be due at once. */
-static truce_status check_room(const struct setting_cron *setting, bson_error_t *error)
+static truce_status cron_check_room(const struct setting_cron *setting, bson_error_t *error)
 {
     const truce_cron_options *options = setting->options;
     uint32_t most = options->missed != TRUCE_MISSED_ALL ? 1
@@ -188,10 +188,10 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
     static const char *const next[] = {"next", NULL};
     struct setting_cron setting = {name, line, options ? options : &defaults,
                                    .job = BSON_INITIALIZER};
-    truce_status status = check_name(name, error);
+    truce_status status = cron_check_name(name, error);
 
     if (!status)
-        status = check_options(setting.options, error);
+        status = cron_check_options(setting.options, error);
     if (!status && !line)
         status = truce__fail(TRUCE_INVALID, error, "there is no cron line");
     if (!status)
@@ -199,7 +199,7 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
     if (!status)
         status = truce__job_template(queue, payload, setting.options->job, &setting.job, error);
     if (!status)
-        status = check_room(&setting, error);
+        status = cron_check_room(&setting, error);
     if (!status)
         status = truce__queue_index(queue->store, QUEUE_CRONS, next[0], false, next, error);
     if (!status)
@@ -239,7 +239,7 @@ static truce_status control_update(const struct controlling *controlling, const 
     return TRUCE_OK;
 }
 
-static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status cron_control_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct controlling *controlling = arg;
     bson_value_t id = truce_id_utf8(controlling->name);
@@ -265,28 +265,28 @@ out:
     return status;
 }
 
-static truce_status control(truce_store *store, const char *name, enum cron_control what,
-                            bson_error_t *error)
+static truce_status queue_cron_control(truce_store *store, const char *name, enum cron_control what,
+                                       bson_error_t *error)
 {
     struct controlling controlling = {name, what};
-    truce_status status = check_name(name, error);
+    truce_status status = cron_check_name(name, error);
 
-    return status ? status : truce_transact(store, control_in, &controlling, NULL, error);
+    return status ? status : truce_transact(store, cron_control_in, &controlling, NULL, error);
 }
 
 truce_status truce_cron_remove(truce_store *store, const char *name, bson_error_t *error)
 {
-    return control(store, name, CRON_REMOVE, error);
+    return queue_cron_control(store, name, CRON_REMOVE, error);
 }
 
 truce_status truce_cron_pause(truce_store *store, const char *name, bson_error_t *error)
 {
-    return control(store, name, CRON_PAUSE, error);
+    return queue_cron_control(store, name, CRON_PAUSE, error);
 }
 
 truce_status truce_cron_resume(truce_store *store, const char *name, bson_error_t *error)
 {
-    return control(store, name, CRON_RESUME, error);
+    return queue_cron_control(store, name, CRON_RESUME, error);
 }
 
 /* ---- firing ------------------------------------------------------------------------------------- */
@@ -296,7 +296,7 @@ struct firing {
     int64_t next_ms; /* as it was found */
 };
 
-static uint32_t most_of(const bson_t *cron)
+static uint32_t cron_most_of(const bson_t *cron)
 {
     int64_t most = truce__field_number(cron, "most");
 
@@ -305,8 +305,8 @@ static uint32_t most_of(const bson_t *cron)
     return most < 1 ? 1 : most > CRON_MISSED_MAX ? CRON_MISSED_MAX : (uint32_t)most;
 }
 
-static truce_status add_one(truce_commit *commit, const bson_t *cron, const bson_t *template,
-                            int64_t at_ms, bson_error_t *error)
+static truce_status cron_add_one(truce_commit *commit, const bson_t *cron, const bson_t *template,
+                                 int64_t at_ms, bson_error_t *error)
 {
     bson_t *more = BCON_NEW("cron", "{", "name", BCON_UTF8(truce__field_text(cron, "_id")), "at",
                             BCON_DATE_TIME(at_ms), "}");
@@ -326,7 +326,7 @@ static truce_status add_due(truce_commit *commit, const bson_t *cron, const int6
         return truce__fail(TRUCE_CORRUPT, error, "the cron line %s of " QUEUE_CRONS " has no job",
                            truce__field_text(cron, "_id"));
     for (uint32_t i = 0; i < count && !status; i++)
-        status = add_one(commit, cron, &template, ticks[i], error);
+        status = cron_add_one(commit, cron, &template, ticks[i], error);
     return status;
 }
 
@@ -342,8 +342,8 @@ static truce_status fire_now(truce_commit *commit, const struct firing *firing, 
 
     if (status)
         return status;
-    count =
-        truce__schedule_between(&schedule, firing->next_ms, now_ms, most_of(cron), ticks, &left);
+    count = truce__schedule_between(&schedule, firing->next_ms, now_ms, cron_most_of(cron), ticks,
+                                    &left);
     if (!count)
         return TRUCE_OK; /* this clock was put back */
     update = BCON_NEW("$set", "{", "next",

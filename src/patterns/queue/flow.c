@@ -6,7 +6,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/queue/queue.h"
 
 struct flow {
@@ -20,7 +20,7 @@ struct flow {
 };
 
 /* `count` if there is none of that name. */
-static size_t find(const struct flow *flow, const char *name)
+static size_t flow_find(const struct flow *flow, const char *name)
 {
     size_t i = 0;
 
@@ -31,7 +31,7 @@ static size_t find(const struct flow *flow, const char *name)
 
 /* ---- what may be added -------------------------------------------------------------------------- */
 
-static truce_status check_one(const struct flow *flow, size_t i)
+static truce_status flow_check_one(const struct flow *flow, size_t i)
 {
     static const truce_job_options none;
     const truce_flow_job *job = &flow->jobs[i];
@@ -55,7 +55,7 @@ static truce_status check_edges(const struct flow *flow, size_t i, size_t *edges
     const truce_flow_job *job = &flow->jobs[i];
     size_t count = 0;
 
-    if (find(flow, job->name) != i)
+    if (flow_find(flow, job->name) != i)
         return truce__fail(TRUCE_INVALID, flow->error,
                            "two jobs of the workflow have the name \"%s\"", job->name);
     for (; job->after && job->after[count]; count++) {
@@ -63,7 +63,7 @@ static truce_status check_edges(const struct flow *flow, size_t i, size_t *edges
             return truce__fail(TRUCE_LIMIT, flow->error,
                                "the jobs of the workflow wait for each other more than %d times",
                                FLOW_EDGES_MAX);
-        if (find(flow, job->after[count]) == flow->count)
+        if (flow_find(flow, job->after[count]) == flow->count)
             return truce__fail(TRUCE_INVALID, flow->error,
                                "job \"%s\" waits for \"%s\", which is not there", job->name,
                                job->after[count]);
@@ -74,7 +74,7 @@ static truce_status check_edges(const struct flow *flow, size_t i, size_t *edges
     return count ? truce__after_indexes(job->queue, flow->error) : TRUCE_OK;
 }
 
-static truce_status check(const struct flow *flow)
+static truce_status flow_check(const struct flow *flow)
 {
     size_t edges = 0;
     truce_status status = TRUCE_OK;
@@ -83,7 +83,7 @@ static truce_status check(const struct flow *flow)
         return truce__fail(TRUCE_LIMIT, flow->error, "a workflow has up to %d jobs, and not %zu",
                            FLOW_JOBS_MAX, flow->count);
     for (size_t i = 0; i < flow->count && !status; i++)
-        status = check_one(flow, i);
+        status = flow_check_one(flow, i);
     for (size_t i = 0; i < flow->count && !status; i++)
         status = check_edges(flow, i, &edges);
     return status;
@@ -97,7 +97,7 @@ static size_t awaited(const struct flow *flow, size_t i)
     const char *const *after = flow->jobs[i].after;
 
     for (; after && *after; after++) {
-        size_t other = find(flow, *after);
+        size_t other = flow_find(flow, *after);
 
         if (!flow->placed[other])
             return other;
@@ -148,8 +148,8 @@ static truce_status put_in_order(struct flow *flow)
 
 /* ---- the commit ----------------------------------------------------------------------------------- */
 
-static truce_status add_one(const struct flow *flow, truce_commit *commit, size_t i,
-                            bson_error_t *error)
+static truce_status flow_add_one(const struct flow *flow, truce_commit *commit, size_t i,
+                                 bson_error_t *error)
 {
     const truce_flow_job *job = &flow->jobs[i];
     truce_job_options options = job->options ? *job->options : (truce_job_options){0};
@@ -159,7 +159,7 @@ static truce_status add_one(const struct flow *flow, truce_commit *commit, size_
     if (options.after_count)
         memcpy(after, options.after, options.after_count * sizeof *after);
     for (const char *const *name = job->after; name && *name; name++)
-        bson_oid_copy(&flow->ids[find(flow, *name)], &after[options.after_count++]);
+        bson_oid_copy(&flow->ids[flow_find(flow, *name)], &after[options.after_count++]);
     options.after = after;
     options.name = job->name;
     status = truce__job_add(job->queue, commit, job->payload, &options, &flow->ids[i], error);
@@ -167,13 +167,13 @@ static truce_status add_one(const struct flow *flow, truce_commit *commit, size_
     return status;
 }
 
-static truce_status add_all(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status flow_add_all(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct flow *flow = arg;
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < flow->count && !status; i++)
-        status = add_one(flow, commit, flow->order[i], error);
+        status = flow_add_one(flow, commit, flow->order[i], error);
     return status;
 }
 
@@ -181,7 +181,7 @@ truce_status truce_queue_add_flow(const truce_flow_job *jobs, size_t count, truc
                                   bson_oid_t *ids, bson_error_t *error)
 {
     struct flow flow = {.jobs = jobs, .count = count, .ids = ids, .error = error};
-    truce_status status = check(&flow);
+    truce_status status = flow_check(&flow);
 
     if (status || !count)
         return status;
@@ -191,7 +191,7 @@ truce_status truce_queue_add_flow(const truce_flow_job *jobs, size_t count, truc
     for (size_t i = 0; i < count; i++)
         truce__id_new(&ids[i]);
     if (!status)
-        status = truce__queue_run(jobs[0].queue, commit, add_all, &flow, error);
+        status = truce__queue_run(jobs[0].queue, commit, flow_add_all, &flow, error);
     bson_free(flow.order);
     bson_free(flow.placed);
     return status;

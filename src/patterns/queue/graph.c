@@ -4,7 +4,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 struct edge {
     int earlier, later;
@@ -22,7 +22,7 @@ struct graph {
 static const char *const fields[] = {"then", "told"};
 
 /* Where it stands; -1: nowhere. */
-static int place_of(const struct graph *graph, const bson_oid_t *id)
+static int graph_place_of(const struct graph *graph, const bson_oid_t *id)
 {
     for (size_t i = 0; i < graph->count; i++) {
         if (bson_oid_equal(id, &graph->ids[i]))
@@ -31,7 +31,7 @@ static int place_of(const struct graph *graph, const bson_oid_t *id)
     return -1;
 }
 
-static truce_status add_found(struct graph *graph, const bson_t *filter, bson_error_t *error)
+static truce_status graph_add_found(struct graph *graph, const bson_t *filter, bson_error_t *error)
 {
     bson_t *projection =
         BCON_NEW("name", BCON_INT32(1), "queue", BCON_INT32(1), "state", BCON_INT32(1), "then",
@@ -45,7 +45,7 @@ static truce_status add_found(struct graph *graph, const bson_t *filter, bson_er
         bson_value_t id = truce__document_id(job);
 
         if (graph->count == GRAPH_JOBS_MAX || id.value_type != BSON_TYPE_OID ||
-            place_of(graph, &id.value.v_oid) >= 0)
+            graph_place_of(graph, &id.value.v_oid) >= 0)
             continue;
         bson_oid_copy(&id.value.v_oid, &graph->ids[graph->count]);
         graph->jobs[graph->count++] = bson_copy(job);
@@ -59,7 +59,7 @@ static truce_status add_earlier(struct graph *graph, const bson_oid_t *id, bson_
 {
     bson_t *filter =
         BCON_NEW("$or", "[", "{", "then", BCON_OID(id), "}", "{", "told", BCON_OID(id), "}", "]");
-    truce_status status = add_found(graph, filter, error);
+    truce_status status = graph_add_found(graph, filter, error);
 
     bson_destroy(filter);
     return status;
@@ -76,7 +76,7 @@ static truce_status add_later(struct graph *graph, const bson_t *job, const char
         BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &in);
         BSON_APPEND_VALUE(&in, "$in", bson_iter_value(&iter));
         bson_append_document_end(&filter, &in);
-        status = add_found(graph, &filter, error);
+        status = graph_add_found(graph, &filter, error);
     }
     bson_destroy(&filter);
     return status;
@@ -101,7 +101,7 @@ static void add_edges(struct graph *graph, size_t i, const char *field)
         !bson_iter_recurse(&iter, &one))
         return;
     while (bson_iter_next(&one)) {
-        int later = BSON_ITER_HOLDS_OID(&one) ? place_of(graph, bson_iter_oid(&one)) : -1;
+        int later = BSON_ITER_HOLDS_OID(&one) ? graph_place_of(graph, bson_iter_oid(&one)) : -1;
 
         if (later < 0)
             continue;
@@ -149,7 +149,7 @@ static void append_job(const struct graph *graph, size_t i, bson_t *result)
     bson_append_document_end(result, &one);
 }
 
-static void append_all(struct graph *graph, bson_t *result)
+static void graph_append_all(struct graph *graph, bson_t *result)
 {
     size_t left = graph->count;
 
@@ -178,13 +178,13 @@ truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t 
     graph->store = store;
     bson_init(result);
     bson_oid_to_string(id, text);
-    status = add_found(graph, filter, error);
+    status = graph_add_found(graph, filter, error);
     if (!status && !graph->count)
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no job %s", text);
     for (size_t i = 0; i < graph->count && !status; i++)
         status = add_neighbours(graph, i, error);
     if (!status)
-        append_all(graph, result);
+        graph_append_all(graph, result);
     for (size_t i = 0; i < graph->count; i++)
         bson_destroy(graph->jobs[i]);
     bson_free(graph->edges);

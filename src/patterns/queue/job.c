@@ -53,7 +53,7 @@ bool truce__job_is_of(const truce_job *job, const bson_t *document)
            bson_oid_equal(&token, &job->token); /* L2 */
 }
 
-static truce_status lost(truce_job *job, const bson_t *document, bson_error_t *error)
+static truce_status job_lost(truce_job *job, const bson_t *document, bson_error_t *error)
 {
     const char *state = truce__job_state(document);
     char id[25];
@@ -80,7 +80,7 @@ truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *
         return status;
     if (!status && truce__job_is_of(job, document))
         return TRUCE_OK;
-    return lost(job, document, error);
+    return job_lost(job, document, error);
 }
 
 static truce_status update_mine(truce_job *job, truce_commit *commit, const bson_t *update,
@@ -159,7 +159,7 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
 
 /* After an answer that was lost: true if the job is done, by this claim; `committed`: with its effects, by
  * truce_job_commit. */
-static bool is_done(const truce_job *job, bool committed)
+static bool job_is_done(const truce_job *job, bool committed)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&job->id), "state", BCON_UTF8("done"), "lease.token",
                               BCON_OID(&job->token));
@@ -176,11 +176,11 @@ static bool is_done(const truce_job *job, bool committed)
 }
 
 /* A try of ours without an answer may have landed: then the job was not lost, it is done. */
-static truce_status settle(const truce_job *job, bool committed, truce_status status)
+static truce_status job_settle(const truce_job *job, bool committed, truce_status status)
 {
     if (!truce__unanswered(status) && status != TRUCE_EXPIRED)
         return status;
-    return is_done(job, committed) ? TRUCE_OK : status;
+    return job_is_done(job, committed) ? TRUCE_OK : status;
 }
 
 static truce_status run_end(struct ending *ending, truce_commit *commit, bson_error_t *error)
@@ -189,7 +189,7 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     truce_status status = truce__queue_run(ending->job->queue, commit, end_in, ending, error);
 
     if (!commit && ending->kind == END_DONE)
-        status = settle(ending->job, false, status);
+        status = job_settle(ending->job, false, status);
     if (!status && commit)
         ending->job->said = ends[ending->kind];
     else if (!status)
@@ -290,7 +290,7 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
         return truce__fail(TRUCE_INVALID, error,
                            "a job's commit has no key: the job itself is what happens once");
     status = truce_transact(job->queue->store, work_in, &working, &own, error);
-    status = settle(job, true, status); /* what truce_job_done did has no effects */
+    status = job_settle(job, true, status); /* what truce_job_done did has no effects */
     if (!status)
         job->ended = JOB_DONE;
     return status;

@@ -19,7 +19,7 @@
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 enum fate { FATE_OPEN, FATE_DONE };
@@ -49,7 +49,7 @@ static bool ends_alone(const bson_t *job)
            !bson_has_field(&lease, "gate");
 }
 
-static const bson_t *result_of(const struct finishing *finishing, size_t number)
+static const bson_t *done_result_of(const struct finishing *finishing, size_t number)
 {
     return finishing->results ? finishing->results[number] : NULL;
 }
@@ -59,7 +59,7 @@ static void append_done(const struct finishing *finishing, size_t number, const 
                         bson_t *after)
 {
     int64_t keep_ms = truce__field_number(before, "keep_ms");
-    const bson_t *result = result_of(finishing, number);
+    const bson_t *result = done_result_of(finishing, number);
     bson_iter_t field;
     bson_oid_t rev;
 
@@ -82,14 +82,15 @@ static void append_done(const struct finishing *finishing, size_t number, const 
         truce__names_append(after, "result", result);
 }
 
-static bool make_done(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)
+static bool done_make_done(truce_rewrite *rewrite, size_t number, const bson_t *before,
+                           bson_t *after)
 {
     struct finishing *finishing = (struct finishing *)rewrite;
 
     if (!before || !truce__job_is_of(finishing->jobs[number], before) || !ends_alone(before))
         return false; /* the commit says why, or does it */
     append_done(finishing, number, before, after);
-    if (result_of(finishing, number) && truce__document_check(after, "job", NULL))
+    if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
         return false; /* too deep now: the commit says so */
     finishing->fates[number] = FATE_DONE;
     return true;
@@ -123,7 +124,7 @@ static void finish_inside(truce_job *const *jobs, const bson_t *const *results, 
                                            .keys = keys,
                                            .count = count,
                                            .begin = begin_finishing,
-                                           .make = make_done,
+                                           .make = done_make_done,
                                            .refuse = refuse_done},
                                   .jobs = jobs,
                                   .results = results,
@@ -165,8 +166,8 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
 
 /* ---- many --------------------------------------------------------------------------------------- */
 
-static truce_status check_many(truce_queue *queue, truce_job *const *jobs, size_t count,
-                               const bson_t *const *results, bson_error_t *error)
+static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, size_t count,
+                                    const bson_t *const *results, bson_error_t *error)
 {
     truce_status status = truce__queue_ready(queue, error);
 
@@ -188,7 +189,7 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
 {
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    truce_status first = check_many(queue, jobs, count, results, error);
+    truce_status first = done_check_many(queue, jobs, count, results, error);
     enum fate *fates;
 
     if (first || !count)

@@ -20,7 +20,7 @@
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 struct waiting {
     truce_job *job;
@@ -75,13 +75,13 @@ static truce_status lay_aside(struct waiting *waiting, truce_commit *commit, con
     return status;
 }
 
-static int64_t end_of(const struct waiting *waiting)
+static int64_t wait_end_of(const struct waiting *waiting)
 {
     return waiting->ms < 0 ? DATE_LAST_MS
                            : truce__job_date_after(truce__clock_wall_ms(), waiting->ms);
 }
 
-static truce_status begin(struct waiting *waiting, bson_error_t *error)
+static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
 {
     truce_status status = truce__job_check_step(waiting->name, error);
 
@@ -91,8 +91,8 @@ static truce_status begin(struct waiting *waiting, bson_error_t *error)
     return status;
 }
 
-static truce_status conclude(const struct waiting *waiting, truce_status status,
-                             bson_error_t *error)
+static truce_status wait_conclude(const struct waiting *waiting, truce_status status,
+                                  bson_error_t *error)
 {
     if (status || !waiting->laid_aside)
         return status;
@@ -111,7 +111,7 @@ static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *erro
 
     waiting->laid_aside = false;
     if (!status && !until_of(&document, "steps", waiting->name, &until_ms))
-        until_ms = end_of(waiting);
+        until_ms = wait_end_of(waiting);
     if (!status && truce__clock_wall_ms() < until_ms)
         status = lay_aside(waiting, commit, &document, "steps", until_ms, error);
     bson_destroy(&document);
@@ -124,14 +124,15 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
     PATIENCE_SCOPE();
     struct waiting waiting = {.job = job, .name = name, .ms = ms};
     int64_t until_ms;
-    truce_status status = begin(&waiting, error);
+    truce_status status = wait_begin(&waiting, error);
 
     if (!status && ms < 0)
         status = truce__fail(TRUCE_INVALID, error, "a job does not sleep for ever");
     if (status ||
         (until_of(&job->document, "steps", name, &until_ms) && truce__clock_wall_ms() >= until_ms))
         return status;
-    return conclude(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error), error);
+    return wait_conclude(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error),
+                         error);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------- */
@@ -151,7 +152,7 @@ static bool find_event(struct waiting *waiting, const bson_t *document)
     return waiting->came;
 }
 
-static bool is_over(const bson_t *document, const char *name)
+static bool wait_is_over(const bson_t *document, const char *name)
 {
     bson_t waits, one;
 
@@ -159,8 +160,8 @@ static bool is_over(const bson_t *document, const char *name)
            truce__value_subdocument(&waits, name, &one) && bson_has_field(&one, "over");
 }
 
-static truce_status give_up(const struct waiting *waiting, truce_commit *commit,
-                            bson_error_t *error)
+static truce_status wait_give_up(const struct waiting *waiting, truce_commit *commit,
+                                 bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(&waiting->job->id);
     char *path = bson_strdup_printf("waits.%s.over", waiting->name);
@@ -181,14 +182,14 @@ static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error
     truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
 
     waiting->laid_aside = waiting->came = false;
-    if (status || is_over(&document, waiting->name) || find_event(waiting, &document))
+    if (status || wait_is_over(&document, waiting->name) || find_event(waiting, &document))
         goto out;
     if (!until_of(&document, "waits", waiting->name, &until_ms))
-        until_ms = end_of(waiting);
+        until_ms = wait_end_of(waiting);
     if (truce__clock_wall_ms() < until_ms)
         status = lay_aside(waiting, commit, &document, "waits", until_ms, error);
     else
-        status = give_up(waiting, commit, error);
+        status = wait_give_up(waiting, commit, error);
 out:
     bson_destroy(&document);
     return status;
@@ -201,11 +202,11 @@ truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms
     PATIENCE_SCOPE();
     struct waiting waiting = {
         .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
-    truce_status status = begin(&waiting, error);
+    truce_status status = wait_begin(&waiting, error);
 
-    if (!status && !is_over(&job->document, name) && !find_event(&waiting, &job->document))
-        status =
-            conclude(&waiting, truce__queue_run(job->queue, NULL, wait_in, &waiting, error), error);
+    if (!status && !wait_is_over(&job->document, name) && !find_event(&waiting, &job->document))
+        status = wait_conclude(&waiting,
+                               truce__queue_run(job->queue, NULL, wait_in, &waiting, error), error);
     *came = !status && waiting.came;
     bson_init(event);
     if (*came)
@@ -223,8 +224,8 @@ struct signalling {
     const bson_t *event;
 };
 
-static truce_status check_room(const bson_t *job, const char *name, bool *known,
-                               bson_error_t *error)
+static truce_status wait_check_room(const bson_t *job, const char *name, bool *known,
+                                    bson_error_t *error)
 {
     bson_t events;
 
@@ -273,7 +274,7 @@ static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *err
         truce__queue_read_job(signalling->queue, commit, signalling->id, &job, error);
 
     if (!status)
-        status = check_room(&job, signalling->name, &known, error);
+        status = wait_check_room(&job, signalling->name, &known, error);
     if (!status && !known) {
         make_signal(signalling, &job, &update);
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);

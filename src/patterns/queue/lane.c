@@ -36,7 +36,7 @@
 #include "commit/commit.h"
 #include "patterns/queue/queue.h"
 #include "patterns/queue/queue_rate.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 #define PASSED_MAX 100 /* jobs that are looked at in one commit */
 
@@ -149,7 +149,7 @@ static void place_id(const struct lane *lane, int64_t n, bson_t *document)
 
 /* The next place that is at least so far away: how long until then, in ms. Those that are out may have taken places in
  * advance. */
-static int64_t take_place(struct lane *lane, int64_t least_ms)
+static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
 {
     double now_ms = (double)lane->rate.now_ms, per_ms = (double)lane->rate.per_ms, apart_ms,
            first_ms, most_ms, begin_ms;
@@ -171,7 +171,7 @@ static int64_t take_place(struct lane *lane, int64_t least_ms)
 /* One more is out, from that time on by this clock; 0: at once. */
 static int64_t go_out(struct lane *lane)
 {
-    int64_t wait_ms = take_place(lane, 0);
+    int64_t wait_ms = lane_take_place(lane, 0);
 
     lane->out++;
     return wait_ms ? truce__job_date_after(truce__clock_wall_ms(), wait_ms) : 0;
@@ -299,7 +299,7 @@ truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t 
     if (!status && lane.stands && lane.rate.rate) {
         *wait_ms = truce__rate_wait_ms(&lane.rate);
         if (*wait_ms)
-            *wait_ms = take_place(&lane, *wait_ms);
+            *wait_ms = lane_take_place(&lane, *wait_ms);
         else
             truce__rate_begin(&lane.rate);
         status = lane_write(&lane, error);
@@ -346,7 +346,7 @@ truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error)
 
 /* ---- stalled lanes ---------------------------------------------------------------------------------- */
 
-static truce_status go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status lane_go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_t *id = arg;
     struct lane lane;
@@ -367,7 +367,7 @@ truce_status truce__lane_go_on(struct sweep *sweep, const char *collection, cons
     (void)collection, (void)arg;
     if (!truce__value_subdocument(lane, "_id", &id))
         return TRUCE_OK;
-    return truce_transact(sweep->store, go_on_in, &id, NULL, error);
+    return truce_transact(sweep->store, lane_go_on_in, &id, NULL, error);
 }
 
 truce_status truce__lane_count(truce_commit *commit, const bson_t *document, int64_t out,

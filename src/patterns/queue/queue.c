@@ -10,9 +10,9 @@
  *     in a lane that is full: add --> waiting, instead of ready or delayed, until it is its turn
  *     after other jobs: add --> blocked, instead of these, until they have ended
  *
- *     add        queue_add.c, queue_unique.c           claim      queue_claim.c, queue_many.c, queue_crowd.c
+ *     add        queue_add.c, queue_unique.c           claim      queue_claim.c, queue_many.c, queue_claim_batch.c
  *     due, lease over     queue_promote.c              the others     job.c, job_done.c, queue_control.c
- *     limits              gate.c, queue_gated.c        lanes          lane.c            by the clock  cron.c
+ *     limits              rate_limit.c, queue_limited.c        lanes          lane.c            by the clock  cron.c
  *     after other jobs    after.c, flow.c, graph.c     threads that do jobs    queue_pool.c
  *
  * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
@@ -52,10 +52,10 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
@@ -69,14 +69,14 @@ static char *worker_name(void)
     return bson_strdup_printf("%s:%ld", host, (long)getpid());
 }
 
-static void refuse(truce_queue *queue, const char *why)
+static void queue_refuse(truce_queue *queue, const char *why)
 {
     if (!queue->refused)
         (void)truce__fail(TRUCE_INVALID, &queue->refusal, "%s", why);
     queue->refused = true;
 }
 
-static bool name_is_good(const char *name)
+static bool queue_name_is_good(const char *name)
 {
     size_t length = strlen(name);
 
@@ -110,13 +110,13 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     queue->mechanism = options->mechanism;
     queue->deadline_ms = options->deadline_ms;
     if (!options->queue)
-        refuse(queue, "the option \"queue\" of the job queue is missing");
-    else if (!name_is_good(queue->name))
-        refuse(queue, "a queue's name has 1 to 200 bytes of UTF-8");
-    if (!name_is_good(queue->worker))
-        refuse(queue, "a worker's name has 1 to 200 bytes of UTF-8");
+        queue_refuse(queue, "the option \"queue\" of the job queue is missing");
+    else if (!queue_name_is_good(queue->name))
+        queue_refuse(queue, "a queue's name has 1 to 200 bytes of UTF-8");
+    if (!queue_name_is_good(queue->worker))
+        queue_refuse(queue, "a worker's name has 1 to 200 bytes of UTF-8");
     if (queue->attempts_max > INT32_MAX)
-        refuse(queue, "attempts_max is too large");
+        queue_refuse(queue, "attempts_max is too large");
     return queue;
 }
 
@@ -164,7 +164,7 @@ truce_status truce__queue_indexes(truce_store *store, bson_error_t *error)
 }
 
 /* What was seen in collections that may be others now. */
-static void forget(truce_queue *queue)
+static void queue_forget(truce_queue *queue)
 {
     atomic_bool *const flags[] = {&queue->paused, &queue->gated, &queue->laned,
                                   &queue->linked, &queue->quiet, &queue->due_more};
@@ -190,7 +190,7 @@ truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)
     }
     if (atomic_load(&queue->structure) == structure)
         return TRUCE_OK;
-    forget(queue);
+    queue_forget(queue);
     status = truce__queue_indexes(queue->store, error);
     if (!status)
         atomic_store(&queue->structure, structure);
@@ -244,7 +244,7 @@ bool truce__job_lane(const bson_t *document, struct job_lane *lane)
     return *lane->name && lane->width > 0;
 }
 
-static bool find_in(const bson_t *document, const char *path, bson_iter_t *found)
+static bool queue_find_in(const bson_t *document, const char *path, bson_iter_t *found)
 {
     bson_iter_t iter;
 
@@ -256,7 +256,7 @@ bool truce__job_date(const bson_t *document, const char *path, int64_t *ms)
     bson_iter_t iter;
 
     *ms = 0;
-    if (!find_in(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
+    if (!queue_find_in(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
         return false;
     *ms = truce__iter_date(&iter);
     return true;
@@ -266,7 +266,7 @@ bool truce__job_token(const bson_t *document, bson_oid_t *token)
 {
     bson_iter_t iter;
 
-    if (!find_in(document, "lease.token", &iter) || !BSON_ITER_HOLDS_OID(&iter))
+    if (!queue_find_in(document, "lease.token", &iter) || !BSON_ITER_HOLDS_OID(&iter))
         return false;
     bson_oid_copy(bson_iter_oid(&iter), token);
     return true;
@@ -274,8 +274,8 @@ bool truce__job_token(const bson_t *document, bson_oid_t *token)
 
 /* ---- the changes of a job ----------------------------------------------------------------------- */
 
-static void append_state(bson_t *set, const char *state, const char *queue, int32_t rank,
-                         int64_t at_ms)
+static void queue_append_state(bson_t *set, const char *state, const char *queue, int32_t rank,
+                               int64_t at_ms)
 {
     bson_t undone;
 
@@ -293,12 +293,12 @@ void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t 
 {
     bool ready = at_ms <= now_ms;
 
-    append_state(set, ready ? "ready" : "delayed", queue, -priority, at_ms);
+    queue_append_state(set, ready ? "ready" : "delayed", queue, -priority, at_ms);
 }
 
 void truce__job_stands(bson_t *set, const char *state, const char *queue, int64_t at_ms)
 {
-    append_state(set, state, queue, 0, at_ms);
+    queue_append_state(set, state, queue, 0, at_ms);
 }
 
 truce_status truce__job_sets_out(truce_commit *commit, const bson_t *job, int64_t at_ms,
@@ -333,8 +333,8 @@ static int64_t keep_of(const bson_t *document, const char *state)
     return strcmp(state, "dead") ? truce__field_number(document, "keep_ms") : -1;
 }
 
-static void append_end(bson_t *update, const bson_t *document, const char *state,
-                       const bson_t *result, bool committed, int64_t now_ms)
+static void queue_append_end(bson_t *update, const bson_t *document, const char *state,
+                             const bson_t *result, bool committed, int64_t now_ms)
 {
     int64_t keep_ms = keep_of(document, state);
     bool dead = !strcmp(state, "dead");
@@ -368,13 +368,13 @@ static void append_end(bson_t *update, const bson_t *document, const char *state
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
                      const bson_t *result, int64_t now_ms)
 {
-    append_end(update, document, state, result, false, now_ms);
+    queue_append_end(update, document, state, result, false, now_ms);
 }
 
 void truce__job_commits(bson_t *update, const bson_t *document, const bson_t *result,
                         int64_t now_ms)
 {
-    append_end(update, document, "done", result, true, now_ms);
+    queue_append_end(update, document, "done", result, true, now_ms);
 }
 
 /* At most so many bytes, whole characters; what is not UTF-8 is shown as "?". bson_free it. */
@@ -396,7 +396,7 @@ static void append_worker(bson_t *one, const bson_t *document)
 {
     bson_iter_t iter;
 
-    if (find_in(document, "lease.worker", &iter) && BSON_ITER_HOLDS_UTF8(&iter))
+    if (queue_find_in(document, "lease.worker", &iter) && BSON_ITER_HOLDS_UTF8(&iter))
         BSON_APPEND_UTF8(one, "worker", bson_iter_utf8(&iter, NULL));
 }
 

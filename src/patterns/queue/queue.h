@@ -14,7 +14,7 @@
 #include "truce/queue.h"
 #include "truce/sys/store.h"
 
-/* Threads that claim at once (queue_crowd.c). */
+/* Threads that claim at once (queue_claim_batch.c). */
 struct queue_crowd {
     pthread_mutex_t mutex;
     struct claimer *first, *last;
@@ -197,7 +197,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
 /* After a claim that found nothing: for how long at most to sleep before the next one. */
 int64_t truce__queue_pause_ms(const truce_queue *queue);
 
-/* ---- queue_many.c, queue_crowd.c ---- */
+/* ---- queue_many.c, queue_claim_batch.c ---- */
 
 /* NOT_FOUND: none is ready. OK with *count 0: others were faster. Not through a gate. */
 truce_status truce__queue_claim_several(truce_queue *queue, size_t most, truce_job **jobs,
@@ -232,7 +232,7 @@ void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, i
 truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                    bson_t *job, bson_error_t *error);
 
-/* ---- gate.c, queue_gated.c ---- */
+/* ---- rate_limit.c, queue_limited.c ---- */
 
 bool truce__gate_has_room(truce_store *store, const bson_t *gate);
 /* In a commit: one more is running. NOT_FOUND: there is no room, or no gate. */

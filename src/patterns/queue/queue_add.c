@@ -1,7 +1,7 @@
 /* Adding jobs: one, many, unique ones. */
 #include "bson/field_names.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/patience.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/value.h"
 
 const char *truce_added_name(truce_added added)
@@ -56,7 +56,7 @@ static truce_status check_times(const truce_job_options *options, bson_error_t *
     return TRUCE_OK;
 }
 
-static truce_status check_options(const truce_job_options *options, bson_error_t *error)
+static truce_status queue_add_check_options(const truce_job_options *options, bson_error_t *error)
 {
     size_t key = options->unique ? strlen(options->unique) : 1,
            lane = options->lane ? strlen(options->lane) : 1;
@@ -70,15 +70,16 @@ static truce_status check_options(const truce_job_options *options, bson_error_t
         (options->unique && !bson_utf8_validate(options->unique, key, false)))
         return truce__fail(TRUCE_INVALID, error, "a unique key has 1 to %d bytes of UTF-8",
                            JOB_KEY_BYTES_MAX);
-    if ((options->unique_period_ms || options->unique_scope || options->meeting) &&
+    if ((options->unique_period_ms || options->unique_scope || options->on_conflict) &&
         !options->unique && !options->unique_payload)
         return truce__fail(TRUCE_INVALID, error, "a %s goes with a unique key",
                            options->unique_period_ms ? "period"
-                           : options->meeting        ? "meeting"
+                           : options->on_conflict    ? "on-conflict"
                                                      : "scope");
     if ((unsigned)options->unique_scope > TRUCE_UNIQUE_UNCLAIMED ||
-        (unsigned)options->meeting > TRUCE_MEETING_REFUSE)
-        return truce__fail(TRUCE_INVALID, error, "there is no such scope, or meeting, of a key");
+        (unsigned)options->on_conflict > TRUCE_ON_CONFLICT_REFUSE)
+        return truce__fail(TRUCE_INVALID, error,
+                           "there is no such scope, or on_conflict, of a key");
     if (lane > QUEUE_NAME_BYTES_MAX || !lane ||
         (options->lane && !bson_utf8_validate(options->lane, lane, false)))
         return truce__fail(TRUCE_INVALID, error, "a lane's name has 1 to %d bytes of UTF-8",
@@ -96,7 +97,7 @@ static truce_status check_options(const truce_job_options *options, bson_error_t
     return check_times(options, error);
 }
 
-static truce_status check_after(const truce_job_options *options, bson_error_t *error)
+static truce_status queue_add_check_after(const truce_job_options *options, bson_error_t *error)
 {
     size_t name = options->name ? strlen(options->name) : 1;
 
@@ -115,7 +116,7 @@ static truce_status check_after(const truce_job_options *options, bson_error_t *
     return TRUCE_OK;
 }
 
-static truce_status check_payload(const bson_t *payload, bson_error_t *error)
+static truce_status queue_add_check_payload(const bson_t *payload, bson_error_t *error)
 {
     if (!payload)
         return truce__fail(TRUCE_INVALID, error, "there is no payload");
@@ -125,16 +126,17 @@ static truce_status check_payload(const bson_t *payload, bson_error_t *error)
     return truce__document_check(payload, "payload", error);
 }
 
-static truce_status check(truce_queue *queue, const truce_job_options *options, bson_error_t *error)
+static truce_status queue_add_check(truce_queue *queue, const truce_job_options *options,
+                                    bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_job_options", error);
 
     if (!status && options->tags)
         status = truce__document_check(options->tags, "list of tags", error);
     if (!status)
-        status = check_options(options, error);
+        status = queue_add_check_options(options, error);
     if (!status)
-        status = check_after(options, error);
+        status = queue_add_check_after(options, error);
     if (!status)
         status = check_tags(options->tags, error);
     if (!status && options->metadata)
@@ -151,14 +153,14 @@ static truce_status check(truce_queue *queue, const truce_job_options *options, 
 truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
                               const truce_job_options *options, bson_error_t *error)
 {
-    truce_status status = check(queue, options, error);
+    truce_status status = queue_add_check(queue, options, error);
 
-    return status ? status : check_payload(payload, error);
+    return status ? status : queue_add_check_payload(payload, error);
 }
 
 /* ---- the document ------------------------------------------------------------------------------- */
 
-static int64_t time_of(const truce_job_options *options, int64_t now_ms)
+static int64_t queue_add_time_of(const truce_job_options *options, int64_t now_ms)
 {
     return options->run_at_ms ? options->run_at_ms
                               : truce__job_date_after(now_ms, options->delay_ms);
@@ -175,7 +177,7 @@ static void append_content(bson_t *job, const bson_t *payload, const truce_job_o
         BSON_APPEND_ARRAY(job, "tags", options->tags);
 }
 
-static int64_t or_else(int64_t said, int64_t otherwise)
+static int64_t queue_add_or_else(int64_t said, int64_t otherwise)
 {
     return said ? said : otherwise;
 }
@@ -187,11 +189,11 @@ static void append_keep(const truce_queue *queue, const truce_job_options *optio
         const char *state;
         int64_t ms;
     } states[] = {
-        {"cancelled", or_else(options->keep_cancelled_ms, queue->keep_cancelled_ms)},
-        {"discarded", or_else(options->keep_discarded_ms, queue->keep_discarded_ms)},
-        {"dead", or_else(options->keep_dead_ms, queue->keep_dead_ms)},
+        {"cancelled", queue_add_or_else(options->keep_cancelled_ms, queue->keep_cancelled_ms)},
+        {"discarded", queue_add_or_else(options->keep_discarded_ms, queue->keep_discarded_ms)},
+        {"dead", queue_add_or_else(options->keep_dead_ms, queue->keep_dead_ms)},
     };
-    int64_t keep_ms = or_else(options->keep_ms, queue->keep_ms);
+    int64_t keep_ms = queue_add_or_else(options->keep_ms, queue->keep_ms);
     bson_t keep = BSON_INITIALIZER;
 
     if (keep_ms >= 0 && keep_ms < options->unique_period_ms)
@@ -241,9 +243,9 @@ static void append_beginning(bson_t *job, int64_t now_ms)
     BSON_APPEND_INT64(job, "epoch", 0);
 }
 
-static void make_job(const truce_queue *queue, const bson_t *payload,
-                     const truce_job_options *options, const char *key, const bson_oid_t *id,
-                     bson_t *job)
+static void queue_add_make_job(const truce_queue *queue, const bson_t *payload,
+                               const truce_job_options *options, const char *key,
+                               const bson_oid_t *id, bson_t *job)
 {
     bson_init(job);
     BSON_APPEND_OID(job, "_id", id);
@@ -279,8 +281,8 @@ truce_status truce__job_add(truce_queue *queue, truce_commit *commit, const bson
     bson_t job;
     truce_status status;
 
-    make_job(queue, payload, options, NULL, id, &job);
-    status = insert_job(commit, &job, options, time_of(options, now_ms), now_ms, error);
+    queue_add_make_job(queue, payload, options, NULL, id, &job);
+    status = insert_job(commit, &job, options, queue_add_time_of(options, now_ms), now_ms, error);
     bson_destroy(&job);
     return status;
 }
@@ -332,9 +334,9 @@ struct adding {
 static void replacement(const struct adding *adding, const bson_t *old, bson_t *update)
 {
     const truce_job_options *options = adding->options;
-    bool all = options->meeting == TRUCE_MEETING_REPLACE;
+    bool all = options->on_conflict == TRUCE_ON_CONFLICT_REPLACE;
     int32_t priority = all ? options->priority : (int32_t)truce__field_number(old, "priority");
-    int64_t at_ms = time_of(options, adding->now_ms), stood_ms;
+    int64_t at_ms = queue_add_time_of(options, adding->now_ms), stood_ms;
     struct job_lane lane;
     bson_t set, unset;
 
@@ -361,28 +363,28 @@ static void replacement(const struct adding *adding, const bson_t *old, bson_t *
 }
 
 /* A job of its key is there. */
-static truce_status meet(const struct adding *adding, truce_commit *commit, const bson_t *old,
-                         bson_error_t *error)
+static truce_status queue_add_meet(const struct adding *adding, truce_commit *commit,
+                                   const bson_t *old, bson_error_t *error)
 {
-    truce_unique_meeting meeting = adding->options->meeting;
+    truce_conflict_policy on_conflict = adding->options->on_conflict;
     bool waits = truce__job_live(old) && strcmp(truce__job_state(old), "running");
     bson_iter_t iter;
     bson_t update = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
 
-    if (meeting == TRUCE_MEETING_REFUSE)
+    if (on_conflict == TRUCE_ON_CONFLICT_REFUSE)
         status = truce__fail(TRUCE_DUPLICATE, error, "queue %s has a job of the key \"%s\"",
                              adding->queue->name, adding->key);
     adding->added->added = TRUCE_ADDED_EXISTING;
     if (bson_iter_init_find(&iter, old, "_id") && BSON_ITER_HOLDS_OID(&iter))
         bson_oid_copy(bson_iter_oid(&iter), &adding->added->id);
-    if (!status && waits && meeting != TRUCE_MEETING_IGNORE) {
+    if (!status && waits && on_conflict != TRUCE_ON_CONFLICT_IGNORE) {
         bson_value_t id = truce_id_oid(&adding->added->id);
 
         replacement(adding, old, &update);
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
-        adding->added->added =
-            meeting == TRUCE_MEETING_REPLACE ? TRUCE_ADDED_REPLACED : TRUCE_ADDED_RESCHEDULED;
+        adding->added->added = on_conflict == TRUCE_ON_CONFLICT_REPLACE ? TRUCE_ADDED_REPLACED
+                                                                        : TRUCE_ADDED_RESCHEDULED;
     }
     bson_destroy(&update);
     return status;
@@ -396,7 +398,7 @@ static truce_unique_scope scope_of(const truce_job_options *options)
                : options->unique_scope;
 }
 
-static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status queue_add_add_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct adding *adding = arg;
     truce_job_added *added = adding->added;
@@ -410,11 +412,12 @@ static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
                                        scope_of(adding->options), &id, &old, error);
     }
     if (!status) {
-        status = meet(adding, commit, &old, error);
+        status = queue_add_meet(adding, commit, &old, error);
     } else if (status == TRUCE_NOT_FOUND) {
-        make_job(adding->queue, adding->payload, adding->options, adding->key, &id, &job);
-        status = insert_job(commit, &job, adding->options, time_of(adding->options, adding->now_ms),
-                            adding->now_ms, error);
+        queue_add_make_job(adding->queue, adding->payload, adding->options, adding->key, &id, &job);
+        status =
+            insert_job(commit, &job, adding->options,
+                       queue_add_time_of(adding->options, adding->now_ms), adding->now_ms, error);
         added->added = TRUCE_ADDED_NEW;
         bson_destroy(&job);
     }
@@ -433,7 +436,7 @@ static truce_status try_in(truce_commit *commit, void *arg, bson_error_t *error)
     struct trying *trying = arg;
 
     bson_oid_copy(&trying->id, &trying->adding->added->id);
-    return add_in(commit, (void *)trying->adding, error);
+    return queue_add_add_in(commit, (void *)trying->adding, error);
 }
 
 truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bson_t *payload,
@@ -468,10 +471,11 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
 
 /* ---- many --------------------------------------------------------------------------------------- */
 
-static truce_status check_many(truce_queue *queue, const bson_t *const *payloads, size_t count,
-                               const truce_job_options *options, bson_error_t *error)
+static truce_status queue_add_check_many(truce_queue *queue, const bson_t *const *payloads,
+                                         size_t count, const truce_job_options *options,
+                                         bson_error_t *error)
 {
-    truce_status status = check(queue, options, error);
+    truce_status status = queue_add_check(queue, options, error);
     size_t bytes = 0;
 
     if (!status && (options->unique || options->unique_payload || options->id || options->lane ||
@@ -483,7 +487,7 @@ static truce_status check_many(truce_queue *queue, const bson_t *const *payloads
         status =
             truce__fail(TRUCE_LIMIT, error, "%zu jobs at once, and may be %d", count, JOB_BULK_MAX);
     for (size_t i = 0; !status && i < count; i++) {
-        status = check_payload(payloads[i], error);
+        status = queue_add_check_payload(payloads[i], error);
         bytes += status ? 0 : payloads[i]->len + 1000;
     }
     if (!status && bytes > TRUCE_BULK_BYTES_MAX)
@@ -492,8 +496,8 @@ static truce_status check_many(truce_queue *queue, const bson_t *const *payloads
     return status;
 }
 
-static truce_status add_all(truce_queue *queue, const bson_t *jobs, size_t count,
-                            bson_error_t *error)
+static truce_status queue_add_add_all(truce_queue *queue, const bson_t *jobs, size_t count,
+                                      bson_error_t *error)
 {
     truce_bulk_options options = {.atomic =
                                       (queue->store->capabilities & TRUCE_CAN_ATOMIC_BULK) != 0};
@@ -523,7 +527,7 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
     bson_t *jobs;
 
     options = options ? options : &defaults;
-    status = check_many(queue, payloads, count, options, error);
+    status = queue_add_check_many(queue, payloads, count, options, error);
     if (status || !count)
         return status;
     jobs = bson_malloc0(count * sizeof *jobs);
@@ -531,14 +535,14 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
         bson_oid_t id;
 
         truce__id_new(&id);
-        make_job(queue, payloads[i], options, NULL, &id, &jobs[i]);
+        queue_add_make_job(queue, payloads[i], options, NULL, &id, &jobs[i]);
         append_beginning(&jobs[i], now_ms);
-        truce__job_waits(&jobs[i], queue->name, options->priority, time_of(options, now_ms),
-                         now_ms);
+        truce__job_waits(&jobs[i], queue->name, options->priority,
+                         queue_add_time_of(options, now_ms), now_ms);
         if (ids)
             bson_oid_copy(&id, &ids[i]);
     }
-    status = add_all(queue, jobs, count, error);
+    status = queue_add_add_all(queue, jobs, count, error);
     for (size_t i = 0; i < count; i++)
         bson_destroy(&jobs[i]);
     bson_free(jobs);

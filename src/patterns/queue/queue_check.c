@@ -2,7 +2,7 @@
  * The check: L1, keys without a job, cron lines that can never fire, gates and lanes that are miscounted, jobs that wait in a
  * lane that is gone, or for jobs that are.
  */
-#include "patterns/queue/queue_care.h"
+#include "patterns/queue/queue_maintenance.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 /* ---- jobs --------------------------------------------------------------------------------------- */
 
 /* NULL: the job is as L1 says. */
-static const char *fault_of(const bson_t *job)
+static const char *check_fault_of(const bson_t *job)
 {
     const char *state = truce__job_state(job);
     bool live = truce__job_live(job);
@@ -100,7 +100,7 @@ static truce_status mend_in(truce_commit *commit, void *arg, bson_error_t *error
     bson_t job, update = BSON_INITIALIZER;
     truce_status status = truce_commit_read(commit, QUEUE, &mending->id, &job, error);
 
-    mending->mended = !status && fault_of(&job);
+    mending->mended = !status && check_fault_of(&job);
     if (mending->mended) {
         make_repair(&job, &update);
         status = truce_commit_update(commit, QUEUE, &mending->id, NULL, &update, error);
@@ -119,11 +119,11 @@ static bool can_mend(const bson_t *job)
             !strcmp(state, "cancelled") || !strcmp(state, "discarded"));
 }
 
-static truce_status check_job(struct check *check, const char *collection, const bson_t *job,
-                              void *arg, bson_error_t *error)
+static truce_status queue_check_check_job(struct check *check, const char *collection,
+                                          const bson_t *job, void *arg, bson_error_t *error)
 {
     struct mending mending = {.id = truce__document_id(job)};
-    const char *fault = bson_has_field(job, "_intent") ? NULL : fault_of(job);
+    const char *fault = bson_has_field(job, "_intent") ? NULL : check_fault_of(job);
     struct finding finding = {.rule = "job",
                               .collection = collection,
                               .text = fault,
@@ -143,8 +143,8 @@ static truce_status check_job(struct check *check, const char *collection, const
     return status;
 }
 
-static truce_status check_key(struct check *check, const char *collection, const bson_t *key,
-                              void *arg, bson_error_t *error)
+static truce_status queue_check_check_key(struct check *check, const char *collection,
+                                          const bson_t *key, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(key);
     const struct finding finding = {.rule = "job-key",
@@ -227,7 +227,7 @@ struct tally {
     bool mended;
 };
 
-static truce_status count_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status check_count_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tally *tally = arg;
     bson_t found;
@@ -253,7 +253,7 @@ static truce_status check_tally(struct check *check, struct tally *tally, bson_e
     if (!status && bson_equal(&again, tally->seen) && !bson_has_field(tally->seen, "_intent") &&
         tally->count != tally->stands) {
         if (check->repair)
-            status = truce_transact(check->store, count_in, tally, NULL, error);
+            status = truce_transact(check->store, check_count_in, tally, NULL, error);
         if (!status)
             truce__check_tell(check, &tally->finding, tally->mended);
     }
@@ -270,7 +270,7 @@ static void tally_key(char key[24], struct value id)
 }
 
 /* The array of a field of the documents' ids, or of the ids themselves (`field` NULL). */
-static bson_t *ids_of(bson_t *const *documents, uint32_t count, const char *field)
+static bson_t *check_ids_of(bson_t *const *documents, uint32_t count, const char *field)
 {
     bson_t *ids = bson_new(), borrowed;
     bson_iter_t at;
@@ -365,7 +365,7 @@ static int64_t gate_runs(const bson_t *gate)
 static truce_status suspect_gates(struct check *check, bson_t *const *gates, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
-    bson_t *ids = ids_of(gates, count, NULL);
+    bson_t *ids = check_ids_of(gates, count, NULL);
     bson_t *by =
         BCON_NEW("0", "{", "$match", "{", "undone.state", BCON_UTF8("running"), "lease.gate", "{",
                  "$in", BCON_ARRAY(ids), "}", "}", "}", "1", "{", "$group", "{", "_id",
@@ -384,7 +384,7 @@ static int64_t lane_out(const bson_t *lane)
 static truce_status suspect_lanes(struct check *check, bson_t *const *lanes, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
-    bson_t *names = ids_of(lanes, count, "lane");
+    bson_t *names = check_ids_of(lanes, count, "lane");
     bson_t *by = BCON_NEW("0", "{", "$match", "{", "lane.name", "{", "$in", BCON_ARRAY(names), "}",
                           "undone.state", "{", "$in", "[", BCON_UTF8("ready"), BCON_UTF8("delayed"),
                           BCON_UTF8("running"), "]", "}", "}", "}", "1", "{", "$group", "{", "_id",
@@ -437,8 +437,8 @@ static int64_t after_waits(const bson_t *job)
     return truce__after_left(job) - truce__after_is_open(job);
 }
 
-static truce_status check_after(struct check *check, const char *collection, const bson_t *job,
-                                void *arg, bson_error_t *error)
+static truce_status queue_check_check_after(struct check *check, const char *collection,
+                                            const bson_t *job, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t *jobs = bson_new();
@@ -464,7 +464,7 @@ static truce_status check_after(struct check *check, const char *collection, con
 static truce_status suspect_after(struct check *check, bson_t *const *jobs, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
-    bson_t *ids = ids_of(jobs, count, NULL);
+    bson_t *ids = check_ids_of(jobs, count, NULL);
     bson_t *by =
         BCON_NEW("0", "{", "$match", "{", "then", "{", "$in", BCON_ARRAY(ids), "}", "}", "}", "1",
                  "{", "$unwind", BCON_UTF8("$then"), "}", "2", "{", "$match", "{", "then", "{",
@@ -476,11 +476,11 @@ static truce_status suspect_after(struct check *check, bson_t *const *jobs, uint
     return suspect_tallies(check, by, jobs, count, after_waits, suspect, error);
 }
 
-static truce_status check_blocked(struct check *check, bson_error_t *error)
+static truce_status queue_check_check_blocked(struct check *check, bson_error_t *error)
 {
     bson_t *blocked = BCON_NEW("undone.state", BCON_UTF8("blocked"));
-    truce_status status =
-        truce__check_suspects(check, QUEUE, blocked, suspect_after, check_after, NULL, error);
+    truce_status status = truce__check_suspects(check, QUEUE, blocked, suspect_after,
+                                                queue_check_check_after, NULL, error);
 
     bson_destroy(blocked);
     return status;
@@ -590,11 +590,11 @@ static truce_status check_lanes(struct check *check, bson_error_t *error)
 
 truce_status truce__queue_check(struct check *check, bson_error_t *error)
 {
-    truce_status status = truce__check_each(check, QUEUE, NULL, check_job, NULL, error);
+    truce_status status = truce__check_each(check, QUEUE, NULL, queue_check_check_job, NULL, error);
 
     if (!status)
-        status =
-            truce__check_suspects(check, QUEUE_KEYS, NULL, suspect_keys, check_key, NULL, error);
+        status = truce__check_suspects(check, QUEUE_KEYS, NULL, suspect_keys, queue_check_check_key,
+                                       NULL, error);
     if (!status)
         status = truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
     if (!status)
@@ -602,5 +602,5 @@ truce_status truce__queue_check(struct check *check, bson_error_t *error)
             truce__check_suspects(check, QUEUE_GATES, NULL, suspect_gates, check_gate, NULL, error);
     if (!status)
         status = check_lanes(check, error);
-    return status ? status : check_blocked(check, error);
+    return status ? status : queue_check_check_blocked(check, error);
 }

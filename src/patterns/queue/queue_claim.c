@@ -4,7 +4,7 @@
  *     {undone.state: "ready", undone.queue, _intent: absent}, by undone.rank, undone.at
  *     -> running, undone: {state, rank: 0, at: the lease's end}, lease, epoch + 1, attempt + 1, _rev: fresh
  *
- * several, and for threads that come at once, as queue_many.c and queue_crowd.c say.
+ * several, and for threads that come at once, as queue_many.c and queue_claim_batch.c say.
  *
  * A claim without an answer is looked for by its token, among the running jobs, which are few. If it is not
  * there it may land later: then its lease ends like that of a worker that died (models/queue.cpp, late claims).
@@ -25,7 +25,7 @@
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 #define NS_IN_MS    INT64_C(1000000)
 #define PROMOTE_MS  50   /* how often at most delayed jobs are looked for, while there are others */
@@ -320,7 +320,7 @@ static truce_status claim_if_any(truce_queue *queue, size_t most, truce_job **jo
     return status ? status : try_claim(queue, most, jobs, count, error);
 }
 
-static truce_status nothing(const truce_queue *queue, bson_error_t *error)
+static truce_status claim_nothing(const truce_queue *queue, bson_error_t *error)
 {
     const char *why = atomic_load(&queue->paused) ? "queue %s is paused"
                       : atomic_load(&queue->gated)
@@ -354,7 +354,7 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
     if (!status && !*count)
         status = TRUCE_NOT_FOUND;
     atomic_store(&queue->quiet, status == TRUCE_NOT_FOUND);
-    return status == TRUCE_NOT_FOUND ? nothing(queue, error) : status;
+    return status == TRUCE_NOT_FOUND ? claim_nothing(queue, error) : status;
 }
 
 truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t *error)

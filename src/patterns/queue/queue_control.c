@@ -8,7 +8,7 @@
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 #define REDRIVE_MAX 1000
 
@@ -39,7 +39,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 }
 
 /* One of the words of the list. */
-static bool is(const char *state, const char *list)
+static bool control_is(const char *state, const char *list)
 {
     size_t length = strlen(state);
 
@@ -89,7 +89,7 @@ static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t 
     return status;
 }
 
-static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status queue_control_control_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct call *call = arg;
     int64_t now_ms = truce__clock_wall_ms();
@@ -99,7 +99,7 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
 
     if (status || !strcmp(state, rules[call->control].already))
         goto out;
-    if (!is(state, rules[call->control].from)) {
+    if (!control_is(state, rules[call->control].from)) {
         status = truce__fail(TRUCE_INVALID, error, "the job is %s, and cannot be %s",
                              state[0] ? state : "without a state", rules[call->control].name);
         goto out;
@@ -119,13 +119,14 @@ out:
     return status;
 }
 
-static truce_status control(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
-                            enum control what, bson_error_t *error)
+static truce_status control_control(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                    enum control what, bson_error_t *error)
 {
     struct call call = {queue, id, what};
     truce_status status = truce__queue_ready(queue, error);
 
-    return status ? status : truce__queue_run(queue, commit, control_in, &call, error);
+    return status ? status
+                  : truce__queue_run(queue, commit, queue_control_control_in, &call, error);
 }
 
 truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
@@ -133,7 +134,7 @@ truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const 
 {
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return control(queue, commit, id, CANCEL, error);
+    return control_control(queue, commit, id, CANCEL, error);
 }
 
 truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
@@ -141,7 +142,7 @@ truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const b
 {
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return control(queue, commit, id, RETRY, error);
+    return control_control(queue, commit, id, RETRY, error);
 }
 
 truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
@@ -149,7 +150,7 @@ truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const
 {
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return control(queue, commit, id, DISCARD, error);
+    return control_control(queue, commit, id, DISCARD, error);
 }
 
 struct getting {
@@ -263,7 +264,7 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
     return status;
 }
 
-static truce_status set_paused(truce_queue *queue, bool paused, bson_error_t *error)
+static truce_status control_set_paused(truce_queue *queue, bool paused, bson_error_t *error)
 {
     bson_value_t value = {.value_type = BSON_TYPE_BOOL, .value.v_bool = paused};
     truce_status status = truce__queue_set(queue, "paused", &value, error);
@@ -277,12 +278,12 @@ truce_status truce_queue_pause(truce_queue *queue, bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return set_paused(queue, true, error);
+    return control_set_paused(queue, true, error);
 }
 
 truce_status truce_queue_resume(truce_queue *queue, bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return set_paused(queue, false, error);
+    return control_set_paused(queue, false, error);
 }

@@ -16,7 +16,7 @@
 #include "base/limits.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 struct several {
@@ -30,7 +30,7 @@ struct several {
 
 /* ---- looking ------------------------------------------------------------------------------------ */
 
-static truce_status look(struct several *several, size_t most, bson_error_t *error)
+static truce_status many_look(struct several *several, size_t most, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *sort = truce__job_order(),
            *projection = BCON_NEW("_id", BCON_INT32(1));
@@ -67,7 +67,7 @@ struct claiming {
     bool *took; /* made[i] is there */
 };
 
-static void drop(struct claiming *claiming, size_t number)
+static void many_drop(struct claiming *claiming, size_t number)
 {
     if (claiming->took[number])
         bson_destroy(&claiming->made[number]);
@@ -77,7 +77,7 @@ static void drop(struct claiming *claiming, size_t number)
 static void begin_claiming(truce_rewrite *rewrite)
 {
     for (size_t i = 0; i < rewrite->count; i++)
-        drop((struct claiming *)rewrite, i);
+        many_drop((struct claiming *)rewrite, i);
 }
 
 static bool is_whole_number(const bson_t *job, const char *field)
@@ -109,7 +109,8 @@ static void append_counted(bson_t *after, const bson_iter_t *field)
 }
 
 /* As truce__job_claims without a gate. */
-static void append_claimed(const struct claiming *claiming, const bson_t *before, bson_t *after)
+static void many_append_claimed(const struct claiming *claiming, const bson_t *before,
+                                bson_t *after)
 {
     const truce_queue *queue = claiming->several->queue;
     bson_iter_t field;
@@ -138,7 +139,7 @@ static bool make_claimed(truce_rewrite *rewrite, size_t number, const bson_t *be
 
     if (!before || !can_be_claimed(claiming->several->queue, before))
         return false;
-    append_claimed(claiming, before, after);
+    many_append_claimed(claiming, before, after);
     bson_copy_to(after, &claiming->made[number]);
     claiming->took[number] = true;
     return true;
@@ -148,7 +149,7 @@ static void refuse_claimed(truce_rewrite *rewrite, size_t number, truce_status s
                            const bson_error_t *error)
 {
     (void)status, (void)error; /* a claim of this job alone says why */
-    drop((struct claiming *)rewrite, number);
+    many_drop((struct claiming *)rewrite, number);
 }
 
 /* NOT_FOUND: the store cannot. */
@@ -177,7 +178,7 @@ static truce_status rewrite_all(struct several *several, bson_error_t *error)
         if (!status && claiming.took[i])
             several->jobs[several->count++] =
                 truce__job_new(several->queue, &claiming.made[i], &several->token);
-        drop(&claiming, i);
+        many_drop(&claiming, i);
     }
     bson_free(claiming.took);
     bson_free(claiming.made);
@@ -247,7 +248,7 @@ static void claimed_filter(const struct several *several, bson_t *filter)
     BCON_APPEND(filter, "state", BCON_UTF8("running"), "lease.token", BCON_OID(&several->token));
 }
 
-static truce_status collect(struct several *several, bson_error_t *error)
+static truce_status many_collect(struct several *several, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_find_options options = {.limit = (int64_t)several->seen, .early = true};
@@ -285,7 +286,7 @@ static truce_status claim_all(struct several *several, bson_error_t *error)
         status = update_all(several, error);
     if (truce__unanswered(status)) /* what took is looked for */
         status = TRUCE_OK;
-    return status || told ? status : collect(several, error);
+    return status || told ? status : many_collect(several, error);
 }
 
 truce_status truce__queue_claim_several(truce_queue *queue, size_t most, truce_job **jobs,
@@ -295,7 +296,7 @@ truce_status truce__queue_claim_several(truce_queue *queue, size_t most, truce_j
     truce_status status;
 
     several.ids = bson_malloc(most * sizeof *several.ids);
-    status = look(&several, most, error);
+    status = many_look(&several, most, error);
     if (!status && !several.seen)
         status = TRUCE_NOT_FOUND;
     if (!status)

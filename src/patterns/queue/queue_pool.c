@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "base/thread.h"
 
 #define THREADS  4
@@ -53,8 +53,8 @@ void truce__pool_leave(struct truce_pool *pool, struct pool_place *place, enum p
 
 /* ---- start ---------------------------------------------------------------------------------------- */
 
-static truce_status check(const truce_queue *queue, const truce_pool_options *options,
-                          bson_error_t *error)
+static truce_status pool_check(const truce_queue *queue, const truce_pool_options *options,
+                               bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_pool_options", error);
 
@@ -70,7 +70,7 @@ static truce_status check(const truce_queue *queue, const truce_pool_options *op
     return status;
 }
 
-static void make(struct truce_pool *pool)
+static void pool_make(struct truce_pool *pool)
 {
     pthread_condattr_t attributes;
 
@@ -104,7 +104,7 @@ static bool start_threads(struct truce_pool *pool)
 truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *options,
                               truce_pool **pool, bson_error_t *error)
 {
-    truce_status status = check(queue, options, error);
+    truce_status status = pool_check(queue, options, error);
     struct truce_pool *made;
 
     *pool = NULL;
@@ -116,7 +116,7 @@ truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *opti
     made->arg = options->arg;
     made->threads = options->threads ? options->threads : THREADS;
     made->ahead = options->ahead;
-    make(made);
+    pool_make(made);
     if (!start_threads(made)) {
         truce_pool_free(made);
         return truce__fail(TRUCE_LIMIT, error, "the system starts no more threads");
@@ -127,7 +127,7 @@ truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *opti
 
 /* ---- stop ----------------------------------------------------------------------------------------- */
 
-static void append_left(bson_t *left, const truce_job *job, bool begun, int64_t begun_ns)
+static void pool_append_left(bson_t *left, const truce_job *job, bool begun, int64_t begun_ns)
 {
     char key[16];
     const char *name;
@@ -158,7 +158,7 @@ static void begin_stop(struct truce_pool *pool)
 }
 
 /* Those in line. The first that cannot be given back says why. */
-static truce_status give_back(struct truce_pool *pool, bson_t *left, bson_error_t *error)
+static truce_status pool_give_back(struct truce_pool *pool, bson_t *left, bson_error_t *error)
 {
     truce_status status = TRUCE_OK, one;
     struct pool_place *place;
@@ -172,7 +172,7 @@ static truce_status give_back(struct truce_pool *pool, bson_t *left, bson_error_
             return status;
         one = truce_job_snooze(place->job, NULL, 0, status ? &ignored : error);
         if (one && one != TRUCE_EXPIRED) {
-            append_left(left, place->job, false, 0);
+            pool_append_left(left, place->job, false, 0);
             status = status ? status : one;
         }
         truce__pool_leave(pool, place, one ? POOL_LOST : POOL_RETURNED);
@@ -194,7 +194,7 @@ static bool wait_for_busy(struct truce_pool *pool, int64_t grace_ms)
     return true;
 }
 
-static uint32_t abandon(struct truce_pool *pool, bson_t *left)
+static uint32_t pool_abandon(struct truce_pool *pool, bson_t *left)
 {
     uint32_t count = 0;
 
@@ -205,7 +205,7 @@ static uint32_t abandon(struct truce_pool *pool, bson_t *left)
         if (place->job) {
             place->abandoned = true;
             atomic_store(&place->job->cancelled, true);
-            append_left(left, place->job, true, place->begun_ns);
+            pool_append_left(left, place->job, true, place->begun_ns);
             count++;
         }
         pthread_mutex_unlock(&place->mutex);
@@ -226,19 +226,19 @@ static void join_all(struct truce_pool *pool)
     pool->keeps = false;
 }
 
-static truce_status stop(struct truce_pool *pool, int64_t grace_ms, bson_t *left,
-                         bson_error_t *error)
+static truce_status pool_stop(struct truce_pool *pool, int64_t grace_ms, bson_t *left,
+                              bson_error_t *error)
 {
     truce_status status;
     uint32_t count;
     bool all;
 
     begin_stop(pool);
-    status = give_back(pool, left, error);
+    status = pool_give_back(pool, left, error);
     pthread_mutex_lock(&pool->mutex);
     all = wait_for_busy(pool, grace_ms);
     pthread_mutex_unlock(&pool->mutex);
-    if (!all && (count = abandon(pool, left)) > 0)
+    if (!all && (count = pool_abandon(pool, left)) > 0)
         return truce__fail(TRUCE_TIMEOUT, error, "%u jobs are at work still", count);
     if (all)
         join_all(pool);
@@ -251,7 +251,7 @@ truce_status truce_pool_stop(truce_pool *pool, int64_t grace_ms, bson_t *left, b
     truce_status status;
 
     pthread_mutex_lock(&pool->stop);
-    status = stop(pool, grace_ms, &own, error);
+    status = pool_stop(pool, grace_ms, &own, error);
     pthread_mutex_unlock(&pool->stop);
     if (left)
         bson_copy_to(&own, left);

@@ -43,7 +43,7 @@ static struct pool_place *free_place(struct truce_pool *pool)
     return place;
 }
 
-static void enter(struct truce_pool *pool, truce_job *job)
+static void queue_pool_run_enter(struct truce_pool *pool, truce_job *job)
 {
     struct pool_place *place;
 
@@ -65,7 +65,7 @@ struct claiming {
     int64_t pause_ms;
 };
 
-static bool is_stopping(struct truce_pool *pool)
+static bool queue_pool_run_is_stopping(struct truce_pool *pool)
 {
     bool stopping;
 
@@ -89,7 +89,7 @@ static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
             status = truce_wait(pool->queue->store, QUEUE, &claiming->token,
                                 (uint32_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS), &error);
             left_ms -= SLICE_MS;
-        } while (status == TRUCE_TIMEOUT && left_ms > 0 && !is_stopping(pool));
+        } while (status == TRUCE_TIMEOUT && left_ms > 0 && !queue_pool_run_is_stopping(pool));
     }
     if (!status || status == TRUCE_TIMEOUT)
         return;
@@ -110,7 +110,8 @@ static void say_trouble(struct truce_pool *pool, const char *text)
     pthread_mutex_unlock(&pool->mutex);
 }
 
-static void claim_some(struct truce_pool *pool, struct claiming *claiming, uint32_t room)
+static void queue_pool_run_claim_some(struct truce_pool *pool, struct claiming *claiming,
+                                      uint32_t room)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
     size_t count = 0;
@@ -119,7 +120,7 @@ static void claim_some(struct truce_pool *pool, struct claiming *claiming, uint3
         pool->queue, room < JOB_CLAIMS_MAX ? room : JOB_CLAIMS_MAX, jobs, &count, &error);
 
     for (size_t i = 0; i < count; i++)
-        enter(pool, jobs[i]);
+        queue_pool_run_enter(pool, jobs[i]);
     if (status && status != TRUCE_NOT_FOUND) {
         say_trouble(pool, error.message);
         return;
@@ -151,7 +152,7 @@ void *truce__pool_claim(void *arg)
             continue;
         }
         pthread_mutex_unlock(&pool->mutex);
-        claim_some(pool, &claiming, room);
+        queue_pool_run_claim_some(pool, &claiming, room);
         pthread_mutex_lock(&pool->mutex);
     }
     pthread_mutex_unlock(&pool->mutex);
@@ -160,7 +161,7 @@ void *truce__pool_claim(void *arg)
 
 /* ---- at work -------------------------------------------------------------------------------------- */
 
-static enum pool_end end_of(enum job_end end)
+static enum pool_end queue_pool_run_end_of(enum job_end end)
 {
     static const enum pool_end ends[] = {[JOB_DONE] = POOL_DONE,
                                          [JOB_FAILED] = POOL_FAILED,
@@ -171,12 +172,13 @@ static enum pool_end end_of(enum job_end end)
 }
 
 /* As its function returned. A store that does not answer: its lease will end. */
-static enum pool_end conclude(truce_job *job, truce_status status, bson_error_t *error)
+static enum pool_end queue_pool_run_conclude(truce_job *job, truce_status status,
+                                             bson_error_t *error)
 {
     if (job->ended)
-        return end_of(job->ended);
+        return queue_pool_run_end_of(job->ended);
     if (!status && job->said)
-        return end_of(job->said);
+        return queue_pool_run_end_of(job->said);
     if (!status) {
         status = truce_job_done(job, NULL, job->result, error);
         if (!status)
@@ -200,7 +202,8 @@ static int64_t waited_ns(const truce_job *job)
 /* ---- the end of many -------------------------------------------------------------------------------- */
 
 /* Those that were not done, or whose error was another's, are ended alone. */
-static void end_all(struct truce_pool *pool, struct pool_place *const *places, size_t count)
+static void queue_pool_run_end_all(struct truce_pool *pool, struct pool_place *const *places,
+                                   size_t count)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
     const bson_t *results[JOB_CLAIMS_MAX];
@@ -214,8 +217,9 @@ static void end_all(struct truce_pool *pool, struct pool_place *const *places, s
     }
     status = truce_queue_done_many(pool->queue, jobs, count, results, statuses, &error);
     for (size_t i = 0; i < count; i++) {
-        enum pool_end end =
-            !status || !statuses[i] ? POOL_DONE : conclude(jobs[i], TRUCE_OK, &error);
+        enum pool_end end = !status || !statuses[i]
+                                ? POOL_DONE
+                                : queue_pool_run_conclude(jobs[i], TRUCE_OK, &error);
 
         truce__pool_leave(pool, places[i], end);
     }
@@ -248,7 +252,7 @@ static void end_with_others(struct truce_pool *pool, struct pool_place *place)
     pool->ends_some = true;
     while ((count = take_ending(pool, places)) > 0) {
         pthread_mutex_unlock(&pool->mutex);
-        end_all(pool, places, count);
+        queue_pool_run_end_all(pool, places, count);
         pthread_mutex_lock(&pool->mutex);
         pool->busy -= (uint32_t)count;
         pthread_cond_broadcast(&pool->moved);
@@ -261,7 +265,7 @@ static void end_with_others(struct truce_pool *pool, struct pool_place *place)
 static void end_alone(struct truce_pool *pool, struct pool_place *place, truce_status status,
                       bson_error_t *error)
 {
-    enum pool_end end = conclude(place->job, status, error);
+    enum pool_end end = queue_pool_run_conclude(place->job, status, error);
 
     truce__pool_leave(pool, place, end);
     pthread_mutex_lock(&pool->mutex);
@@ -270,7 +274,7 @@ static void end_alone(struct truce_pool *pool, struct pool_place *place, truce_s
 }
 
 /* Under the mutex, which is let go while the function runs. */
-static void do_job(struct truce_pool *pool, struct pool_place *place)
+static void queue_pool_run_do_job(struct truce_pool *pool, struct pool_place *place)
 {
     truce_job *job = place->job;
     bson_error_t error = {0};
@@ -304,7 +308,7 @@ void *truce__pool_work(void *arg)
         struct pool_place *place = truce__pool_next(pool);
 
         if (place)
-            do_job(pool, place);
+            queue_pool_run_do_job(pool, place);
         else
             pthread_cond_wait(&pool->more, &pool->mutex);
     }
@@ -314,7 +318,7 @@ void *truce__pool_work(void *arg)
 
 /* ---- leases --------------------------------------------------------------------------------------- */
 
-static void keep(const struct truce_pool *pool, struct pool_place *place)
+static void queue_pool_run_keep(const struct truce_pool *pool, struct pool_place *place)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
     bson_error_t error;
@@ -338,7 +342,7 @@ void *truce__pool_keep(void *arg)
     while (!pool->ended) {
         pthread_mutex_unlock(&pool->mutex);
         for (uint32_t i = 0; i < truce__pool_places(pool); i++)
-            keep(pool, &pool->places[i]);
+            queue_pool_run_keep(pool, &pool->places[i]);
         pthread_mutex_lock(&pool->mutex);
         if (!pool->ended)
             truce__pool_pause(pool, &pool->over, every_ms);

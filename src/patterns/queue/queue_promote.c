@@ -22,9 +22,9 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/lease_watch.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 #define BATCH              TRUCE__QUEUE_PROMOTED_MOST
 #define RANK_BEFORE        (-JOB_PRIORITY_MAX - 1)
@@ -35,8 +35,8 @@
 #define RESCUE_DEADLINE_MS 50 /* a job that a commit holds is for the next time */
 
 /* Appends what a query finds to the list, until it has a batch; the caller destroys each. */
-static truce_status gather(truce_store *store, const bson_t *filter, const bson_t *sort,
-                           bson_t **found, size_t *count, bson_error_t *error)
+static truce_status promote_gather(truce_store *store, const bson_t *filter, const bson_t *sort,
+                                   bson_t **found, size_t *count, bson_error_t *error)
 {
     truce_find_options options = {.limit = (int64_t)(BATCH - *count), .sort = sort};
     truce_cursor *cursor = NULL;
@@ -98,7 +98,7 @@ static truce_status gather_due(truce_store *store, const char *queue, bson_t **f
         if (!status && at_ms <= now_ms) {
             bson_t *filter = delayed_filter(queue, rank, "$lte", now_ms);
 
-            status = gather(store, filter, sort, found, count, error);
+            status = promote_gather(store, filter, sort, found, count, error);
             bson_destroy(filter);
         }
     }
@@ -112,13 +112,13 @@ static truce_status gather_all_due(truce_store *store, bson_t **found, size_t *c
 {
     bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("delayed"), "undone.at", "{", "$lte",
                               BCON_DATE_TIME(truce__clock_wall_ms()), "}");
-    truce_status status = gather(store, filter, NULL, found, count, error);
+    truce_status status = promote_gather(store, filter, NULL, found, count, error);
 
     bson_destroy(filter);
     return status;
 }
 
-static void release(bson_t **found, size_t count)
+static void promote_release(bson_t **found, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         bson_destroy(found[i]);
@@ -178,7 +178,7 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
     if (!status && count)
         status = promote_all(store, found, count, error);
     *more = count == BATCH;
-    release(found, count);
+    promote_release(found, count);
     return status;
 }
 
@@ -226,7 +226,7 @@ struct rescue {
     bool rescued;
 };
 
-static char *reason(const bson_t *job, int64_t now_ms)
+static char *promote_reason(const bson_t *job, int64_t now_ms)
 {
     int64_t timeout_ms = truce__field_count(job, "timeout_ms"), since_ms;
 
@@ -248,7 +248,7 @@ static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *err
                       truce__job_token(&job, &token) && bson_oid_equal(&token, &rescue->token) &&
                       truce__job_date(&job, "undone.at", &at_ms) && at_ms == rescue->at_ms;
     if (rescue->rescued) {
-        char *why = reason(&job, now_ms);
+        char *why = promote_reason(&job, now_ms);
 
         truce__job_fails(&update, rescue->queue, &job, why, -1, now_ms);
         status = truce__job_move(commit, &job, &update, error);

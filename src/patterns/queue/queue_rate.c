@@ -4,7 +4,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/value.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "patterns/queue/queue.h"
 
 #define SLOTS    32
@@ -119,7 +119,7 @@ static void drop_old(struct queue_rate *rate)
 }
 
 /* R4: the last entry counts this begin, too. */
-static bool is_shared(const struct queue_rate *rate)
+static bool rate_is_shared(const struct queue_rate *rate)
 {
     int64_t slot_ms = (rate->per_ms + SLOTS - 1) / SLOTS;
 
@@ -134,7 +134,7 @@ void truce__rate_begin(struct queue_rate *rate)
     if (!rate->rate)
         return;
     drop_old(rate);
-    if (!is_shared(rate))
+    if (!rate_is_shared(rate))
         rate->begun[rate->count++].n = 0;
     rate->begun[rate->count - 1].at_ms = rate->now_ms;
     rate->begun[rate->count - 1].n++;

@@ -9,7 +9,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "patterns/queue/queue.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 enum { READY, DELAYED, WAITING, BLOCKED, RUNNING, DEAD, STATES };
 
@@ -44,7 +44,7 @@ static struct figures *figures_of(struct stats *stats, const char *queue)
 /* ---- from one to the next ------------------------------------------------------------------------ */
 
 /* Which jobs: those of a state, of one queue or any. */
-static void append_state(bson_t *filter, int state)
+static void stats_append_state(bson_t *filter, int state)
 {
     if (state != DEAD)
         BSON_APPEND_UTF8(filter, "undone.state", states[state]);
@@ -72,13 +72,13 @@ static truce_status first_of(const struct stats *stats, const bson_t *filter, in
     return status;
 }
 
-static truce_status count_in(const struct stats *stats, const char *queue, int state,
-                             int64_t *count, bson_error_t *error)
+static truce_status stats_count_in(const struct stats *stats, const char *queue, int state,
+                                   int64_t *count, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
-    append_state(&filter, state);
+    stats_append_state(&filter, state);
     BSON_APPEND_UTF8(&filter, queue_path(state), queue);
     status = truce_count(stats->store, QUEUE, &filter, NULL, count, error);
     bson_destroy(&filter);
@@ -96,7 +96,7 @@ static truce_status find_oldest(const struct stats *stats, struct figures *figur
         bson_t filter = BSON_INITIALIZER, job, undone, above;
         int64_t at_ms;
 
-        append_state(&filter, READY);
+        stats_append_state(&filter, READY);
         BSON_APPEND_UTF8(&filter, "undone.queue", figures->queue);
         BSON_APPEND_DOCUMENT_BEGIN(&filter, "undone.rank", &above);
         BSON_APPEND_INT64(&above, "$gt", rank);
@@ -125,7 +125,7 @@ static truce_status next_queue(const struct stats *stats, int state, char **queu
     bson_iter_t iter, found;
     truce_status status;
 
-    append_state(&filter, state);
+    stats_append_state(&filter, state);
     BSON_APPEND_DOCUMENT_BEGIN(&filter, queue_path(state), &behind);
     BSON_APPEND_UTF8(&behind, "$gt", *queue ? *queue : "");
     bson_append_document_end(&filter, &behind);
@@ -149,7 +149,7 @@ static truce_status next_queue(const struct stats *stats, int state, char **queu
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status walk(struct stats *stats, int state, bson_error_t *error)
+static truce_status stats_walk(struct stats *stats, int state, bson_error_t *error)
 {
     char *queue = NULL;
     truce_status status = next_queue(stats, state, &queue, error);
@@ -157,7 +157,7 @@ static truce_status walk(struct stats *stats, int state, bson_error_t *error)
     while (!status && queue) {
         struct figures *figures = figures_of(stats, queue);
 
-        status = count_in(stats, queue, state, &figures->counts[state], error);
+        status = stats_count_in(stats, queue, state, &figures->counts[state], error);
         if (!status && state == READY)
             status = find_oldest(stats, figures, error);
         if (!status)
@@ -194,7 +194,7 @@ static void append_figures(const struct stats *stats, const struct figures *figu
     bson_append_document_end(result, &one);
 }
 
-static int by_name(const void *left, const void *right)
+static int stats_by_name(const void *left, const void *right)
 {
     return strcmp(((const struct figures *)left)->queue, ((const struct figures *)right)->queue);
 }
@@ -206,9 +206,9 @@ truce_status truce_queue_stats(truce_store *store, bson_t *result, bson_error_t 
 
     bson_init(result);
     for (int state = 0; state < STATES && !status; state++)
-        status = walk(&stats, state, error);
+        status = stats_walk(&stats, state, error);
     if (stats.count)
-        qsort(stats.all, stats.count, sizeof *stats.all, by_name);
+        qsort(stats.all, stats.count, sizeof *stats.all, stats_by_name);
     for (size_t i = 0; i < stats.count; i++) {
         if (!status)
             append_figures(&stats, &stats.all[i], result);

@@ -18,13 +18,13 @@
 #include "base/fingerprint.h"
 #include "bson/keys.h"
 #include "bson/value.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 
 /* ---- the key ------------------------------------------------------------------------------------ */
 
 /* A payload as bytes that are the same for what people call the same: fields in the order of their names, numbers by
  * their values. */
-static int by_name(const void *left, const void *right)
+static int unique_by_name(const void *left, const void *right)
 {
     const struct fields *a = left, *b = right;
     int order = strcmp(a->key, b->key);
@@ -32,7 +32,7 @@ static int by_name(const void *left, const void *right)
     return order ? order : (a->at > b->at) - (a->at < b->at);
 }
 
-static void append_sorted(struct buffer *bytes, struct value container)
+static void unique_append_sorted(struct buffer *bytes, struct value container)
 {
     struct fields each = truce__fields(container), *all = NULL;
     size_t count = 0;
@@ -43,12 +43,12 @@ static void append_sorted(struct buffer *bytes, struct value container)
         all[count++] = each;
     }
     if (count && container.type == BSON_TYPE_DOCUMENT)
-        qsort(all, count, sizeof *all, by_name);
+        qsort(all, count, sizeof *all, unique_by_name);
     for (size_t i = 0; i < count; i++) {
         truce__buffer_append(bytes, all[i].key, all[i].key_length + 1);
         truce__buffer_append_byte(bytes, truce__value_is_container(all[i].value));
         if (truce__value_is_container(all[i].value))
-            append_sorted(bytes, all[i].value);
+            unique_append_sorted(bytes, all[i].value);
         else
             truce__key_append(bytes, all[i].value, false);
     }
@@ -74,7 +74,7 @@ char *truce__queue_key_of(const bson_t *payload, const truce_job_options *option
         options->run_at_ms ? options->run_at_ms : truce__job_date_after(now_ms, options->delay_ms);
 
     if (options->unique_payload) {
-        append_sorted(&bytes, truce__value_document(payload));
+        unique_append_sorted(&bytes, truce__value_document(payload));
         truce__fingerprint_add(&print, bytes.bytes, bytes.size);
         truce__fingerprint_text(&print, text);
         truce__buffer_release(&bytes);
@@ -87,7 +87,7 @@ char *truce__queue_key_of(const bson_t *payload, const truce_job_options *option
 
 /* ---- who has it ---------------------------------------------------------------------------------- */
 
-static bool counts(const bson_t *job, truce_unique_scope scope)
+static bool unique_counts(const bson_t *job, truce_unique_scope scope)
 {
     return scope == TRUCE_UNIQUE_KEPT ||
            (truce__job_live(job) &&
@@ -116,7 +116,7 @@ static truce_status look_at_holder(truce_commit *commit, const bson_t *holder,
         return TRUCE_NOT_FOUND;
     bson_destroy(job);
     status = truce_commit_read(commit, QUEUE, bson_iter_value(&iter), job, error);
-    if (status || counts(job, scope))
+    if (status || unique_counts(job, scope))
         return status;
     if (truce__job_live(job))
         status = give_up_key(commit, job, error);

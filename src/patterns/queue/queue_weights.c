@@ -1,15 +1,16 @@
 /* Jobs of several queues by their weights: the queues are asked in an order that is drawn anew each time. */
 #include "base/limits.h"
 #include "base/random.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/queue/queue.h"
 
-static uint32_t weight_of(const truce_queue_source *source)
+static uint32_t weights_weight_of(const truce_queue_source *source)
 {
     return source->weight ? source->weight : 1;
 }
 
-static truce_status check(const truce_queue_source *sources, size_t count, bson_error_t *error)
+static truce_status weights_check(const truce_queue_source *sources, size_t count,
+                                  bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -28,16 +29,16 @@ static truce_status check(const truce_queue_source *sources, size_t count, bson_
 }
 
 /* One that was not asked yet. */
-static size_t draw(const truce_queue_source *sources, size_t count, const bool *asked)
+static size_t weights_draw(const truce_queue_source *sources, size_t count, const bool *asked)
 {
     uint64_t total = 0, drawn;
     size_t i = 0;
 
     for (size_t k = 0; k < count; k++)
-        total += asked[k] ? 0 : weight_of(&sources[k]);
+        total += asked[k] ? 0 : weights_weight_of(&sources[k]);
     drawn = truce__random_entropy() % total;
-    for (; asked[i] || drawn >= weight_of(&sources[i]); i++)
-        drawn -= asked[i] ? 0 : weight_of(&sources[i]);
+    for (; asked[i] || drawn >= weights_weight_of(&sources[i]); i++)
+        drawn -= asked[i] ? 0 : weights_weight_of(&sources[i]);
     return i;
 }
 
@@ -45,14 +46,14 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
                                     truce_job **jobs, size_t *found, bson_error_t *error)
 {
     bool asked[QUEUE_SOURCES_MAX] = {false};
-    truce_status status = check(sources, count, error);
+    truce_status status = weights_check(sources, count, error);
 
     *found = 0;
     if (!status && (most < 1 || most > JOB_CLAIMS_MAX))
         status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be 1 to %d", most,
                              JOB_CLAIMS_MAX);
     for (size_t round = 0; round < count && !status && *found < most; round++) {
-        size_t i = draw(sources, count, asked), some = 0;
+        size_t i = weights_draw(sources, count, asked), some = 0;
 
         asked[i] = true;
         status =

@@ -41,8 +41,8 @@ static const struct field fields[] = {
     {"weekday", 0, 7, "sunmontuewedthufrisat"},
 };
 
-static truce_status refuse(const struct field *field, const char *text, size_t length,
-                           bson_error_t *error)
+static truce_status schedule_refuse(const struct field *field, const char *text, size_t length,
+                                    bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
                        "the %s \"%.*s\" of the cron line is none: numbers from %d to %d, \"*\", "
@@ -51,7 +51,7 @@ static truce_status refuse(const struct field *field, const char *text, size_t l
                        field->high);
 }
 
-static bool read_number(const char **at, const char *end, int *value)
+static bool schedule_read_number(const char **at, const char *end, int *value)
 {
     const char *start = *at;
 
@@ -60,9 +60,10 @@ static bool read_number(const char **at, const char *end, int *value)
     return *at > start;
 }
 
-static bool read_value(const struct field *field, const char **at, const char *end, int *value)
+static bool schedule_read_value(const struct field *field, const char **at, const char *end,
+                                int *value)
 {
-    if (read_number(at, end, value))
+    if (schedule_read_number(at, end, value))
         return *value >= field->low && *value <= field->high;
     for (int i = 0; field->names && field->names[3 * i] && end - *at >= 3; i++) {
         if (!strncasecmp(*at, field->names + 3 * i, 3)) {
@@ -75,25 +76,26 @@ static bool read_value(const struct field *field, const char **at, const char *e
 }
 
 /* One of the list: *, *\/n, a, a-b, a-b/n, a/n (from a to the end). */
-static bool read_part(const struct field *field, const char *at, const char *end, uint64_t *bits)
+static bool schedule_read_part(const struct field *field, const char *at, const char *end,
+                               uint64_t *bits)
 {
     int low = field->low, high = field->high, step = 1;
 
     if (at < end && (*at == '*' || *at == '?')) {
         at++;
     } else {
-        if (!read_value(field, &at, end, &low))
+        if (!schedule_read_value(field, &at, end, &low))
             return false;
         high = at < end && *at == '/' ? field->high : low;
         if (at < end && *at == '-') {
             at++;
-            if (!read_value(field, &at, end, &high) || high < low)
+            if (!schedule_read_value(field, &at, end, &high) || high < low)
                 return false;
         }
     }
     if (at < end && *at == '/') {
         at++;
-        if (!read_number(&at, end, &step) || !step)
+        if (!schedule_read_number(&at, end, &step) || !step)
             return false;
     }
     for (int i = low; i <= high; i += step)
@@ -101,8 +103,8 @@ static bool read_part(const struct field *field, const char *at, const char *end
     return at == end;
 }
 
-static truce_status read_field(const struct field *field, const char *text, size_t length,
-                               uint64_t *bits, bool *any, bson_error_t *error)
+static truce_status schedule_read_field(const struct field *field, const char *text, size_t length,
+                                        uint64_t *bits, bool *any, bson_error_t *error)
 {
     const char *end = text + length;
 
@@ -111,15 +113,15 @@ static truce_status read_field(const struct field *field, const char *text, size
     for (const char *part = text; part <= end;) {
         const char *comma = memchr(part, ',', (size_t)(end - part));
 
-        if (!read_part(field, part, comma ? comma : end, bits))
-            return refuse(field, text, length, error);
+        if (!schedule_read_part(field, part, comma ? comma : end, bits))
+            return schedule_refuse(field, text, length, error);
         part = comma ? comma + 1 : end + 1;
     }
     return TRUCE_OK;
 }
 
 /* The words of a line; more than six are counted, too. */
-static size_t split(const char *line, const char *words[6], size_t lengths[6])
+static size_t schedule_split(const char *line, const char *words[6], size_t lengths[6])
 {
     size_t count = 0;
 
@@ -136,10 +138,11 @@ static size_t split(const char *line, const char *words[6], size_t lengths[6])
     }
 }
 
-static truce_status read_fields(const char *line, struct schedule *schedule, bson_error_t *error)
+static truce_status schedule_read_fields(const char *line, struct schedule *schedule,
+                                         bson_error_t *error)
 {
     const char *words[6];
-    size_t lengths[6], count = split(line, words, lengths), skipped = count == 5;
+    size_t lengths[6], count = schedule_split(line, words, lengths), skipped = count == 5;
     uint64_t bits[6] = {1}; /* five fields: at second 0 */
     bool any[6];
     truce_status status = TRUCE_OK;
@@ -152,8 +155,8 @@ static truce_status read_fields(const char *line, struct schedule *schedule, bso
             "\"@weekly\", \"@monthly\", \"@yearly\": not \"%.*s\"",
             SCHEDULE_TEXT_MAX, line);
     for (size_t i = skipped; i < 6 && !status; i++)
-        status = read_field(&fields[i], words[i - skipped], lengths[i - skipped], &bits[i], &any[i],
-                            error);
+        status = schedule_read_field(&fields[i], words[i - skipped], lengths[i - skipped], &bits[i],
+                                     &any[i], error);
     if (status)
         return status;
     schedule->second = bits[0];
@@ -222,7 +225,7 @@ truce_status truce__schedule_parse(const char *line, const char *zone, struct sc
                            zone);
     if (!strncasecmp(line, "@every", 6))
         return read_every(line + 6, schedule, error);
-    status = read_fields(meaning(line), schedule, error);
+    status = schedule_read_fields(meaning(line), schedule, error);
     if (!status && truce__schedule_next(schedule, 0) == INT64_MAX)
         status = truce__fail(TRUCE_INVALID, error,
                              "the cron line \"%s\" never fires: no month has that day", line);
@@ -231,16 +234,17 @@ truce_status truce__schedule_parse(const char *line, const char *zone, struct sc
 
 /* ---- reckoning ------------------------------------------------------------------------------------ */
 
-static bool has(uint64_t bits, int value)
+static bool schedule_has(uint64_t bits, int value)
 {
     return bits >> value & 1;
 }
 
 static bool day_fires(const struct schedule *schedule, const struct date_parts *parts)
 {
-    bool day = has(schedule->day, parts->day), weekday = has(schedule->weekday, parts->day_of_week);
+    bool day = schedule_has(schedule->day, parts->day),
+         weekday = schedule_has(schedule->weekday, parts->day_of_week);
 
-    if (!has(schedule->month, parts->month))
+    if (!schedule_has(schedule->month, parts->month))
         return false;
     return schedule->any_day || schedule->any_weekday ? day && weekday : day || weekday;
 }
@@ -286,9 +290,9 @@ static int64_t next_by_time(const struct schedule *schedule, int64_t after_ms)
                 to_utc(schedule, floor_to(truce__date_to_local(at, zone), DAY_MS) + DAY_MS);
 
             at = next > at ? next : at + HOUR_MS;
-        } else if (!has(schedule->minute, parts.minute)) {
+        } else if (!schedule_has(schedule->minute, parts.minute)) {
             at += (60 - parts.second) * SECOND_MS;
-        } else if (!has(schedule->second, parts.second)) {
+        } else if (!schedule_has(schedule->second, parts.second)) {
             at += SECOND_MS;
         } else {
             return at;
@@ -303,18 +307,19 @@ static int64_t next_in_day(const struct schedule *schedule, int64_t day_ms, int6
     for (int hour = 0; hour < 24; hour++) {
         int64_t hour_ms = day_ms + hour * HOUR_MS;
 
-        if (!has(schedule->hour, hour) || to_utc(schedule, hour_ms + HOUR_MS - 1) <= after_ms)
+        if (!schedule_has(schedule->hour, hour) ||
+            to_utc(schedule, hour_ms + HOUR_MS - 1) <= after_ms)
             continue;
         for (int minute = 0; minute < 60; minute++) {
             int64_t minute_ms = hour_ms + minute * MINUTE_MS;
 
-            if (!has(schedule->minute, minute) ||
+            if (!schedule_has(schedule->minute, minute) ||
                 to_utc(schedule, minute_ms + MINUTE_MS - 1) <= after_ms)
                 continue;
             for (int second = 0; second < 60; second++) {
                 int64_t at = to_utc(schedule, minute_ms + second * SECOND_MS);
 
-                if (has(schedule->second, second) && at > after_ms)
+                if (schedule_has(schedule->second, second) && at > after_ms)
                     return at;
             }
         }
@@ -353,8 +358,8 @@ int64_t truce__schedule_next(const struct schedule *schedule, int64_t after_ms)
 /* ---- what was missed -------------------------------------------------------------------------------- */
 
 /* In (after_ms, last_ms]; ticks[n % most] is the n-th. */
-static uint64_t walk(const struct schedule *schedule, int64_t after_ms, int64_t last_ms,
-                     uint32_t most, int64_t *ticks)
+static uint64_t schedule_walk(const struct schedule *schedule, int64_t after_ms, int64_t last_ms,
+                              uint32_t most, int64_t *ticks)
 {
     uint64_t count = 0;
 
@@ -409,7 +414,8 @@ uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_
     /* windows that double until one has enough: a walk is never much longer than what it is for */
     for (int64_t window = MINUTE_MS; !whole && count <= most; window *= 2) {
         whole = last_ms - first_ms < window;
-        count = walk(schedule, whole ? first_ms - 1 : last_ms - window, last_ms, most, ticks);
+        count =
+            schedule_walk(schedule, whole ? first_ms - 1 : last_ms - window, last_ms, most, ticks);
     }
     *first_left = count > most || !whole;
     if (count <= most)

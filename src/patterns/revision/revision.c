@@ -101,7 +101,7 @@ void truce__revision_content(const truce_revision *revision, const bson_t *docum
         document, (const char *const[]){revision->version, "_rev", "_intent", NULL}, content);
 }
 
-static truce_status id_of(const bson_t *document, bson_value_t *id, bson_error_t *error)
+static truce_status revision_id_of(const bson_t *document, bson_value_t *id, bson_error_t *error)
 {
     bson_iter_t iter;
 
@@ -157,8 +157,8 @@ struct contents {
     bool has_base, has_theirs;
 };
 
-static void describe(struct revision_save *save, const struct contents *contents, int64_t number,
-                     const bson_t *conflicts)
+static void revision_describe(struct revision_save *save, const struct contents *contents,
+                              int64_t number, const bson_t *conflicts)
 {
     bson_t *conflict = &save->result->conflict;
 
@@ -179,14 +179,15 @@ static void describe_whole(struct revision_save *save, const struct contents *co
     bson_t conflicts = BSON_INITIALIZER;
 
     truce__revision_append_conflict(&conflicts, "", kind);
-    describe(save, contents, number, &conflicts);
+    revision_describe(save, contents, number, &conflicts);
     bson_destroy(&conflicts);
 }
 
 /* ---- one save --------------------------------------------------------------------------------- */
 
-static truce_status insert_new(struct revision_save *save, truce_commit *commit,
-                               const bson_value_t *id, const bson_t *content, bson_error_t *error)
+static truce_status revision_insert_new(struct revision_save *save, truce_commit *commit,
+                                        const bson_value_t *id, const bson_t *content,
+                                        bson_error_t *error)
 {
     int64_t number;
     truce_status status = truce__revision_first(save->revision, commit, id, &number, error);
@@ -198,10 +199,10 @@ static truce_status insert_new(struct revision_save *save, truce_commit *commit,
     return truce_commit_insert(commit, save->revision->collection, &save->result->document, error);
 }
 
-static truce_status replace(struct revision_save *save, truce_commit *commit,
-                            const bson_value_t *id, const bson_t *theirs, int64_t number,
-                            const bson_t *content, truce_revision_outcome outcome,
-                            bson_error_t *error)
+static truce_status revision_replace(struct revision_save *save, truce_commit *commit,
+                                     const bson_value_t *id, const bson_t *theirs, int64_t number,
+                                     const bson_t *content, truce_revision_outcome outcome,
+                                     bson_error_t *error)
 {
     truce_status status = truce__revision_keep(save->revision, commit, theirs, number, error);
     int64_t next = number + 1;
@@ -254,16 +255,17 @@ static truce_status describe_stale(struct revision_save *save, const struct cont
         truce__value_document(&contents->theirs), &options, &merged, &conflicts, error);
     if (!status) {
         truce__revision_append_conflict(&conflicts, "", "stale");
-        describe(save, contents, number, &conflicts);
+        revision_describe(save, contents, number, &conflicts);
     }
     bson_destroy(&merged);
     bson_destroy(&conflicts);
     return status;
 }
 
-static truce_status merge(struct revision_save *save, truce_commit *commit, const bson_value_t *id,
-                          const bson_t *theirs, int64_t number, const struct contents *contents,
-                          bson_error_t *error)
+static truce_status revision_revision_merge(struct revision_save *save, truce_commit *commit,
+                                            const bson_value_t *id, const bson_t *theirs,
+                                            int64_t number, const struct contents *contents,
+                                            bson_error_t *error)
 {
     struct merge_options options = {
         .rules = save->rules, .strict = save->revision->strict, .mine_is_newer = true};
@@ -274,11 +276,12 @@ static truce_status merge(struct revision_save *save, truce_commit *commit, cons
         truce__value_document(&contents->base), truce__value_document(&contents->mine),
         truce__value_document(&contents->theirs), &options, &merged, &conflicts, error);
     if (!status && !bson_empty(&conflicts)) {
-        describe(save, contents, number, &conflicts);
+        revision_describe(save, contents, number, &conflicts);
     } else if (!status && bson_equal(&merged, &contents->theirs)) {
         save->result->outcome = TRUCE_REVISION_UNCHANGED;
     } else if (!status) {
-        status = replace(save, commit, id, theirs, number, &merged, TRUCE_REVISION_MERGED, error);
+        status = revision_replace(save, commit, id, theirs, number, &merged, TRUCE_REVISION_MERGED,
+                                  error);
     }
     bson_destroy(&merged);
     bson_destroy(&conflicts);
@@ -307,14 +310,14 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
     else if (!contents->has_base)
         describe_whole(save, contents, number, "no-base");
     else
-        status = merge(save, commit, id, theirs, number, contents, error);
+        status = revision_revision_merge(save, commit, id, theirs, number, contents, error);
     if (!status && save->inbox && save->result->outcome == TRUCE_REVISION_CONFLICT)
         status = truce__revision_put_entry(save, commit, id, error);
     return status;
 }
 
 /* Of the same values, what mine leaves alone stays as it is: a number may have got another type. */
-static truce_status keep_types(struct contents *contents, bson_error_t *error)
+static truce_status revision_keep_types(struct contents *contents, bson_error_t *error)
 {
     struct merge_options options = {.settle = MERGE_SETTLE_MINE};
     bson_t merged, conflicts;
@@ -329,8 +332,8 @@ static truce_status keep_types(struct contents *contents, bson_error_t *error)
 }
 
 /* Of the same number: somebody may have changed it all the same. */
-static truce_status compare_base(struct revision_save *save, struct contents *contents, bool *stale,
-                                 bson_error_t *error)
+static truce_status revision_compare_base(struct revision_save *save, struct contents *contents,
+                                          bool *stale, bson_error_t *error)
 {
     *stale = false;
     if (!save->base)
@@ -338,8 +341,9 @@ static truce_status compare_base(struct revision_save *save, struct contents *co
     truce__revision_content(save->revision, save->base, &contents->base);
     contents->has_base = true;
     *stale = !truce__revision_same_values(&contents->base, &contents->theirs);
-    return *stale || bson_equal(&contents->base, &contents->theirs) ? TRUCE_OK
-                                                                    : keep_types(contents, error);
+    return *stale || bson_equal(&contents->base, &contents->theirs)
+               ? TRUCE_OK
+               : revision_keep_types(contents, error);
 }
 
 static truce_status save_over(struct revision_save *save, truce_commit *commit,
@@ -360,18 +364,19 @@ static truce_status save_over(struct revision_save *save, truce_commit *commit,
         truce__revision_set_document(save->revision, save->result, &contents->theirs, number);
     }
     if (found && number == save->version)
-        status = compare_base(save, contents, &stale, error);
+        status = revision_compare_base(save, contents, &stale, error);
     if (status)
         return status;
     if (stale || number != save->version)
         return save_stale(save, commit, id, theirs, number, contents, error);
     if (!found)
-        return insert_new(save, commit, id, &contents->mine, error);
+        return revision_insert_new(save, commit, id, &contents->mine, error);
     if (bson_equal(&contents->mine, &contents->theirs)) {
         save->result->outcome = TRUCE_REVISION_UNCHANGED;
         return TRUCE_OK;
     }
-    return replace(save, commit, id, theirs, number, &contents->mine, TRUCE_REVISION_SAVED, error);
+    return revision_replace(save, commit, id, theirs, number, &contents->mine, TRUCE_REVISION_SAVED,
+                            error);
 }
 
 truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error_t *error)
@@ -380,7 +385,7 @@ truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error
     struct contents contents = {.base = BSON_INITIALIZER, .theirs = BSON_INITIALIZER};
     bson_value_t id;
     bson_t theirs;
-    truce_status status = id_of(save->mine, &id, error);
+    truce_status status = revision_id_of(save->mine, &id, error);
 
     truce__revision_reset(save->result);
     if (status)
@@ -398,9 +403,10 @@ truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error
 
 /* ---- the public calls ------------------------------------------------------------------------- */
 
-static truce_status save(truce_revision *revision, truce_commit *commit, const bson_t *mine,
-                         int64_t version, const bson_t *base, bool merges,
-                         truce_revision_result *result, bson_error_t *error)
+static truce_status revision_revision_save(truce_revision *revision, truce_commit *commit,
+                                           const bson_t *mine, int64_t version, const bson_t *base,
+                                           bool merges, truce_revision_result *result,
+                                           bson_error_t *error)
 {
     struct revision_save one = {.revision = revision,
                                 .rules = revision->rules,
@@ -434,14 +440,14 @@ truce_status truce_revision_save(truce_revision *revision, truce_commit *commit,
                                  int64_t version, const bson_t *base, truce_revision_result *result,
                                  bson_error_t *error)
 {
-    return save(revision, commit, mine, version, base, false, result, error);
+    return revision_revision_save(revision, commit, mine, version, base, false, result, error);
 }
 
 truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit,
                                   const bson_t *mine, int64_t version, const bson_t *base,
                                   truce_revision_result *result, bson_error_t *error)
 {
-    return save(revision, commit, mine, version, base, true, result, error);
+    return revision_revision_save(revision, commit, mine, version, base, true, result, error);
 }
 
 struct look {
@@ -491,7 +497,8 @@ struct removal {
 };
 
 /* What stands is what was read. */
-static bool is_as_read(const struct removal *removal, int64_t number, const bson_t *content)
+static bool revision_is_as_read(const struct removal *removal, int64_t number,
+                                const bson_t *content)
 {
     bson_t base;
     bool same;
@@ -518,7 +525,7 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
     if (!status)
         status = truce__revision_number(revision, &theirs, &number, error);
     truce__revision_content(revision, &theirs, &content);
-    if (!status && !is_as_read(removal, number, &content)) {
+    if (!status && !revision_is_as_read(removal, number, &content)) {
         bson_t conflicts = BSON_INITIALIZER;
 
         truce__revision_set_document(revision, result, &content, number);

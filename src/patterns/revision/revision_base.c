@@ -24,7 +24,7 @@
 
 static bool same_values(struct value a, struct value b);
 
-static uint32_t count_of(struct value container)
+static uint32_t base_count_of(struct value container)
 {
     uint32_t count = 0;
 
@@ -34,16 +34,16 @@ static uint32_t count_of(struct value container)
 }
 
 /* The order of fields alone says nothing. */
-static bool same_fields(struct value a, struct value b)
+static bool base_same_fields(struct value a, struct value b)
 {
     for (struct fields fields = truce__fields(a); truce__fields_next(&fields);) {
         if (!same_values(fields.value, truce__value_field(b, fields.key, fields.key_length)))
             return false;
     }
-    return count_of(a) == count_of(b);
+    return base_count_of(a) == base_count_of(b);
 }
 
-static bool same_elements(struct value a, struct value b)
+static bool base_same_elements(struct value a, struct value b)
 {
     struct fields in_a = truce__fields(a), in_b = truce__fields(b);
 
@@ -60,9 +60,9 @@ static bool same_elements(struct value a, struct value b)
 static bool same_values(struct value a, struct value b)
 {
     if (a.type == BSON_TYPE_DOCUMENT && b.type == BSON_TYPE_DOCUMENT)
-        return same_fields(a, b);
+        return base_same_fields(a, b);
     if (a.type == BSON_TYPE_ARRAY && b.type == BSON_TYPE_ARRAY)
-        return same_elements(a, b);
+        return base_same_elements(a, b);
     return b.type && truce__value_equal(a, b);
 }
 
@@ -96,7 +96,7 @@ void truce__revision_plain(const truce_revision *revision, const bson_t *documen
 }
 
 /* [{k: "a", v: 1}, ...] */
-static void append_pairs(const bson_t *plain, bson_t *array)
+static void base_append_pairs(const bson_t *plain, bson_t *array)
 {
     uint32_t index = 0;
 
@@ -114,7 +114,8 @@ static void append_pairs(const bson_t *plain, bson_t *array)
     }
 }
 
-static void append_value_guard(const truce_revision *revision, const bson_t *plain, bson_t *filter)
+static void base_append_value_guard(const truce_revision *revision, const bson_t *plain,
+                                    bson_t *filter)
 {
     bson_t *fields =
         BCON_NEW("$filter", "{", "input", "{", "$objectToArray", "{", "$mergeObjects", "[",
@@ -128,7 +129,7 @@ static void append_value_guard(const truce_revision *revision, const bson_t *pla
     BSON_APPEND_DOCUMENT(&operands, "0", fields);
     bson_append_document_begin(&operands, "1", 1, &literal);
     bson_append_array_begin(&literal, "$literal", 8, &pairs);
-    append_pairs(plain, &pairs);
+    base_append_pairs(plain, &pairs);
     bson_append_array_end(&literal, &pairs);
     bson_append_document_end(&operands, &literal);
     bson_append_array_end(&expr, &operands);
@@ -148,7 +149,7 @@ static bool is_index(const char *name)
 }
 
 /* A name that a path cannot say: "a.b" is two, and "0" may be an element's. */
-static bool is_sayable(const struct fields *field, bool element)
+static bool base_is_sayable(const struct fields *field, bool element)
 {
     return element || (field->key_length && field->key[0] != '$' && !is_index(field->key) &&
                        strlen(field->key) == field->key_length && !strchr(field->key, '.'));
@@ -165,7 +166,7 @@ static bool append_types(struct types *types, struct value container)
 
         if (!number && !truce__value_is_container(fields.value))
             continue;
-        if (!is_sayable(&fields, elements) || types->count == REVISION_NUMBERS_MAX)
+        if (!base_is_sayable(&fields, elements) || types->count == REVISION_NUMBERS_MAX)
             return false;
         if (before)
             truce__buffer_append(&types->path, ".", 1);
@@ -194,7 +195,7 @@ bool truce__revision_filter_base(const truce_revision *revision, const bson_t *b
     sayable =
         plain.len <= VALUE_GUARD_BYTES_MAX && append_types(&types, truce__value_document(&plain));
     if (sayable)
-        append_value_guard(revision, &plain, filter);
+        base_append_value_guard(revision, &plain, filter);
     truce__buffer_release(&types.path);
     bson_destroy(&plain);
     return sayable;

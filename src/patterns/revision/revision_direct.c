@@ -23,7 +23,7 @@
 
 #include "base/id.h"
 #include "commit/journal.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 
 struct direct {
     const struct revision_save *save;
@@ -46,7 +46,7 @@ static bool has_operators(const bson_t *document)
 }
 
 /* `mine` says something new, as far as the caller knows. */
-static bool differs(const struct revision_save *save)
+static bool direct_differs(const struct revision_save *save)
 {
     bson_t mine, base;
     bool different;
@@ -66,7 +66,7 @@ static bool is_usual(const struct revision_save *save)
 
     if (revision->refused || revision->keep || !save->base || save->version < 1 ||
         save->version == INT64_MAX || !bson_has_field(save->mine, "_id") ||
-        has_operators(save->mine) || !differs(save))
+        has_operators(save->mine) || !direct_differs(save))
         return false;
     if (truce__memo_keyed(revision->store, revision->collection, &keyed, NULL))
         return false;
@@ -75,7 +75,7 @@ static bool is_usual(const struct revision_save *save)
 
 /* ---- the write ------------------------------------------------------------------------------- */
 
-static void append_absent(bson_t *filter, const char *path)
+static void direct_append_absent(bson_t *filter, const char *path)
 {
     BCON_APPEND(filter, path, "{", "$exists", BCON_BOOL(false), "}");
 }
@@ -87,15 +87,15 @@ static void append_own_rev(bson_t *filter)
 }
 
 /* False: a filter cannot say what was read. */
-static bool make_filter(struct direct *direct)
+static bool direct_make_filter(struct direct *direct)
 {
     const char *version = direct->save->revision->version;
     char *first = bson_strdup_printf("%s.0", version);
 
     truce__filter_id(&direct->id, &direct->filter);
     BSON_APPEND_INT64(&direct->filter, version, direct->save->version);
-    append_absent(&direct->filter, first); /* a number in an array matches, too */
-    append_absent(&direct->filter, "_intent");
+    direct_append_absent(&direct->filter, first); /* a number in an array matches, too */
+    direct_append_absent(&direct->filter, "_intent");
     append_own_rev(&direct->filter);
     bson_free(first);
     return truce__revision_filter_base(direct->save->revision, direct->save->base, &direct->filter);
@@ -113,7 +113,7 @@ static void make_replacement(struct direct *direct)
     BSON_APPEND_OID(&direct->replacement, "_rev", &direct->rev);
 }
 
-static truce_status send(const struct direct *direct, bool *matched, bson_error_t *why)
+static truce_status direct_send(const struct direct *direct, bool *matched, bson_error_t *why)
 {
     const truce_revision *revision = direct->save->revision;
     truce_write_options options = {.relaxed = revision->relaxed,
@@ -132,7 +132,7 @@ static truce_status send(const struct direct *direct, bool *matched, bson_error_
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
 /* Somebody who does not raise the number may have put it back: all else tells, too. */
-static bool is_as_read(const struct direct *direct, const bson_t *document)
+static bool direct_is_as_read(const struct direct *direct, const bson_t *document)
 {
     const struct revision_save *save = direct->save;
     int64_t number;
@@ -149,7 +149,7 @@ static bool is_as_read(const struct direct *direct, const bson_t *document)
     return same;
 }
 
-static enum verdict judge(struct direct *direct)
+static enum verdict direct_judge(struct direct *direct)
 {
     const truce_revision *revision = direct->save->revision;
     enum verdict verdict = OTHERWISE;
@@ -161,7 +161,7 @@ static enum verdict judge(struct direct *direct)
     if (!status && !truce__token_of(&document, &token, NULL)) {
         if (token.has_rev && bson_oid_equal(&token.rev, &direct->rev))
             verdict = TOOK;
-        else if (is_as_read(direct, &document))
+        else if (direct_is_as_read(direct, &document))
             verdict = AS_READ; /* D1 */
     }
     bson_destroy(&document);
@@ -176,7 +176,7 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
 
     for (;;) {
         bson_error_t now = {0};
-        truce_status status = send(direct, saved, &now);
+        truce_status status = direct_send(direct, saved, &now);
         enum verdict verdict;
 
         if (*saved || (!unanswered && !truce__unanswered(status)))
@@ -184,7 +184,7 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         unanswered = true;
         silent = silent || status != TRUCE_IO;
         why = now;
-        verdict = judge(direct); /* D2 */
+        verdict = direct_judge(direct); /* D2 */
         *saved = verdict == TOOK;
         if (*saved)
             return TRUCE_OK;
@@ -216,7 +216,7 @@ truce_status truce__revision_save_direct(struct revision_save *save, bool *saved
     truce__worker_init(&direct.worker, save->revision->store, save->revision->deadline_ms);
     truce__id_new(&direct.rev);
     make_replacement(&direct);
-    status = make_filter(&direct) ? send_certainly(&direct, saved, error) : TRUCE_OK;
+    status = direct_make_filter(&direct) ? send_certainly(&direct, saved, error) : TRUCE_OK;
     if (*saved) {
         bson_t content;
 

@@ -112,8 +112,8 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
 }
 
 /* What mine and theirs disagree about; `conflicts` is initialised. */
-static truce_status disagree(const truce_revision *revision, const bson_t *entry,
-                             const bson_t *theirs, bson_t *conflicts, bson_error_t *error)
+static truce_status entry_disagree(const truce_revision *revision, const bson_t *entry,
+                                   const bson_t *theirs, bson_t *conflicts, bson_error_t *error)
 {
     struct merge_options options = {.strict = revision->strict, .mine_is_newer = true};
     struct merge_rules *kept;
@@ -140,7 +140,7 @@ truce_status truce__revision_entry_against(const truce_revision *revision, const
                                            bson_error_t *error)
 {
     bson_t conflicts, field;
-    truce_status status = disagree(revision, entry, theirs, &conflicts, error);
+    truce_status status = entry_disagree(revision, entry, theirs, &conflicts, error);
 
     bson_init(shown);
     if (status) {
@@ -176,8 +176,8 @@ struct entries {
 };
 
 /* `shown` is initialised. */
-static truce_status show(truce_revision *revision, const bson_t *entry, bson_t *shown,
-                         bson_error_t *error)
+static truce_status entry_show(truce_revision *revision, const bson_t *entry, bson_t *shown,
+                               bson_error_t *error)
 {
     bson_t document, content;
     bson_error_t ignored; /* such an entry is shown as it was told */
@@ -213,7 +213,7 @@ static truce_status entries_next(truce_cursor *base, const bson_t **document, bs
 
     if (!status && *document) {
         bson_destroy(&entries->shown);
-        status = show(entries->revision, *document, &entries->shown, error);
+        status = entry_show(entries->revision, *document, &entries->shown, error);
         *document = status ? NULL : &entries->shown;
     }
     return status;
@@ -279,7 +279,7 @@ truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t 
     } else if (!status) {
         bson_destroy(entry);
         truce__names_restore_own(&told);
-        status = show(revision, &told, entry, error);
+        status = entry_show(revision, &told, entry, error);
     }
     bson_destroy(&told);
     bson_destroy(filter);

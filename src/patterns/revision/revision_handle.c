@@ -2,10 +2,10 @@
 #include "patterns/revision/revision.h"
 
 #include "base/assert.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/incoming.h"
 
-static void refuse(truce_revision *revision, const char *why, const char *name)
+static void revision_handle_refuse(truce_revision *revision, const char *why, const char *name)
 {
     if (!revision->refused)
         (void)truce__fail(TRUCE_INVALID, &revision->refusal, why, name);
@@ -24,7 +24,7 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
         ROOM_CHECK(options, "truce_revision_options", &revision->refusal) != TRUCE_OK;
     revision->collection = bson_strdup(options->collection ? options->collection : "?");
     if (!options->collection)
-        refuse(revision, "the revisions' option \"%s\" is missing", "collection");
+        revision_handle_refuse(revision, "the revisions' option \"%s\" is missing", "collection");
     revision->version = bson_strdup(options->version ? options->version : "version");
     revision->kept = bson_strdup_printf("%s" REVISIONS_SUFFIX, revision->collection);
     revision->strict = options->strict;
@@ -36,9 +36,10 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     revision->relaxed = options->relaxed;
     if (!revision->version[0] || revision->version[0] == '$' || revision->version[0] == '_' ||
         strchr(revision->version, '.'))
-        refuse(revision, "the field of the number cannot be \"%s\"", revision->version);
+        revision_handle_refuse(revision, "the field of the number cannot be \"%s\"",
+                               revision->version);
     if (options->keep_ms < 0)
-        refuse(revision, "versions cannot be kept for a time below 0%s", "");
+        revision_handle_refuse(revision, "versions cannot be kept for a time below 0%s", "");
     if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
         truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
         revision->refused = true;

@@ -7,7 +7,7 @@
 
 #include "patterns/revision/revision.h"
 
-#include "base/room.h"
+#include "base/reserved_fields.h"
 
 void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
 {
@@ -22,7 +22,7 @@ static bool is_tag_byte(unsigned char byte)
     return byte == 0x21 || (byte >= 0x23 && byte != 0x7f);
 }
 
-static const char *skip_space(const char *at)
+static const char *http_skip_space(const char *at)
 {
     while (*at == ' ' || *at == '\t')
         at++;
@@ -49,14 +49,14 @@ static const char *read_tag(const char *at, bool *weak, const char **tag, size_t
 }
 
 /* Is the document among the tags of a field? Empty elements of the list are allowed. */
-static enum answer names(const char *field, int64_t version, bool strongly)
+static enum answer http_names(const char *field, int64_t version, bool strongly)
 {
     bool there = version != TRUCE_REVISION_NEW, found = false, any = false;
     char own[TRUCE_ETAG_SIZE];
-    const char *at = skip_space(field);
+    const char *at = http_skip_space(field);
 
     if (*at == '*')
-        return *skip_space(at + 1) ? MALFORMED : there ? YES : NO;
+        return *http_skip_space(at + 1) ? MALFORMED : there ? YES : NO;
     truce_revision_etag(version, own);
     while (*at) {
         const char *tag;
@@ -64,7 +64,7 @@ static enum answer names(const char *field, int64_t version, bool strongly)
         bool weak;
 
         if (*at == ',') {
-            at = skip_space(at + 1);
+            at = http_skip_space(at + 1);
             continue;
         }
         at = read_tag(at, &weak, &tag, &length);
@@ -72,7 +72,7 @@ static enum answer names(const char *field, int64_t version, bool strongly)
             return MALFORMED;
         any = true;
         found |= there && length == strlen(own) && !memcmp(tag, own, length) && !(weak && strongly);
-        at = skip_space(at);
+        at = http_skip_space(at);
         if (*at && *at != ',')
             return MALFORMED;
     }
@@ -84,8 +84,9 @@ int truce_revision_http(const truce_http_request *request, int64_t version)
     bool reads = !strcmp(request->method, "GET") || !strcmp(request->method, "HEAD");
     bool harmless =
         reads || !strcmp(request->method, "OPTIONS") || !strcmp(request->method, "TRACE");
-    enum answer match = request->if_match ? names(request->if_match, version, true) : YES;
-    enum answer none = request->if_none_match ? names(request->if_none_match, version, false) : NO;
+    enum answer match = request->if_match ? http_names(request->if_match, version, true) : YES;
+    enum answer none =
+        request->if_none_match ? http_names(request->if_none_match, version, false) : NO;
 
     if (match == MALFORMED || none == MALFORMED ||
         ROOM_CHECK(request, "truce_http_request", NULL) != TRUCE_OK)

@@ -35,7 +35,7 @@ struct standing {
     bson_t content;
 };
 
-static bool is_open(const struct resolving *resolving, const bson_t *entry)
+static bool inbox_is_open(const struct resolving *resolving, const bson_t *entry)
 {
     bson_iter_t iter;
 
@@ -47,7 +47,7 @@ static bool is_open(const struct resolving *resolving, const bson_t *entry)
 
 /* ---- what stands, and what was seen ---- */
 
-static int64_t number_in(const bson_t *document)
+static int64_t inbox_number_in(const bson_t *document)
 {
     struct value value = truce__value_field(truce__value_document(document), "version", 7);
     int64_t number;
@@ -93,9 +93,10 @@ static truce_status find_seen(const struct resolving *resolving, truce_commit *c
     bson_t theirs;
 
     *known = true;
-    seen->number = number_in(named);
+    seen->number = inbox_number_in(named);
     if (truce__value_subdocument(named, "theirs", &theirs) ||
-        (seen->number == number_in(entry) && truce__value_subdocument(entry, "theirs", &theirs))) {
+        (seen->number == inbox_number_in(entry) &&
+         truce__value_subdocument(entry, "theirs", &theirs))) {
         take_content(revision, &theirs, seen);
     } else if (now->exists && seen->number == now->number) {
         take_content(revision, &now->content, seen);
@@ -112,9 +113,9 @@ static truce_status find_seen(const struct resolving *resolving, truce_commit *c
 /* ---- the decision ---- */
 
 /* What is to be saved; `made` is initialised by the caller. */
-static truce_status decide(const struct resolving *resolving, const bson_t *entry,
-                           const struct standing *seen, const struct merge_rules *rules,
-                           bson_t *made, bson_error_t *error)
+static truce_status inbox_decide(const struct resolving *resolving, const bson_t *entry,
+                                 const struct standing *seen, const struct merge_rules *rules,
+                                 bson_t *made, bson_error_t *error)
 {
     bool for_mine = resolving->resolution == TRUCE_RESOLVE_MINE;
     struct merge_options options = {.rules = rules,
@@ -154,7 +155,7 @@ static truce_status save_decision(const struct resolving *resolving, truce_commi
     truce_status status;
 
     save.rules = truce__revision_entry_rules(resolving->revision, entry, &kept);
-    status = decide(resolving, entry, seen, save.rules, &made, error);
+    status = inbox_decide(resolving, entry, seen, save.rules, &made, error);
     save.mine = &made;
     if (!status)
         status = truce__revision_save_in(commit, &save, error);
@@ -281,7 +282,7 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
 
         status = truce_commit_read(commit, CONFLICTS, &id, &other, error);
         truce__names_restore_own(&other);
-        if (!status && is_open(resolving, &other) &&
+        if (!status && inbox_is_open(resolving, &other) &&
             says_the_same(resolving, decided, &other, &now))
             status = close_entry(commit, &id, error);
         bson_destroy(&other);
@@ -294,14 +295,14 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
 /* ---- the whole ---- */
 
 /* The answer is the entry against what stands now. */
-static void tell(const struct resolving *resolving, const bson_t *told)
+static void inbox_tell(const struct resolving *resolving, const bson_t *told)
 {
     static const char *const sides[] = {"base", "mine", "theirs"};
     bson_t *conflict = &resolving->result->conflict, conflicts = BSON_INITIALIZER, field;
     bson_iter_t list, iter;
 
     bson_reinit(conflict);
-    bson_append_int64(conflict, "version", 7, number_in(told));
+    bson_append_int64(conflict, "version", 7, inbox_number_in(told));
     for (int i = 0; i < 3; i++) {
         if (truce__value_subdocument(told, sides[i], &field))
             bson_append_document(conflict, sides[i], -1, &field);
@@ -334,7 +335,7 @@ static truce_status leave_open(const struct resolving *resolving, truce_commit *
         bson_destroy(&stored);
     }
     if (!status)
-        tell(resolving, &told);
+        inbox_tell(resolving, &told);
     bson_destroy(&told);
     return status;
 }
@@ -379,7 +380,7 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
         bson_oid_to_string(resolving->conflict, hex);
         status = truce__fail(status, error, "there is no conflict %s", hex);
     }
-    if (!status && !is_open(resolving, &entry))
+    if (!status && !inbox_is_open(resolving, &entry))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the conflict is resolved, or not of \"%s\"",
                              resolving->revision->collection);
     if (!status)

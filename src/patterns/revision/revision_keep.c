@@ -22,7 +22,7 @@
 
 #define NUMBERS_RESERVED (INT64_C(1) << 32)
 
-static bson_value_t id_of(const bson_t *holder)
+static bson_value_t keep_id_of(const bson_t *holder)
 {
     bson_iter_t iter;
     bson_value_t none = {0};
@@ -31,7 +31,7 @@ static bson_value_t id_of(const bson_t *holder)
 }
 
 /* {_id: {id, version}}, the beginning of a document */
-static void begin_document(const bson_value_t *id, int64_t number, bson_t *document)
+static void keep_begin_document(const bson_value_t *id, int64_t number, bson_t *document)
 {
     bson_t inner;
 
@@ -43,10 +43,10 @@ static void begin_document(const bson_value_t *id, int64_t number, bson_t *docum
 }
 
 /* Inserts the document, or puts it in the place of one of its _id. */
-static truce_status put(truce_revision *revision, truce_commit *commit, const bson_t *document,
-                        bson_error_t *error)
+static truce_status keep_put(truce_revision *revision, truce_commit *commit, const bson_t *document,
+                             bson_error_t *error)
 {
-    bson_value_t id = id_of(document);
+    bson_value_t id = keep_id_of(document);
     bson_t there;
     truce_status status = truce_commit_read(commit, revision->kept, &id, &there, error);
 
@@ -58,15 +58,15 @@ static truce_status put(truce_revision *revision, truce_commit *commit, const bs
     return status;
 }
 
-static truce_status drop(truce_revision *revision, truce_commit *commit, const bson_value_t *id,
-                         int64_t number, bson_error_t *error)
+static truce_status keep_drop(truce_revision *revision, truce_commit *commit,
+                              const bson_value_t *id, int64_t number, bson_error_t *error)
 {
     bson_t key, there;
     bson_value_t of;
     truce_status status;
 
-    begin_document(id, number, &key);
-    of = id_of(&key);
+    keep_begin_document(id, number, &key);
+    of = keep_id_of(&key);
     status = truce_commit_read(commit, revision->kept, &of, &there, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
@@ -97,22 +97,22 @@ truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit
                                   const bson_t *document, int64_t number, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
-    bson_value_t id = id_of(document);
+    bson_value_t id = keep_id_of(document);
     bson_t kept, inner;
     truce_status status;
 
     if (!revision->keep)
         return TRUCE_OK;
-    begin_document(&id, number, &kept);
+    keep_begin_document(&id, number, &kept);
     bson_append_date_time(&kept, "at", 2, now_ms);
     if (revision->keep_ms)
         bson_append_date_time(&kept, "until", 5, now_ms + revision->keep_ms);
     bson_append_document_begin(&kept, "document", 8, &inner);
     bson_copy_to_excluding_noinit(document, &inner, "_rev", "_intent", NULL);
     bson_append_document_end(&kept, &inner);
-    status = put(revision, commit, &kept, error);
+    status = keep_put(revision, commit, &kept, error);
     if (!status)
-        status = drop(revision, commit, &id, number - revision->keep, error);
+        status = keep_drop(revision, commit, &id, number - revision->keep, error);
     bson_destroy(&kept);
     return status;
 }
@@ -123,11 +123,11 @@ static truce_status put_last(truce_revision *revision, truce_commit *commit, con
     bson_t grave;
     truce_status status;
 
-    begin_document(id, TRUCE_REVISION_NEW, &grave);
+    keep_begin_document(id, TRUCE_REVISION_NEW, &grave);
     bson_append_int64(&grave, "last", 4, last);
     if (reserved)
         bson_append_bool(&grave, "reserved", 8, true);
-    status = put(revision, commit, &grave, error);
+    status = keep_put(revision, commit, &grave, error);
     bson_destroy(&grave);
     return status;
 }
@@ -143,8 +143,8 @@ static truce_status read_last(truce_revision *revision, truce_commit *commit,
     truce_status status;
 
     *last = -1;
-    begin_document(id, TRUCE_REVISION_NEW, &key);
-    of = id_of(&key);
+    keep_begin_document(id, TRUCE_REVISION_NEW, &key);
+    of = keep_id_of(&key);
     status = truce_commit_read(commit, revision->kept, &of, &grave, error);
     if (!status && bson_iter_init_find(&iter, &grave, "last") && BSON_ITER_HOLDS_INT64(&iter))
         *last = bson_iter_int64(&iter);
@@ -179,10 +179,10 @@ static truce_status count_kept(truce_revision *revision, const bson_value_t *id,
     bson_value_t from, to;
     truce_status status;
 
-    begin_document(id, 0, &lowest);
-    begin_document(id, INT64_MAX, &highest);
-    from = id_of(&lowest);
-    to = id_of(&highest);
+    keep_begin_document(id, 0, &lowest);
+    keep_begin_document(id, INT64_MAX, &highest);
+    from = keep_id_of(&lowest);
+    to = keep_id_of(&highest);
     bson_append_document_begin(&filter, "_id", 3, &bounds);
     BSON_APPEND_VALUE(&bounds, "$gte", &from);
     BSON_APPEND_VALUE(&bounds, "$lt", &to);
@@ -221,7 +221,7 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
                               bson_error_t *error)
 {
     truce_status status = truce_find_one(revision->store, revision->kept, key, NULL, found, error);
-    bson_value_t of = id_of(key);
+    bson_value_t of = keep_id_of(key);
     truce_look look = {.collection = revision->kept, .id = &of};
 
     if (status || !bson_has_field(found, "_intent") || bson_has_field(found, "document"))
@@ -245,7 +245,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
 
     (void)commit; /* what a number was never changes: it need not be guarded */
     bson_init(document);
-    begin_document(id, number, &filter);
+    keep_begin_document(id, number, &filter);
     status = find_kept(revision, &filter, &found, error);
     if (!status &&
         (!bson_iter_init_find(&iter, &found, "document") || !BSON_ITER_HOLDS_DOCUMENT(&iter))) {
@@ -263,7 +263,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
 
 /* ---- the public calls ------------------------------------------------------------------------- */
 
-static truce_status refused(const truce_revision *revision, bson_error_t *error)
+static truce_status keep_refused(const truce_revision *revision, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "%s", revision->refusal.message);
 }
@@ -277,7 +277,7 @@ truce_status truce_revision_at(truce_revision *revision, const bson_value_t *id,
 
     bson_init(document);
     if (revision->refused)
-        return refused(revision, error);
+        return keep_refused(revision, error);
     status = truce_revision_get(revision, NULL, id, &current, &now, error);
     if (!status && now == version) {
         bson_concat(document, &current);
@@ -309,7 +309,7 @@ truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id
     BCON_APPEND(&filter, "_id.version", "{", "$gte", BCON_INT64(0), "}", "document", "{", "$exists",
                 BCON_BOOL(true), "}"); /* no stub of a commit that is not decided */
     status = revision->refused
-                 ? refused(revision, error)
+                 ? keep_refused(revision, error)
                  : truce_find(revision->store, revision->kept, &filter, &options, cursor, error);
     bson_destroy(&filter);
     bson_destroy(sort);
@@ -323,7 +323,7 @@ truce_status truce_revision_prune(truce_revision *revision, int64_t *pruned, bso
     truce_status status = TRUCE_OK;
 
     if (revision->refused)
-        return refused(revision, error);
+        return keep_refused(revision, error);
     if (revision->keep_ms) {
         bson_t *filter =
             BCON_NEW("at", "{", "$lt", BCON_DATE_TIME(truce__clock_wall_ms() - revision->keep_ms),

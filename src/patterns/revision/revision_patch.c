@@ -16,8 +16,8 @@ struct patching {
     truce_revision_result *result;
 };
 
-static truce_status apply_operators(const bson_t *before, const bson_t *operators, bson_t *after,
-                                    bson_error_t *error)
+static truce_status patch_apply_operators(const bson_t *before, const bson_t *operators,
+                                          bson_t *after, bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
@@ -61,14 +61,14 @@ static truce_status apply_json(const bson_t *before, const bson_t *operations, b
 }
 
 /* The document of that number, patched; its _id stays. */
-static truce_status apply(const struct patching *patching, const bson_t *before, bson_t *after,
-                          bson_error_t *error)
+static truce_status patch_apply(const struct patching *patching, const bson_t *before,
+                                bson_t *after, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     struct value old, new;
 
     if (patching->kind == TRUCE_PATCH_OPERATORS)
-        status = apply_operators(before, patching->patch, after, error);
+        status = patch_apply_operators(before, patching->patch, after, error);
     else if (patching->kind == TRUCE_PATCH_JSON)
         status = apply_json(before, patching->patch, after, error);
     else
@@ -96,7 +96,7 @@ static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *erro
         status = truce__revision_number(patching->revision, &theirs, &save.version, error);
     if (!status) {
         bson_destroy(&after);
-        status = apply(patching, &content, &after, error);
+        status = patch_apply(patching, &content, &after, error);
     }
     if (!status && !patching->any) /* another number is the conflict of a save */
         save.version = patching->version;

@@ -28,8 +28,8 @@
 #define COUNT_MAX   1000000
 #define NAME_MAX_OF 200
 
-static void build(const char *name, const bson_oid_t *by, int64_t count, bson_t *filter,
-                  bson_t *update)
+static void sequence_build(const char *name, const bson_oid_t *by, int64_t count, bson_t *filter,
+                           bson_t *update)
 {
     bson_t outer, inner, each, one;
 
@@ -87,8 +87,8 @@ static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *fi
            !__builtin_sub_overflow(truce__field_number(document, "value"), taken - 1, first);
 }
 
-static truce_status look(truce_store *store, const char *name, const bson_oid_t *by, int64_t *first,
-                         bool *found, bson_error_t *error)
+static truce_status sequence_look(truce_store *store, const char *name, const bson_oid_t *by,
+                                  int64_t *first, bool *found, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
     truce_status status;
@@ -102,7 +102,7 @@ static truce_status look(truce_store *store, const char *name, const bson_oid_t 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status check_name(const char *name, bson_error_t *error)
+static truce_status sequence_check_name(const char *name, bson_error_t *error)
 {
     if (name && name[0] && strlen(name) <= NAME_MAX_OF)
         return TRUCE_OK;
@@ -110,9 +110,9 @@ static truce_status check_name(const char *name, bson_error_t *error)
 }
 
 /* A call that found nothing to change is one that landed before, or lost an upsert to another. */
-static truce_status take(truce_store *store, const char *name, const bson_oid_t *by,
-                         const bson_t *filter, const bson_t *update, int64_t *first,
-                         bson_error_t *error)
+static truce_status sequence_take(truce_store *store, const char *name, const bson_oid_t *by,
+                                  const bson_t *filter, const bson_t *update, int64_t *first,
+                                  bson_error_t *error)
 {
     static const truce_modify_options options = {.upsert = true, .return_new = true};
     truce_status status = TRUCE_OK;
@@ -132,7 +132,7 @@ static truce_status take(truce_store *store, const char *name, const bson_oid_t 
         if (status && status != TRUCE_DUPLICATE && status != TRUCE_UNKNOWN &&
             status != TRUCE_CONFLICT)
             return status;
-        status = look(store, name, by, first, &found, error);
+        status = sequence_look(store, name, by, first, &found, error);
         if (found)
             return TRUCE_OK;
         if (status && status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)
@@ -147,7 +147,7 @@ truce_status truce_sequence_take(truce_store *store, const char *name, int64_t c
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
     bson_oid_t by;
-    truce_status status = check_name(name, error);
+    truce_status status = sequence_check_name(name, error);
 
     *first = 0;
     if (!status && (count < 1 || count > COUNT_MAX))
@@ -156,8 +156,8 @@ truce_status truce_sequence_take(truce_store *store, const char *name, int64_t c
                              (long long)count, COUNT_MAX);
     if (!status) {
         bson_oid_init(&by, NULL);
-        build(name, &by, count, &filter, &update);
-        status = take(store, name, &by, &filter, &update, first, error);
+        sequence_build(name, &by, count, &filter, &update);
+        status = sequence_take(store, name, &by, &filter, &update, first, error);
     }
     bson_destroy(&filter);
     bson_destroy(&update);
@@ -174,7 +174,7 @@ truce_status truce_sequence_last(truce_store *store, const char *name, int64_t *
                                  bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
-    truce_status status = check_name(name, error);
+    truce_status status = sequence_check_name(name, error);
 
     *number = 0;
     if (!status) {
@@ -196,7 +196,7 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner, empty;
     truce_write_options options = {.upsert = true};
-    truce_status status = check_name(name, error);
+    truce_status status = sequence_check_name(name, error);
 
     bson_append_utf8(&filter, "_id", -1, name ? name : "", -1);
     bson_append_document_begin(&filter, "value", -1, &inner);

@@ -55,18 +55,18 @@
 #include "patterns/set/set.h"
 
 #include "base/assert.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "store/store.h"
 
-static bool name_is_good(const char *name)
+static bool set_name_is_good(const char *name)
 {
     return name[0] && name[0] != '$' && !strpbrk(name, ".,") && strlen(name) <= 100 &&
            strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0;
 }
 
-static void refuse(truce_set *set, const char *what, const char *name)
+static void set_refuse(truce_set *set, const char *what, const char *name)
 {
     if (set->refused)
         return;
@@ -78,13 +78,13 @@ static char *take_name(truce_set *set, const char *what, const char *given, cons
 {
     char *name = bson_strdup(given ? given : otherwise);
 
-    if (!name_is_good(name))
-        refuse(set, what, name);
+    if (!set_name_is_good(name))
+        set_refuse(set, what, name);
     return name;
 }
 
 /* The user's own names: no default may write into a field that nobody meant. */
-static const char *must(truce_set *set, const char *option, const char *given)
+static const char *set_must(truce_set *set, const char *option, const char *given)
 {
     if (given)
         return given;
@@ -105,13 +105,13 @@ static void take_keys(truce_set *set, const char *given)
         size_t length = strcspn(at, ",");
 
         set->keys[set->keys_count] = bson_strndup(at, length);
-        if (!name_is_good(set->keys[set->keys_count++]))
-            refuse(set, "key", given);
+        if (!set_name_is_good(set->keys[set->keys_count++]))
+            set_refuse(set, "key", given);
         if (!at[length])
             return;
         at += length + 1;
     }
-    refuse(set, "key", given);
+    set_refuse(set, "key", given);
 }
 
 static void check_names_differ(truce_set *set)
@@ -124,24 +124,24 @@ static void check_names_differ(truce_set *set)
     for (uint32_t i = 0; i < 3 + set->keys_count; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (!strcmp(top[i], top[k]))
-                refuse(set, "fields, which must differ,", top[i]);
+                set_refuse(set, "fields, which must differ,", top[i]);
         }
     }
     for (uint32_t i = 1; i < 3; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (!strcmp(inside[i], inside[k]))
-                refuse(set, "element's fields, which must differ,", inside[i]);
+                set_refuse(set, "element's fields, which must differ,", inside[i]);
         }
     }
     for (uint32_t i = 0; i < 3 && set->layout == TRUCE_SET_BY_ELEMENT; i++) {
         for (uint32_t k = 0; k < set->keys_count; k++) {
             if (!strcmp(inside[i], set->keys[k]))
-                refuse(set, "element's fields, which differ from the key's,", inside[i]);
+                set_refuse(set, "element's fields, which differ from the key's,", inside[i]);
         }
     }
 }
 
-static truce_set_form form_for(const truce_store *store, truce_set_form wanted)
+static truce_set_form set_form_for(const truce_store *store, truce_set_form wanted)
 {
     if (wanted == TRUCE_SET_FORM_CLASSIC || !(store->capabilities & TRUCE_CAN_PIPELINE_UPDATE))
         return TRUCE_SET_FORM_CLASSIC;
@@ -160,20 +160,20 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->store = store;
     set->refused = ROOM_CHECK(options, "truce_set_options", &set->refusal) != TRUCE_OK;
     set->layout = options->layout;
-    set->form = form_for(store, options->form);
+    set->form = set_form_for(store, options->form);
     set->deadline_ms = options->deadline_ms;
     set->rewrites = options->form == TRUCE_SET_FORM_AUTO &&
                     options->layout == TRUCE_SET_IN_DOCUMENT &&
                     (store->capabilities & TRUCE_CAN_REWRITE);
     set->beside = !(store->capabilities & TRUCE_CAN_REWRITE);
     if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
-        refuse(set, "form on this store", "pipeline");
-    set->collection = bson_strdup(must(set, "collection", options->collection));
-    take_keys(set, must(set, "key", options->key));
-    set->field = take_name(set, "list", must(set, "field", options->field), NULL);
+        set_refuse(set, "form on this store", "pipeline");
+    set->collection = bson_strdup(set_must(set, "collection", options->collection));
+    take_keys(set, set_must(set, "key", options->key));
+    set->field = take_name(set, "list", set_must(set, "field", options->field), NULL);
     deleted = bson_strdup_printf("deleted_%s", set->field);
     set->deleted = take_name(set, "list of tombstones", options->deleted, deleted);
-    set->name = take_name(set, "element's name", must(set, "name", options->name), NULL);
+    set->name = take_name(set, "element's name", set_must(set, "name", options->name), NULL);
     set->name_length = (uint32_t)strlen(set->name);
     set->seq = take_name(set, "element's number", options->seq, "seq");
     set->source = take_name(set, "element's source", options->source, "src");
@@ -241,7 +241,7 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
     return status;
 }
 
-static void append_definition(const truce_set *set, bson_t *definition)
+static void set_append_definition(const truce_set *set, bson_t *definition)
 {
     bson_t keys;
 
@@ -312,7 +312,7 @@ static truce_status keep_definition(truce_set *set, bson_error_t *error)
     bson_t wanted = BSON_INITIALIZER, kept = BSON_INITIALIZER, filter = BSON_INITIALIZER;
     truce_status status;
 
-    append_definition(set, &wanted);
+    set_append_definition(set, &wanted);
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
     for (int round = 0;; round++) {
         bson_destroy(&kept);
@@ -341,7 +341,7 @@ out:
 }
 
 /* With the mutex held: what was seen in collections that may be others now. */
-static void forget(truce_set *set)
+static void set_set_forget(truce_set *set)
 {
     truce__sources_free(set->known);
     truce__recorded_free(set->recorded);
@@ -362,7 +362,7 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
     if (atomic_load_explicit(&set->structure, memory_order_acquire) == structure)
         return TRUCE_OK;
     pthread_mutex_lock(&set->mutex);
-    forget(set);
+    set_set_forget(set);
     status = keep_definition(set, error);
     if (!status)
         status = create_index(set, error);
@@ -412,7 +412,7 @@ void truce__set_call_fail(struct set_call *call, size_t number, truce_status sta
 }
 
 /* Those that cannot be applied, ever, have their answer; the others come first. Returns how many. */
-static size_t check_all(truce_set *set, const truce_set_operation *given, struct set_call *call)
+static size_t set_check_all(truce_set *set, const truce_set_operation *given, struct set_call *call)
 {
     size_t good = 0;
     bson_error_t why;
@@ -468,7 +468,7 @@ truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_s
         return TRUCE_OK;
     if (count > 1)
         call.operations = bson_malloc(count * sizeof *call.operations);
-    call.count = check_all(set, given, &call);
+    call.count = set_check_all(set, given, &call);
     status = commit ? call.status : TRUCE_OK;
     if (!status && call.count)
         status = truce__set_ready(set, &why);

@@ -69,8 +69,9 @@ static truce_status add_window(struct archiving *archiving, bson_error_t *error)
 }
 
 /* {_id, content: as read}: nothing was added to it meanwhile */
-static truce_status cut(truce_set *set, const bson_t *document, const struct progress_block *block,
-                        const struct ranges *rest, bson_error_t *error)
+static truce_status archive_cut(truce_set *set, const bson_t *document,
+                                const struct progress_block *block, const struct ranges *rest,
+                                bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, change;
     truce_status status;
@@ -88,7 +89,7 @@ static truce_status cut(truce_set *set, const bson_t *document, const struct pro
 }
 
 /* Steps 2 and 3 for what was read so far. */
-static truce_status flush(struct archiving *archiving, bson_error_t *error)
+static truce_status archive_flush(struct archiving *archiving, bson_error_t *error)
 {
     truce_status status = add_window(archiving, error);
 
@@ -98,7 +99,7 @@ static truce_status flush(struct archiving *archiving, bson_error_t *error)
 
         part(archiving, archiving->documents[i], &block, &low, &rest);
         if (!status && low.count)
-            status = cut(archiving->set, archiving->documents[i], &block, &rest, error);
+            status = archive_cut(archiving->set, archiving->documents[i], &block, &rest, error);
         truce__ranges_release(&block.ranges);
         truce__ranges_release(&low);
         truce__ranges_release(&rest);
@@ -108,7 +109,7 @@ static truce_status flush(struct archiving *archiving, bson_error_t *error)
     return status;
 }
 
-static void take(struct archiving *archiving, const bson_t *document)
+static void archive_take(struct archiving *archiving, const bson_t *document)
 {
     struct progress_block block;
     struct ranges low = {0}, rest = {0};
@@ -140,9 +141,9 @@ static truce_status read_width(struct archiving *archiving, int shift, int64_t f
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        take(archiving, document);
+        archive_take(archiving, document);
         if (archiving->count == WINDOW_DOCUMENTS)
-            status = flush(archiving, error);
+            status = archive_flush(archiving, error);
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -163,7 +164,7 @@ truce_status truce__progress_archive(truce_set *set, const char *source, int64_t
     if (!status)
         status =
             read_width(&archiving, BLOCK_SHIFT, from, truce__progress_passed(watermark), error);
-    flushed = status ? TRUCE_OK : flush(&archiving, error);
+    flushed = status ? TRUCE_OK : archive_flush(&archiving, error);
     while (archiving.count)
         bson_destroy(archiving.documents[--archiving.count]);
     bson_free(archiving.documents);

@@ -44,7 +44,7 @@
 
 /* ---- results ---- */
 
-static truce_set_result *result_of(const struct set_operation *operation)
+static truce_set_result *batch_result_of(const struct set_operation *operation)
 {
     return &operation->call->results[operation->number];
 }
@@ -52,11 +52,11 @@ static truce_set_result *result_of(const struct set_operation *operation)
 static void fail_operation(const struct set_operation *operation, truce_status status,
                            const bson_error_t *why)
 {
-    result_of(operation)->status = status;
+    batch_result_of(operation)->status = status;
     truce__set_call_fail(operation->call, operation->number, status, why);
 }
 
-static void finish(struct set_batch *batch, struct set_group *group)
+static void batch_finish(struct set_batch *batch, struct set_group *group)
 {
     truce_assert(!group->done && batch->left > 0);
     group->done = true;
@@ -68,7 +68,7 @@ void truce__set_group_fail(struct set_batch *batch, struct set_group *group, tru
 {
     for (size_t i = group->from; i < group->to; i++)
         fail_operation(&batch->operations[i], status, why);
-    finish(batch, group);
+    batch_finish(batch, group);
 }
 
 /* In two by its names; the operations on one name, one by one. */
@@ -104,7 +104,7 @@ bool truce__set_group_split(struct set_batch *batch, struct set_group *group, tr
 
 static void hand_back(const struct set_operation *operation)
 {
-    *result_of(operation) = (truce_set_result){TRUCE_OK, SET_OUTCOME_HELD};
+    *batch_result_of(operation) = (truce_set_result){TRUCE_OK, SET_OUTCOME_HELD};
     operation->call->held = true;
 }
 
@@ -112,12 +112,12 @@ void truce__set_group_hand_back(struct set_batch *batch, struct set_group *group
 {
     for (size_t i = group->from; i < group->to; i++)
         hand_back(&batch->operations[i]);
-    finish(batch, group);
+    batch_finish(batch, group);
 }
 
 static void settle_below(struct set_batch *batch, const struct set_operation *operation)
 {
-    truce_set_result *result = result_of(operation);
+    truce_set_result *result = batch_result_of(operation);
     bson_error_t why = {0};
 
     if (truce__number_recorded(batch->set, operation->rank.source, operation->rank.seq)) {
@@ -129,16 +129,16 @@ static void settle_below(struct set_batch *batch, const struct set_operation *op
         fail_operation(operation, result->status, &why);
 }
 
-static truce_set_outcome outcome_of(enum set_verdict verdict)
+static truce_set_outcome batch_outcome_of(enum set_verdict verdict)
 {
     return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
            : verdict == SET_STALE ? TRUCE_SET_STALE
                                   : TRUCE_SET_DUPLICATE;
 }
 
-static void apply_alone(struct set_batch *batch, const struct set_operation *operation)
+static void batch_apply_alone(struct set_batch *batch, const struct set_operation *operation)
 {
-    truce_set_result *result = result_of(operation);
+    truce_set_result *result = batch_result_of(operation);
     bson_error_t why = {0};
 
     result->status = truce__set_apply_one(batch->set, operation, NULL, &result->outcome, &why);
@@ -160,12 +160,13 @@ static void fail_full(struct set_batch *batch, size_t from, size_t to)
 }
 
 /* The operations on one name, [from, to), the first of which met `verdict`. */
-static void settle_name(struct set_batch *batch, size_t from, size_t to, enum set_verdict verdict)
+static void batch_settle_name(struct set_batch *batch, size_t from, size_t to,
+                              enum set_verdict verdict)
 {
     const struct set_operation *operations = batch->operations;
 
     for (size_t i = from; i < to; i++) {
-        truce_set_result *result = result_of(&operations[i]);
+        truce_set_result *result = batch_result_of(&operations[i]);
 
         if (verdict == SET_BELOW) {
             settle_below(batch, &operations[i]);
@@ -173,7 +174,7 @@ static void settle_name(struct set_batch *batch, size_t from, size_t to, enum se
         }
         result->status = TRUCE_OK;
         if (i == from)
-            result->outcome = outcome_of(verdict);
+            result->outcome = batch_outcome_of(verdict);
         else if (!truce__set_rank_compare(&operations[i].rank, &operations[i - 1].rank))
             result->outcome = TRUCE_SET_DUPLICATE;
         else
@@ -191,9 +192,9 @@ void truce__set_group_settle(struct set_batch *batch, struct set_group *group)
 
         if (from < fits)
             fail_full(batch, from, fits);
-        settle_name(batch, fits, to, batch->verdicts[w]);
+        batch_settle_name(batch, fits, to, batch->verdicts[w]);
     }
-    finish(batch, group);
+    batch_finish(batch, group);
 }
 
 /* ---- drafts ---- */
@@ -289,7 +290,7 @@ static void append_projection(const truce_set *set, bson_t *projection)
     bson_append_int32(projection, "_intent", 7, 1);
 }
 
-static struct set_group *group_of(const struct set_window *window, const bson_t *document)
+static struct set_group *batch_group_of(const struct set_window *window, const bson_t *document)
 {
     const struct set_batch *batch = window->batch;
     uint64_t hash = truce__set_key_hash(batch->set, document);
@@ -314,7 +315,7 @@ static struct set_group *group_of(const struct set_window *window, const bson_t 
     return NULL;
 }
 
-static truce_status look(struct set_window *window, bson_error_t *error)
+static truce_status batch_look(struct set_window *window, bson_error_t *error)
 {
     const truce_set *set = window->batch->set;
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
@@ -332,7 +333,7 @@ static truce_status look(struct set_window *window, bson_error_t *error)
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        group = group_of(window, document);
+        group = batch_group_of(window, document);
         if (group && !group->seen)
             merge_group(window, group, document);
     }
@@ -345,8 +346,8 @@ static truce_status look(struct set_window *window, bson_error_t *error)
 
 /* ---- write ---- */
 
-static void take_outcome(struct set_window *window, struct set_draft *draft,
-                         const truce_write_outcome *outcome, truce_status bulk_status)
+static void batch_take_outcome(struct set_window *window, struct set_draft *draft,
+                               const truce_write_outcome *outcome, truce_status bulk_status)
 {
     struct set_batch *batch = window->batch;
     truce_status status = outcome->status;
@@ -389,7 +390,7 @@ static bool write_drafts(struct set_window *window)
     }
     status = truce_bulk(window->batch->set->store, writes, count, &options, outcomes, NULL);
     for (size_t i = 0; i < count; i++) {
-        take_outcome(window, &window->drafts[i], &outcomes[i], status);
+        batch_take_outcome(window, &window->drafts[i], &outcomes[i], status);
         truce_write_result_release(&outcomes[i].result);
     }
     bson_free(writes);
@@ -424,8 +425,8 @@ static void settle_unchanged(struct set_window *window, bool waited)
 static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
 {
     for (size_t i = group->from; i < group->to; i++)
-        apply_alone(batch, &batch->operations[i]);
-    finish(batch, group);
+        batch_apply_alone(batch, &batch->operations[i]);
+    batch_finish(batch, group);
 }
 
 static void look_and_write(struct set_window *window)
@@ -440,7 +441,7 @@ static void look_and_write(struct set_window *window)
     window->drafts_count = window->bytes = 0;
     for (size_t i = 0; i < window->count; i++)
         window->groups[i]->seen = false;
-    status = look(window, &why);
+    status = batch_look(window, &why);
     for (size_t i = 0; !status && i < window->count && window->bytes < WINDOW_BYTES; i++) {
         if (!window->groups[i]->seen && !window->groups[i]->done)
             merge_group(window, window->groups[i], &none);
@@ -462,7 +463,7 @@ static void look_and_write(struct set_window *window)
 }
 
 /* Fills the window with documents that are not done; false: there are none left. */
-static bool next_window(struct set_window *window, size_t room, size_t *at)
+static bool batch_next_window(struct set_window *window, size_t room, size_t *at)
 {
     struct set_batch *batch = window->batch;
 
@@ -486,7 +487,7 @@ static bool next_window(struct set_window *window, size_t room, size_t *at)
     return window->count > 0;
 }
 
-static void run_rounds(struct set_batch *batch)
+static void batch_run_rounds(struct set_batch *batch)
 {
     struct set_group *in_window[REWRITE_DOCUMENTS];
     struct set_window window = {.batch = batch, .groups = in_window};
@@ -497,7 +498,7 @@ static void run_rounds(struct set_batch *batch)
 
         truce__set_pause(batch->divided ? 0 : round);
         batch->divided = false;
-        while (next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
+        while (batch_next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
             if (rewrites)
                 truce__set_rewrite_window(&window);
             else
@@ -508,7 +509,7 @@ static void run_rounds(struct set_batch *batch)
 }
 
 /* Groups and winners of the sorted operations. */
-static void divide(struct set_batch *batch, size_t count)
+static void batch_divide(struct set_batch *batch, size_t count)
 {
     const struct set_operation *before = NULL;
     size_t winners = 0;
@@ -573,11 +574,11 @@ void truce__set_apply_batch(truce_set *set, struct set_operation *operations, si
     batch.verdicts = bson_malloc0(count * sizeof *batch.verdicts);
     batch.passed = bson_malloc0(count * sizeof *batch.passed);
     batch.groups = bson_malloc0(count * sizeof *batch.groups);
-    divide(&batch, count);
+    batch_divide(&batch, count);
     if (set->layout == TRUCE_SET_BY_ELEMENT)
         run_elements(&batch);
     else
-        run_rounds(&batch);
+        batch_run_rounds(&batch);
     truce_assert(!batch.left);
     truce__set_scratch_release(&batch.scratch);
     bson_free(batch.winners);

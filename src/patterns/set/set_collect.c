@@ -49,7 +49,7 @@ static bool same_sources(const struct source_list *a, const struct source_list *
 }
 
 /* `list` is of the last round, and released by the caller. */
-static truce_status prove(truce_set *set, struct source_list *list, bson_error_t *error)
+static truce_status collect_prove(truce_set *set, struct source_list *list, bson_error_t *error)
 {
     struct source_list again = {0};
     truce_status status = truce__sources_load(set, list, error);
@@ -120,7 +120,7 @@ static int64_t count_tombstones(const truce_set *set, const bson_t *document, in
     return count;
 }
 
-static void add_document(struct set_walk *walk, const bson_t *document)
+static void collect_add_document(struct set_walk *walk, const bson_t *document)
 {
     const struct sweep *sweep = (const struct sweep *)walk;
     int64_t own = truce__field_number(document, walk->set->watermark);
@@ -146,7 +146,8 @@ static truce_status sweep_documents(truce_set *set, int64_t watermark,
     bson_append_document_begin(&filter, path, -1, &inner);
     bson_append_int64(&inner, "$lte", -1, watermark);
     bson_append_document_end(&filter, &inner);
-    *sweep = (struct sweep){.walk = {.set = set, .add = add_document}, .watermark = watermark};
+    *sweep =
+        (struct sweep){.walk = {.set = set, .add = collect_add_document}, .watermark = watermark};
     status = truce__set_is_protected(set, &sweep->marks, error);
     truce__set_sight_append(set, sweep->marks, &projection);
     if (!status)
@@ -193,7 +194,7 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
         collected = &unused;
     *collected = (truce_set_collected){0};
     if (!status)
-        status = prove(set, &list, error);
+        status = collect_prove(set, &list, error);
     if (!status && list.watermark && set->layout == TRUCE_SET_IN_DOCUMENT)
         status = sweep_documents(set, list.watermark, collected, error);
     if (!status && list.watermark && set->layout == TRUCE_SET_BY_ELEMENT)

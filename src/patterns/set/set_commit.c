@@ -25,8 +25,8 @@
 #include "base/field.h"
 #include "patterns/set/set.h"
 
-static truce_status check_store(const truce_set *set, const truce_commit *commit,
-                                bson_error_t *error)
+static truce_status commit_check_store(const truce_set *set, const truce_commit *commit,
+                                       bson_error_t *error)
 {
     if (commit->store == set->store)
         return TRUCE_OK;
@@ -61,7 +61,7 @@ static truce_status below(truce_set *set, truce_commit *commit,
     return status;
 }
 
-static truce_set_outcome outcome_of(enum set_verdict verdict)
+static truce_set_outcome commit_outcome_of(enum set_verdict verdict)
 {
     truce_assert(verdict != SET_BELOW);
     return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
@@ -184,9 +184,9 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
 }
 
 /* BELOW: nothing is written. */
-static truce_status judge(truce_set *set, truce_commit *commit,
-                          const struct set_operation *operation, enum set_verdict *verdict,
-                          bson_error_t *error)
+static truce_status commit_judge(truce_set *set, truce_commit *commit,
+                                 const struct set_operation *operation, enum set_verdict *verdict,
+                                 bson_error_t *error)
 {
     *verdict = SET_OPEN;
     return set->layout == TRUCE_SET_BY_ELEMENT
@@ -194,18 +194,18 @@ static truce_status judge(truce_set *set, truce_commit *commit,
                : apply_in_document(set, commit, operation, verdict, error);
 }
 
-static truce_status apply(truce_set *set, truce_commit *commit,
-                          const struct set_operation *operation, truce_set_outcome *outcome,
-                          bson_error_t *error)
+static truce_status set_commit_apply(truce_set *set, truce_commit *commit,
+                                     const struct set_operation *operation,
+                                     truce_set_outcome *outcome, bson_error_t *error)
 {
     enum set_verdict verdict;
-    truce_status status = judge(set, commit, operation, &verdict, error);
+    truce_status status = commit_judge(set, commit, operation, &verdict, error);
 
     if (status)
         return status;
     if (verdict == SET_BELOW)
         return below(set, commit, operation, outcome, error);
-    *outcome = outcome_of(verdict);
+    *outcome = commit_outcome_of(verdict);
     return TRUCE_OK;
 }
 
@@ -215,17 +215,17 @@ truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
                                          truce_set_outcome *outcome, bson_error_t *error)
 {
     enum set_verdict verdict;
-    truce_status status = judge(set, commit, own, &verdict, error);
+    truce_status status = commit_judge(set, commit, own, &verdict, error);
 
     if (!status && verdict == SET_BELOW) {
-        status = judge(set, commit, renewed, &verdict, error);
+        status = commit_judge(set, commit, renewed, &verdict, error);
         if (!status && verdict == SET_BELOW)
             status = truce__fail(TRUCE_INVALID, error,
                                  "number %lld is not above what was collected already",
                                  (long long)renewed->rank.seq);
     }
     if (!status)
-        *outcome = outcome_of(verdict);
+        *outcome = commit_outcome_of(verdict);
     return status;
 }
 
@@ -233,11 +233,12 @@ truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
                                         struct set_operation *operations, size_t count,
                                         truce_set_result *results, bson_error_t *error)
 {
-    truce_status status = check_store(set, commit, error);
+    truce_status status = commit_check_store(set, commit, error);
 
     truce__set_fold(set, operations, count); /* C2 */
     for (size_t i = 0; !status && i < count; i++)
-        status = apply(set, commit, &operations[i], &results[operations[i].number].outcome, error);
+        status = set_commit_apply(set, commit, &operations[i],
+                                  &results[operations[i].number].outcome, error);
     for (size_t i = 0; status && i < count; i++) /* the commit cannot be applied any more */
         results[i] = (truce_set_result){status, 0};
     return status;

@@ -100,8 +100,8 @@ struct elements {
     size_t count, room;
 };
 
-static void take_element(const truce_set *set, struct value value, bool add,
-                         struct elements *elements)
+static void convert_take_element(const truce_set *set, struct value value, bool add,
+                                 struct elements *elements)
 {
     struct element *element;
 
@@ -130,11 +130,11 @@ static void take_list(const truce_set *set, struct value list, bool add, struct 
         return;
     fields = truce__fields(list);
     while (truce__fields_next(&fields))
-        take_element(set, fields.value, add, elements);
+        convert_take_element(set, fields.value, add, elements);
 }
 
 /* Names together, the highest rank of each first, of equal ones the first. */
-static int compare(const void *left, const void *right)
+static int convert_compare(const void *left, const void *right)
 {
     const struct element *a = *(const struct element *const *)left;
     const struct element *b = *(const struct element *const *)right;
@@ -147,7 +147,7 @@ static int compare(const void *left, const void *right)
     return order ? order : (a->at < b->at ? -1 : 1);
 }
 
-static void choose(struct elements *elements)
+static void convert_choose(struct elements *elements)
 {
     struct element **sorted = bson_malloc((elements->count + 1) * sizeof *sorted);
     size_t count = 0;
@@ -157,7 +157,7 @@ static void choose(struct elements *elements)
         if (!elements->all[i].stays)
             sorted[count++] = &elements->all[i];
     }
-    qsort(sorted, count, sizeof *sorted, compare);
+    qsort(sorted, count, sizeof *sorted, convert_compare);
     for (size_t i = 0; i < count; i++) {
         bool first = !i || sorted[i]->hash != sorted[i - 1]->hash ||
                      !truce__set_name_equal(sorted[i]->name, sorted[i - 1]->name);
@@ -188,8 +188,8 @@ static void append_numbered(const truce_set *set, const struct element *element,
 }
 
 /* Returns how many are different from what they were, or gone. */
-static int64_t write_list(const truce_set *set, const struct elements *elements, size_t from,
-                          size_t to, bson_t *list)
+static int64_t convert_write_list(const truce_set *set, const struct elements *elements,
+                                  size_t from, size_t to, bson_t *list)
 {
     uint32_t index = 0;
     int64_t changed = 0;
@@ -231,15 +231,15 @@ int64_t truce__set_converted(const truce_set *set, const bson_t *document, bson_
     take_list(set, list, true, &elements);
     adds = elements.count;
     take_list(set, deleted, false, &elements);
-    choose(&elements);
+    convert_choose(&elements);
     if (list.type == BSON_TYPE_ARRAY) {
         bson_append_array_begin(lists, set->field, -1, &array);
-        changed += write_list(set, &elements, 0, adds, &array);
+        changed += convert_write_list(set, &elements, 0, adds, &array);
         bson_append_array_end(lists, &array);
     }
     if (deleted.type == BSON_TYPE_ARRAY) {
         bson_append_array_begin(lists, set->deleted, -1, &array);
-        changed += write_list(set, &elements, adds, elements.count, &array);
+        changed += convert_write_list(set, &elements, adds, elements.count, &array);
         bson_append_array_end(lists, &array);
     }
     bson_free(elements.all);
@@ -261,7 +261,7 @@ void truce__set_with_lists(const bson_t *document, const bson_t *lists, bson_t *
 
 /* ---- converting what is there ---------------------------------------------------------------- */
 
-static void add_document(struct set_walk *walk, const bson_t *document)
+static void convert_add_document(struct set_walk *walk, const bson_t *document)
 {
     bson_t lists = BSON_INITIALIZER;
     int64_t changed = truce__set_converted(walk->set, document, &lists);
@@ -310,7 +310,7 @@ static void append_list_filter(const truce_set *set, const char *list, uint32_t 
 }
 
 /* Round after round, until nothing loses a race. */
-static truce_status convert(struct set_walk *walk, bson_error_t *error)
+static truce_status convert_convert(struct set_walk *walk, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, either;
     uint32_t index = 0;
@@ -379,8 +379,8 @@ truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, b
         return status;
     walk = bson_malloc0(sizeof *walk);
     walk->set = set;
-    walk->add = add_document;
-    status = convert(walk, error);
+    walk->add = convert_add_document;
+    status = convert_convert(walk, error);
     if (!status)
         status = count_odd(set, &walk->left, error);
     if (converted)

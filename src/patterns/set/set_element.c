@@ -18,7 +18,7 @@
 #define BULK_DOCUMENTS 1000
 
 /* {$nor: [rank at least the operation's]} */
-static void append_guard(const truce_set *set, const struct set_rank *rank, bson_t *filter)
+static void element_append_guard(const truce_set *set, const struct set_rank *rank, bson_t *filter)
 {
     bson_t cases, one, inner;
 
@@ -68,11 +68,11 @@ void truce__set_element_document(const truce_set *set, const struct set_operatio
         bson_append_bool(document, "removed", -1, true);
 }
 
-static void build(const truce_set *set, const struct set_operation *operation, bool has_revision,
-                  bson_t *filter, bson_t *replacement)
+static void element_build(const truce_set *set, const struct set_operation *operation,
+                          bool has_revision, bson_t *filter, bson_t *replacement)
 {
     truce__set_element_identity(set, operation, filter);
-    append_guard(set, &operation->rank, filter);
+    element_append_guard(set, &operation->rank, filter);
     truce__set_free_append(has_revision, filter);
     truce__set_element_document(set, operation, replacement);
     if (has_revision)
@@ -117,8 +117,9 @@ static truce_status judge_standing(truce_set *set, const struct set_operation *o
 
 /* NOT_FOUND: nothing was ever applied to that name. `refused`: the write waited for the disk, and what
  * refused it is there; what came since has a greater rank. */
-static truce_status settle(truce_set *set, const struct set_operation *operation, bool refused,
-                           struct worker *worker, struct sight *sight, bson_error_t *error)
+static truce_status element_settle(truce_set *set, const struct set_operation *operation,
+                                   bool refused, struct worker *worker, struct sight *sight,
+                                   bson_error_t *error)
 {
     const truce_find_options options = {.early = refused};
     bson_t filter = BSON_INITIALIZER, document;
@@ -145,15 +146,16 @@ static truce_status settle(truce_set *set, const struct set_operation *operation
     return status;
 }
 
-static truce_status send(truce_set *set, const struct set_operation *operation, bool has_revision,
-                         bool *applied, bool *inserted, bson_error_t *error)
+static truce_status element_send(truce_set *set, const struct set_operation *operation,
+                                 bool has_revision, bool *applied, bool *inserted,
+                                 bson_error_t *error)
 {
     static const truce_write_options options = {.upsert = true};
     bson_t filter = BSON_INITIALIZER, replacement = BSON_INITIALIZER;
     truce_write_result result = {0};
     truce_status status;
 
-    build(set, operation, has_revision, &filter, &replacement);
+    element_build(set, operation, has_revision, &filter, &replacement);
     status =
         truce_update(set->store, set->elements, &filter, &replacement, &options, &result, error);
     *inserted = !status && result.upserted;
@@ -188,7 +190,7 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         bool applied = false, inserted = false;
 
         truce__set_pause(round);
-        status = send(set, operation, sight.has_revision, &applied, &inserted, error);
+        status = element_send(set, operation, sight.has_revision, &applied, &inserted, error);
         if (inserted)
             return judge_inserted(set, operation, outcome, error);
         if (applied) {
@@ -197,8 +199,8 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         }
         if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
             return status;
-        status =
-            settle(set, operation, !status || status == TRUCE_DUPLICATE, worker, &sight, error);
+        status = element_settle(set, operation, !status || status == TRUCE_DUPLICATE, worker,
+                                &sight, error);
         if (status && status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             return status;
         if (sight.held && !worker) {
@@ -219,8 +221,8 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
 
 /* ---- batches ---- */
 
-static truce_status bulk(truce_set *set, const struct set_operation *const *winners, size_t count,
-                         truce_write_outcome *outcomes)
+static truce_status element_bulk(truce_set *set, const struct set_operation *const *winners,
+                                 size_t count, truce_write_outcome *outcomes)
 {
     static const truce_bulk_options options = {.unordered = true};
     bson_t *filters = bson_malloc(count * sizeof *filters);
@@ -231,7 +233,7 @@ static truce_status bulk(truce_set *set, const struct set_operation *const *winn
     for (size_t i = 0; i < count; i++) {
         bson_init(&filters[i]);
         bson_init(&replacements[i]);
-        build(set, winners[i], false, &filters[i], &replacements[i]);
+        element_build(set, winners[i], false, &filters[i], &replacements[i]);
         writes[i] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                                   .collection = set->elements,
                                   .filter = &filters[i],
@@ -273,9 +275,9 @@ static void judge_all(truce_set *set, const struct set_operation *const *winners
     bson_free(why);
 }
 
-static void take_outcome(truce_set *set, const struct set_operation *winner,
-                         const truce_write_outcome *written, truce_status bulk_status,
-                         truce_set_result *result, bson_error_t *error)
+static void element_take_outcome(truce_set *set, const struct set_operation *winner,
+                                 const truce_write_outcome *written, truce_status bulk_status,
+                                 truce_set_result *result, bson_error_t *error)
 {
     truce_status status = written->status == TRUCE_NOT_FOUND ? bulk_status : written->status;
 
@@ -303,12 +305,12 @@ truce_status truce__set_element_batch(truce_set *set, const struct set_operation
 
     for (size_t from = 0; from < count; from += BULK_DOCUMENTS) {
         size_t part = count - from < BULK_DOCUMENTS ? count - from : BULK_DOCUMENTS;
-        truce_status status = bulk(set, winners + from, part, outcomes);
+        truce_status status = element_bulk(set, winners + from, part, outcomes);
 
         judge_all(set, winners + from, part, outcomes, results + from, errors);
         for (size_t i = 0; i < part; i++) {
-            take_outcome(set, winners[from + i], &outcomes[i], status, &results[from + i],
-                         &errors[i]);
+            element_take_outcome(set, winners[from + i], &outcomes[i], status, &results[from + i],
+                                 &errors[i]);
             if (results[from + i].status && !first) {
                 first = results[from + i].status;
                 if (error)
@@ -334,8 +336,8 @@ static bool is_of_key(const truce_set *set, const char *field)
            !strcmp(field, "_intent") || !strcmp(field, "_proved");
 }
 
-static void append_element(const truce_set *set, const bson_t *document, bson_t *list,
-                           uint32_t *index)
+static void element_append_element(const truce_set *set, const bson_t *document, bson_t *list,
+                                   uint32_t *index)
 {
     struct fields fields = truce__fields(truce__value_document(document));
     char text[16];
@@ -361,7 +363,8 @@ struct shown {
 
 static void show_element(const truce_set *set, const bson_t *found, struct shown *shown)
 {
-    append_element(set, found, &shown->lists[is_removed(found)], &shown->counts[is_removed(found)]);
+    element_append_element(set, found, &shown->lists[is_removed(found)],
+                           &shown->counts[is_removed(found)]);
 }
 
 static void keep_found(struct shown *shown, const bson_t *found)
@@ -373,8 +376,8 @@ static void keep_found(struct shown *shown, const bson_t *found)
     shown->found[shown->found_count++] = bson_copy(found);
 }
 
-static truce_status look_at_all(truce_set *set, const bson_t *key, struct shown *shown,
-                                bson_error_t *error)
+static truce_status element_look_at_all(truce_set *set, const bson_t *key, struct shown *shown,
+                                        bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER;
     truce_find_options options = {.sort = &sort};
@@ -404,7 +407,7 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
 {
     struct shown shown = {.lists = {BSON_INITIALIZER, BSON_INITIALIZER}};
     int64_t watermark = 0;
-    truce_status status = look_at_all(set, key, &shown, error);
+    truce_status status = element_look_at_all(set, key, &shown, error);
 
     bson_init(document);
     if (!status)

@@ -41,30 +41,30 @@ bool truce__set_key_equal(const truce_set *set, const bson_t *a, const bson_t *b
     return compare_keys(set, a, b) == 0;
 }
 
-static int compare_numbers(uint64_t a, uint64_t b)
+static int fold_compare_numbers(uint64_t a, uint64_t b)
 {
     return a < b ? -1 : a > b;
 }
 
-static int compare(const void *left, const void *right, void *arg)
+static int fold_compare(const void *left, const void *right, void *arg)
 {
     const struct set_operation *a = left, *b = right;
-    int order = compare_numbers(a->key_hash, b->key_hash);
+    int order = fold_compare_numbers(a->key_hash, b->key_hash);
 
     if (!order)
         order = compare_keys(arg, a->given->key, b->given->key);
     if (!order)
-        order = compare_numbers(a->name_hash, b->name_hash);
+        order = fold_compare_numbers(a->name_hash, b->name_hash);
     if (!order)
         order = truce__value_compare(a->name, b->name);
     if (!order)
         order = truce__set_rank_compare(&b->rank, &a->rank);
     if (!order)
-        order = compare_numbers((uintptr_t)a->call, (uintptr_t)b->call);
-    return order ? order : compare_numbers(a->number, b->number);
+        order = fold_compare_numbers((uintptr_t)a->call, (uintptr_t)b->call);
+    return order ? order : fold_compare_numbers(a->number, b->number);
 }
 
 void truce__set_fold(const truce_set *set, struct set_operation *operations, size_t count)
 {
-    qsort_r(operations, count, sizeof *operations, compare, (void *)set);
+    qsort_r(operations, count, sizeof *operations, fold_compare, (void *)set);
 }

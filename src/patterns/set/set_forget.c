@@ -15,7 +15,7 @@ static bool is_list(const bson_t *document, const char *field)
 }
 
 /* Does any document hold an element, or a tombstone? */
-static truce_status is_used(truce_set *set, bool *used, bson_error_t *error)
+static truce_status forget_is_used(truce_set *set, bool *used, bson_error_t *error)
 {
     bool by_element = set->layout == TRUCE_SET_BY_ELEMENT;
     bson_t *filter = by_element ? bson_new()
@@ -32,8 +32,8 @@ static truce_status is_used(truce_set *set, bool *used, bson_error_t *error)
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status remove_all(truce_set *set, const char *collection, const char *field,
-                               int64_t *removed, bson_error_t *error)
+static truce_status forget_remove_all(truce_set *set, const char *collection, const char *field,
+                                      int64_t *removed, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW(field, BCON_UTF8(set->id));
     truce_write_options options = {.multi = true};
@@ -59,18 +59,18 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
         return TRUCE_INVALID;
     }
     if (!anyway)
-        status = is_used(set, &used, error);
+        status = forget_is_used(set, &used, error);
     if (!status && used)
         status = truce__fail(TRUCE_CONFLICT, error, "documents of %s hold the list \"%s\"",
                              set->collection, set->field);
     if (!status && set->layout == TRUCE_SET_IN_DOCUMENT)
         status = truce__set_unprotect(set, error);
     if (!status)
-        status = remove_all(set, SET_PROGRESS, "_id.set", &removed, error);
+        status = forget_remove_all(set, SET_PROGRESS, "_id.set", &removed, error);
     if (!status)
-        status = remove_all(set, SET_SOURCES, "_id.set", &removed, error);
+        status = forget_remove_all(set, SET_SOURCES, "_id.set", &removed, error);
     if (!status)
-        status = remove_all(set, SET_DEFINITIONS, "_id", &removed, error);
+        status = forget_remove_all(set, SET_DEFINITIONS, "_id", &removed, error);
     if (!status && !removed)
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no set %s", set->id);
     atomic_store_explicit(&set->structure, 0, memory_order_release);

@@ -140,7 +140,7 @@ static void append_watermark_guard(const truce_set *set, int64_t seq, bson_t *fi
 }
 
 /* {$nor: [{list: {$type: [...]}}, ...]}: no element of either list is a bare name */
-static void append_no_bare(const truce_set *set, bson_t *filter)
+static void form_append_no_bare(const truce_set *set, bson_t *filter)
 {
     const char *const lists[] = {set->field, set->deleted};
     bson_t cases, one, condition, types;
@@ -176,7 +176,7 @@ static void build_in_place(const truce_set *set, const struct set_operation *ope
     append_list_guard(set, operation, lists.own, false, "$nor", filter);
     append_list_guard(set, operation, lists.other, true, "$or", filter);
     append_watermark_guard(set, operation->rank.seq, filter);
-    append_no_bare(set, filter);
+    form_append_no_bare(set, filter);
     truce__set_free_append(has_revision, filter);
     bson_append_document_begin(update, "$set", -1, &change);
     bson_append_document_begin(&change, place, -1, &entry);
@@ -198,7 +198,7 @@ static void build_move(const truce_set *set, const struct set_operation *operati
     append_list_guard(set, operation, lists.own, true, NULL, filter);
     append_list_guard(set, operation, lists.other, true, "$or", filter);
     append_watermark_guard(set, operation->rank.seq, filter);
-    append_no_bare(set, filter);
+    form_append_no_bare(set, filter);
     truce__set_free_append(has_revision, filter);
     if (has_revision) {
         bson_append_document_begin(update, "$set", -1, &change);
@@ -220,8 +220,9 @@ static void build_move(const truce_set *set, const struct set_operation *operati
 /* ---- one operation until it is settled ---- */
 
 /* One update and whether it changed something. DUPLICATE: look again. */
-static truce_status send(truce_set *set, const bson_t *filter, const bson_t *update,
-                         const truce_write_options *options, bool *applied, bson_error_t *error)
+static truce_status form_send(truce_set *set, const bson_t *filter, const bson_t *update,
+                              const truce_write_options *options, bool *applied,
+                              bson_error_t *error)
 {
     truce_write_result result = {0};
     truce_status status =
@@ -241,7 +242,7 @@ static truce_status send_pipeline(truce_set *set, const struct set_operation *op
 
     truce__set_key_append(set, operation->given->key, &filter);
     truce__set_pipeline(set, operation, &pipeline);
-    status = send(set, &filter, &pipeline, &options, applied, error);
+    status = form_send(set, &filter, &pipeline, &options, applied, error);
     bson_destroy(&filter);
     bson_destroy(&pipeline);
     return status;
@@ -255,12 +256,12 @@ static truce_status send_classic(truce_set *set, const struct set_operation *ope
     truce_status status;
 
     build_in_place(set, operation, has_revision, &filter, &update);
-    status = send(set, &filter, &update, NULL, applied, error);
+    status = form_send(set, &filter, &update, NULL, applied, error);
     if (!status && !*applied) {
         bson_reinit(&filter);
         bson_reinit(&update);
         build_move(set, operation, has_revision, &filter, &update);
-        status = send(set, &filter, &update, &options, applied, error);
+        status = form_send(set, &filter, &update, &options, applied, error);
     }
     bson_destroy(&filter);
     bson_destroy(&update);
@@ -289,7 +290,7 @@ static truce_status write_merged(truce_set *set, const struct set_operation *ope
     if (!status && merge.changed) {
         truce__set_state_append(set, document, &filter);
         truce__set_change_append(document, &merge.change, &update);
-        status = send(set, &filter, &update, NULL, applied, error);
+        status = form_send(set, &filter, &update, NULL, applied, error);
     }
     bson_destroy(&merge.change);
     bson_destroy(&filter);
@@ -299,8 +300,8 @@ static truce_status write_merged(truce_set *set, const struct set_operation *ope
 }
 
 /* NOT_FOUND: there is none. */
-static truce_status settle(truce_set *set, const struct set_operation *operation,
-                           struct worker *worker, struct sight *sight, bson_error_t *error)
+static truce_status form_settle(truce_set *set, const struct set_operation *operation,
+                                struct worker *worker, struct sight *sight, bson_error_t *error)
 {
     struct set_state state;
     bson_t document;
@@ -345,7 +346,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
             return status;
         }
         if (!applied)
-            status = settle(set, operation, worker, &sight, error);
+            status = form_settle(set, operation, worker, &sight, error);
         if (applied || sight.applied) {
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;

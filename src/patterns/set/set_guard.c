@@ -85,8 +85,8 @@ static void take_guard(const truce_set *set, const bson_t *document, struct guar
     guard->hash = truce__set_key_hash(set, guard->key);
 }
 
-static int64_t guard_of(const truce_set *set, const struct guard *guards, size_t count,
-                        const struct set_operation *operation)
+static int64_t set_guard_guard_of(const truce_set *set, const struct guard *guards, size_t count,
+                                  const struct set_operation *operation)
 {
     size_t low = 0, high = count;
 
@@ -142,7 +142,7 @@ static truce_status read_guards(truce_set *set, const struct set_operation *cons
         truce_cursor_close(cursor);
     qsort(guards, found, sizeof *guards, by_hash);
     for (size_t i = 0; i < count; i++)
-        watermarks[i] = guard_of(set, guards, found, operations[i]);
+        watermarks[i] = set_guard_guard_of(set, guards, found, operations[i]);
     for (size_t i = 0; i < found; i++)
         bson_destroy(guards[i].key);
     bson_free(guards);
@@ -157,7 +157,7 @@ bool truce__set_element_is_proved(const bson_t *document)
     return bson_has_field(document, PROVED);
 }
 
-static void append_absent(const char *field, bson_t *filter)
+static void guard_append_absent(const char *field, bson_t *filter)
 {
     bson_t absent;
 
@@ -166,12 +166,12 @@ static void append_absent(const char *field, bson_t *filter)
     bson_append_document_end(filter, &absent);
 }
 
-static void append_as_read(const bson_t *document, const char *field, bson_t *filter)
+static void guard_append_as_read(const bson_t *document, const char *field, bson_t *filter)
 {
     struct value value = truce__value_field(truce__value_document(document), field, strlen(field));
 
     if (value.type == VALUE_MISSING)
-        append_absent(field, filter);
+        guard_append_absent(field, filter);
     else
         truce__value_append(filter, field, strlen(field), value);
 }
@@ -179,13 +179,13 @@ static void append_as_read(const bson_t *document, const char *field, bson_t *fi
 /* {_id, number, source, removed: as read, not proved, free} */
 static void append_unproved(const truce_set *set, const bson_t *document, bson_t *filter)
 {
-    append_as_read(document, "_id", filter);
-    append_as_read(document, set->seq, filter);
-    append_as_read(document, set->source, filter);
-    append_as_read(document, "removed", filter);
-    append_as_read(document, "_rev", filter);
-    append_absent(PROVED, filter);
-    append_absent("_intent", filter);
+    guard_append_as_read(document, "_id", filter);
+    guard_append_as_read(document, set->seq, filter);
+    guard_append_as_read(document, set->source, filter);
+    guard_append_as_read(document, "removed", filter);
+    guard_append_as_read(document, "_rev", filter);
+    guard_append_absent(PROVED, filter);
+    guard_append_absent("_intent", filter);
 }
 
 truce_status truce__set_element_withdraw(truce_set *set, const bson_t *document,
@@ -223,8 +223,8 @@ static truce_status withdraw_own(truce_set *set, const struct set_operation *ope
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status judge(truce_set *set, const struct set_operation *operation, int64_t watermark,
-                          truce_set_outcome *outcome, bson_error_t *error)
+static truce_status guard_judge(truce_set *set, const struct set_operation *operation,
+                                int64_t watermark, truce_set_outcome *outcome, bson_error_t *error)
 {
     truce_status status;
 
@@ -253,8 +253,8 @@ void truce__set_element_inserted(truce_set *set, const struct set_operation *con
             results[i]->status = status;
             errors[i] = why;
             if (!status)
-                results[i]->status = judge(set, operations[i], watermarks[i - from],
-                                           &results[i]->outcome, &errors[i]);
+                results[i]->status = guard_judge(set, operations[i], watermarks[i - from],
+                                                 &results[i]->outcome, &errors[i]);
         }
     }
 }
@@ -314,7 +314,7 @@ static truce_status prove_looked(struct proof *proof, bson_error_t *error)
     return status;
 }
 
-static truce_status look(struct proof *proof, bson_error_t *error)
+static truce_status guard_look(struct proof *proof, bson_error_t *error)
 {
     truce_set *set = proof->set;
     bson_t filter = BSON_INITIALIZER, inner;
@@ -322,7 +322,7 @@ static truce_status look(struct proof *proof, bson_error_t *error)
     truce_status status;
 
     truce__set_key_append(set, proof->key, &filter);
-    append_absent(PROVED, &filter);
+    guard_append_absent(PROVED, &filter);
     bson_append_document_begin(&filter, "removed", -1, &inner);
     bson_append_bool(&inner, "$ne", -1, true);
     bson_append_document_end(&filter, &inner);
@@ -388,7 +388,7 @@ static truce_status remove_tombstones(struct proof *proof, int64_t *removed, bso
     bson_append_document_begin(&filter, proof->set->seq, -1, &inner);
     bson_append_int64(&inner, "$lte", -1, proof->watermark);
     bson_append_document_end(&filter, &inner);
-    append_absent("_intent", &filter);
+    guard_append_absent("_intent", &filter);
     status =
         truce_remove(proof->set->store, proof->set->elements, &filter, &options, &result, error);
     *removed = result.removed;
@@ -408,7 +408,7 @@ static truce_status collect_key(truce_set *set, const bson_t *key, int64_t water
     truce__worker_init(&proof->worker, set->store, HELD_MS);
     for (int round = 0; !status && proof->again && !proof->skipped && round < ROUNDS; round++) {
         proof->again = false;
-        status = look(proof, error);
+        status = guard_look(proof, error);
     }
     if (!status && !proof->again) { /* else the next round of collecting takes it */
         status = raise_guard(proof, error);

@@ -109,8 +109,8 @@ static void take_standing(const struct lookup *lookup, size_t winner, const stru
 }
 
 /* The hits go behind those that `hits` has. */
-static void read_list(const truce_set *set, struct list *list, const struct lookup *lookup,
-                      struct buffer *hits)
+static void merge_read_list(const truce_set *set, struct list *list, const struct lookup *lookup,
+                            struct buffer *hits)
 {
     struct fields fields;
 
@@ -206,7 +206,7 @@ static void outline_init(struct outline *outline, const truce_set *set, const bs
     outline->others = document->len - list_size(outline, 0) - list_size(outline, 1);
 }
 
-static uint32_t digits_of(uint32_t index)
+static uint32_t merge_digits_of(uint32_t index)
 {
     uint32_t digits = 1;
 
@@ -226,7 +226,7 @@ static int by_growth(const void *left, const void *right)
 
 static void leave_place(struct share *share, int list, const struct hit *hit)
 {
-    int64_t size = hit->end - hit->start - digits_of(hit->index) - 1;
+    int64_t size = hit->end - hit->start - merge_digits_of(hit->index) - 1;
 
     share->values[list] -= size;
     share->counts[list]--;
@@ -247,8 +247,8 @@ static void count_entry(const truce_set *set, const struct set_operation *operat
 }
 
 /* The shares of the winners that are open; returns how many there are. */
-static size_t divide(const truce_set *set, const struct set_merge *merge, const struct list *lists,
-                     struct share *shares)
+static size_t merge_divide(const truce_set *set, const struct set_merge *merge,
+                           const struct list *lists, struct share *shares)
 {
     size_t count = 0, *at = bson_malloc(merge->count * sizeof *at);
 
@@ -291,8 +291,8 @@ static bool is_roomy(const bson_t *document, const struct set_merge *merge)
 }
 
 /* The next of those that the winner beat takes its place; false: it would change nothing, or there is none. */
-static bool pass_over(const truce_set *set, struct set_merge *merge, const struct lookup *lookup,
-                      struct share *share)
+static bool merge_pass_over(const truce_set *set, struct set_merge *merge,
+                            const struct lookup *lookup, struct share *share)
 {
     size_t winner = share->winner;
     const struct set_operation *full = chosen(merge, winner), *next = full + 1;
@@ -323,7 +323,7 @@ static void choose_fitting(const truce_set *set, const bson_t *document, struct 
         return;
     shares = bson_malloc(merge->count * sizeof *shares);
     outline_init(&outline, set, document, lists);
-    count = divide(set, merge, lists, shares);
+    count = merge_divide(set, merge, lists, shares);
     qsort(shares, count, sizeof *shares, by_growth);
     merge->changed = false;
     for (size_t i = 0; i < count; i++) {
@@ -334,7 +334,7 @@ static void choose_fitting(const truce_set *set, const bson_t *document, struct 
             then = outline;
             take_share(&then, &shares[i]);
             fits = outline_size(&then) <= TRUCE_DOCUMENT_BYTES_MAX;
-        } while (!fits && pass_over(set, merge, lookup, &shares[i]));
+        } while (!fits && merge_pass_over(set, merge, lookup, &shares[i]));
         if (!fits)
             continue;
         outline = then;
@@ -352,7 +352,7 @@ struct output {
     bool full; /* it is too large for any document: what is missing does not matter */
 };
 
-static void append_head(struct output *out, uint8_t type)
+static void merge_append_head(struct output *out, uint8_t type)
 {
     char text[16];
     const char *key;
@@ -362,8 +362,8 @@ static void append_head(struct output *out, uint8_t type)
     truce__buffer_append(out->bytes, key, length + 1);
 }
 
-static void append_entry(const truce_set *set, const struct set_operation *operation,
-                         struct output *out)
+static void merge_append_entry(const truce_set *set, const struct set_operation *operation,
+                               struct output *out)
 {
     bson_t entry = BSON_INITIALIZER;
 
@@ -371,14 +371,14 @@ static void append_entry(const truce_set *set, const struct set_operation *opera
     if (out->full)
         return;
     truce__set_entry_append(set, operation, &entry);
-    append_head(out, BSON_TYPE_DOCUMENT);
+    merge_append_head(out, BSON_TYPE_DOCUMENT);
     truce__buffer_append(out->bytes, bson_get_data(&entry), entry.len);
     bson_destroy(&entry);
 }
 
 /* The elements from `start` to `end`, the first of which had the number `index`. */
-static void append_run(struct output *out, const uint8_t *start, const uint8_t *end, uint32_t index,
-                       uint32_t count)
+static void merge_append_run(struct output *out, const uint8_t *start, const uint8_t *end,
+                             uint32_t index, uint32_t count)
 {
     if (index == out->count) {
         truce__buffer_append(out->bytes, start, (size_t)(end - start));
@@ -391,7 +391,7 @@ static void append_run(struct output *out, const uint8_t *start, const uint8_t *
 
         start += 1 + strlen((const char *)start + 1) + 1;
         size = truce__value_size(type, start);
-        append_head(out, type);
+        merge_append_head(out, type);
         truce__buffer_append(out->bytes, start, size);
         start += size;
     }
@@ -415,14 +415,14 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
 
         if (merge->verdicts[hit->winner] != SET_OPEN)
             continue;
-        append_run(out, from, hit->start, from_index, hit->index - from_index);
+        merge_append_run(out, from, hit->start, from_index, hit->index - from_index);
         if (belongs(merge, hit->winner, list->adds) && !placed[hit->winner])
-            append_entry(set, chosen(merge, hit->winner), out);
+            merge_append_entry(set, chosen(merge, hit->winner), out);
         placed[hit->winner] = true;
         from = hit->end;
         from_index = hit->index + 1;
     }
-    append_run(out, from, end, from_index, list->count - from_index);
+    merge_append_run(out, from, end, from_index, list->count - from_index);
     return from_index > 0;
 }
 
@@ -439,7 +439,7 @@ static bool rewrite(const truce_set *set, const struct list *list, const struct 
         different = rewrite_elements(set, list, merge, placed, out);
     for (size_t i = 0; i < merge->count; i++) {
         if (belongs(merge, i, list->adds) && !placed[i]) {
-            append_entry(set, chosen(merge, i), out);
+            merge_append_entry(set, chosen(merge, i), out);
             different = true;
         }
     }
@@ -449,8 +449,9 @@ static bool rewrite(const truce_set *set, const struct list *list, const struct 
     return different;
 }
 
-static truce_status write_list(const truce_set *set, const char *field, const struct list *list,
-                               struct set_merge *merge, bool *placed, bson_error_t *error)
+static truce_status merge_write_list(const truce_set *set, const char *field,
+                                     const struct list *list, struct set_merge *merge, bool *placed,
+                                     bson_error_t *error)
 {
     struct output out = {.bytes = &merge->scratch->list};
 
@@ -522,8 +523,8 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
     truce__arena_reset(&merge->scratch->arena);
     hits->size = 0;
     lookup_init(&lookup, merge, truce__set_watermark_read(set, document));
-    read_list(set, &list, &lookup, hits);
-    read_list(set, &deleted, &lookup, hits);
+    merge_read_list(set, &list, &lookup, hits);
+    merge_read_list(set, &deleted, &lookup, hits);
     if (list.bare || deleted.bare)
         return merge_converted(set, document, merge, error);
     list.hits = (const struct hit *)hits->bytes;
@@ -538,9 +539,9 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
         choose_fitting(set, document, merge, &lookup, (const struct list[]){list, deleted});
     if (merge->changed) {
         placed = truce__arena_take(&merge->scratch->arena, merge->count * sizeof *placed);
-        status = write_list(set, set->field, &list, merge, placed, error);
+        status = merge_write_list(set, set->field, &list, merge, placed, error);
         if (!status)
-            status = write_list(set, set->deleted, &deleted, merge, placed, error);
+            status = merge_write_list(set, set->deleted, &deleted, merge, placed, error);
     }
     return status;
 }

@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/random.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/number.h"
 #include "patterns/set/set.h"
 
-static struct value field_of(const bson_t *document, const char *name)
+static struct value operation_field_of(const bson_t *document, const char *name)
 {
     return truce__value_field(truce__value_document(document), name, strlen(name));
 }
@@ -29,7 +29,7 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
     if (status)
         return status;
     for (uint32_t i = 0; i < set->keys_count; i++) {
-        struct value value = field_of(key, set->keys[i]);
+        struct value value = operation_field_of(key, set->keys[i]);
 
         if (value.type == VALUE_MISSING)
             return truce__fail(TRUCE_INVALID, error,
@@ -46,7 +46,8 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
     return TRUCE_OK;
 }
 
-static truce_status check_payload(const truce_set *set, const bson_t *element, bson_error_t *error)
+static truce_status operation_check_payload(const truce_set *set, const bson_t *element,
+                                            bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(element));
 
@@ -109,7 +110,7 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
         return truce__fail(TRUCE_INVALID, error,
                            "the source's name is empty or longer than %d bytes", SET_CONSUMER_MAX);
     operation->given = given;
-    operation->name = field_of(given->element, set->name);
+    operation->name = operation_field_of(given->element, set->name);
     if (operation->name.type == VALUE_MISSING)
         return truce__fail(
             TRUCE_INVALID, error,
@@ -123,14 +124,14 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
                                         given->verb == TRUCE_SET_ADD};
     operation->key_hash = truce__set_key_hash(set, given->key);
     operation->name_hash = truce__value_hash(operation->name);
-    return check_payload(set, given->element, error);
+    return operation_check_payload(set, given->element, error);
 }
 
 void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter)
 {
     for (uint32_t i = 0; i < set->keys_count; i++)
         truce__value_append(filter, set->keys[i], strlen(set->keys[i]),
-                            field_of(key, set->keys[i]));
+                            operation_field_of(key, set->keys[i]));
 }
 
 void truce__set_entry_append(const truce_set *set, const struct set_operation *operation,
@@ -221,7 +222,7 @@ static void state_of_list(const truce_set *set, struct value list, bool add, str
 
 int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document)
 {
-    struct value value = field_of(document, set->watermark);
+    struct value value = operation_field_of(document, set->watermark);
     int64_t watermark = 0;
 
     if (truce__value_is_number(value))
@@ -233,8 +234,8 @@ void truce__set_state_read(const truce_set *set, const bson_t *document, struct 
                            struct set_state *state)
 {
     *state = (struct set_state){{0, "", false}, truce__set_watermark_read(set, document)};
-    state_of_list(set, field_of(document, set->field), true, name, state);
-    state_of_list(set, field_of(document, set->deleted), false, name, state);
+    state_of_list(set, operation_field_of(document, set->field), true, name, state);
+    state_of_list(set, operation_field_of(document, set->deleted), false, name, state);
 }
 
 truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
@@ -262,7 +263,7 @@ truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document
 
 bool truce__set_has_revision(const bson_t *document)
 {
-    return field_of(document, "_rev").type == BSON_TYPE_OID;
+    return operation_field_of(document, "_rev").type == BSON_TYPE_OID;
 }
 
 void truce__set_free_append(bool has_revision, bson_t *filter)
@@ -291,7 +292,7 @@ void truce__set_revision_append(bson_t *change)
     bson_append_oid(change, "_rev", 4, &fresh);
 }
 
-static void append_as_read(const bson_t *document, const char *field, bson_t *filter)
+static void operation_append_as_read(const bson_t *document, const char *field, bson_t *filter)
 {
     struct value value = truce__value_field(truce__value_document(document), field, strlen(field));
     bson_t absent;
@@ -321,16 +322,16 @@ void truce__set_change_append(const bson_t *document, const bson_t *change, bson
 
 void truce__set_state_append(const truce_set *set, const bson_t *document, bson_t *filter)
 {
-    append_as_read(document, "_id", filter);
+    operation_append_as_read(document, "_id", filter);
     for (uint32_t i = 0; i < set->keys_count; i++) {
         if (strcmp(set->keys[i], "_id"))
-            append_as_read(document, set->keys[i], filter);
+            operation_append_as_read(document, set->keys[i], filter);
     }
-    append_as_read(document, set->field, filter);
-    append_as_read(document, set->deleted, filter);
-    append_as_read(document, set->watermark, filter);
-    append_as_read(document, "_rev", filter);
-    append_as_read(document, "_intent", filter);
+    operation_append_as_read(document, set->field, filter);
+    operation_append_as_read(document, set->deleted, filter);
+    operation_append_as_read(document, set->watermark, filter);
+    operation_append_as_read(document, "_rev", filter);
+    operation_append_as_read(document, "_intent", filter);
 }
 
 truce_status truce__set_update_answered(truce_set *set, const char *collection,

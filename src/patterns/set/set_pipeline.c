@@ -29,8 +29,8 @@ static void paths_release(struct paths *paths)
 }
 
 /* {operator: [path, {$literal: value}]} */
-static void append_comparison(bson_t *to, const char *key, const char *operator_, const char *path,
-                              struct value value)
+static void pipeline_append_comparison(bson_t *to, const char *key, const char *operator_,
+                                       const char *path, struct value value)
 {
     bson_t outer, operands, literal;
 
@@ -50,8 +50,8 @@ static void append_text_comparison(bson_t *to, const char *key, const char *oper
     bson_t document = BSON_INITIALIZER;
 
     bson_append_utf8(&document, "t", 1, text, -1);
-    append_comparison(to, key, operator_, path,
-                      truce__value_field(truce__value_document(&document), "t", 1));
+    pipeline_append_comparison(to, key, operator_, path,
+                               truce__value_field(truce__value_document(&document), "t", 1));
     bson_destroy(&document);
 }
 
@@ -81,15 +81,15 @@ static void append_blocked_expression(const struct paths *paths,
     struct value seq = truce__set_number_value(rank->seq, bytes);
 
     if (or_equal && !rank->source[0]) {
-        append_comparison(to, key, "$gte", paths->seq, seq);
+        pipeline_append_comparison(to, key, "$gte", paths->seq, seq);
         return;
     }
     bson_append_document_begin(to, key, -1, &either);
     bson_append_array_begin(&either, "$or", -1, &cases);
-    append_comparison(&cases, "0", "$gt", paths->seq, seq);
+    pipeline_append_comparison(&cases, "0", "$gt", paths->seq, seq);
     bson_append_document_begin(&cases, "1", 1, &both);
     bson_append_array_begin(&both, "$and", -1, &conditions);
-    append_comparison(&conditions, "0", "$eq", paths->seq, seq);
+    pipeline_append_comparison(&conditions, "0", "$eq", paths->seq, seq);
     append_text_comparison(&conditions, "1", or_equal ? "$gte" : "$gt", paths->source,
                            rank->source);
     bson_append_array_end(&both, &conditions);
@@ -135,7 +135,7 @@ static void append_not_blocked(const struct paths *paths, const struct set_opera
     begin_none(&none, path, key, to);
     bson_append_document_begin(&none.filter, "cond", -1, &cond);
     bson_append_array_begin(&cond, "$and", -1, &both);
-    append_comparison(&both, "0", "$eq", paths->name, operation->name);
+    pipeline_append_comparison(&both, "0", "$eq", paths->name, operation->name);
     append_blocked_expression(paths, operation, list_of_adds, "1", &both);
     bson_append_array_end(&cond, &both);
     bson_append_document_end(&none.filter, &cond);
@@ -166,7 +166,7 @@ static void append_replaced(const truce_set *set, const struct paths *paths,
     bson_append_utf8(&map, "as", -1, "e", 1);
     bson_append_document_begin(&map, "in", -1, &in);
     bson_append_array_begin(&in, "$cond", -1, &cases);
-    append_comparison(&cases, "0", "$eq", paths->name, operation->name);
+    pipeline_append_comparison(&cases, "0", "$eq", paths->name, operation->name);
     append_literal_entry(set, operation, "1", &cases);
     bson_append_utf8(&cases, "2", 1, "$$e", 3);
     bson_append_array_end(&in, &cases);
@@ -201,7 +201,7 @@ static void append_own_list(const truce_set *set, const struct paths *paths,
     bson_append_document_begin(to, list, -1, &outer);
     bson_append_array_begin(&outer, "$cond", -1, &cases);
     begin_none(&none, paths->list, "0", &cases);
-    append_comparison(&none.filter, "cond", "$eq", paths->name, operation->name);
+    pipeline_append_comparison(&none.filter, "cond", "$eq", paths->name, operation->name);
     end_none(&none, &cases);
     append_pushed(set, paths, operation, "1", &cases);
     append_replaced(set, paths, operation, "2", &cases);
@@ -226,7 +226,7 @@ static void append_other_list(const struct paths *paths, const struct set_operat
     bson_append_document_begin(&holder, "$filter", -1, &filter);
     bson_append_utf8(&filter, "input", -1, paths->deleted, -1);
     bson_append_utf8(&filter, "as", -1, "e", 1);
-    append_comparison(&filter, "cond", "$ne", paths->name, operation->name);
+    pipeline_append_comparison(&filter, "cond", "$ne", paths->name, operation->name);
     bson_append_document_end(&holder, &filter);
     bson_append_document_end(&cases, &holder);
     bson_append_utf8(&cases, "2", 1, "$$REMOVE", -1);
@@ -235,7 +235,7 @@ static void append_other_list(const struct paths *paths, const struct set_operat
 }
 
 /* no element is a bare name */
-static void append_no_bare(const char *path, const char *key, bson_t *to)
+static void pipeline_append_no_bare(const char *path, const char *key, bson_t *to)
 {
     struct none none;
     bson_t cond, operands, type, types;
@@ -256,21 +256,23 @@ static void append_no_bare(const char *path, const char *key, bson_t *to)
 
 /* {$and: [not held by a commit, not at or below the watermark, not blocked in either list,
  * no bare names in them]} */
-static void append_guard(const truce_set *set, const struct paths *paths,
-                         const struct set_operation *operation, const char *key, bson_t *to)
+static void pipeline_append_guard(const truce_set *set, const struct paths *paths,
+                                  const struct set_operation *operation, const char *key,
+                                  bson_t *to)
 {
     bson_t outer, conditions;
     uint8_t bytes[8];
 
     bson_append_document_begin(to, key, -1, &outer);
     bson_append_array_begin(&outer, "$and", -1, &conditions);
-    append_comparison(&conditions, "0", "$lt", "$_intent", truce__value_null()); /* missing */
-    append_comparison(&conditions, "1", "$lt", paths->watermark,
-                      truce__set_number_value(operation->rank.seq, bytes));
+    pipeline_append_comparison(&conditions, "0", "$lt", "$_intent",
+                               truce__value_null()); /* missing */
+    pipeline_append_comparison(&conditions, "1", "$lt", paths->watermark,
+                               truce__set_number_value(operation->rank.seq, bytes));
     append_not_blocked(paths, operation, paths->list, operation->rank.add, "2", &conditions);
     append_not_blocked(paths, operation, paths->deleted, !operation->rank.add, "3", &conditions);
-    append_no_bare(paths->list, "4", &conditions);
-    append_no_bare(paths->deleted, "5", &conditions);
+    pipeline_append_no_bare(paths->list, "4", &conditions);
+    pipeline_append_no_bare(paths->deleted, "5", &conditions);
     bson_append_array_end(&outer, &conditions);
     bson_append_document_end(to, &outer);
 }
@@ -309,7 +311,7 @@ void truce__set_pipeline(const truce_set *set, const struct set_operation *opera
     bson_append_document_begin(pipeline, "0", 1, &stage);
     bson_append_document_begin(&stage, "$replaceWith", -1, &cond);
     bson_append_array_begin(&cond, "$cond", -1, &cases);
-    append_guard(set, &paths, operation, "0", &cases);
+    pipeline_append_guard(set, &paths, operation, "0", &cases);
     bson_append_document_begin(&cases, "1", 1, &merge);
     bson_append_array_begin(&merge, "$mergeObjects", -1, &parts);
     bson_append_utf8(&parts, "0", 1, "$$ROOT", -1);

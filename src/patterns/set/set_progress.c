@@ -66,12 +66,12 @@ struct recording {
 };
 
 /* Does it lie in one block of that width? */
-static bool is_inside(struct range range, int shift)
+static bool progress_is_inside(struct range range, int shift)
 {
     return range.from >> shift == range.to >> shift;
 }
 
-static int compare_places(const void *left, const void *right)
+static int progress_compare_places(const void *left, const void *right)
 {
     const struct place *a = left, *b = right;
     int order = strcmp(a->source, b->source);
@@ -87,7 +87,7 @@ static struct place *find_place(const struct recording *recording, const char *s
     const struct place wanted = {.source = source, .shift = shift, .number = number};
 
     return recording->places_count ? bsearch(&wanted, recording->places, recording->places_count,
-                                             sizeof wanted, compare_places)
+                                             sizeof wanted, progress_compare_places)
                                    : NULL;
 }
 
@@ -102,7 +102,7 @@ static void list_places(struct recording *recording, bool hint)
         const struct piece *piece = &recording->pieces[i];
         int only = hint ? truce__source_shift(recording->set, piece->source) : 0;
 
-        for (int shift = WIDE_SHIFT_MAX; is_inside(piece->range, shift);
+        for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
              shift = truce__progress_narrower(shift)) {
             if (!hint || shift == only)
                 recording->places[recording->places_count++] = (struct place){
@@ -113,9 +113,9 @@ static void list_places(struct recording *recording, bool hint)
     }
     if (recording->places_count)
         qsort(recording->places, recording->places_count, sizeof *recording->places,
-              compare_places);
+              progress_compare_places);
     for (size_t i = 0; i < recording->places_count; i++) {
-        if (!kept || compare_places(&recording->places[kept - 1], &recording->places[i]))
+        if (!kept || progress_compare_places(&recording->places[kept - 1], &recording->places[i]))
             recording->places[kept++] = recording->places[i];
     }
     recording->places_count = kept;
@@ -133,8 +133,8 @@ static void release_places(struct recording *recording)
     recording->places_count = 0;
 }
 
-static truce_status take_place(struct recording *recording, const bson_t *document,
-                               bson_error_t *error)
+static truce_status progress_take_place(struct recording *recording, const bson_t *document,
+                                        bson_error_t *error)
 {
     struct progress_block block;
     struct place *place;
@@ -154,7 +154,7 @@ static truce_status take_place(struct recording *recording, const bson_t *docume
     return TRUCE_OK;
 }
 
-static truce_status look(struct recording *recording, bson_error_t *error)
+static truce_status progress_look(struct recording *recording, bson_error_t *error)
 {
     truce_set *set = recording->set;
     bson_t filter = BSON_INITIALIZER, in, list;
@@ -180,7 +180,7 @@ static truce_status look(struct recording *recording, bson_error_t *error)
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        status = take_place(recording, document, error);
+        status = progress_take_place(recording, document, error);
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -194,7 +194,7 @@ static int64_t recorded_to(const struct recording *recording, const struct piece
 {
     int64_t end = next - 1;
 
-    for (int shift = WIDE_SHIFT_MAX; is_inside(piece->range, shift);
+    for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
          shift = truce__progress_narrower(shift)) {
         const struct place *place =
             find_place(recording, piece->source, shift, piece->range.from >> shift);
@@ -220,13 +220,14 @@ static bool is_recorded(const struct recording *recording, const struct piece *p
 }
 
 /* To the widest block that has room; false: to none of those that were read. */
-static bool put(struct recording *recording, const struct piece *piece)
+static bool progress_put(struct recording *recording, const struct piece *piece)
 {
     struct range range = piece->range;
 
-    for (int shift = WIDE_SHIFT_MAX; is_inside(range, shift);
+    for (int shift = WIDE_SHIFT_MAX; progress_is_inside(range, shift);
          shift = truce__progress_narrower(shift)) {
-        bool last = shift == BLOCK_SHIFT || !is_inside(range, truce__progress_narrower(shift));
+        bool last =
+            shift == BLOCK_SHIFT || !progress_is_inside(range, truce__progress_narrower(shift));
         struct place *place = find_place(recording, piece->source, shift, range.from >> shift);
 
         if (place && (last || place->ranges.count < RANGES_MAX ||
@@ -243,8 +244,8 @@ static bool put(struct recording *recording, const struct piece *piece)
 }
 
 /* {_id, content: as read} -> {$set: {content: with what was added}}, or an insert */
-static void build(const struct recording *recording, const struct place *place, bson_t *filter,
-                  bson_t *document)
+static void progress_build(const struct recording *recording, const struct place *place,
+                           bson_t *filter, bson_t *document)
 {
     bson_t change;
 
@@ -278,7 +279,7 @@ static truce_status write_places(struct recording *recording, bool *all, bson_er
 
         if (!place->changed)
             continue;
-        build(recording, place, filter, document);
+        progress_build(recording, place, filter, document);
         writes[count++] =
             (truce_write){.kind = place->exists ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_INSERT,
                           .collection = SET_PROGRESS,
@@ -305,17 +306,18 @@ static truce_status write_places(struct recording *recording, bool *all, bson_er
 }
 
 /* One look, and what it leads to. */
-static truce_status attempt(struct recording *recording, bool hint, bool *done, bson_error_t *error)
+static truce_status progress_attempt(struct recording *recording, bool hint, bool *done,
+                                     bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     *done = true;
     list_places(recording, hint);
     if (recording->places_count)
-        status = look(recording, error);
+        status = progress_look(recording, error);
     for (size_t i = 0; !status && i < recording->count; i++) {
         if (!is_recorded(recording, &recording->pieces[i]))
-            *done &= put(recording, &recording->pieces[i]);
+            *done &= progress_put(recording, &recording->pieces[i]);
     }
     if (!status && recording->places_count)
         status = write_places(recording, done, error);
@@ -323,19 +325,19 @@ static truce_status attempt(struct recording *recording, bool hint, bool *done, 
     return status;
 }
 
-static truce_status run(struct recording *recording, bson_error_t *error)
+static truce_status progress_run(struct recording *recording, bson_error_t *error)
 {
     bool done = false;
     truce_status status;
 
     if (recording->consumer[0] != ':') {
-        status = attempt(recording, true, &done, error);
+        status = progress_attempt(recording, true, &done, error);
         if (status ? !truce__repeatable(status) : done)
             return status;
     }
     for (int round = 0; round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
-        status = attempt(recording, false, &done, error);
+        status = progress_attempt(recording, false, &done, error);
         if (status ? !truce__repeatable(status) : done)
             return status;
     }
@@ -371,7 +373,7 @@ truce_status truce__progress_add(truce_set *set, const char *source, const char 
             ended = recording.pieces[recording.count - 1].range.to == ranges->at[i].to;
             if (room && !(ended && i + 1 == ranges->count))
                 continue;
-            status = run(&recording, error);
+            status = progress_run(&recording, error);
             recording.count = 0;
         }
     }
@@ -391,8 +393,8 @@ static int by_source_and_number(const void *left, const void *right)
 }
 
 /* The ranges of sorted operations, up to a window of them; returns how many operations went in. */
-static size_t gather(struct recording *recording, const truce_set_operation *const *sorted,
-                     size_t count)
+static size_t progress_gather(struct recording *recording, const truce_set_operation *const *sorted,
+                              size_t count)
 {
     size_t i;
 
@@ -403,7 +405,7 @@ static size_t gather(struct recording *recording, const truce_set_operation *con
         struct range range = {sorted[i]->seq, sorted[i]->seq};
 
         if (last && !strcmp(last->source, source) && range.from - last->range.to <= 1 &&
-            is_inside((struct range){last->range.from, range.to}, WIDE_SHIFT_MAX))
+            progress_is_inside((struct range){last->range.from, range.to}, WIDE_SHIFT_MAX))
             last->range.to = range.to;
         else if (recording->count < WINDOW_PIECES)
             add_piece(recording, source, &range);
@@ -413,8 +415,9 @@ static size_t gather(struct recording *recording, const truce_set_operation *con
     return i;
 }
 
-static truce_status check(const truce_set *set, const char *consumer,
-                          const truce_set_operation *operations, size_t count, bson_error_t *error)
+static truce_status progress_check(const truce_set *set, const char *consumer,
+                                   const truce_set_operation *operations, size_t count,
+                                   bson_error_t *error)
 {
     if (!consumer || !consumer[0] || consumer[0] == ':' || strlen(consumer) > SET_CONSUMER_MAX)
         return truce__fail(TRUCE_INVALID, error,
@@ -438,7 +441,7 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
     truce_status status = truce__set_ready(set, error);
 
     if (!status)
-        status = check(set, consumer, operations, count, error);
+        status = progress_check(set, consumer, operations, count, error);
     if (status || !count)
         return status;
     sorted = bson_malloc(count * sizeof *sorted);
@@ -447,11 +450,11 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
         sorted[i] = &operations[i];
     qsort(sorted, count, sizeof *sorted, by_source_and_number);
     for (size_t at = 0; !status && at < count;) {
-        at += gather(&recording, sorted + at, count - at);
+        at += progress_gather(&recording, sorted + at, count - at);
         for (size_t i = 0; !status && i < recording.count; i++)
             status = truce__source_known(set, recording.pieces[i].source, error);
         if (!status)
-            status = run(&recording, error);
+            status = progress_run(&recording, error);
     }
     bson_free(recording.pieces);
     bson_free(sorted);
@@ -469,7 +472,7 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
     truce_status status = truce__set_ready(set, error), recorded;
 
     if (!status)
-        status = check(set, consumer, operations, count, error);
+        status = progress_check(set, consumer, operations, count, error);
     for (size_t i = 0; !status && i < count; i++) {
         const char *source = operations[i].source ? operations[i].source : "";
 

@@ -109,7 +109,7 @@ int64_t truce__set_marks_append(const truce_set *set, const bson_t *document, in
 }
 
 /* A document of the walk that marks what stands. */
-static void add_document(struct set_walk *walk, const bson_t *document)
+static void protect_add_document(struct set_walk *walk, const bson_t *document)
 {
     int64_t watermark = truce__field_number(document, walk->set->watermark);
     struct set_change *change;
@@ -134,7 +134,7 @@ static truce_status mark_all(truce_set *set, bson_error_t *error)
     truce_status status;
 
     walk->set = set;
-    walk->add = add_document;
+    walk->add = protect_add_document;
     truce__set_sight_append(set, true, &projection);
     status = truce__set_walk(walk, filter, &projection, error);
     for (int round = 1; !status && walk->again && round < SET_TRIES_MAX; round++) {
@@ -203,7 +203,7 @@ static void with_rule(const bson_t *validator, const bson_t *rule, bool in, bson
 }
 
 /* NOT_FOUND: there is no such collection. */
-static truce_status read_validator(truce_set *set, bson_t *validator, bson_error_t *error)
+static truce_status protect_read_validator(truce_set *set, bson_t *validator, bson_error_t *error)
 {
     const truce_list_options wanted = {.collection = set->collection, .unmeasured = true};
     bson_t list, one, found;
@@ -223,7 +223,7 @@ static truce_status read_validator(truce_set *set, bson_t *validator, bson_error
 static truce_status put_rule(truce_set *set, bool in, bson_error_t *error)
 {
     bson_t before = BSON_INITIALIZER, after = BSON_INITIALIZER, *rule = make_rule(set);
-    truce_status status = read_validator(set, &before, error);
+    truce_status status = protect_read_validator(set, &before, error);
 
     if (!status) {
         with_rule(&before, rule, in, &after);
@@ -238,7 +238,7 @@ static truce_status put_rule(truce_set *set, bool in, bson_error_t *error)
 
 /* ---- the call --------------------------------------------------------------------------------- */
 
-static truce_status tell(truce_set *set, bool on, bson_error_t *error)
+static truce_status protect_tell(truce_set *set, bool on, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(set->id));
     bson_t *update = BCON_NEW("$set", "{", "protected", BCON_BOOL(on), "}");
@@ -256,7 +256,7 @@ static truce_status protect(truce_set *set, bson_error_t *error)
 
     status = status == TRUCE_DUPLICATE ? TRUCE_OK : status;
     if (!status)
-        status = tell(set, true, error);
+        status = protect_tell(set, true, error);
     if (!status)
         status = mark_all(set, error);
     if (!status)
@@ -272,7 +272,7 @@ truce_status truce__set_unprotect(truce_set *set, bson_error_t *error)
     if (status || !is)
         return status;
     status = put_rule(set, false, error);
-    return status && status != TRUCE_NOT_FOUND ? status : tell(set, false, error);
+    return status && status != TRUCE_NOT_FOUND ? status : protect_tell(set, false, error);
 }
 
 truce_status truce_set_protect(truce_set *set, bool on, bson_error_t *error)

@@ -20,8 +20,8 @@
 #include "patterns/set/set.h"
 #include "store/restored.h"
 
-static void append_reason(const struct number_fate *fate, const struct set_rank *rank,
-                          bson_t *document)
+static void quarantine_append_reason(const struct number_fate *fate, const struct set_rank *rank,
+                                     bson_t *document)
 {
     char *reason;
 
@@ -60,12 +60,12 @@ void truce__set_quarantine_document(const truce_set *set, const struct set_opera
 {
     truce__set_quarantine_id(set, operation, document);
     truce__names_append(document, "element", operation->given->element);
-    append_reason(fate, &operation->rank, document);
+    quarantine_append_reason(fate, &operation->rank, document);
     bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
 }
 
 /* It is there: for good, or as the stub of a commit that may come to nothing. NOT_FOUND: it did. */
-static truce_status is_there(truce_set *set, const bson_t *document, bson_error_t *error)
+static truce_status quarantine_is_there(truce_set *set, const bson_t *document, bson_error_t *error)
 {
     struct worker worker;
     bson_iter_t iter;
@@ -91,7 +91,7 @@ static truce_status quarantine(truce_set *set, const struct set_operation *opera
         truce__set_pause(round);
         status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
         if (status == TRUCE_DUPLICATE)
-            status = is_there(set, &document, error);
+            status = quarantine_is_there(set, &document, error);
         if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             break;
     }
@@ -139,8 +139,9 @@ struct replay {
 };
 
 /* The operation that a quarantined document speaks of; it borrows from the parts. */
-static truce_status read_operation(const truce_set *set, const bson_t *kept, bson_t *key,
-                                   bson_t *element, truce_set_operation *given, bson_error_t *error)
+static truce_status quarantine_read_operation(const truce_set *set, const bson_t *kept, bson_t *key,
+                                              bson_t *element, truce_set_operation *given,
+                                              bson_error_t *error)
 {
     bson_t id;
 
@@ -172,7 +173,7 @@ static truce_status replay_committed(truce_commit *commit, void *arg, bson_error
 
     truce__names_restore_own(&kept);
     if (!status)
-        status = read_operation(replay->set, &kept, &key, &element, &given, error);
+        status = quarantine_read_operation(replay->set, &kept, &key, &element, &given, error);
     if (!status)
         status = truce__set_operation_check(replay->set, &given, &own, error);
     if (!status) {

@@ -43,7 +43,7 @@ static bool is_large(const struct set_call *call)
 }
 
 /* In the layout by element each name has a document of its own. */
-static size_t place_of(const truce_set *set, const struct set_operation *operation)
+static size_t queue_place_of(const truce_set *set, const struct set_operation *operation)
 {
     uint64_t hash = operation->key_hash;
 
@@ -56,7 +56,7 @@ static void add_documents(const truce_set *set, const struct set_call *call,
                           struct documents *documents)
 {
     for (size_t i = 0; i < call->count; i++) {
-        size_t place = place_of(set, &call->operations[i]);
+        size_t place = queue_place_of(set, &call->operations[i]);
 
         documents->bits[place / 64] |= UINT64_C(1) << place % 64;
     }
@@ -66,7 +66,7 @@ static bool has_one_of(const truce_set *set, const struct documents *documents,
                        const struct set_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
-        size_t place = place_of(set, &call->operations[i]);
+        size_t place = queue_place_of(set, &call->operations[i]);
 
         if (documents->bits[place / 64] >> place % 64 & 1)
             return true;
@@ -78,14 +78,14 @@ static bool has_one_of(const truce_set *set, const struct documents *documents,
 static bool overlaps(const truce_set *set, const struct set_call *call)
 {
     for (size_t i = 0; set->rounds && i < call->count; i++) {
-        if (set->busy[place_of(set, &call->operations[i])])
+        if (set->busy[queue_place_of(set, &call->operations[i])])
             return true;
     }
     return false;
 }
 
 /* As far as the rounds go that are being applied. */
-static bool has_room(const truce_set *set, const struct set_call *call)
+static bool queue_has_room(const truce_set *set, const struct set_call *call)
 {
     if (set->large || set->rounds == (set->beside ? SET_ROUNDS_BESIDE : SET_ROUNDS_MAX))
         return false;
@@ -101,10 +101,11 @@ static struct set_call *find_leader(const truce_set *set, const struct set_call 
     if (!call)
         return NULL;
     if (!set->beside || !call->next || is_large(call))
-        return (!wanted || wanted == call) && has_room(set, call) ? call : NULL;
+        return (!wanted || wanted == call) && queue_has_room(set, call) ? call : NULL;
     memset(&before, 0, sizeof before);
     for (; call && !is_large(call); call = call->next) {
-        if ((!wanted || wanted == call) && has_room(set, call) && !has_one_of(set, &before, call))
+        if ((!wanted || wanted == call) && queue_has_room(set, call) &&
+            !has_one_of(set, &before, call))
             return call;
         add_documents(set, call, &before);
     }
@@ -112,11 +113,11 @@ static struct set_call *find_leader(const truce_set *set, const struct set_call 
 }
 
 /* Counted among those that are being applied, or no longer. */
-static void mark(truce_set *set, const struct set_call *calls, bool begin)
+static void queue_mark(truce_set *set, const struct set_call *calls, bool begin)
 {
     for (const struct set_call *call = calls; call; call = call->next) {
         for (size_t i = 0; i < call->count; i++) {
-            uint16_t *busy = &set->busy[place_of(set, &call->operations[i])];
+            uint16_t *busy = &set->busy[queue_place_of(set, &call->operations[i])];
 
             truce_assert(begin || *busy > 0);
             *busy = (uint16_t)(begin ? *busy + 1 : *busy - 1);
@@ -125,7 +126,7 @@ static void mark(truce_set *set, const struct set_call *calls, bool begin)
 }
 
 /* Those behind it, too, as many as make a round. */
-static struct set_call *take_all(truce_set *set, size_t *operations)
+static struct set_call *queue_take_all(truce_set *set, size_t *operations)
 {
     struct set_call *first = set->queue_first, *last = first;
     size_t most = is_large(first) ? ROUND_OPERATIONS : SMALL_ROUND;
@@ -144,7 +145,7 @@ static struct set_call *take_all(truce_set *set, size_t *operations)
 }
 
 /* Of a leader and those of its documents: those that do not overtake somebody who is left. */
-static struct set_call *take_own(truce_set *set, struct set_call *leader, size_t *operations)
+static struct set_call *queue_take_own(truce_set *set, struct set_call *leader, size_t *operations)
 {
     struct documents own, left;
     struct set_call **at = &set->queue_first, *last = NULL, *end = NULL, *call;
@@ -180,13 +181,14 @@ static struct set_call *take_own(truce_set *set, struct set_call *leader, size_t
 /* Takes a round off the queue; with the mutex held. */
 static struct set_call *take_round(truce_set *set, struct set_call *leader, size_t *operations)
 {
-    struct set_call *calls = set->beside && !is_large(leader) ? take_own(set, leader, operations)
-                                                              : take_all(set, operations);
+    struct set_call *calls = set->beside && !is_large(leader)
+                                 ? queue_take_own(set, leader, operations)
+                                 : queue_take_all(set, operations);
 
     set->rounds++;
     set->large = *operations > SMALL_ROUND;
     if (!set->large)
-        mark(set, calls, true);
+        queue_mark(set, calls, true);
     return calls;
 }
 
@@ -194,12 +196,12 @@ static void end_round(truce_set *set, const struct set_call *calls)
 {
     truce_assert(set->rounds > 0 && (!set->large || set->rounds == 1));
     if (!set->large)
-        mark(set, calls, false);
+        queue_mark(set, calls, false);
     set->large = false;
     set->rounds--;
 }
 
-static void apply_alone(truce_set *set, struct set_call *call)
+static void queue_apply_alone(truce_set *set, struct set_call *call)
 {
     const struct set_operation *operation = &call->operations[0];
     truce_set_result *result = &call->results[operation->number];
@@ -217,13 +219,13 @@ static void apply_alone(truce_set *set, struct set_call *call)
         truce__set_call_fail(call, operation->number, result->status, &why);
 }
 
-static void apply_round(truce_set *set, struct set_call *calls, size_t count)
+static void queue_apply_round(truce_set *set, struct set_call *calls, size_t count)
 {
     struct set_operation *all;
     size_t at = 0;
 
     if (count == 1) {
-        apply_alone(set, calls);
+        queue_apply_alone(set, calls);
     } else if (!calls->next) {
         truce__set_apply_batch(set, calls->operations, count);
     } else {
@@ -239,7 +241,7 @@ static void apply_round(truce_set *set, struct set_call *calls, size_t count)
 }
 
 /* A mutex for each call: those that are woken do not all want the queue's, which the leader needs. */
-static void wake(struct set_call *call, bool done)
+static void queue_wake(struct set_call *call, bool done)
 {
     pthread_mutex_lock(&call->mutex);
     call->turn = true;
@@ -249,7 +251,7 @@ static void wake(struct set_call *call, bool done)
 }
 
 /* Whether it is done; otherwise it may be its turn to lead. */
-static bool wait_for_turn(struct set_call *call)
+static bool queue_wait_for_turn(struct set_call *call)
 {
     bool done;
 
@@ -268,11 +270,11 @@ static void wake_next(const truce_set *set)
     struct set_call *call = find_leader(set, NULL);
 
     if (call)
-        wake(call, false);
+        queue_wake(call, false);
 }
 
 /* With the queue's mutex held; it is given up. */
-static void lead(truce_set *set, struct set_call *leader)
+static void queue_lead(truce_set *set, struct set_call *leader)
 {
     size_t count;
     struct set_call *own = take_round(set, leader, &count), *call, *next;
@@ -280,18 +282,18 @@ static void lead(truce_set *set, struct set_call *leader)
     truce_assert(own == leader);
     wake_next(set);
     pthread_mutex_unlock(&set->queue_mutex);
-    apply_round(set, own, count);
+    queue_apply_round(set, own, count);
     pthread_mutex_lock(&set->queue_mutex);
     end_round(set, own);
     wake_next(set);
     pthread_mutex_unlock(&set->queue_mutex);
     for (call = own->next; call; call = next) {
         next = call->next;
-        wake(call, true);
+        queue_wake(call, true);
     }
 }
 
-static void enqueue(truce_set *set, struct set_call *call)
+static void queue_enqueue(truce_set *set, struct set_call *call)
 {
     if (set->queue_last)
         set->queue_last->next = call;
@@ -308,15 +310,15 @@ void truce__set_submit(truce_set *set, struct set_call *call)
     pthread_mutex_init(&call->mutex, NULL);
     pthread_cond_init(&call->wake, NULL);
     pthread_mutex_lock(&set->queue_mutex);
-    enqueue(set, call);
+    queue_enqueue(set, call);
     while (!done && !find_leader(set, call)) {
         pthread_mutex_unlock(&set->queue_mutex);
-        done = wait_for_turn(call);
+        done = queue_wait_for_turn(call);
         if (!done)
             pthread_mutex_lock(&set->queue_mutex);
     }
     if (!done)
-        lead(set, call);
+        queue_lead(set, call);
     pthread_cond_destroy(&call->wake);
     pthread_mutex_destroy(&call->mutex);
 }

@@ -17,7 +17,7 @@ void truce__ranges_release(struct ranges *ranges)
     *ranges = (struct ranges){0};
 }
 
-static void grow(struct ranges *ranges)
+static void ranges_grow(struct ranges *ranges)
 {
     if (ranges->count < ranges->room)
         return;
@@ -72,7 +72,7 @@ void truce__ranges_add(struct ranges *ranges, int64_t from, int64_t to)
         to = ranges->at[end].to > to ? ranges->at[end].to : to;
     }
     if (i == end) {
-        grow(ranges);
+        ranges_grow(ranges);
         memmove(ranges->at + i + 1, ranges->at + i, (ranges->count - i) * sizeof *ranges->at);
         ranges->count++;
     } else {
@@ -84,11 +84,11 @@ void truce__ranges_add(struct ranges *ranges, int64_t from, int64_t to)
 
 void truce__ranges_append(struct ranges *ranges, int64_t from, int64_t to)
 {
-    grow(ranges);
+    ranges_grow(ranges);
     ranges->at[ranges->count++] = (struct range){from, to};
 }
 
-static int by_from(const void *left, const void *right)
+static int ranges_by_from(const void *left, const void *right)
 {
     const struct range *a = left, *b = right;
 
@@ -100,7 +100,7 @@ void truce__ranges_settle(struct ranges *ranges)
     size_t kept = 0;
 
     if (ranges->count)
-        qsort(ranges->at, ranges->count, sizeof *ranges->at, by_from);
+        qsort(ranges->at, ranges->count, sizeof *ranges->at, ranges_by_from);
     for (size_t i = 1; i < ranges->count; i++) {
         struct range *last = &ranges->at[kept], next = ranges->at[i];
 
@@ -135,7 +135,7 @@ void truce__ranges_merge(struct ranges *ranges, const struct ranges *more)
 
 /* ---- as bytes ---- */
 
-static void put_number(struct buffer *bytes, uint64_t number)
+static void ranges_put_number(struct buffer *bytes, uint64_t number)
 {
     uint8_t byte;
 
@@ -146,7 +146,7 @@ static void put_number(struct buffer *bytes, uint64_t number)
     } while (number);
 }
 
-static bool take_number(const uint8_t **at, const uint8_t *end, uint64_t *number)
+static bool ranges_take_number(const uint8_t **at, const uint8_t *end, uint64_t *number)
 {
     *number = 0;
     for (int shift = 0; shift < 63 && *at < end; shift += 7) {
@@ -168,9 +168,9 @@ void truce__ranges_store(const struct ranges *ranges, int64_t base, bson_t *docu
     for (size_t i = 0; i < ranges->count; i++) {
         struct range range = ranges->at[i];
 
-        put_number(&bytes, (uint64_t)(range.from - next) * 2 + (range.to > range.from));
+        ranges_put_number(&bytes, (uint64_t)(range.from - next) * 2 + (range.to > range.from));
         if (range.to > range.from)
-            put_number(&bytes, (uint64_t)(range.to - range.from));
+            ranges_put_number(&bytes, (uint64_t)(range.to - range.from));
         next = truce__number_behind(range.to);
     }
     bson_append_binary(document, field, -1, BSON_SUBTYPE_BINARY, bytes.bytes, (uint32_t)bytes.size);
@@ -200,12 +200,12 @@ bool truce__ranges_read(const bson_t *document, const char *field, int64_t base,
     if (!find_bytes(document, field, &at, &size))
         return false;
     for (bytes_end = at + size; at < bytes_end;) {
-        if (!take_number(&at, bytes_end, &gap) || gap / 2 >= left)
+        if (!ranges_take_number(&at, bytes_end, &gap) || gap / 2 >= left)
             return false;
         left -= gap / 2 + 1;
         next += (int64_t)(gap / 2);
         more = 0;
-        if (gap % 2 && (!take_number(&at, bytes_end, &more) || more > left))
+        if (gap % 2 && (!ranges_take_number(&at, bytes_end, &more) || more > left))
             return false;
         left -= more;
         truce__ranges_append(ranges, next, next + (int64_t)more);

@@ -26,7 +26,7 @@ struct recorded {
     } of[SOURCES_KEPT];
 };
 
-static void forget(struct recorded *recorded)
+static void recorded_forget(struct recorded *recorded)
 {
     for (size_t i = 0; i < recorded->count; i++)
         truce__ranges_release(&recorded->of[i].ranges);
@@ -36,7 +36,7 @@ static void forget(struct recorded *recorded)
 void truce__recorded_free(struct recorded *recorded)
 {
     if (recorded)
-        forget(recorded);
+        recorded_forget(recorded);
     bson_free(recorded);
 }
 
@@ -51,7 +51,7 @@ static struct ranges *ranges_of(struct recorded *recorded, const char *source)
 }
 
 /* With the set's mutex held. */
-static struct ranges *room_for(truce_set *set, const char *source, size_t more)
+static struct ranges *recorded_room_for(truce_set *set, const char *source, size_t more)
 {
     struct recorded *recorded = set->recorded;
     struct ranges *ranges;
@@ -59,12 +59,12 @@ static struct ranges *room_for(truce_set *set, const char *source, size_t more)
     if (!recorded)
         recorded = set->recorded = bson_malloc0(sizeof *recorded);
     if (recorded->ranges + more > RANGES_KEPT) /* K2 */
-        forget(recorded);
+        recorded_forget(recorded);
     ranges = ranges_of(recorded, source);
     if (ranges)
         return ranges;
     if (recorded->count == SOURCES_KEPT)
-        forget(recorded);
+        recorded_forget(recorded);
     memcpy(recorded->of[recorded->count].source, source, strlen(source) + 1);
     return &recorded->of[recorded->count++].ranges;
 }
@@ -77,7 +77,7 @@ static void keep_recorded(truce_set *set, const char *source, const struct range
     if (!more->count)
         return;
     pthread_mutex_lock(&set->mutex);
-    kept = room_for(set, source, more->count);
+    kept = recorded_room_for(set, source, more->count);
     before = kept->count;
     truce__ranges_merge(kept, more);
     set->recorded->ranges += kept->count;
@@ -98,7 +98,7 @@ bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
 }
 
 /* K3. What cannot be read is looked at when its turn comes. */
-static void look_around(truce_set *set, const char *source, int64_t seq, int shift)
+static void recorded_look_around(truce_set *set, const char *source, int64_t seq, int shift)
 {
     for (int from = 0; from <= 1; from++) {
         struct progress progress;
@@ -143,6 +143,6 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
         truce__progress_release(&progress);
     }
     if (fate->recorded && narrowest > BLOCK_SHIFT && narrowest < WIDE_SHIFT_MAX)
-        look_around(set, source, seq, narrowest);
+        recorded_look_around(set, source, seq, narrowest);
     return status;
 }

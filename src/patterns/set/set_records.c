@@ -95,8 +95,8 @@ truce_status truce__progress_read(const bson_t *document, struct progress_block 
 
 /* ---- reading the records ---- */
 
-static void append_bounds(truce_set *set, const char *source, int shift, int64_t first, int64_t end,
-                          bson_t *array, uint32_t *count)
+static void records_append_bounds(truce_set *set, const char *source, int shift, int64_t first,
+                                  int64_t end, bson_t *array, uint32_t *count)
 {
     bson_t branch, bounds;
     char text[16];
@@ -161,7 +161,8 @@ truce_status truce__progress_load(truce_set *set, const char *source, int64_t nu
 
     bson_append_array_begin(&filter, "$or", -1, &any);
     for (int width = WIDE_SHIFT_MAX;; width = truce__progress_narrower(width)) {
-        append_bounds(set, source, width, first >> width, (last >> width) + 1, &any, &count);
+        records_append_bounds(set, source, width, first >> width, (last >> width) + 1, &any,
+                              &count);
         if (width == BLOCK_SHIFT)
             break;
     }
@@ -181,8 +182,8 @@ truce_status truce__progress_near(truce_set *set, const char *source, int64_t nu
     truce_status status;
 
     bson_append_array_begin(&filter, "$or", -1, &any);
-    append_bounds(set, source, shift, from ? block : 0, from ? (INT64_MAX >> shift) + 1 : block + 1,
-                  &any, &count);
+    records_append_bounds(set, source, shift, from ? block : 0,
+                          from ? (INT64_MAX >> shift) + 1 : block + 1, &any, &count);
     bson_append_array_end(&filter, &any);
     status = read_records(set, &filter, &options, progress, error);
     bson_destroy(&filter);

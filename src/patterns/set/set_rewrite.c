@@ -82,8 +82,8 @@ static void append_changed(const bson_t *before, const bson_t *lists, bson_t *af
     }
 }
 
-static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
-                          bson_t *after)
+static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
+                                  bson_t *after)
 {
     const struct set_window *window = ((struct rewriting *)rewrite)->window;
     struct set_batch *batch = window->batch;
@@ -157,7 +157,7 @@ void truce__set_rewrite_window(struct set_window *window)
                                            .keys = keys,
                                            .count = window->count,
                                            .begin = begin_rewriting,
-                                           .make = make_document,
+                                           .make = rewrite_make_document,
                                            .refuse = refuse_document},
                                   .window = window};
     bson_error_t why = {0};

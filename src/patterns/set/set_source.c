@@ -57,7 +57,7 @@ void truce__source_id(const truce_set *set, const char *source, bson_t *document
 }
 
 /* With the set's mutex held. */
-static struct known_source *find_known(const truce_set *set, const char *source)
+static struct known_source *source_find_known(const truce_set *set, const char *source)
 {
     struct known_source *at = set->known;
 
@@ -66,12 +66,12 @@ static struct known_source *find_known(const truce_set *set, const char *source)
     return at;
 }
 
-static bool is_known(truce_set *set, const char *source)
+static bool source_is_known(truce_set *set, const char *source)
 {
     bool found;
 
     pthread_mutex_lock(&set->mutex);
-    found = find_known(set, source);
+    found = source_find_known(set, source);
     pthread_mutex_unlock(&set->mutex);
     return found;
 }
@@ -82,7 +82,7 @@ int truce__source_shift(truce_set *set, const char *source)
     int shift;
 
     pthread_mutex_lock(&set->mutex);
-    known = find_known(set, source);
+    known = source_find_known(set, source);
     shift = known ? known->shift : 0;
     pthread_mutex_unlock(&set->mutex);
     return shift;
@@ -93,13 +93,13 @@ void truce__source_shift_keep(truce_set *set, const char *source, int shift)
     struct known_source *known;
 
     pthread_mutex_lock(&set->mutex);
-    known = find_known(set, source);
+    known = source_find_known(set, source);
     if (known)
         known->shift = shift;
     pthread_mutex_unlock(&set->mutex);
 }
 
-static void remember(truce_set *set, const char *source)
+static void source_remember(truce_set *set, const char *source)
 {
     size_t size = strlen(source) + 1;
     struct known_source *known = bson_malloc(sizeof *known + size);
@@ -137,7 +137,7 @@ truce_status truce__source_known(truce_set *set, const char *source, bson_error_
     bson_t filter = BSON_INITIALIZER, document;
     truce_status status;
 
-    if (is_known(set, source))
+    if (source_is_known(set, source))
         return TRUCE_OK;
     truce__source_id(set, source, &filter);
     status = truce_find_one(set->store, SET_SOURCES, &filter, NULL, &document, error);
@@ -146,14 +146,14 @@ truce_status truce__source_known(truce_set *set, const char *source, bson_error_
     if (status == TRUCE_NOT_FOUND)
         status = insert_source(set, source, true, error);
     if (!status)
-        remember(set, source);
+        source_remember(set, source);
     return status;
 }
 
 /* ---- computing watermarks ---- */
 
 /* From source->floor or source->proven up, as far as there is no gap. */
-static truce_status compute(truce_set *set, struct source_state *source, bson_error_t *error)
+static truce_status source_compute(truce_set *set, struct source_state *source, bson_error_t *error)
 {
     int64_t at = source->floor > source->proven ? source->floor : source->proven;
     truce_status status = TRUCE_OK;
@@ -177,7 +177,7 @@ static truce_status compute(truce_set *set, struct source_state *source, bson_er
     return status;
 }
 
-static void add_source(struct source_list *list, const char *name, const bson_t *document)
+static void source_add_source(struct source_list *list, const char *name, const bson_t *document)
 {
     struct source_state *source;
 
@@ -223,7 +223,7 @@ static truce_status list_sources(truce_set *set, struct source_list *list, bson_
             break;
         if (bson_iter_init(&iter, document) &&
             bson_iter_find_descendant(&iter, "_id.source", &name) && BSON_ITER_HOLDS_UTF8(&name))
-            add_source(list, bson_iter_utf8(&name, NULL), document);
+            source_add_source(list, bson_iter_utf8(&name, NULL), document);
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -239,7 +239,7 @@ truce_status truce__sources_load(truce_set *set, struct source_list *list, bson_
     *list = (struct source_list){0};
     status = list_sources(set, list, error);
     for (size_t i = 0; !status && i < list->count; i++) {
-        status = compute(set, &list->sources[i], error);
+        status = source_compute(set, &list->sources[i], error);
         if (!i || list->sources[i].watermark < list->watermark)
             list->watermark = list->sources[i].watermark;
     }
@@ -366,7 +366,7 @@ truce_status truce_set_source_start(truce_set *set, const char *source, int64_t 
     }
     if (!status) {
         *first = truce__field_number(&document, "first");
-        remember(set, name);
+        source_remember(set, name);
     }
     bson_destroy(&filter);
     bson_destroy(&document);

@@ -13,7 +13,7 @@
 #define WINDOW_BYTES (8 * 1024 * 1024)
 #define HELD_MS      2000 /* how long a walk waits for commits that hold documents */
 
-static void leave(struct set_walk *walk, truce_status status, const bson_error_t *why)
+static void walk_leave(struct set_walk *walk, truce_status status, const bson_error_t *why)
 {
     walk->left++;
     if (!walk->first)
@@ -34,7 +34,7 @@ struct set_change *truce__set_walk_change(struct set_walk *walk)
     return change;
 }
 
-static truce_write write_of(const struct set_walk *walk, const struct set_change *change)
+static truce_write walk_write_of(const struct set_walk *walk, const struct set_change *change)
 {
     return (truce_write){.kind = TRUCE_WRITE_UPDATE,
                          .collection = walk->set->collection,
@@ -44,7 +44,7 @@ static truce_write write_of(const struct set_walk *walk, const struct set_change
                              bson_empty(&change->array_filters) ? NULL : &change->array_filters};
 }
 
-static void flush(struct set_walk *walk)
+static void walk_flush(struct set_walk *walk)
 {
     static const truce_bulk_options options = {.unordered = true};
     truce_write writes[SET_WALK_WINDOW];
@@ -53,7 +53,7 @@ static void flush(struct set_walk *walk)
     bson_error_t why = {0};
 
     for (size_t i = 0; i < walk->count; i++)
-        writes[i] = write_of(walk, &walk->changes[i]);
+        writes[i] = walk_write_of(walk, &walk->changes[i]);
     if (walk->count)
         status = truce_bulk(walk->set->store, writes, walk->count, &options, outcomes, &why);
     for (size_t i = 0; i < walk->count; i++) {
@@ -66,7 +66,7 @@ static void flush(struct set_walk *walk)
         } else {
             walk->again = walk->again || !own || truce__repeatable(own);
             if (own)
-                leave(walk, own, reached ? &outcomes[i].error : &why);
+                walk_leave(walk, own, reached ? &outcomes[i].error : &why);
         }
         truce_write_result_release(&outcomes[i].result);
         bson_destroy(&walk->changes[i].filter);
@@ -77,7 +77,7 @@ static void flush(struct set_walk *walk)
     bson_free(outcomes);
 }
 
-static bool is_full(const struct set_walk *walk)
+static bool walk_is_full(const struct set_walk *walk)
 {
     size_t bytes = 0;
 
@@ -101,7 +101,7 @@ static truce_status add_held(struct set_walk *walk, const bson_t *held, bson_err
         walk->add(walk, &document);
     bson_destroy(&document);
     if (status == TRUCE_LOCKED)
-        leave(walk, status, &why);
+        walk_leave(walk, status, &why);
     else if (status && status != TRUCE_NOT_FOUND && error)
         *error = why;
     return status == TRUCE_LOCKED || status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -129,10 +129,10 @@ truce_status truce__set_walk(struct set_walk *walk, const bson_t *filter, const 
             walk->add(walk, document);
         else
             status = add_held(walk, document, error);
-        if (is_full(walk))
-            flush(walk);
+        if (walk_is_full(walk))
+            walk_flush(walk);
     }
-    flush(walk);
+    walk_flush(walk);
     truce_cursor_close(cursor);
     return status;
 }

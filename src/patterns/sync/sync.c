@@ -40,8 +40,8 @@
  * A process reads the rules again when they are SYNC_FRESH_MS old; a new rule is told as kept when all have seen it. One
  * that was stopped in between, inside a call, may change a field without a flag; the walk finds it.
  *
- *     sync_rule.c   rules and their graph      sync_copy.c    values, single writes     sync_settle.c  what flags ask for
- *     sync_write.c  update, insert             sync_walk.c    drift                     sync_care.c    sweep and check
+ *     sync_rule.c   rules and their graph      sync_copy.c    values, single writes     sync_reconcile.c  what flags ask for
+ *     sync_write.c  update, insert             sync_walk.c    drift                     sync_maintenance.c    sweep and check
  */
 #include "patterns/sync/sync.h"
 
@@ -50,7 +50,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/incoming.h"
 
 truce_sync *truce_sync_new(truce_store *store, const truce_sync_options *options)

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/journal.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "truce/sync.h"
 
 #define SYNC_FLAG      "syncing"      /* in a source */
@@ -138,7 +138,7 @@ void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
 /* Which failed is seen in `copied`, and why by a copy alone. */
 void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk);
 
-/* ---- sync_settle.c: flags ---- */
+/* ---- sync_reconcile.c: flags ---- */
 
 /* Every dependent of the master, if it carries a flag. */
 truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,

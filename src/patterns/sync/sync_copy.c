@@ -25,7 +25,7 @@ struct value truce__sync_at(const bson_t *document, const char *path)
 }
 
 /* Borrowed from the document. */
-static bool value_at(const bson_t *document, const char *path, bson_value_t *value)
+static bool copy_value_at(const bson_t *document, const char *path, bson_value_t *value)
 {
     bson_iter_t iter, found;
 
@@ -38,7 +38,7 @@ static bool value_at(const bson_t *document, const char *path, bson_value_t *val
 
 bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id)
 {
-    return value_at(dependent, rule->reference, id) && id->value_type != BSON_TYPE_NULL &&
+    return copy_value_at(dependent, rule->reference, id) && id->value_type != BSON_TYPE_NULL &&
            id->value_type != BSON_TYPE_ARRAY && id->value_type != BSON_TYPE_REGEX &&
            id->value_type != BSON_TYPE_UNDEFINED;
 }
@@ -94,7 +94,7 @@ truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t
 
 /* ---- numbers and stamps ----------------------------------------------------------------------- */
 
-static struct value origin_of(const bson_t *master)
+static struct value copy_origin_of(const bson_t *master)
 {
     return truce__value_field(truce__value_document(master), SYNC_ORIGIN, strlen(SYNC_ORIGIN));
 }
@@ -104,7 +104,7 @@ int64_t truce__sync_revision(const bson_t *master)
     struct value value =
         truce__value_field(truce__value_document(master), SYNC_REVISION, strlen(SYNC_REVISION));
 
-    return origin_of(master).type == BSON_TYPE_OID && truce__value_is_integer(value) &&
+    return copy_origin_of(master).type == BSON_TYPE_OID && truce__value_is_integer(value) &&
                    truce__value_integer(value) > 0
                ? truce__value_integer(value)
                : 0;
@@ -119,7 +119,7 @@ bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, con
     origin = truce__value_field(stamp, "origin", 6);
     return truce__value_equal(truce__value_field(stamp, "source", 6),
                               truce__value_field(truce__value_document(master), "_id", 3)) &&
-           (truce__sync_revision(master) ? truce__value_identical(origin, origin_of(master))
+           (truce__sync_revision(master) ? truce__value_identical(origin, copy_origin_of(master))
                                          : origin.type == VALUE_MISSING);
 }
 
@@ -222,7 +222,7 @@ void truce__sync_append_stamp(const struct sync_rule *rule, const bson_t *master
     BSON_APPEND_DOCUMENT_BEGIN(set, rule->copied, &stamp);
     BSON_APPEND_VALUE(&stamp, "source", &id);
     if (revision)
-        truce__value_append(&stamp, "origin", 6, origin_of(master));
+        truce__value_append(&stamp, "origin", 6, copy_origin_of(master));
     BSON_APPEND_INT64(&stamp, "revision", revision);
     bson_append_document_end(set, &stamp);
 }
@@ -280,7 +280,7 @@ static void append_same(const struct sync_rule *rule, const bson_t *master, int6
 
     BSON_APPEND_VALUE(&source, "$eq", &id);
     if (truce__sync_revision(master))
-        truce__value_append(&origin, "$eq", 3, origin_of(master));
+        truce__value_append(&origin, "$eq", 3, copy_origin_of(master));
     else
         BSON_APPEND_BOOL(&origin, "$exists", false);
     BSON_APPEND_INT64(&least, "$gte", revision);
@@ -315,8 +315,8 @@ void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *maste
 }
 
 /* What every copy compares (S2): the reference, the stamp, no intent. */
-static void append_guard(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
-                         bson_t *filter)
+static void copy_append_guard(const struct sync_rule *rule, const bson_t *master,
+                              const bson_t *seen, bson_t *filter)
 {
     struct value stamp = seen ? truce__sync_at(seen, rule->copied) : truce__value_missing();
     bson_t any, one, inner;
@@ -381,14 +381,14 @@ static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *upda
 }
 
 /* The filter and the update of a copy; both are initialised here. */
-static void build(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
-                  const bson_t *which, bool numbered, bson_t *filter, bson_t *update)
+static void copy_build(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
+                       const bson_t *which, bool numbered, bson_t *filter, bson_t *update)
 {
     bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
 
     bson_copy_to(which, filter);
     bson_init(update);
-    append_guard(rule, master, seen, filter);
+    copy_append_guard(rule, master, seen, filter);
     truce__sync_append_copies(rule, master, &set, &unset);
     truce__sync_append_stamp(rule, master, &set);
     if (rule->feeds)
@@ -403,7 +403,7 @@ static truce_status copy_once(struct sync_work *work, const struct sync_rule *ru
     bson_t filter, update;
     truce_status status;
 
-    build(rule, master, seen, which, numbered, &filter, &update);
+    copy_build(rule, master, seen, which, numbered, &filter, &update);
     status = truce__sync_write(work, rule->dependent, &filter, &update, true, matched, error);
     work->copies += *matched;
     bson_destroy(&update);
@@ -421,7 +421,7 @@ void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
 
     truce_assert(bulk->count < SYNC_BULK && !rule->feeds);
     BSON_APPEND_VALUE(&which, "_id", &id);
-    build(rule, master, dependent, &which, false, &parts[0], &parts[1]);
+    copy_build(rule, master, dependent, &which, false, &parts[0], &parts[1]);
     bulk->writes[bulk->count++] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                                                 .collection = rule->dependent,
                                                 .filter = &parts[0],
@@ -474,7 +474,7 @@ truce_status truce__sync_take_off(struct sync_work *work, const char *collection
     truce_status status;
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
-    if (value_at(document, flag, &token))
+    if (copy_value_at(document, flag, &token))
         append_equal(&filter, flag, &token);
     truce__intent_append_absent(&filter);
     BSON_APPEND_BOOL(&unset, flag, true);

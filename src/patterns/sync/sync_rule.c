@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/sync/sync.h"
 #include "store/reserved.h"
@@ -51,7 +51,7 @@ static bool plain_path(const char *path)
     }
 }
 
-static bool plain_name(const char *name)
+static bool rule_plain_name(const char *name)
 {
     return name && name[0] && name[0] != '$' && name[0] != '_' && !strchr(name, '.') &&
            strlen(name) <= SYNC_NAME_MAX;
@@ -59,8 +59,8 @@ static bool plain_name(const char *name)
 
 /* ---- one rule --------------------------------------------------------------------------------- */
 
-static truce_status check_place(const truce_sync_rule *rule, const char *what, const char *path,
-                                bool may_be_id, bson_error_t *error)
+static truce_status rule_check_place(const truce_sync_rule *rule, const char *what,
+                                     const char *path, bool may_be_id, bson_error_t *error)
 {
     if (!path || !plain_path(path))
         return truce__fail(TRUCE_INVALID, error,
@@ -73,7 +73,7 @@ static truce_status check_place(const truce_sync_rule *rule, const char *what, c
     return TRUCE_OK;
 }
 
-static truce_status check_copies(const truce_sync_rule *rule, bson_error_t *error)
+static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     uint32_t count = 0;
@@ -87,9 +87,10 @@ static truce_status check_copies(const truce_sync_rule *rule, bson_error_t *erro
                                "rule \"%s\": copies is {path in the dependent: \"path in the "
                                "master\"}",
                                rule->name);
-        status = check_place(rule, "a copy", to, false, error);
+        status = rule_check_place(rule, "a copy", to, false, error);
         if (!status)
-            status = check_place(rule, "what is copied", bson_iter_utf8(&iter, NULL), true, error);
+            status =
+                rule_check_place(rule, "what is copied", bson_iter_utf8(&iter, NULL), true, error);
         if (!status && overlap(to, rule->reference))
             status = truce__fail(TRUCE_INVALID, error,
                                  "rule \"%s\": \"%s\" is the reference, and cannot be a copy",
@@ -101,8 +102,8 @@ static truce_status check_copies(const truce_sync_rule *rule, bson_error_t *erro
     return status;
 }
 
-static truce_status check_collection(const truce_sync_rule *rule, const char *what,
-                                     const char *collection, bson_error_t *error)
+static truce_status rule_check_collection(const truce_sync_rule *rule, const char *what,
+                                          const char *collection, bson_error_t *error)
 {
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "rule \"%s\": the %s collection is missing",
@@ -113,31 +114,31 @@ static truce_status check_collection(const truce_sync_rule *rule, const char *wh
     return TRUCE_OK;
 }
 
-static truce_status check_rule(const truce_sync_rule *rule, bson_error_t *error)
+static truce_status rule_check_rule(const truce_sync_rule *rule, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(rule, "truce_sync_rule", error);
 
     if (status)
         return status;
-    if (!plain_name(rule->name))
+    if (!rule_plain_name(rule->name))
         return truce__fail(TRUCE_INVALID, error,
                            "the name of a rule is a word of up to %d bytes, without \".\", and "
                            "without \"$\" or \"_\" in front",
                            SYNC_NAME_MAX);
-    status = check_collection(rule, "master", rule->master, error);
+    status = rule_check_collection(rule, "master", rule->master, error);
     if (!status)
-        status = check_collection(rule, "dependent", rule->dependent, error);
+        status = rule_check_collection(rule, "dependent", rule->dependent, error);
     if (!status)
-        status = check_place(rule, "the reference", rule->reference, true, error);
+        status = rule_check_place(rule, "the reference", rule->reference, true, error);
     if (!status && !rule->copies)
         status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": copies are missing", rule->name);
     if (!status)
         status = truce__document_check(rule->copies, "copies", error);
-    return status ? status : check_copies(rule, error);
+    return status ? status : rule_check_copies(rule, error);
 }
 
 /* As it is kept, by the names of its user. */
-static bson_t *build(const truce_sync_rule *rule)
+static bson_t *rule_build(const truce_sync_rule *rule)
 {
     bson_t *kept =
         BCON_NEW("_id", BCON_UTF8(rule->name), "master", BCON_UTF8(rule->master), "dependent",
@@ -149,7 +150,7 @@ static bson_t *build(const truce_sync_rule *rule)
 }
 
 /* False: somebody else made it. Takes `kept` over. */
-static bool read_rule(bson_t *kept, struct sync_rule *rule)
+static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
 {
     truce_sync_rule same;
 
@@ -168,7 +169,7 @@ static bool read_rule(bson_t *kept, struct sync_rule *rule)
                              .dependent = rule->dependent,
                              .reference = rule->reference,
                              .copies = &rule->copies};
-    if (check_rule(&same, NULL))
+    if (rule_check_rule(&same, NULL))
         return false;
     snprintf(rule->copied, sizeof rule->copied, SYNC_COPIED ".%s", rule->name);
     return true;
@@ -263,7 +264,7 @@ const struct sync_rule *truce__sync_rule(const struct sync_rules *rules, const c
     return NULL;
 }
 
-static void release(struct sync_rules *rules)
+static void rule_release(struct sync_rules *rules)
 {
     for (uint32_t i = 0; i < rules->count; i++)
         bson_destroy(&rules->rules[i].kept);
@@ -279,7 +280,7 @@ static void mark_feeding(struct sync_rules *rules)
 }
 
 /* Adds a rule; takes `kept` over. */
-static truce_status add(struct sync_rules *rules, bson_t *kept, bson_error_t *error)
+static truce_status rule_add(struct sync_rules *rules, bson_t *kept, bson_error_t *error)
 {
     char shown[200] = "";
 
@@ -288,7 +289,7 @@ static truce_status add(struct sync_rules *rules, bson_t *kept, bson_error_t *er
         return truce__fail(TRUCE_LIMIT, error, "a store has up to %d rules of copies",
                            SYNC_RULES_MAX);
     }
-    if (read_rule(kept, &rules->rules[rules->count])) {
+    if (rule_read_rule(kept, &rules->rules[rules->count])) {
         rules->count++;
         return TRUCE_OK;
     }
@@ -298,7 +299,7 @@ static truce_status add(struct sync_rules *rules, bson_t *kept, bson_error_t *er
                        shown);
 }
 
-static truce_status read_all(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
+static truce_status rule_read_all(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
 {
     bson_t sort = BSON_INITIALIZER;
     truce_find_options options = {.sort = &sort};
@@ -314,12 +315,12 @@ static truce_status read_all(truce_sync *sync, struct sync_rules **rules, bson_e
         bson_t kept;
 
         bson_copy_to(document, &kept);
-        status = add(*rules, &kept, error);
+        status = rule_add(*rules, &kept, error);
     }
     truce_cursor_close(cursor);
     bson_destroy(&sort);
     if (status) {
-        release(*rules);
+        rule_release(*rules);
         *rules = NULL;
         return status;
     }
@@ -329,8 +330,8 @@ static truce_status read_all(truce_sync *sync, struct sync_rules **rules, bson_e
 
 /* ---- the handle's own copy of them ------------------------------------------------------------ */
 
-static truce_status make_index(truce_store *store, const char *collection, const char *field,
-                               bool sparse, bson_error_t *error)
+static truce_status rule_make_index(truce_store *store, const char *collection, const char *field,
+                                    bool sparse, bson_error_t *error)
 {
     bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}");
     truce_status status;
@@ -342,15 +343,15 @@ static truce_status make_index(truce_store *store, const char *collection, const
     return status;
 }
 
-static truce_status make_indexes(truce_store *store, const char *master, const char *dependent,
-                                 const char *reference, bson_error_t *error)
+static truce_status rule_make_indexes(truce_store *store, const char *master, const char *dependent,
+                                      const char *reference, bson_error_t *error)
 {
-    truce_status status = make_index(store, master, SYNC_FLAG, true, error);
+    truce_status status = rule_make_index(store, master, SYNC_FLAG, true, error);
 
     if (!status)
-        status = make_index(store, dependent, SYNC_UNCHECKED, true, error);
+        status = rule_make_index(store, dependent, SYNC_UNCHECKED, true, error);
     if (!status && strcmp(reference, "_id"))
-        status = make_index(store, dependent, reference, false, error);
+        status = rule_make_index(store, dependent, reference, false, error);
     return status;
 }
 
@@ -361,12 +362,13 @@ static void index_again(truce_store *store, const struct sync_rules *rules)
     bson_error_t ignored;
 
     for (uint32_t i = 0; i < rules->count; i++)
-        (void)!make_indexes(store, rules->rules[i].master, rules->rules[i].dependent,
-                            rules->rules[i].reference, &ignored);
+        (void)!rule_make_indexes(store, rules->rules[i].master, rules->rules[i].dependent,
+                                 rules->rules[i].reference, &ignored);
 }
 
 /* Fresh ones, of a look at that time, take the place of what there was; NULL: what there is is forgotten. */
-static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns, uint64_t structure)
+static void rule_put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns,
+                     uint64_t structure)
 {
     struct sync_rules *before;
 
@@ -379,10 +381,10 @@ static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns, u
         before = NULL;
     pthread_mutex_unlock(&sync->mutex);
     if (before)
-        release(before);
+        rule_release(before);
 }
 
-static struct sync_rules *hold(truce_sync *sync, uint64_t structure, bool *moved)
+static struct sync_rules *rule_hold(truce_sync *sync, uint64_t structure, bool *moved)
 {
     struct sync_rules *rules = NULL;
 
@@ -404,16 +406,16 @@ truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules, bson
     bool moved;
     truce_status status;
 
-    *rules = hold(sync, structure, &moved);
+    *rules = rule_hold(sync, structure, &moved);
     if (*rules)
         return TRUCE_OK;
-    status = read_all(sync, rules, error);
+    status = rule_read_all(sync, rules, error);
     if (status)
         return status;
     if (moved)
         index_again(sync->store, *rules);
     (*rules)->holders = 2;
-    put(sync, *rules, begun_ns, structure);
+    rule_put(sync, *rules, begun_ns, structure);
     return TRUCE_OK;
 }
 
@@ -427,7 +429,7 @@ void truce__sync_rules_leave(truce_sync *sync, struct sync_rules *rules)
     last = !--rules->holders;
     pthread_mutex_unlock(&sync->mutex);
     if (last)
-        release(rules);
+        rule_release(rules);
 }
 
 /* ---- declare, drop ---------------------------------------------------------------------------- */
@@ -538,7 +540,7 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
     struct sync_rules *rules;
     const struct sync_rule *kept;
     bson_t copy;
-    truce_status status = read_all(sync, &rules, error);
+    truce_status status = rule_read_all(sync, &rules, error);
 
     *there = false;
     if (status)
@@ -551,16 +553,16 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
                              kept->name);
     } else {
         bson_copy_to(wanted, &copy);
-        status = add(rules, &copy, error);
+        status = rule_add(rules, &copy, error);
         if (!status)
             status = check_among(rules, rules->count - 1, error);
     }
-    release(rules);
+    rule_release(rules);
     return status;
 }
 
 /* Two that are declared at once may close a circle together: whoever comes second looks again. */
-static truce_status keep(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
+static truce_status rule_keep(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
 {
     struct sync_rules *rules;
     truce_status status;
@@ -572,14 +574,14 @@ static truce_status keep(truce_sync *sync, const bson_t *wanted, bson_error_t *e
 
     if (status)
         return status;
-    status = read_all(sync, &rules, error);
+    status = rule_read_all(sync, &rules, error);
     if (status)
         return status;
     for (uint32_t i = 0; !status && i < rules->count; i++) {
         if (!strcmp(rules->rules[i].name, truce__field_text(wanted, "_id")))
             status = check_among(rules, i, error);
     }
-    release(rules);
+    rule_release(rules);
     if (status) {
         filter = BCON_NEW("_id", BCON_UTF8(truce__field_text(wanted, "_id")));
         (void)!truce_remove(sync->store, SYNC_RULES, filter, NULL, NULL, NULL);
@@ -595,21 +597,22 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
     bson_t *wanted;
 
     if (!status)
-        status = check_rule(rule, error);
+        status = rule_check_rule(rule, error);
     if (!status)
         status = truce__view_guard(sync->store, "write", SYNC_RULES, error);
     if (status)
         return status;
-    wanted = build(rule);
+    wanted = rule_build(rule);
     status = check_new(sync, wanted, &there, error);
     if (!status && !there)
         status = check_stored(sync, rule, error);
     if (!status)
-        status = make_indexes(sync->store, rule->master, rule->dependent, rule->reference, error);
+        status =
+            rule_make_indexes(sync->store, rule->master, rule->dependent, rule->reference, error);
     if (!status && !there)
-        status = keep(sync, wanted, error);
+        status = rule_keep(sync, wanted, error);
     bson_destroy(wanted);
-    put(sync, NULL, 0, 0);
+    rule_put(sync, NULL, 0, 0);
     if (!status && !there)
         truce__clock_sleep_ms(rule->settle_ms ? rule->settle_ms : SYNC_SETTLE_MS);
     return status;
@@ -629,6 +632,6 @@ truce_status truce_sync_drop(truce_sync *sync, const char *name, bson_error_t *e
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", name);
     truce_write_result_release(&result);
     bson_destroy(filter);
-    put(sync, NULL, 0, 0);
+    rule_put(sync, NULL, 0, 0);
     return status;
 }

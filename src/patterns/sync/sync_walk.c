@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/sync/sync.h"
 
 #define PAGE          SYNC_BULK
@@ -32,7 +32,7 @@ struct page {
 
 /* ---- one page --------------------------------------------------------------------------------- */
 
-static int by_id(const void *a, const void *b)
+static int walk_by_id(const void *a, const void *b)
 {
     const bson_t *one = *(bson_t *const *)a, *other = *(bson_t *const *)b;
 
@@ -107,7 +107,7 @@ static truce_status read_masters(const struct walk *walk, struct page *page, bso
     truce_cursor_close(cursor);
     bson_destroy(&projection);
     bson_destroy(&filter);
-    qsort(page->masters, page->masters_count, sizeof *page->masters, by_id);
+    qsort(page->masters, page->masters_count, sizeof *page->masters, walk_by_id);
     for (uint32_t i = 0; i < page->masters_count; i++)
         page->ids[i] = truce__value_field(truce__value_document(page->masters[i]), "_id", 3);
     return status;
@@ -124,7 +124,7 @@ static void release_page(struct page *page)
 
 /* ---- one dependent ---------------------------------------------------------------------------- */
 
-static bool under_way(const bson_t *dependent, const bson_t *master)
+static bool walk_under_way(const bson_t *dependent, const bson_t *master)
 {
     return bson_has_field(dependent, SYNC_UNCHECKED) || bson_has_field(master, SYNC_FLAG);
 }
@@ -137,8 +137,8 @@ static bool in_step(const struct sync_rule *rule, const bson_t *dependent, const
              truce__sync_copied(rule, dependent) > truce__sync_revision(master));
 }
 
-static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *dependent,
-                 bool mended)
+static void sync_walk_tell(const struct walk *walk, truce_sync_drift drift, const bson_t *dependent,
+                           bool mended)
 {
     bson_value_t id = truce__document_id(dependent), master = {.value_type = BSON_TYPE_NULL};
     truce_sync_finding finding = {.rule = walk->rule->name,
@@ -160,8 +160,8 @@ static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *
 }
 
 /* Behind: a copy; else the master is raised above it, and all its dependents follow. */
-static truce_status mend(const struct walk *walk, const bson_t *dependent, const bson_t *master,
-                         bson_error_t *error)
+static truce_status walk_mend(const struct walk *walk, const bson_t *dependent,
+                              const bson_t *master, bson_error_t *error)
 {
     int64_t revision = truce__sync_same(walk->rule, dependent, master)
                            ? truce__sync_copied(walk->rule, dependent)
@@ -191,7 +191,7 @@ static truce_status read_again(const struct walk *walk, const char *collection,
 }
 
 /* It looked different in its page. */
-static truce_status judge(const struct walk *walk, const bson_t *seen, bson_error_t *error)
+static truce_status walk_judge(const struct walk *walk, const bson_t *seen, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(seen), master_id;
     bson_t dependent = BSON_INITIALIZER, master = BSON_INITIALIZER;
@@ -203,13 +203,13 @@ static truce_status judge(const struct walk *walk, const bson_t *seen, bson_erro
         status = read_again(walk, walk->rule->master, &master_id, &master, error);
     if (!status)
         status = read_again(walk, walk->rule->dependent, &id, &dependent, error);
-    if (!status && under_way(&dependent, &master)) {
+    if (!status && walk_under_way(&dependent, &master)) {
         walk->report->under_way++;
     } else if (!status && !in_step(walk->rule, &dependent, &master)) {
         if (walk->options->mend)
-            status = mend(walk, &dependent, &master, error);
+            status = walk_mend(walk, &dependent, &master, error);
         if (!status)
-            tell(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->mend);
+            sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->mend);
     }
     bson_destroy(&master);
     bson_destroy(&dependent);
@@ -217,24 +217,24 @@ static truce_status judge(const struct walk *walk, const bson_t *seen, bson_erro
 }
 
 /* A guarded copy of a master that was read after the dependent is right at any time. */
-static bool is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *master)
+static bool walk_is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *master)
 {
     return !walk->rule->feeds && !truce__sync_is_up(walk->rule, dependent, master) &&
            truce__sync_may_copy(walk->rule, dependent, master);
 }
 
-static truce_status differs(const struct walk *walk, struct page *page, uint32_t at,
-                            const bson_t *master, bson_error_t *error)
+static truce_status walk_differs(const struct walk *walk, struct page *page, uint32_t at,
+                                 const bson_t *master, bson_error_t *error)
 {
-    if (!walk->options->mend || !is_behind(walk, page->dependents[at], master))
-        return judge(walk, page->dependents[at], error);
+    if (!walk->options->mend || !walk_is_behind(walk, page->dependents[at], master))
+        return walk_judge(walk, page->dependents[at], error);
     page->mended[page->bulk.count] = at;
     truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], master);
     return TRUCE_OK;
 }
 
-static truce_status compare(const struct walk *walk, struct page *page, uint32_t at,
-                            bson_error_t *error)
+static truce_status walk_compare(const struct walk *walk, struct page *page, uint32_t at,
+                                 bson_error_t *error)
 {
     const bson_t *dependent = page->dependents[at];
     struct value reference = truce__sync_at(dependent, walk->rule->reference);
@@ -243,20 +243,20 @@ static truce_status compare(const struct walk *walk, struct page *page, uint32_t
 
     walk->report->dependents++;
     if (truce__sync_check_arrays(walk->rule, dependent, NULL, NULL)) {
-        tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
+        sync_walk_tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
         return TRUCE_OK;
     }
     if (!truce__sync_reference(walk->rule, dependent, &id))
         return TRUCE_OK;
     master = master_of(page, reference);
     if (!master)
-        tell(walk, TRUCE_SYNC_ORPHAN, dependent, false);
+        sync_walk_tell(walk, TRUCE_SYNC_ORPHAN, dependent, false);
     else if (truce__sync_check_arrays(walk->rule, NULL, master, NULL))
-        tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
-    else if (under_way(dependent, master))
+        sync_walk_tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
+    else if (walk_under_way(dependent, master))
         walk->report->under_way++;
     else if (!in_step(walk->rule, dependent, master))
-        return differs(walk, page, at, master, error);
+        return walk_differs(walk, page, at, master, error);
     return TRUCE_OK;
 }
 
@@ -271,9 +271,9 @@ static truce_status mend_together(const struct walk *walk, struct page *page, bs
         const bson_t *dependent = page->dependents[page->mended[i]];
 
         if (page->bulk.copied[i])
-            tell(walk, TRUCE_SYNC_DIFFERS, dependent, true);
+            sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, dependent, true);
         else
-            status = judge(walk, dependent, error);
+            status = walk_judge(walk, dependent, error);
     }
     return status;
 }
@@ -285,7 +285,7 @@ static truce_status compare_page(const struct walk *walk, struct page *page, bso
     truce_status status = read_masters(walk, page, error), mended;
 
     for (uint32_t i = 0; !status && i < page->count; i++)
-        status = compare(walk, page, i, error);
+        status = walk_compare(walk, page, i, error);
     mended = mend_together(walk, page, status ? NULL : error);
     release_page(page);
     return status ? status : mended;

@@ -36,8 +36,9 @@ static truce_status check_own_fields(const struct writing *writing, const bson_t
     return TRUCE_OK;
 }
 
-static truce_status check_copies(const struct writing *writing, const struct sync_rule *rule,
-                                 const bson_t *before, const bson_t *after, bson_error_t *error)
+static truce_status sync_write_check_copies(const struct writing *writing,
+                                            const struct sync_rule *rule, const bson_t *before,
+                                            const bson_t *after, bson_error_t *error)
 {
     bson_iter_t iter;
 
@@ -117,8 +118,9 @@ static truce_status add_for(const struct writing *writing, const struct sync_rul
     if (!status && is_copy) {
         if (truce__value_identical(truce__sync_at(before, rule->reference),
                                    truce__sync_at(after, rule->reference)))
-            status =
-                writing->document ? TRUCE_OK : check_copies(writing, rule, before, after, error);
+            status = writing->document
+                         ? TRUCE_OK
+                         : sync_write_check_copies(writing, rule, before, after, error);
         else
             status = begin_copies(writing, rule, after, addition, error);
     }
@@ -138,8 +140,9 @@ static bool copied_on(const struct writing *writing, const struct addition *addi
     return false;
 }
 
-static truce_status put(truce_commit *commit, struct writing *writing, const bson_t *before,
-                        struct addition *addition, bson_error_t *error)
+static truce_status sync_write_put(truce_commit *commit, struct writing *writing,
+                                   const bson_t *before, struct addition *addition,
+                                   bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
@@ -173,8 +176,8 @@ static truce_status put(truce_commit *commit, struct writing *writing, const bso
 
 /* ---- the commit ------------------------------------------------------------------------------- */
 
-static truce_status add(truce_commit *commit, struct writing *writing, const bson_t *before,
-                        const bson_t *after, bson_error_t *error)
+static truce_status sync_write_add(truce_commit *commit, struct writing *writing,
+                                   const bson_t *before, const bson_t *after, bson_error_t *error)
 {
     struct addition addition = {.set = BSON_INITIALIZER, .unset = BSON_INITIALIZER};
     truce_status status = check_own_fields(writing, before, after, error);
@@ -182,13 +185,13 @@ static truce_status add(truce_commit *commit, struct writing *writing, const bso
     for (uint32_t i = 0; !status && i < writing->work->rules->count; i++)
         status = add_for(writing, &writing->work->rules->rules[i], before, after, &addition, error);
     if (!status)
-        status = put(commit, writing, before, &addition, error);
+        status = sync_write_put(commit, writing, before, &addition, error);
     bson_destroy(&addition.unset);
     bson_destroy(&addition.set);
     return status;
 }
 
-static truce_status no_such(const struct writing *writing, bson_error_t *error)
+static truce_status sync_write_no_such(const struct writing *writing, bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER;
     char text[200];
@@ -200,7 +203,7 @@ static truce_status no_such(const struct writing *writing, bson_error_t *error)
 }
 
 /* A truce_commit_function. */
-static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status sync_write_update_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct writing *writing = arg;
     bson_t before, after = BSON_INITIALIZER;
@@ -208,7 +211,7 @@ static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *err
         truce_commit_read(commit, writing->collection, &writing->id, &before, error);
 
     if (status == TRUCE_NOT_FOUND)
-        status = no_such(writing, error);
+        status = sync_write_no_such(writing, error);
     if (!status)
         status = truce_commit_update(commit, writing->collection, &writing->id, NULL,
                                      writing->update, error);
@@ -217,7 +220,7 @@ static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *err
         status = truce_commit_read(commit, writing->collection, &writing->id, &after, error);
     }
     if (!status)
-        status = add(commit, writing, &before, &after, error);
+        status = sync_write_add(commit, writing, &before, &after, error);
     bson_destroy(&after);
     bson_destroy(&before);
     return status;
@@ -232,7 +235,7 @@ static truce_status insert_in(truce_commit *commit, void *arg, bson_error_t *err
         truce_commit_insert(commit, writing->collection, writing->document, error);
 
     if (!status)
-        status = add(commit, writing, &nothing, writing->document, error);
+        status = sync_write_add(commit, writing, &nothing, writing->document, error);
     bson_destroy(&nothing);
     return status;
 }
@@ -257,9 +260,9 @@ static truce_status alone(struct writing *writing, truce_commit_function *functi
     return TRUCE_OK;
 }
 
-static truce_status run(truce_sync *sync, truce_commit *commit, struct writing *writing,
-                        truce_commit_function *function, truce_sync_result *result,
-                        bson_error_t *error)
+static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struct writing *writing,
+                                   truce_commit_function *function, truce_sync_result *result,
+                                   bson_error_t *error)
 {
     DEADLINE_SCOPE(sync->options.deadline_ms);
     truce_sync_result nobody;
@@ -294,7 +297,8 @@ truce_status truce_sync_update(truce_sync *sync, truce_commit *commit, const cha
 
     if (!status)
         status = truce__document_check(update, "update", error);
-    return status ? status : run(sync, commit, &writing, update_in, result, error);
+    return status ? status
+                  : sync_write_run(sync, commit, &writing, sync_write_update_in, result, error);
 }
 
 truce_status truce_sync_insert(truce_sync *sync, truce_commit *commit, const char *collection,
@@ -309,5 +313,5 @@ truce_status truce_sync_insert(truce_sync *sync, truce_commit *commit, const cha
     writing.id = truce__document_id(document);
     if (writing.id.value_type == BSON_TYPE_NULL)
         return truce__fail(TRUCE_INVALID, error, "the document has no _id");
-    return run(sync, commit, &writing, insert_in, result, error);
+    return sync_write_run(sync, commit, &writing, insert_in, result, error);
 }

@@ -43,7 +43,7 @@
  *
  *     transfer_build.c   from a request to a document     transfer_plan.c   and its entries
  *     transfer_step.c    single writes                    transfer_drive.c  the order of them
- *     transfer_commit.c  in one step                      transfer_care.c   sweep and check
+ *     transfer_commit.c  in one step                      transfer_maintenance.c   sweep and check
  */
 #include "patterns/transfer/transfer.h"
 
@@ -52,7 +52,7 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/transfer/transfer_commit.h"
 #include "query/incoming.h"
@@ -62,7 +62,7 @@
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 
-static void refuse(truce_transfers *transfers, const char *format, const char *what)
+static void transfer_refuse(truce_transfers *transfers, const char *format, const char *what)
 {
     if (!transfers->refused)
         (void)truce__fail(TRUCE_INVALID, &transfers->refusal, format, what);
@@ -75,7 +75,8 @@ static bool plain_field(const char *field)
                       strlen(field) <= TRANSFER_NAME_MAX);
 }
 
-static void check_options(truce_transfers *transfers, const truce_transfer_options *options)
+static void transfer_check_options(truce_transfers *transfers,
+                                   const truce_transfer_options *options)
 {
     const char *marks = options->marks ? options->marks : "pendingTransactions",
                *fence = options->fence ? options->fence : "pendingFence",
@@ -83,21 +84,22 @@ static void check_options(truce_transfers *transfers, const truce_transfer_optio
 
     if (truce__reserved(options->collection) ||
         (options->accounts && truce__reserved(options->accounts)))
-        refuse(transfers, "a collection of transfer book \"%.100s\" is truce's own",
-               options->collection);
+        transfer_refuse(transfers, "a collection of transfer book \"%.100s\" is truce's own",
+                        options->collection);
     if (!plain_field(marks) || !plain_field(fence) || !field[0] ||
         strlen(field) > TRANSFER_NAME_MAX)
-        refuse(
+        transfer_refuse(
             transfers,
             "transfer book \"%.100s\": marks and fence are fields at the top of a document, of up "
             "to 100 bytes, and without \"$\" or \"_\" in front",
             options->collection);
     else if (!strcmp(marks, fence) || !strcmp(marks, field) || !strcmp(fence, field))
-        refuse(transfers, "transfer book \"%.100s\": field, marks and fence are different fields",
-               options->collection);
+        transfer_refuse(transfers,
+                        "transfer book \"%.100s\": field, marks and fence are different fields",
+                        options->collection);
     if (options->keep_ms < -1 || (options->keep_ms > 0 && options->keep_ms < 60000))
-        refuse(transfers, "transfer book \"%.100s\": keep_ms is a minute at least, or -1",
-               options->collection);
+        transfer_refuse(transfers, "transfer book \"%.100s\": keep_ms is a minute at least, or -1",
+                        options->collection);
 }
 
 truce_transfers *truce_transfers_new(truce_store *store, const truce_transfer_options *options)
@@ -112,10 +114,11 @@ truce_transfers *truce_transfers_new(truce_store *store, const truce_transfer_op
     transfers->refused =
         ROOM_CHECK(options, "truce_transfer_options", &transfers->refusal) != TRUCE_OK;
     if (!collection || !collection[0]) {
-        refuse(transfers, "%s", "transfers have a collection: the option `collection` is missing");
+        transfer_refuse(transfers, "%s",
+                        "transfers have a collection: the option `collection` is missing");
         return transfers;
     }
-    check_options(transfers, options);
+    transfer_check_options(transfers, options);
     transfers->deadline_ms = options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS;
     transfers->mechanism = options->mechanism;
     transfers->wanted = (struct transfer_layout){
@@ -179,7 +182,7 @@ truce_status truce__transfers_usable(const truce_transfers *transfers, const bso
 
 /* ---- the layout that is kept ------------------------------------------------------------------ */
 
-static const char *or_else(const char *text, const char *otherwise)
+static const char *transfer_or_else(const char *text, const char *otherwise)
 {
     return text ? text : otherwise;
 }
@@ -192,15 +195,15 @@ static void append_layout(const truce_transfers *transfers, bson_t *document)
     BSON_APPEND_UTF8(document, "_id", transfers->collection);
     if (wanted->accounts)
         BSON_APPEND_UTF8(document, "accounts", wanted->accounts);
-    BSON_APPEND_UTF8(document, "field", or_else(wanted->field, "balance"));
-    BSON_APPEND_UTF8(document, "marks", or_else(wanted->marks, "pendingTransactions"));
-    BSON_APPEND_UTF8(document, "fence", or_else(wanted->fence, "pendingFence"));
+    BSON_APPEND_UTF8(document, "field", transfer_or_else(wanted->field, "balance"));
+    BSON_APPEND_UTF8(document, "marks", transfer_or_else(wanted->marks, "pendingTransactions"));
+    BSON_APPEND_UTF8(document, "fence", transfer_or_else(wanted->fence, "pendingFence"));
     BSON_APPEND_INT64(document, "resume_ms",
                       wanted->resume_ms ? wanted->resume_ms : TRANSFER_RESUME_MS);
     BSON_APPEND_INT64(document, "keep_ms", wanted->keep_ms ? wanted->keep_ms : TRANSFER_KEEP_MS);
 }
 
-static bool another(const char *wanted, const char *kept)
+static bool transfer_another(const char *wanted, const char *kept)
 {
     return wanted && strcmp(wanted, kept) != 0;
 }
@@ -220,7 +223,7 @@ static truce_status compare_layout(const truce_transfers *transfers, const bson_
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const char *there = truce__field_text(kept, fields[i].name);
 
-        if (another(fields[i].wanted, there) && (i || there[0]))
+        if (transfer_another(fields[i].wanted, there) && (i || there[0]))
             return truce__fail(TRUCE_INVALID, error,
                                "transfer book \"%s\" was made with %s \"%s\", and is opened with "
                                "\"%s\"",
@@ -230,7 +233,8 @@ static truce_status compare_layout(const truce_transfers *transfers, const bson_
 }
 
 /* What may change later, and did: {$set: ...}; empty: nothing. */
-static void append_changes(const truce_transfers *transfers, const bson_t *kept, bson_t *update)
+static void transfer_append_changes(const truce_transfers *transfers, const bson_t *kept,
+                                    bson_t *update)
 {
     const struct transfer_layout *wanted = &transfers->wanted;
     bson_t set = BSON_INITIALIZER;
@@ -246,7 +250,7 @@ static void append_changes(const truce_transfers *transfers, const bson_t *kept,
     bson_destroy(&set);
 }
 
-static void take_layout(const bson_t *kept, struct transfer_layout *layout)
+static void transfer_take_layout(const bson_t *kept, struct transfer_layout *layout)
 {
     *layout = (struct transfer_layout){bson_strdup(truce__field_text(kept, "accounts")),
                                        bson_strdup(truce__field_text(kept, "field")),
@@ -258,8 +262,8 @@ static void take_layout(const bson_t *kept, struct transfer_layout *layout)
 
 /* The book's line of TRANSFERS; it is there from now on. *layout is what it says, unless an update has to be seen
  * first: then CONFLICT. */
-static truce_status define_once(truce_transfers *transfers, struct transfer_layout *layout,
-                                bson_error_t *error)
+static truce_status transfer_define_once(truce_transfers *transfers, struct transfer_layout *layout,
+                                         bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(transfers->collection)), kept,
            update = BSON_INITIALIZER;
@@ -271,9 +275,9 @@ static truce_status define_once(truce_transfers *transfers, struct transfer_layo
         status = status && status != TRUCE_DUPLICATE ? status : TRUCE_CONFLICT;
     } else if (!status) {
         status = compare_layout(transfers, &kept, error);
-        append_changes(transfers, &kept, &update);
+        transfer_append_changes(transfers, &kept, &update);
         if (!status && bson_empty(&update))
-            take_layout(&kept, layout);
+            transfer_take_layout(&kept, layout);
         else if (!status)
             status = truce_update(transfers->store, TRANSFERS, filter, &update, NULL, NULL, error);
         if (!status && !bson_empty(&update))
@@ -285,8 +289,8 @@ static truce_status define_once(truce_transfers *transfers, struct transfer_layo
     return status;
 }
 
-static truce_status define(truce_transfers *transfers, struct transfer_layout *layout,
-                           bson_error_t *error)
+static truce_status transfer_define(truce_transfers *transfers, struct transfer_layout *layout,
+                                    bson_error_t *error)
 {
     struct worker worker;
     truce_status status;
@@ -294,7 +298,7 @@ static truce_status define(truce_transfers *transfers, struct transfer_layout *l
 
     truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
     do
-        status = define_once(transfers, layout, error);
+        status = transfer_define_once(transfers, layout, error);
     while (truce__repeatable(status) &&
            (round++ < 3 || !truce__worker_wait(&worker, "the store", NULL)));
     return status;
@@ -308,11 +312,11 @@ truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *b
         return truce__fail(TRUCE_INVALID, error, "\"%s\" is no book of transfers",
                            transfers->collection);
     release_layout(&transfers->layout);
-    take_layout(book, &transfers->layout);
+    transfer_take_layout(book, &transfers->layout);
     return TRUCE_OK;
 }
 
-static truce_status make_indexes(const truce_transfers *transfers, bson_error_t *error)
+static truce_status transfer_make_indexes(const truce_transfers *transfers, bson_error_t *error)
 {
     bson_t *states =
                BCON_NEW("key", "{", "state", BCON_INT32(1), "lastModified", BCON_INT32(1), "}"),
@@ -363,9 +367,9 @@ truce_status truce__transfers_ready(truce_transfers *transfers, bson_error_t *er
         return TRUCE_OK;
     status = truce__view_guard(transfers->store, "write", transfers->collection, error);
     if (!status)
-        status = make_indexes(transfers, error);
+        status = transfer_make_indexes(transfers, error);
     if (!status)
-        status = define(transfers, &layout, error);
+        status = transfer_define(transfers, &layout, error);
     pthread_mutex_lock(&transfers->mutex);
     if (!status && transfers->structure != structure) {
         set_layout(transfers, &layout);
@@ -378,14 +382,15 @@ truce_status truce__transfers_ready(truce_transfers *transfers, bson_error_t *er
 
 /* ---- the calls -------------------------------------------------------------------------------- */
 
-static truce_status begin(truce_transfers *transfers, const bson_value_t *id, bson_error_t *error)
+static truce_status transfer_transfer_begin(truce_transfers *transfers, const bson_value_t *id,
+                                            bson_error_t *error)
 {
     truce_status status = truce__transfers_usable(transfers, id, error);
 
     return status ? status : truce__transfers_ready(transfers, error);
 }
 
-static truce_status check_room(const truce_transfer *transfer, bson_error_t *error)
+static truce_status transfer_check_room(const truce_transfer *transfer, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(transfer, "truce_transfer", error);
 
@@ -401,13 +406,13 @@ truce_status truce_transfer_start(truce_transfers *transfers, truce_commit *comm
     DEADLINE_SCOPE(transfers->deadline_ms);
     truce_transfer_result nobody;
     bson_t document;
-    truce_status status = check_room(transfer, error);
+    truce_status status = transfer_check_room(transfer, error);
 
     if (!result)
         result = &nobody;
     *result = (truce_transfer_result){0};
     if (!status)
-        status = begin(transfers, transfer->id, error);
+        status = transfer_transfer_begin(transfers, transfer->id, error);
     if (status)
         return status;
     status = truce__transfer_build(transfers, transfer, &document, error);
@@ -424,7 +429,7 @@ truce_status truce_transfer_resume(truce_transfers *transfers, const bson_value_
                                    bson_error_t *error)
 {
     DEADLINE_SCOPE(transfers->deadline_ms);
-    truce_status status = begin(transfers, id, error);
+    truce_status status = transfer_transfer_begin(transfers, id, error);
     bool exists;
 
     return status ? status : truce__transfer_drive(transfers, id, NULL, &exists, error);
@@ -434,7 +439,7 @@ truce_status truce_transfer_cancel(truce_transfers *transfers, const bson_value_
                                    bson_error_t *error)
 {
     DEADLINE_SCOPE(transfers->deadline_ms);
-    truce_status status = begin(transfers, id, error);
+    truce_status status = transfer_transfer_begin(transfers, id, error);
 
     return status ? status : truce__transfer_undo(transfers, id, error);
 }

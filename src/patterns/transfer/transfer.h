@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/journal.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "truce/transfer.h"
 
 /* Where things stand in the documents; "" is not known. */

@@ -15,7 +15,7 @@ struct building {
     char shown[200]; /* the document of the entry, for messages; empty: not made yet */
 };
 
-static const char *shown(struct building *building)
+static const char *build_shown(struct building *building)
 {
     const truce_transfer_entry *entry = building->entry;
 
@@ -26,7 +26,7 @@ static const char *shown(struct building *building)
 
 /* ---- updates ---------------------------------------------------------------------------------- */
 
-static bool is_operator(const char *name)
+static bool build_is_operator(const char *name)
 {
     static const char *const names[] = {"$inc",   "$mul",    "$min",      "$max",        "$set",
                                         "$unset", "$push",   "$pull",     "$pullAll",    "$pop",
@@ -39,7 +39,7 @@ static bool is_operator(const char *name)
     return false;
 }
 
-static bool is_ours(const truce_transfers *transfers, const char *field, size_t length)
+static bool build_is_ours(const truce_transfers *transfers, const char *field, size_t length)
 {
     const char *names[] = {
         "_id", "_rev", "_intent", "_keys", transfers->layout.marks, transfers->layout.fence};
@@ -53,7 +53,7 @@ static bool is_ours(const truce_transfers *transfers, const char *field, size_t 
 
 static bool is_users(const char *field, size_t length, void *arg)
 {
-    return !is_ours(arg, field, length);
+    return !build_is_ours(arg, field, length);
 }
 
 static truce_status check_update(struct building *building, const bson_t *update, const char *what,
@@ -68,20 +68,20 @@ static truce_status check_update(struct building *building, const bson_t *update
         return status;
     fields = truce__fields(truce__value_document(update));
     while (truce__fields_next(&fields)) {
-        if (!is_operator(fields.key) || fields.value.type != BSON_TYPE_DOCUMENT)
+        if (!build_is_operator(fields.key) || fields.value.type != BSON_TYPE_DOCUMENT)
             return truce__fail(TRUCE_INVALID, error,
                                "%s of %s: \"%.60s\" is no update operator with its fields", what,
-                               shown(building), fields.key);
+                               build_shown(building), fields.key);
     }
     status = truce__update_new(update, NULL, &compiled, &why);
     truce__update_free(compiled);
     if (status || bson_empty(update))
-        return truce__fail(TRUCE_INVALID, error, "%s of %s: %s", what, shown(building),
+        return truce__fail(TRUCE_INVALID, error, "%s of %s: %s", what, build_shown(building),
                            status ? why.message : "it has no operator");
     if (!truce__transfer_each_field(update, is_users, (void *)building->transfers))
         return truce__fail(TRUCE_INVALID, error,
                            "%s of %s changes a field that is kept by transfers or commits", what,
-                           shown(building));
+                           build_shown(building));
     return TRUCE_OK;
 }
 
@@ -119,7 +119,7 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
         status = truce__fail(TRUCE_INVALID, error,
                              "the entry of %s needs an undo: one is made only of an effect that is "
                              "$inc alone, of numbers that have an opposite",
-                             shown(building));
+                             build_shown(building));
     if (!status)
         truce__names_append(one, "undo", entry->undo ? entry->undo : &made);
     bson_destroy(&made);
@@ -128,7 +128,7 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
 
 /* ---- entries ---------------------------------------------------------------------------------- */
 
-static truce_status check_guard(struct building *building, bson_error_t *error)
+static truce_status build_check_guard(struct building *building, bson_error_t *error)
 {
     struct match *match = NULL;
     bson_error_t why = {0};
@@ -138,12 +138,12 @@ static truce_status check_guard(struct building *building, bson_error_t *error)
         return status;
     status = truce__match_new(building->entry->guard, &match, &why);
     truce__match_free(match);
-    return status ? truce__fail(TRUCE_INVALID, error, "the guard of %s: %s", shown(building),
+    return status ? truce__fail(TRUCE_INVALID, error, "the guard of %s: %s", build_shown(building),
                                 why.message)
                   : TRUCE_OK;
 }
 
-static truce_status check_place(struct building *building, bson_error_t *error)
+static truce_status build_check_place(struct building *building, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
     const struct reserved *reserved;
@@ -161,7 +161,7 @@ static truce_status check_place(struct building *building, bson_error_t *error)
     reserved = truce__reserved(entry->collection);
     if (reserved || !strcmp(entry->collection, building->transfers->collection))
         return truce__fail(TRUCE_INVALID, error, "%s: that collection takes part in no transfer",
-                           shown(building));
+                           build_shown(building));
     return TRUCE_OK;
 }
 
@@ -178,7 +178,7 @@ static truce_status check_twice(struct building *building, const bson_t *one, bs
         if (!strcmp(truce__value_text(ns, &length), building->entry->collection) &&
             truce__value_equal(truce__value_field(fields.value, "id", 2), id))
             return truce__fail(TRUCE_INVALID, error, "%s stands twice in one transfer",
-                               shown(building));
+                               build_shown(building));
     }
     return TRUCE_OK;
 }
@@ -186,7 +186,7 @@ static truce_status check_twice(struct building *building, const bson_t *one, bs
 static truce_status append_parts(struct building *building, bson_t *one, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
-    truce_status status = check_place(building, error);
+    truce_status status = build_check_place(building, error);
 
     if (status)
         return status;
@@ -197,9 +197,9 @@ static truce_status append_parts(struct building *building, bson_t *one, bson_er
     if (!status && entry->after && (entry->guard || entry->undo))
         status = truce__fail(TRUCE_INVALID, error,
                              "the entry of %s is made after the decision: it has no %s",
-                             shown(building), entry->guard ? "guard" : "undo");
+                             build_shown(building), entry->guard ? "guard" : "undo");
     if (!status)
-        status = check_guard(building, error);
+        status = build_check_guard(building, error);
     if (!status)
         status = check_update(building, entry->effect, "the effect", error);
     if (!status && entry->guard)
@@ -209,7 +209,8 @@ static truce_status append_parts(struct building *building, bson_t *one, bson_er
     return status || entry->after ? status : append_undo(building, one, error);
 }
 
-static truce_status append_entry(struct building *building, uint32_t index, bson_error_t *error)
+static truce_status build_append_entry(struct building *building, uint32_t index,
+                                       bson_error_t *error)
 {
     bson_t one = BSON_INITIALIZER;
     char buffer[16];
@@ -223,9 +224,9 @@ static truce_status append_entry(struct building *building, uint32_t index, bson
     return status;
 }
 
-static truce_status append_entries(const truce_transfers *transfers,
-                                   const truce_transfer_entry *entries, uint32_t count,
-                                   bson_t *document, bson_error_t *error)
+static truce_status build_append_entries(const truce_transfers *transfers,
+                                         const truce_transfer_entry *entries, uint32_t count,
+                                         bson_t *document, bson_error_t *error)
 {
     bson_t array;
     struct building building = {.transfers = transfers, .entries = &array};
@@ -238,7 +239,7 @@ static truce_status append_entries(const truce_transfers *transfers,
     BSON_APPEND_ARRAY_BEGIN(document, "entries", &array);
     for (uint32_t i = 0; i < count && !status; i++) {
         building.entry = &entries[i];
-        status = append_entry(&building, i, error);
+        status = build_append_entry(&building, i, error);
     }
     bson_append_array_end(document, &array);
     return status;
@@ -310,16 +311,17 @@ static truce_status append_move(const truce_transfers *transfers, const truce_tr
     guard = nest(layout->field, "$gte", request->value);
     debit = nest("$inc", layout->field, &opposite);
     credit = nest("$inc", layout->field, request->value);
-    status = append_entries(transfers,
-                            (truce_transfer_entry[]){{.collection = layout->accounts,
-                                                      .id = request->source,
-                                                      .guard = request->overdraft ? NULL : guard,
-                                                      .effect = debit},
-                                                     {.collection = layout->accounts,
-                                                      .id = request->destination,
-                                                      .after = true,
-                                                      .effect = credit}},
-                            2, document, error);
+    status =
+        build_append_entries(transfers,
+                             (truce_transfer_entry[]){{.collection = layout->accounts,
+                                                       .id = request->source,
+                                                       .guard = request->overdraft ? NULL : guard,
+                                                       .effect = debit},
+                                                      {.collection = layout->accounts,
+                                                       .id = request->destination,
+                                                       .after = true,
+                                                       .effect = credit}},
+                             2, document, error);
     bson_destroy(guard);
     bson_destroy(debit);
     bson_destroy(credit);
@@ -347,8 +349,9 @@ truce_status truce__transfer_build(const truce_transfers *transfers, const truce
         return truce__fail(TRUCE_INVALID, error,
                            "a transfer has entries, or a source, a destination and a value; not "
                            "both");
-    status = move ? append_move(transfers, request, document, error)
-                  : append_entries(transfers, request->entries, request->count, document, error);
+    status =
+        move ? append_move(transfers, request, document, error)
+             : build_append_entries(transfers, request->entries, request->count, document, error);
     if (!status && document->len > TRANSFER_BYTES_MAX)
         status = truce__fail(TRUCE_LIMIT, error, "a transfer has up to %d bytes, this one has %u",
                              TRANSFER_BYTES_MAX, document->len);

@@ -29,8 +29,8 @@ struct at_once {
 
 /* ---- in a commit ------------------------------------------------------------------------------ */
 
-static truce_status meet(struct at_once *once, const bson_value_t *id, const bson_t *there,
-                         bson_error_t *error)
+static truce_status commit_meet(struct at_once *once, const bson_value_t *id, const bson_t *there,
+                                bson_error_t *error)
 {
     char text[200];
 
@@ -60,7 +60,8 @@ static truce_status add_entries(truce_commit *commit, const struct transfer_plan
     return status;
 }
 
-static truce_status put(truce_commit *commit, const struct at_once *once, bson_error_t *error)
+static truce_status commit_put(truce_commit *commit, const struct at_once *once,
+                               bson_error_t *error)
 {
     bson_t document;
     truce_status status;
@@ -73,7 +74,7 @@ static truce_status put(truce_commit *commit, const struct at_once *once, bson_e
 }
 
 /* NOT_FOUND: it is not there, and may be made. */
-static truce_status look(truce_commit *commit, struct at_once *once, bson_error_t *error)
+static truce_status commit_look(truce_commit *commit, struct at_once *once, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);
     bson_t there;
@@ -81,7 +82,7 @@ static truce_status look(truce_commit *commit, struct at_once *once, bson_error_
         truce_commit_read(commit, once->transfers->collection, &id, &there, error);
 
     if (!status)
-        status = meet(once, &id, &there, error);
+        status = commit_meet(once, &id, &there, error);
     else if (status == TRUCE_NOT_FOUND && once->unproved)
         status = truce__fail(TRUCE_INVALID, error, "%s", once->why.message);
     bson_destroy(&there);
@@ -89,38 +90,39 @@ static truce_status look(truce_commit *commit, struct at_once *once, bson_error_
 }
 
 /* A truce_commit_function. */
-static truce_status make(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status commit_make(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct at_once *once = arg;
     truce_status status;
 
     once->exists = once->other = false;
-    status = once->blind ? TRUCE_NOT_FOUND : look(commit, once, error);
+    status = once->blind ? TRUCE_NOT_FOUND : commit_look(commit, once, error);
     if (status != TRUCE_NOT_FOUND || once->exists)
         return status;
     status = once->state == TRANSFER_DONE ? add_entries(commit, &once->plan, error) : TRUCE_OK;
-    return status ? status : put(commit, once, error);
+    return status ? status : commit_put(commit, once, error);
 }
 
 /* ---- alone ------------------------------------------------------------------------------------ */
 
-static truce_status transact(struct at_once *once, bson_error_t *error)
+static truce_status transfer_commit_transact(struct at_once *once, bson_error_t *error)
 {
     truce_commit_options options = {.mechanism = once->transfers->mechanism,
                                     .deadline_ms = once->transfers->deadline_ms};
 
-    return truce_transact(once->transfers->store, make, once, &options, error);
+    return truce_transact(once->transfers->store, commit_make, once, &options, error);
 }
 
 /* It was told by an entry, and not by the store or by what stood there. */
-static bool is_refusal(const struct at_once *once, truce_status status)
+static bool commit_is_refusal(const struct at_once *once, truce_status status)
 {
     return !once->exists && !once->unproved &&
            (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID || status == TRUCE_LIMIT ||
             status == TRUCE_DUPLICATE);
 }
 
-static truce_status keep_refusal(struct at_once *once, const char *reason, bson_error_t *error)
+static truce_status commit_keep_refusal(struct at_once *once, const char *reason,
+                                        bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);
     char text[200];
@@ -128,7 +130,7 @@ static truce_status keep_refusal(struct at_once *once, const char *reason, bson_
 
     once->state = TRANSFER_CANCELED;
     once->reason = reason;
-    status = transact(once, error);
+    status = transfer_commit_transact(once, error);
     return status || once->exists ? status
                                   : truce__fail(TRUCE_REFUSED, error, "%s is canceled: %s",
                                                 truce__transfer_show(once->transfers->collection,
@@ -137,7 +139,7 @@ static truce_status keep_refusal(struct at_once *once, const char *reason, bson_
 }
 
 /* REFUSED: it cannot be made of what stands there now; INVALID: an undo does not undo. */
-static truce_status prove(struct at_once *once, bool credits, bson_error_t *error)
+static truce_status commit_prove(struct at_once *once, bool credits, bson_error_t *error)
 {
     struct transfer_look *looks = bson_malloc0(once->plan.count * sizeof *looks);
     truce_status status = truce__transfer_look(once->transfers, &once->plan, looks, error);
@@ -154,7 +156,7 @@ static void name_refusal(struct at_once *once, truce_status status, bson_error_t
 {
     bson_error_t named;
 
-    if (status != TRUCE_NOT_FOUND && prove(once, true, &named) == TRUCE_REFUSED)
+    if (status != TRUCE_NOT_FOUND && commit_prove(once, true, &named) == TRUCE_REFUSED)
         *why = named;
 }
 
@@ -176,16 +178,16 @@ static truce_status make_alone(struct at_once *once, bson_error_t *error)
     bool exists;
 
     once->blind = may_be_blind(once);
-    status = transact(once, &why);
-    if (once->blind && is_refusal(once, status)) {
+    status = transfer_commit_transact(once, &why);
+    if (once->blind && commit_is_refusal(once, status)) {
         once->blind = false;
-        status = transact(once, &why);
+        status = transfer_commit_transact(once, &why);
     }
     if (status == TRUCE_LOCKED && once->exists && !once->other)
         return truce__transfer_drive(once->transfers, &id, NULL, &exists, error);
-    if (is_refusal(once, status)) {
+    if (commit_is_refusal(once, status)) {
         name_refusal(once, status, &why);
-        return keep_refusal(once, why.message, error);
+        return commit_keep_refusal(once, why.message, error);
     }
     if (status && error)
         *error = why;
@@ -203,9 +205,9 @@ truce_status truce__transfer_at_once(truce_transfers *transfers, truce_commit *c
                              "transfer book %s and the commit are of different stores",
                              transfers->collection);
     if (!status && truce__transfer_needs_proof(&once.plan))
-        once.unproved = prove(&once, false, &once.why) == TRUCE_INVALID;
+        once.unproved = commit_prove(&once, false, &once.why) == TRUCE_INVALID;
     if (!status)
-        status = commit ? make(commit, &once, error) : make_alone(&once, error);
+        status = commit ? commit_make(commit, &once, error) : make_alone(&once, error);
     *exists = once.exists;
     truce__transfer_plan_release(&once.plan);
     return status;

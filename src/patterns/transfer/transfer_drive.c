@@ -79,8 +79,8 @@ void truce__transfer_enters(const truce_transfers *transfers, enum transfer_stat
 }
 
 /* F6. *changed false: it is in another state, or it cannot be told. */
-static truce_status enter(struct drive *drive, enum transfer_state to, const char *reason,
-                          bool *changed, bson_error_t *error)
+static truce_status drive_enter(struct drive *drive, enum transfer_state to, const char *reason,
+                                bool *changed, bson_error_t *error)
 {
     truce_transfers *transfers = drive->transfers;
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
@@ -127,7 +127,7 @@ static truce_status read_current(struct drive *drive, bson_error_t *error)
 }
 
 /* Takes the document over. */
-static truce_status make_plan(struct drive *drive, bson_t *document, bson_error_t *error)
+static truce_status drive_make_plan(struct drive *drive, bson_t *document, bson_error_t *error)
 {
     truce_status status = truce__transfer_plan(drive->transfers, document, &drive->plan, error);
 
@@ -145,7 +145,7 @@ static truce_status read_fences(struct drive *drive, bson_error_t *error)
 }
 
 /* The fences, and then the transfer (F2). */
-static truce_status look_again(struct drive *drive, bson_error_t *error)
+static truce_status drive_look_again(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_t copy;
@@ -157,7 +157,7 @@ static truce_status look_again(struct drive *drive, bson_error_t *error)
         if (!status) {
             bson_copy_to(&drive->current, &copy);
             bson_destroy(&drive->plan.document);
-            status = make_plan(drive, &copy, error);
+            status = drive_make_plan(drive, &copy, error);
         }
     }
     if (!status)
@@ -204,10 +204,10 @@ static truce_status go_pending(struct drive *drive, bool *changed, bson_error_t 
         if (error)
             *error = why;
     } else if (made == TRANSFER_MADE) {
-        status = enter(drive, drive->plan.decides ? TRANSFER_COMMITTED : TRANSFER_APPLIED, NULL,
-                       changed, error);
+        status = drive_enter(drive, drive->plan.decides ? TRANSFER_COMMITTED : TRANSFER_APPLIED,
+                             NULL, changed, error);
     } else if (made == TRANSFER_REFUSED) {
-        status = enter(drive, TRANSFER_CANCELING, why.message, changed, error);
+        status = drive_enter(drive, TRANSFER_CANCELING, why.message, changed, error);
     }
     return status;
 }
@@ -220,7 +220,7 @@ static truce_status go_committed(struct drive *drive, bool *changed, bson_error_
     char text[200];
 
     if (!status && made == TRANSFER_MADE)
-        return enter(drive, TRANSFER_APPLIED, NULL, changed, error);
+        return drive_enter(drive, TRANSFER_APPLIED, NULL, changed, error);
     if (!status && made == TRANSFER_REFUSED)
         return truce__fail(
             TRUCE_INVALID, error,
@@ -253,12 +253,12 @@ static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t 
                 status = TRUCE_OK;
         }
     }
-    return status ? status : enter(drive, TRANSFER_DONE, NULL, changed, error);
+    return status ? status : drive_enter(drive, TRANSFER_DONE, NULL, changed, error);
 }
 
 /* ---- back ------------------------------------------------------------------------------------- */
 
-static truce_status take_back(struct drive *drive, uint32_t at, bson_error_t *error)
+static truce_status drive_take_back(struct drive *drive, uint32_t at, bson_error_t *error)
 {
     struct transfer_step step = step_of(drive, at);
     bson_error_t why = {0};
@@ -291,23 +291,23 @@ static truce_status go_canceling(struct drive *drive, bool *changed, bson_error_
 
     for (uint32_t i = 0; i < drive->plan.count && !status; i++) {
         if (!drive->plan.entries[i].after)
-            status = take_back(drive, i, error);
+            status = drive_take_back(drive, i, error);
     }
-    return status ? status : enter(drive, TRANSFER_CANCELED, NULL, changed, error);
+    return status ? status : drive_enter(drive, TRANSFER_CANCELED, NULL, changed, error);
 }
 
 /* ---- to its end ------------------------------------------------------------------------------- */
 
-static bool has_ended(const struct drive *drive)
+static bool drive_has_ended(const struct drive *drive)
 {
     return drive->state == TRANSFER_DONE || drive->state == TRANSFER_CANCELED;
 }
 
-static truce_status go_on(struct drive *drive, bool *changed, bson_error_t *error)
+static truce_status drive_go_on(struct drive *drive, bool *changed, bson_error_t *error)
 {
     switch (drive->state) {
     case TRANSFER_INITIAL:
-        return enter(drive, TRANSFER_PENDING, NULL, changed, error);
+        return drive_enter(drive, TRANSFER_PENDING, NULL, changed, error);
     case TRANSFER_PENDING:
         return go_pending(drive, changed, error);
     case TRANSFER_COMMITTED:
@@ -321,23 +321,23 @@ static truce_status go_on(struct drive *drive, bool *changed, bson_error_t *erro
 }
 
 /* From a state that was entered by this caller it goes on with the fences that it has (F2). */
-static truce_status run(struct drive *drive, bson_error_t *error)
+static truce_status drive_run(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    while (!status && !has_ended(drive)) {
+    while (!status && !drive_has_ended(drive)) {
         bool changed = false;
 
-        status = go_on(drive, &changed, error);
+        status = drive_go_on(drive, &changed, error);
         if (!status && !changed)
-            status = look_again(drive, error);
+            status = drive_look_again(drive, error);
     }
     if (!status && truce__transfer_state(&drive->current) != drive->state)
         status = read_current(drive, error); /* for the reason */
     return status;
 }
 
-static void begin(struct drive *drive, truce_transfers *transfers, const bson_value_t *id)
+static void drive_begin(struct drive *drive, truce_transfers *transfers, const bson_value_t *id)
 {
     *drive = (struct drive){.transfers = transfers, .id = id};
     truce__worker_init(&drive->worker, transfers->store, transfers->deadline_ms);
@@ -347,7 +347,7 @@ static void begin(struct drive *drive, truce_transfers *transfers, const bson_va
     bson_init(&drive->plan.restored);
 }
 
-static void end(struct drive *drive)
+static void drive_end(struct drive *drive)
 {
     if (drive->looks)
         truce__transfer_looks_release(drive->looks, drive->plan.count);
@@ -357,8 +357,8 @@ static void end(struct drive *drive)
 }
 
 /* It is there then, in *drive. */
-static truce_status insert(struct drive *drive, enum transfer_state state, const char *reason,
-                           bool *exists, bson_error_t *error)
+static truce_status drive_insert(struct drive *drive, enum transfer_state state, const char *reason,
+                                 bool *exists, bson_error_t *error)
 {
     truce_transfers *transfers = drive->transfers;
     truce_status status = TRUCE_CONFLICT;
@@ -398,7 +398,7 @@ static truce_status refuse_new(struct drive *drive, const bson_error_t *why, boo
 }
 
 /* Of one that cannot come to its end a document is kept, so that it is refused for ever. */
-static truce_status start(struct drive *drive, bool *exists, bson_error_t *error)
+static truce_status drive_start(struct drive *drive, bool *exists, bson_error_t *error)
 {
     bson_error_t why = {0};
     truce_status status = read_fences(drive, error);
@@ -408,8 +408,8 @@ static truce_status start(struct drive *drive, bool *exists, bson_error_t *error
     status = truce__transfer_prove(&drive->plan, drive->looks, true, &why);
     if (status == TRUCE_INVALID)
         return refuse_new(drive, &why, exists, error);
-    return insert(drive, status ? TRANSFER_CANCELED : TRANSFER_PENDING, status ? why.message : NULL,
-                  exists, error);
+    return drive_insert(drive, status ? TRANSFER_CANCELED : TRANSFER_PENDING,
+                        status ? why.message : NULL, exists, error);
 }
 
 truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_t *id,
@@ -418,20 +418,20 @@ truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_
     struct drive drive;
     truce_status status;
 
-    begin(&drive, transfers, id);
+    drive_begin(&drive, transfers, id);
     if (fresh) {
-        status = make_plan(&drive, fresh, error);
+        status = drive_make_plan(&drive, fresh, error);
         if (!status)
-            status = start(&drive, exists, error);
+            status = drive_start(&drive, exists, error);
     } else {
         *exists = true;
-        status = look_again(&drive, error);
+        status = drive_look_again(&drive, error);
     }
     if (!status)
-        status = run(&drive, error);
+        status = drive_run(&drive, error);
     if (!status)
         status = truce__transfer_answer(transfers, &drive.current, error);
-    end(&drive);
+    drive_end(&drive);
     return status;
 }
 
@@ -443,9 +443,9 @@ static truce_status turn_back(struct drive *drive, bson_error_t *error)
     while (!status && (drive->state == TRANSFER_PENDING || drive->state == TRANSFER_INITIAL)) {
         bool changed = false;
 
-        status = enter(drive, TRANSFER_CANCELING, "somebody canceled it", &changed, error);
+        status = drive_enter(drive, TRANSFER_CANCELING, "somebody canceled it", &changed, error);
         if (!status && !changed)
-            status = look_again(drive, error);
+            status = drive_look_again(drive, error);
     }
     if (!status && drive->state != TRANSFER_CANCELING && drive->state != TRANSFER_CANCELED)
         status = truce__fail(
@@ -463,12 +463,12 @@ truce_status truce__transfer_undo(truce_transfers *transfers, const bson_value_t
     struct drive drive;
     truce_status status;
 
-    begin(&drive, transfers, id);
-    status = look_again(&drive, error);
+    drive_begin(&drive, transfers, id);
+    status = drive_look_again(&drive, error);
     if (!status)
         status = turn_back(&drive, error);
     if (!status)
-        status = run(&drive, error);
-    end(&drive);
+        status = drive_run(&drive, error);
+    drive_end(&drive);
     return status;
 }

@@ -23,7 +23,7 @@ bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_
 
 /* ---- reading ---------------------------------------------------------------------------------- */
 
-static bool add_field(const char *field, size_t length, void *arg)
+static bool look_add_field(const char *field, size_t length, void *arg)
 {
     bson_t *projection = arg;
     bson_iter_t iter;
@@ -34,8 +34,8 @@ static bool add_field(const char *field, size_t length, void *arg)
 }
 
 /* {_id: {$in: [...]}} and the fields, of the entries in the collection of entry `first` */
-static void ask_for(const truce_transfers *transfers, const struct transfer_plan *plan,
-                    uint32_t first, bson_t *filter, bson_t *projection)
+static void look_ask_for(const truce_transfers *transfers, const struct transfer_plan *plan,
+                         uint32_t first, bson_t *filter, bson_t *projection)
 {
     bson_t condition, ids;
     uint32_t index = 0;
@@ -54,15 +54,15 @@ static void ask_for(const truce_transfers *transfers, const struct transfer_plan
             continue;
         length = bson_uint32_to_string(index++, &key, buffer, sizeof buffer);
         bson_append_value(&ids, key, (int)length, &entry->id);
-        (void)truce__transfer_each_field(&entry->effect, add_field, projection);
+        (void)truce__transfer_each_field(&entry->effect, look_add_field, projection);
         if (!entry->after)
-            (void)truce__transfer_each_field(&entry->undo, add_field, projection);
+            (void)truce__transfer_each_field(&entry->undo, look_add_field, projection);
     }
     bson_append_array_end(&condition, &ids);
     bson_append_document_end(filter, &condition);
 }
 
-static bool same_id(const bson_value_t *id, const bson_t *document)
+static bool look_same_id(const bson_value_t *id, const bson_t *document)
 {
     bson_t *holder = BCON_NEW("x", BCON_INT32(0));
     bool same;
@@ -74,12 +74,12 @@ static bool same_id(const bson_value_t *id, const bson_t *document)
     return same;
 }
 
-static void place(const struct transfer_plan *plan, uint32_t first, const bson_t *document,
-                  struct transfer_look *looks)
+static void look_place(const struct transfer_plan *plan, uint32_t first, const bson_t *document,
+                       struct transfer_look *looks)
 {
     for (uint32_t i = first; i < plan->count; i++) {
         if (strcmp(plan->entries[i].collection, plan->entries[first].collection) ||
-            !same_id(&plan->entries[i].id, document))
+            !look_same_id(&plan->entries[i].id, document))
             continue;
         bson_destroy(&looks[i].document);
         bson_copy_to(document, &looks[i].document);
@@ -87,9 +87,9 @@ static void place(const struct transfer_plan *plan, uint32_t first, const bson_t
     }
 }
 
-static truce_status read_collection(truce_transfers *transfers, const struct transfer_plan *plan,
-                                    uint32_t first, struct transfer_look *looks,
-                                    bson_error_t *error)
+static truce_status look_read_collection(truce_transfers *transfers,
+                                         const struct transfer_plan *plan, uint32_t first,
+                                         struct transfer_look *looks, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
@@ -97,7 +97,7 @@ static truce_status read_collection(truce_transfers *transfers, const struct tra
     const bson_t *document;
     truce_status status;
 
-    ask_for(transfers, plan, first, &filter, &projection);
+    look_ask_for(transfers, plan, first, &filter, &projection);
     status = truce_find(transfers->store, plan->entries[first].collection, &filter, &options,
                         &cursor, error);
     while (!status) {
@@ -105,7 +105,7 @@ static truce_status read_collection(truce_transfers *transfers, const struct tra
         if (!status && !document)
             break;
         if (!status)
-            place(plan, first, document, looks);
+            look_place(plan, first, document, looks);
     }
     truce_cursor_close(cursor);
     bson_destroy(&projection);
@@ -113,7 +113,7 @@ static truce_status read_collection(truce_transfers *transfers, const struct tra
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static bool is_first(const struct transfer_plan *plan, uint32_t at)
+static bool look_is_first(const struct transfer_plan *plan, uint32_t at)
 {
     for (uint32_t i = 0; i < at; i++) {
         if (!strcmp(plan->entries[i].collection, plan->entries[at].collection))
@@ -132,16 +132,16 @@ truce_status truce__transfer_look(truce_transfers *transfers, const struct trans
         looks[i].found = false;
     }
     for (uint32_t i = 0; i < plan->count && !status; i++) {
-        if (is_first(plan, i))
-            status = read_collection(transfers, plan, i, looks, error);
+        if (look_is_first(plan, i))
+            status = look_read_collection(transfers, plan, i, looks, error);
     }
     return status;
 }
 
 /* ---- can it come to its end? ------------------------------------------------------------------ */
 
-static truce_status apply(const bson_t *update, const bson_t *before, bson_t *after,
-                          bson_error_t *error)
+static truce_status look_apply(const bson_t *update, const bson_t *before, bson_t *after,
+                               bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
@@ -184,7 +184,7 @@ static truce_status prove_undo(const struct transfer_entry *entry, const bson_t 
 {
     bson_error_t why = {0};
     bson_t back;
-    truce_status status = apply(&entry->undo, after, &back, &why);
+    truce_status status = look_apply(&entry->undo, after, &back, &why);
 
     if (status)
         status = truce__fail(TRUCE_INVALID, error, "the undo of %s: %s", text, why.message);
@@ -203,7 +203,7 @@ static truce_status prove_one(const struct transfer_entry *entry, const struct t
     bson_error_t why = {0};
     bson_t after;
     char text[200];
-    truce_status status = apply(&entry->effect, &look->document, &after, &why);
+    truce_status status = look_apply(&entry->effect, &look->document, &after, &why);
 
     truce__transfer_show(entry->collection, &entry->id, text, sizeof text);
     if (status)

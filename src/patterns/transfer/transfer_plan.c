@@ -105,7 +105,7 @@ bool truce__transfer_opposite(const bson_value_t *value, bson_value_t *opposite)
     }
 }
 
-static bool field_of(const bson_t *document, const char *name, bson_value_t *value)
+static bool plan_field_of(const bson_t *document, const char *name, bson_value_t *value)
 {
     bson_iter_t iter;
 
@@ -120,9 +120,10 @@ static bool make_recipe(const truce_transfers *transfers, struct transfer_plan *
     bson_value_t source, destination, value, opposite;
     bson_t array;
 
-    if (!transfers->layout.accounts[0] || !field_of(&plan->document, "source", &source) ||
-        !field_of(&plan->document, "destination", &destination) ||
-        !field_of(&plan->document, "value", &value) || !truce__transfer_opposite(&value, &opposite))
+    if (!transfers->layout.accounts[0] || !plan_field_of(&plan->document, "source", &source) ||
+        !plan_field_of(&plan->document, "destination", &destination) ||
+        !plan_field_of(&plan->document, "value", &value) ||
+        !truce__transfer_opposite(&value, &opposite))
         return false;
     BSON_APPEND_ARRAY_BEGIN(&plan->made, "entries", &array);
     append_recipe(&transfers->layout, "0", &source, &opposite, &value, &array);
@@ -131,7 +132,7 @@ static bool make_recipe(const truce_transfers *transfers, struct transfer_plan *
     return true;
 }
 
-static bool read_entry(struct value value, struct transfer_entry *entry)
+static bool plan_read_entry(struct value value, struct transfer_entry *entry)
 {
     bson_t one;
     bson_value_t id;
@@ -144,7 +145,7 @@ static bool read_entry(struct value value, struct transfer_entry *entry)
     entry->collection = truce__field_text(&one, "ns");
     entry->after = !strcmp(when, "after");
     entry->has_guard = truce__value_subdocument(&one, "guard", &entry->guard);
-    if (!entry->collection[0] || !field_of(&one, "id", &id) ||
+    if (!entry->collection[0] || !plan_field_of(&one, "id", &id) ||
         (!entry->after && strcmp(when, "before")) ||
         !truce__value_subdocument(&one, "effect", &entry->effect))
         return false;
@@ -152,7 +153,7 @@ static bool read_entry(struct value value, struct transfer_entry *entry)
     return entry->after || truce__value_subdocument(&one, "undo", &entry->undo);
 }
 
-static bool read_entries(struct transfer_plan *plan)
+static bool plan_read_entries(struct transfer_plan *plan)
 {
     const bson_t *holder = bson_empty(&plan->made) ? &plan->document : &plan->made;
     struct value array;
@@ -172,7 +173,7 @@ static bool read_entries(struct transfer_plan *plan)
     plan->entries = bson_malloc0(plan->count * sizeof *plan->entries);
     fields = truce__fields(array);
     for (uint32_t i = 0; truce__fields_next(&fields); i++) {
-        if (!read_entry(fields.value, &plan->entries[i]))
+        if (!plan_read_entry(fields.value, &plan->entries[i]))
             return false;
         plan->decides = plan->decides || plan->entries[i].after;
     }
@@ -193,7 +194,7 @@ truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *docu
     bson_destroy(&plan->document);
     bson_steal(&plan->document, document);
     if ((bson_iter_init_find(&iter, &plan->document, "entries") || make_recipe(transfers, plan)) &&
-        read_entries(plan))
+        plan_read_entries(plan))
         return TRUCE_OK;
     id = truce__document_id(&plan->document);
     return truce__fail(

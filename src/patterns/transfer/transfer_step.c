@@ -18,7 +18,7 @@ static void append_condition(bson_t *filter, const char *field, const char *oper
 }
 
 /* {_id, marks: T or not T, _intent: absent} */
-static void begin_filter(const struct transfer_step *step, bool marked, bson_t *filter)
+static void step_begin_filter(const struct transfer_step *step, bool marked, bson_t *filter)
 {
     const char *marks = step->transfers->layout.marks;
 
@@ -31,8 +31,8 @@ static void begin_filter(const struct transfer_step *step, bool marked, bson_t *
 }
 
 /* Appends an operator with the fields that it has in `update` (which may be NULL), and one more. */
-static void append_operator(const bson_t *update, const char *operator, const char * field,
-                            const bson_value_t *value, bson_t *merged)
+static void step_append_operator(const bson_t *update, const char *operator, const char * field,
+                                 const bson_value_t *value, bson_t *merged)
 {
     bson_t inner, there;
 
@@ -49,14 +49,14 @@ struct addition {
 };
 
 /* The update (NULL: none) with the additions, of different operators. */
-static void merge(const bson_t *update, const struct addition *additions, size_t count,
-                  bson_t *merged)
+static void step_merge(const bson_t *update, const struct addition *additions, size_t count,
+                       bson_t *merged)
 {
     struct fields fields;
 
     for (size_t i = 0; i < count; i++)
-        append_operator(update, additions[i].operator, additions[i].field, additions[i].value,
-                        merged);
+        step_append_operator(update, additions[i].operator, additions[i].field, additions[i].value,
+                             merged);
     if (!update)
         return;
     fields = truce__fields(truce__value_document(update));
@@ -66,9 +66,9 @@ static void merge(const bson_t *update, const struct addition *additions, size_t
     }
 }
 
-static truce_status write_one(const struct transfer_step *step, const bson_t *filter,
-                              const bson_t *update, const struct addition *additions, size_t count,
-                              bool *matched, bson_error_t *error)
+static truce_status step_write_one(const struct transfer_step *step, const bson_t *filter,
+                                   const bson_t *update, const struct addition *additions,
+                                   size_t count, bool *matched, bson_error_t *error)
 {
     truce_write_result result = {0};
     bson_t merged = BSON_INITIALIZER;
@@ -81,7 +81,7 @@ static truce_status write_one(const struct transfer_step *step, const bson_t *fi
     fresh = truce_id_oid(&rev);
     memcpy(all, additions, count * sizeof *additions);
     all[count] = (struct addition){"$set", "_rev", &fresh};
-    merge(update, all, count + 1, &merged);
+    step_merge(update, all, count + 1, &merged);
     status = truce_update(step->transfers->store, step->entry->collection, filter, &merged, NULL,
                           &result, error);
     *matched = !status && result.matched;
@@ -93,8 +93,8 @@ static truce_status write_one(const struct transfer_step *step, const bson_t *fi
 /* ---- looks ------------------------------------------------------------------------------------ */
 
 /* The document, when no commit holds it. OK with *there false: there is none. */
-static truce_status look(const struct transfer_step *step, bson_t *document, bool *there,
-                         bson_error_t *error)
+static truce_status step_look(const struct transfer_step *step, bson_t *document, bool *there,
+                              bson_error_t *error)
 {
     truce_status status = truce__journal_read(step->worker, step->entry->collection,
                                               &step->entry->id, document, error);
@@ -136,26 +136,26 @@ static bool fence_moved(const struct transfer_step *step, const bson_t *document
 
 /* ---- forward ---------------------------------------------------------------------------------- */
 
-static void refused(enum transfer_made *made, bson_error_t *error, const char *format,
-                    const char *text)
+static void step_refused(enum transfer_made *made, bson_error_t *error, const char *format,
+                         const char *text)
 {
     *made = TRANSFER_REFUSED;
     (void)truce__fail(TRUCE_REFUSED, error, format, text);
 }
 
 /* Why it matched nothing. *settled false: no reason stands there any more; again. */
-static truce_status judge(const struct transfer_step *step, enum transfer_made *made, bool *settled,
-                          bson_error_t *error)
+static truce_status step_judge(const struct transfer_step *step, enum transfer_made *made,
+                               bool *settled, bson_error_t *error)
 {
     bool there, matches = true;
     bson_t document;
     char text[200];
-    truce_status status = look(step, &document, &there, error);
+    truce_status status = step_look(step, &document, &there, error);
 
     truce__transfer_show(step->entry->collection, &step->entry->id, text, sizeof text);
     *settled = !status;
     if (!status && !there) {
-        refused(made, error, "%s does not exist", text);
+        step_refused(made, error, "%s does not exist", text);
     } else if (!status && has_mark(step, &document)) {
         *made = TRANSFER_MADE;
     } else if (!status && fence_moved(step, &document)) {
@@ -165,18 +165,18 @@ static truce_status judge(const struct transfer_step *step, enum transfer_made *
             status = truce__guard_matches(&step->entry->guard, &document, &matches, error);
         *settled = !matches;
         if (!matches)
-            refused(made, error, "%s does not match the guard", text);
+            step_refused(made, error, "%s does not match the guard", text);
     }
     bson_destroy(&document);
     return status;
 }
 
-static void make_filter(const struct transfer_step *step, bson_t *filter)
+static void step_make_filter(const struct transfer_step *step, bson_t *filter)
 {
     const bson_value_t no = {.value_type = BSON_TYPE_BOOL};
     bson_t guards;
 
-    begin_filter(step, false, filter);
+    step_begin_filter(step, false, filter);
     if (step->fence.value_type == BSON_TYPE_EOD)
         append_condition(filter, step->transfers->layout.fence, "$exists", &no);
     else
@@ -197,15 +197,15 @@ truce_status truce__transfer_make(const struct transfer_step *step, enum transfe
     bool settled = false;
     truce_status status = TRUCE_OK;
 
-    make_filter(step, &filter);
+    step_make_filter(step, &filter);
     for (int round = 0; !status && !settled; round++) {
         if (round > 1)
             status = truce__worker_wait(step->worker, "a document of a transfer", error);
         if (!status)
-            status = write_one(step, &filter, &step->entry->effect, &mark, 1, &settled, &why);
+            status = step_write_one(step, &filter, &step->entry->effect, &mark, 1, &settled, &why);
         *made = TRANSFER_MADE;
         if (status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE) {
-            refused(made, error, "%s", why.message);
+            step_refused(made, error, "%s", why.message);
             bson_destroy(&filter);
             return TRUCE_OK;
         }
@@ -214,7 +214,7 @@ truce_status truce__transfer_make(const struct transfer_step *step, enum transfe
         else if (status && error)
             *error = why;
         if (!status && !settled)
-            status = judge(step, made, &settled, error);
+            status = step_judge(step, made, &settled, error);
     }
     bson_destroy(&filter);
     return status;
@@ -231,8 +231,8 @@ truce_status truce__transfer_unmark(const struct transfer_step *step, const bson
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
-    begin_filter(step, true, &filter);
-    status = write_one(step, &filter, undo, additions, 2, was_there, error);
+    step_begin_filter(step, true, &filter);
+    status = step_write_one(step, &filter, undo, additions, 2, was_there, error);
     bson_destroy(&filter);
     return status;
 }
@@ -242,7 +242,7 @@ truce_status truce__transfer_unmarked(const struct transfer_step *step, bool *se
 {
     bson_t document;
     bool there;
-    truce_status status = look(step, &document, &there, error);
+    truce_status status = step_look(step, &document, &there, error);
 
     *settled = !status && (!there || !has_mark(step, &document));
     bson_destroy(&document);
@@ -258,10 +258,10 @@ truce_status truce__transfer_fence_off(const struct transfer_step *step, bool *f
     bool there;
     truce_status status;
 
-    begin_filter(step, false, &filter);
-    status = write_one(step, &filter, NULL, &fence, 1, fenced, error);
+    step_begin_filter(step, false, &filter);
+    status = step_write_one(step, &filter, NULL, &fence, 1, fenced, error);
     if (!status && !*fenced) {
-        status = look(step, &document, &there, error);
+        status = step_look(step, &document, &there, error);
         *fenced = !status && !there; /* nothing can come to a document that is not there */
         bson_destroy(&document);
     }

@@ -42,7 +42,7 @@
  *     tree_ids.c      which were written   tree_diff.c    diff                  tree_log.c      the log
  *     tree_shape.c    orphans, circles     tree_merge.c   one item, three ways  tree_rebase.c   rebase, revert
  *     tree_branch.c   branches             tree_join.c    merges of them        tree_history.c  export, import
- *     tree_erase.c    erase                tree_drop.c    drop                  tree_care.c     sweep, check
+ *     tree_erase.c    erase                tree_drop.c    drop                  tree_maintenance.c     sweep, check
  */
 #include "patterns/tree/tree.h"
 
@@ -51,13 +51,13 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
 #include "store/store.h"
 #include "store/view.h"
 
-static truce_status check_name(const char *name, const char *what, bson_error_t *error)
+static truce_status tree_check_name(const char *name, const char *what, bson_error_t *error)
 {
     size_t length = strlen(name);
 
@@ -79,10 +79,10 @@ static truce_status check_parent(const char *parent, bson_error_t *error)
         if (!strcmp(parent, own[i]))
             return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is truce's own", parent);
     }
-    return check_name(parent, "field", error);
+    return tree_check_name(parent, "field", error);
 }
 
-static truce_status check_options(const truce_tree_options *options, bson_error_t *error)
+static truce_status tree_check_options(const truce_tree_options *options, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_tree_options", error);
 
@@ -94,7 +94,7 @@ static truce_status check_options(const truce_tree_options *options, bson_error_
         status =
             truce__fail(TRUCE_INVALID, error, "collection %s is truce's own", options->collection);
     if (!status && options->name)
-        status = check_name(options->name, "tree's name", error);
+        status = tree_check_name(options->name, "tree's name", error);
     if (!status && options->parent)
         status = check_parent(options->parent, error);
     return status;
@@ -107,7 +107,7 @@ truce_tree *truce_tree_new(truce_store *store, const truce_tree_options *options
     truce_assert(store);
     tree->store = store;
     pthread_mutex_init(&tree->mutex, NULL);
-    tree->refused = check_options(options, &tree->refusal) != TRUCE_OK;
+    tree->refused = tree_check_options(options, &tree->refusal) != TRUCE_OK;
     tree->deadline_ms = COMMIT_DEADLINE_MS;
     if (tree->refused) {
         tree->name = bson_strdup(""); /* filters are made of it before its refusal is told */
@@ -138,8 +138,8 @@ bool truce__tree_relaxed(const truce_tree *tree)
 
 /* ---- what is kept of it ------------------------------------------------------------------------ */
 
-static truce_status take(truce_tree *tree, const char *field, const char *kept, char **own,
-                         bson_error_t *error)
+static truce_status tree_take(truce_tree *tree, const char *field, const char *kept, char **own,
+                              bson_error_t *error)
 {
     if (*own && strcmp(*own, kept))
         return *kept ? truce__fail(TRUCE_INVALID, error,
@@ -152,7 +152,7 @@ static truce_status take(truce_tree *tree, const char *field, const char *kept, 
     return TRUCE_OK;
 }
 
-static truce_status look(truce_tree *tree, bson_error_t *error)
+static truce_status tree_look(truce_tree *tree, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name)), found;
     truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
@@ -165,10 +165,11 @@ static truce_status look(truce_tree *tree, bson_error_t *error)
         status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
                              tree->name);
     if (!status)
-        status = take(tree, "collection", truce__field_text(&found, "collection"),
-                      &tree->collection, error);
+        status = tree_take(tree, "collection", truce__field_text(&found, "collection"),
+                           &tree->collection, error);
     if (!status)
-        status = take(tree, "parent", truce__field_text(&found, "parent"), &tree->parent, error);
+        status =
+            tree_take(tree, "parent", truce__field_text(&found, "parent"), &tree->parent, error);
     bson_destroy(&found);
     bson_destroy(filter);
     return status;
@@ -186,13 +187,13 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
     }
     pthread_mutex_lock(&tree->mutex);
     if (tree->structure != structure) {
-        status = look(tree, error);
+        status = tree_look(tree, error);
         if (status == TRUCE_NOT_FOUND && make && tree->collection) {
             status = truce__view_guard(tree->store, "write", tree->collection, error);
             if (!status)
                 status = truce__tree_make(tree, error);
             if (!status)
-                status = look(tree, error);
+                status = tree_look(tree, error);
         }
         if (!status)
             tree->structure = structure;
@@ -205,8 +206,8 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
 
 /* ---- status ----------------------------------------------------------------------------------- */
 
-static truce_status count(truce_tree *tree, const char *collection, bson_t *filter, const char *key,
-                          bson_t *status, bson_error_t *error)
+static truce_status tree_count(truce_tree *tree, const char *collection, bson_t *filter,
+                               const char *key, bson_t *status, bson_error_t *error)
 {
     int64_t found = 0;
     truce_status result = truce_count(tree->store, collection, filter, NULL, &found, error);
@@ -308,16 +309,16 @@ truce_status truce_tree_status(truce_tree *tree, bson_t *status, bson_error_t *e
     if (!result)
         result = append_branches(tree, status, error);
     if (!result)
-        result =
-            count(tree, TREE_HOLDS,
-                  BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(false),
-                           "}", "branch", "{", "$exists", BCON_BOOL(false), "}"),
-                  "readers", status, error);
+        result = tree_count(tree, TREE_HOLDS,
+                            BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists",
+                                     BCON_BOOL(false), "}", "branch", "{", "$exists",
+                                     BCON_BOOL(false), "}"),
+                            "readers", status, error);
     if (!result)
-        result = count(tree, TREE_EDITS,
-                       BCON_NEW("tree", BCON_UTF8(tree->name), "state", BCON_UTF8("open"),
-                                "version", "{", "$gt", BCON_INT64(master.current), "}"),
-                       "edits", status, error);
+        result = tree_count(tree, TREE_EDITS,
+                            BCON_NEW("tree", BCON_UTF8(tree->name), "state", BCON_UTF8("open"),
+                                     "version", "{", "$gt", BCON_INT64(master.current), "}"),
+                            "edits", status, error);
     truce__tree_master_release(&master);
     return result;
 }

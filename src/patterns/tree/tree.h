@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/journal.h"
-#include "store/care.h"
+#include "store/maintenance.h"
 #include "truce/tree.h"
 
 /* ---- tree.c ---- */

@@ -17,7 +17,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -26,8 +26,8 @@
 
 /* ---- what the master says ---------------------------------------------------------------------- */
 
-static truce_status parse(const truce_tree *tree, const bson_t *master, struct tree_from *from,
-                          bson_error_t *error)
+static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
+                                 struct tree_from *from, bson_error_t *error)
 {
     bson_t said;
     bson_iter_t iter;
@@ -75,7 +75,7 @@ truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_err
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
     if (!status)
-        status = parse(tree, &found, from, error);
+        status = branch_parse(tree, &found, from, error);
     bson_destroy(&found);
     bson_destroy(filter);
     return status;
@@ -124,7 +124,7 @@ truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
 
 /* ---- erased meanwhile -------------------------------------------------------------------------- */
 
-static void append_ids(bson_t *filter, const struct tree_ids *ids, size_t at)
+static void branch_append_ids(bson_t *filter, const struct tree_ids *ids, size_t at)
 {
     bson_t inner, array;
     uint32_t index = 0;
@@ -149,7 +149,7 @@ truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
         bson_t filter;
 
         truce__tree_filter(source, &filter);
-        append_ids(&filter, ids, at);
+        branch_append_ids(&filter, ids, at);
         BCON_APPEND(&filter, "erased", BCON_BOOL(true));
         status = truce_find(source->store, source->collection, &filter, NULL, &cursor, error);
         while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
@@ -162,8 +162,8 @@ truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
 
 /* ---- the commit -------------------------------------------------------------------------------- */
 
-static truce_status read_master(truce_commit *commit, const truce_tree *tree, bson_t *master,
-                                bson_error_t *error)
+static truce_status branch_read_master(truce_commit *commit, const truce_tree *tree, bson_t *master,
+                                       bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER;
     bson_value_t id;
@@ -184,10 +184,10 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     bson_t master, holder = BSON_INITIALIZER, *update;
     struct tree_from stands;
     bson_value_t id;
-    truce_status status = read_master(commit, joint->branch, &master, error);
+    truce_status status = branch_read_master(commit, joint->branch, &master, error);
 
     if (!status)
-        status = parse(joint->branch, &master, &stands, error);
+        status = branch_parse(joint->branch, &master, &stands, error);
     if (!status && stands.merges != joint->from->merges - 1)
         status = truce__fail(TRUCE_REFUSED, error, "tree \"%s\" was merged meanwhile",
                              joint->branch->name);

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
 
@@ -21,14 +21,14 @@ struct collecting {
     struct tree_master master;
 };
 
-static truce_status refresh(struct collecting *collecting, bson_error_t *error)
+static truce_status collect_refresh(struct collecting *collecting, bson_error_t *error)
 {
     truce__tree_master_release(&collecting->master);
     return truce__tree_master(collecting->tree, &collecting->master, error);
 }
 
-static truce_status remove_all(struct collecting *collecting, const char *collection,
-                               bson_t *filter, bool counted, bson_error_t *error)
+static truce_status collect_remove_all(struct collecting *collecting, const char *collection,
+                                       bson_t *filter, bool counted, bson_error_t *error)
 {
     truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(collecting->tree)};
     truce_write_result result = {0};
@@ -49,7 +49,7 @@ static truce_status remove_all(struct collecting *collecting, const char *collec
 
 /* ---- the floor --------------------------------------------------------------------------------- */
 
-static truce_status settle_all(struct collecting *collecting, bson_error_t *error)
+static truce_status collect_settle_all(struct collecting *collecting, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool done = true;
@@ -173,11 +173,13 @@ static truce_status remove_older(struct collecting *collecting, int64_t version,
     truce__tree_filter(collecting->tree, &filter);
     BCON_APPEND(&filter, "itemId", "{", "$in", BCON_ARRAY(ids), "}", "version", "{", "$lt",
                 BCON_INT64(version), "}", "pub", BCON_BOOL(true));
-    status = remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true, error);
+    status = collect_remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true,
+                                error);
     bson_destroy(&filter);
     if (!status && !bson_empty(removals))
-        status = remove_all(collecting, collecting->tree->collection,
-                            BCON_NEW("_id", "{", "$in", BCON_ARRAY(removals), "}"), true, error);
+        status =
+            collect_remove_all(collecting, collecting->tree->collection,
+                               BCON_NEW("_id", "{", "$in", BCON_ARRAY(removals), "}"), true, error);
     return status;
 }
 
@@ -243,7 +245,7 @@ static truce_status forget_records(struct collecting *collecting, bson_error_t *
     truce__tree_filter(collecting->tree, &filter);
     BCON_APPEND(&filter, "version", "{", "$lt", BCON_INT64(collecting->master.gone), "}", "pub",
                 BCON_BOOL(true));
-    status = remove_all(collecting, TREE_EDITS, bson_copy(&filter), false, error);
+    status = collect_remove_all(collecting, TREE_EDITS, bson_copy(&filter), false, error);
     bson_destroy(&filter);
     return status;
 }
@@ -265,19 +267,20 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     truce__tree_filter(collecting->tree, &filter);
     BCON_APPEND(&filter, "version", BCON_INT64(truce__field_count(record, "version")), "token",
                 BCON_OID(&token), "pub", "{", "$exists", BCON_BOOL(false), "}");
-    status = remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true, error);
+    status = collect_remove_all(collecting, collecting->tree->collection, bson_copy(&filter), true,
+                                error);
     bson_destroy(&filter);
     if (!status)
-        status = remove_all(collecting, TREE_EDITS,
-                            BCON_NEW("_id", BCON_OID(&token), "state", BCON_UTF8("given up")),
-                            false, error);
+        status = collect_remove_all(
+            collecting, TREE_EDITS,
+            BCON_NEW("_id", BCON_OID(&token), "state", BCON_UTF8("given up")), false, error);
     collecting->told->edits += !status;
     return status;
 }
 
 /* If it was silent for long: its write looks. */
-static truce_status give_up(struct collecting *collecting, const bson_t *record,
-                            bson_error_t *error)
+static truce_status collect_give_up(struct collecting *collecting, const bson_t *record,
+                                    bson_error_t *error)
 {
     bson_iter_t iter;
     bool done;
@@ -303,7 +306,7 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
     status = truce_find(tree->store, TREE_EDITS, &filter, NULL, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &record, error)) && record)
         status = strcmp(truce__field_text(record, "state"), "given up")
-                     ? give_up(collecting, record, error)
+                     ? collect_give_up(collecting, record, error)
                      : drop_edit(collecting, record, error);
     truce_cursor_close(cursor);
     bson_destroy(&filter);
@@ -311,13 +314,13 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
 }
 
 /* A merge's that a commit has decided to keep is left to it. */
-static truce_status drop_holds(struct collecting *collecting, bson_error_t *error)
+static truce_status collect_drop_holds(struct collecting *collecting, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("tree", BCON_UTF8(collecting->tree->name), "until", "{", "$lt",
                               BCON_DATE_TIME(truce__clock_wall_ms()), "}");
 
     truce__intent_append_absent(filter);
-    return remove_all(collecting, TREE_HOLDS, filter, false, error);
+    return collect_remove_all(collecting, TREE_HOLDS, filter, false, error);
 }
 
 /* Where a merge died after its commit. */
@@ -335,18 +338,18 @@ truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collect
                                  bson_error_t *error)
 {
     struct collecting collecting = {.tree = tree, .told = collected};
-    truce_status status = settle_all(&collecting, error);
+    truce_status status = collect_settle_all(&collecting, error);
 
     if (!status)
         status = let_go_common(tree, error);
     if (!status)
-        status = drop_holds(&collecting, error);
+        status = collect_drop_holds(&collecting, error);
     if (!status)
-        status = refresh(&collecting, error);
+        status = collect_refresh(&collecting, error);
     if (!status)
         status = move_gone(&collecting, error);
     if (!status)
-        status = refresh(&collecting, error);
+        status = collect_refresh(&collecting, error);
     if (!status)
         status = collect_superseded(&collecting, error);
     if (!status)

@@ -26,7 +26,7 @@ struct diffing {
     } all[PORTION];
 };
 
-static void forget(struct diffing *diffing)
+static void diff_forget(struct diffing *diffing)
 {
     for (uint32_t i = 0; i < diffing->count; i++) {
         struct changed *changed = &diffing->all[i];
@@ -40,7 +40,7 @@ static void forget(struct diffing *diffing)
     diffing->count = 0;
 }
 
-static bson_t *shown(const bson_t *document)
+static bson_t *diff_shown(const bson_t *document)
 {
     bson_t *item = document ? bson_sized_new(document->len) : NULL;
 
@@ -50,8 +50,8 @@ static bson_t *shown(const bson_t *document)
 }
 
 /* A tree_pair_function; low is `from`. */
-static truce_status compare(struct value id, const bson_t *low, const bson_t *high, void *arg,
-                            bson_error_t *error)
+static truce_status diff_compare(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                                 bson_error_t *error)
 {
     struct diffing *diffing = arg;
     struct changed *changed = &diffing->all[diffing->count];
@@ -61,13 +61,13 @@ static truce_status compare(struct value id, const bson_t *low, const bson_t *hi
         return TRUCE_OK;
     bson_init(&changed->id);
     truce__value_append(&changed->id, "itemId", 6, id);
-    changed->before = shown(low);
-    changed->after = shown(high);
+    changed->before = diff_shown(low);
+    changed->after = diff_shown(high);
     diffing->count++;
     return TRUCE_OK;
 }
 
-static void hand(struct diffing *diffing)
+static void diff_hand(struct diffing *diffing)
 {
     for (uint32_t i = 0; !diffing->enough && i < diffing->count; i++) {
         struct changed *changed = &diffing->all[i];
@@ -92,15 +92,15 @@ static truce_status diff_portion(struct diffing *diffing, const struct value *id
     for (size_t i = 0; i < count; i++)
         truce__value_append_element(&array, &index, ids[i]);
     do {
-        forget(diffing);
-        status = truce__tree_pairs(&diffing->snapshot, diffing->from, diffing->to, &array, compare,
-                                   diffing, error);
+        diff_forget(diffing);
+        status = truce__tree_pairs(&diffing->snapshot, diffing->from, diffing->to, &array,
+                                   diff_compare, diffing, error);
         if (!status)
             status = truce__tree_still(&diffing->snapshot, error);
     } while (status == TRUCE_CONFLICT);
     if (!status)
-        hand(diffing);
-    forget(diffing);
+        diff_hand(diffing);
+    diff_forget(diffing);
     bson_destroy(&array);
     return status;
 }

@@ -11,8 +11,8 @@
 
 #define REMOVALS 500 /* in one write */
 
-static truce_status remove_all(truce_tree *tree, const char *collection, const bson_t *filter,
-                               int64_t *removed, bson_error_t *error)
+static truce_status drop_remove_all(truce_tree *tree, const char *collection, const bson_t *filter,
+                                    int64_t *removed, bson_error_t *error)
 {
     truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(tree)};
     truce_write_result result = {0};
@@ -49,7 +49,7 @@ static truce_status remove_some(truce_tree *tree, const char *collection, const 
     bson_append_array_end(&inner, &array);
     bson_append_document_end(&these, &inner);
     if (!status && count)
-        status = remove_all(tree, collection, &these, &removed, error);
+        status = drop_remove_all(tree, collection, &these, &removed, error);
     *more = count == REMOVALS;
     truce_cursor_close(cursor);
     bson_destroy(&these);
@@ -86,7 +86,7 @@ static truce_status remove_rest(truce_tree *tree, const char *items, const bson_
                               error);
     truce__intent_append_absent(master); /* of a commit at work on it: the sweep comes again */
     if (!status)
-        status = remove_all(tree, TREES, master, &removed, error);
+        status = drop_remove_all(tree, TREES, master, &removed, error);
     bson_destroy(master);
     return status;
 }
@@ -124,7 +124,7 @@ static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
 }
 
 /* Once; CONFLICT: a commit is at work on the master. */
-static truce_status mark(truce_tree *tree, bson_error_t *error)
+static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
 {
     struct tree_master master;
     bool done = false;
@@ -147,7 +147,7 @@ truce_status truce_tree_drop(truce_tree *tree, bson_error_t *error)
     if (!status)
         status = check_branches(tree, error);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    while (!status && (status = mark(tree, error)) == TRUCE_CONFLICT)
+    while (!status && (status = drop_mark(tree, error)) == TRUCE_CONFLICT)
         status = truce__worker_wait(&worker, "the master", error);
     return status ? status : truce__tree_end_drop(tree, error);
 }

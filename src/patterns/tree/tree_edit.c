@@ -6,7 +6,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -35,7 +35,7 @@ static bson_t *record(const truce_tree_edit *edit)
     return document;
 }
 
-static truce_status write_record(truce_tree_edit *edit, bson_error_t *error)
+static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_write_options options = {.relaxed = truce__tree_relaxed(edit->tree)};
     bson_t *document = record(edit);
@@ -55,8 +55,8 @@ static truce_status write_record(truce_tree_edit *edit, bson_error_t *error)
 }
 
 /* One write of a record that is open; taken over: `guard`, `set`. */
-static truce_status write_open(truce_tree *tree, const bson_oid_t *token, bson_t *guard,
-                               bson_t *set, bool *done, bson_error_t *error)
+static truce_status edit_write_open(truce_tree *tree, const bson_oid_t *token, bson_t *guard,
+                                    bson_t *set, bool *done, bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER;
     truce_write_result result = {0};
@@ -84,8 +84,8 @@ truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_e
     char text[25];
     bool done;
     truce_status status =
-        write_open(tree, token, bson_new(),
-                   BCON_NEW("renewed", BCON_DATE_TIME(truce__clock_wall_ms())), &done, error);
+        edit_write_open(tree, token, bson_new(),
+                        BCON_NEW("renewed", BCON_DATE_TIME(truce__clock_wall_ms())), &done, error);
 
     bson_oid_to_string(token, text);
     if (!status && !done)
@@ -101,7 +101,8 @@ truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int6
 
     if (silent_since_ms)
         BCON_APPEND(guard, "renewed", "{", "$lte", BCON_DATE_TIME(silent_since_ms), "}");
-    return write_open(tree, token, guard, BCON_NEW("state", BCON_UTF8("given up")), done, error);
+    return edit_write_open(tree, token, guard, BCON_NEW("state", BCON_UTF8("given up")), done,
+                           error);
 }
 
 /* ---- begin ------------------------------------------------------------------------------------ */
@@ -121,7 +122,7 @@ truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master
     return edit;
 }
 
-static truce_status check_text(const char *text, const char *what, bson_error_t *error)
+static truce_status edit_check_text(const char *text, const char *what, bson_error_t *error)
 {
     size_t length = text ? strlen(text) : 0;
 
@@ -131,14 +132,14 @@ static truce_status check_text(const char *text, const char *what, bson_error_t 
     return TRUCE_OK;
 }
 
-static truce_status check_options(const truce_tree_edit_options *options, bson_error_t *error)
+static truce_status edit_check_options(const truce_tree_edit_options *options, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_tree_edit_options", error);
 
     if (!status && options)
-        status = check_text(options->message, "message", error);
+        status = edit_check_text(options->message, "message", error);
     if (!status && options)
-        status = check_text(options->author, "author", error);
+        status = edit_check_text(options->author, "author", error);
     return status;
 }
 
@@ -177,7 +178,7 @@ static void take_request(truce_tree_edit *edit, const bson_t *record)
 }
 
 /* The items get a token of this edit's own: who began it may be at work still, and writes into what is his. */
-static truce_status resume(truce_tree_edit *edit, const bson_oid_t *token, bson_error_t *error)
+static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(token)), found;
     truce_status status =
@@ -224,7 +225,7 @@ truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *o
     DEADLINE_SCOPE(tree->deadline_ms);
     static const truce_tree_edit_options nothing;
     struct tree_master master = {0};
-    truce_status status = check_options(options, error);
+    truce_status status = edit_check_options(options, error);
 
     *edit = NULL;
     options = options ? options : &nothing;
@@ -247,7 +248,7 @@ truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *o
             (*edit)->since_said = options->base != 0;
         }
         if (options->token)
-            status = resume(*edit, options->token, error);
+            status = edit_resume(*edit, options->token, error);
     }
     if (status) {
         truce_tree_edit_free(*edit);
@@ -290,8 +291,8 @@ truce_status truce_tree_abandon(truce_tree_edit *edit, bson_error_t *error)
 /* ---- what is gathered -------------------------------------------------------------------------- */
 
 /* Takes `item` over. */
-static truce_status gather(truce_tree_edit *edit, struct value id, bson_t *item,
-                           bson_error_t *error)
+static truce_status edit_gather(truce_tree_edit *edit, struct value id, bson_t *item,
+                                bson_error_t *error)
 {
     uint64_t hash = truce__value_hash(id);
     truce_status status = TRUCE_OK;
@@ -324,7 +325,7 @@ truce_status truce_tree_put(truce_tree_edit *edit, const bson_t *item, bson_erro
     struct value id;
     truce_status status = truce__tree_check_item(item, &id, error);
 
-    return status ? status : gather(edit, id, bson_copy(item), error);
+    return status ? status : edit_gather(edit, id, bson_copy(item), error);
 }
 
 truce_status truce_tree_remove(truce_tree_edit *edit, const bson_value_t *item, bson_error_t *error)
@@ -344,7 +345,7 @@ truce_status truce_tree_remove(truce_tree_edit *edit, const bson_value_t *item, 
         return status;
     }
     BSON_APPEND_BOOL(document, "removed", true);
-    return gather(edit, id, document, error);
+    return edit_gather(edit, id, document, error);
 }
 
 /* ---- what is written --------------------------------------------------------------------------- */
@@ -358,7 +359,7 @@ static void own_filter(const truce_tree_edit *edit, struct value id, bson_t *fil
 }
 
 /* It was put before in this edit, or by an attempt that was not answered: {_id, edited: as it is} -> the next. CONFLICT: look again. */
-static truce_status replace(truce_tree_edit *edit, const bson_t *item, bson_error_t *error)
+static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson_error_t *error)
 {
     struct value id = truce__tree_item_id(item);
     truce_write_options options = {.relaxed = truce__tree_relaxed(edit->tree)};
@@ -423,7 +424,7 @@ static truce_status write_gathered(truce_tree_edit *edit, bson_error_t *error)
         truce_status one = outcomes[i].status;
 
         if (one == TRUCE_DUPLICATE)
-            one = replace(edit, edit->items[i], &outcomes[i].error);
+            one = edit_replace(edit, edit->items[i], &outcomes[i].error);
         if (one == TRUCE_OK) {
             edit->bytes -= edit->items[i]->len;
             edit->written++;
@@ -456,7 +457,7 @@ truce_status truce_tree_flush(truce_tree_edit *edit, bson_error_t *error)
 
     truce__worker_init(&worker, edit->tree->store, edit->tree->deadline_ms);
     if ((edit->count || edit->even_empty) && !edit->recorded)
-        status = write_record(edit, error);
+        status = edit_write_record(edit, error);
     else if (edit->count && truce__clock_wall_ms() > edit->renewed_ms + RENEW_MS) {
         status = truce__tree_renew(edit->tree, &edit->token, error);
         edit->renewed_ms = truce__clock_wall_ms();

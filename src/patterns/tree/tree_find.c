@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -26,7 +26,7 @@ struct handing {
     bool enough;
 };
 
-static void hand(struct handing *handing, const bson_t *item)
+static void find_hand(struct handing *handing, const bson_t *item)
 {
     if (handing->enough)
         return;
@@ -74,7 +74,7 @@ static truce_status walk_hand(struct walk *walk, bson_error_t *error)
 
     for (uint32_t i = 0; !status && i < walk->count; i++) {
         view(&walk->items[i], &item);
-        hand(&walk->handing, &item);
+        find_hand(&walk->handing, &item);
     }
     if (!status && walk->count) {
         bson_reinit(walk->last);
@@ -166,7 +166,7 @@ static truce_status walk_once(struct walk *walk, bson_error_t *error)
     return status;
 }
 
-static truce_status find_all(struct handing *handing, bson_error_t *error)
+static truce_status tree_find_find_all(struct handing *handing, bson_error_t *error)
 {
     struct walk *walk = bson_malloc0(sizeof *walk);
     truce_status status;
@@ -207,8 +207,8 @@ static int by_item(const void *a, const void *b, void *arg)
 }
 
 /* A tree_pair_function. */
-static truce_status choose(struct value id, const bson_t *low, const bson_t *high, void *arg,
-                           bson_error_t *error)
+static truce_status find_choose(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                                bson_error_t *error)
 {
     struct candidates *candidates = arg;
     uint32_t from = 0, to = candidates->count;
@@ -256,7 +256,7 @@ static void forget_candidates(struct candidates *candidates)
     candidates->bytes = 0;
 }
 
-static void append_ids(const struct candidates *candidates, bson_t *ids)
+static void find_append_ids(const struct candidates *candidates, bson_t *ids)
 {
     struct value before = truce__value_missing();
     uint32_t index = 0;
@@ -279,9 +279,10 @@ static truce_status hand_candidates(struct candidates *candidates, bson_error_t 
     for (uint32_t i = 0; i < candidates->count; i++)
         candidates->order[i] = i;
     qsort_r(candidates->order, candidates->count, sizeof *candidates->order, by_item, candidates);
-    append_ids(candidates, &ids);
+    find_append_ids(candidates, &ids);
     while (candidates->count) {
-        status = truce__tree_pairs(snapshot, 0, snapshot->version, &ids, choose, candidates, error);
+        status =
+            truce__tree_pairs(snapshot, 0, snapshot->version, &ids, find_choose, candidates, error);
         if (!status)
             status = truce__tree_still(snapshot, error);
         if (status != TRUCE_CONFLICT)
@@ -290,14 +291,15 @@ static truce_status hand_candidates(struct candidates *candidates, bson_error_t 
     }
     for (uint32_t i = 0; i < candidates->count; i++) {
         if (!status && candidates->all[i].item)
-            hand(candidates->handing, candidates->all[i].item);
+            find_hand(candidates->handing, candidates->all[i].item);
     }
     forget_candidates(candidates);
     bson_destroy(&ids);
     return status;
 }
 
-static truce_status gather(struct candidates *candidates, truce_cursor *cursor, bson_error_t *error)
+static truce_status find_gather(struct candidates *candidates, truce_cursor *cursor,
+                                bson_error_t *error)
 {
     const bson_t *document = NULL;
     truce_status status = TRUCE_OK;
@@ -339,7 +341,7 @@ static truce_status find_some(struct handing *handing, const bson_t *filter, con
         BCON_APPEND(&all, "$and", "[", BCON_DOCUMENT(filter), "]");
     status = truce_find(tree->store, tree->collection, &all, &options, &cursor, error);
     if (!status)
-        status = gather(candidates, cursor, error);
+        status = find_gather(candidates, cursor, error);
     truce_cursor_close(cursor);
     bson_destroy(&all);
     bson_free(candidates);
@@ -369,5 +371,6 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
         return status;
     if (options && options->limit)
         handing.left = options->limit;
-    return filter || sort ? find_some(&handing, filter, sort, error) : find_all(&handing, error);
+    return filter || sort ? find_some(&handing, filter, sort, error)
+                          : tree_find_find_all(&handing, error);
 }

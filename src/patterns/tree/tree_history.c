@@ -19,7 +19,7 @@ struct exporting {
 };
 
 /* Takes `line` over. */
-static void hand(struct exporting *exporting, bson_t *line)
+static void history_hand(struct exporting *exporting, bson_t *line)
 {
     if (!exporting->enough)
         exporting->enough = !exporting->function(line, exporting->arg);
@@ -33,7 +33,7 @@ static bool hand_item(const bson_t *item, void *arg)
     bson_t *line = bson_sized_new(item->len);
 
     bson_copy_to_excluding_noinit(item, line, "version", NULL);
-    hand(exporting, line);
+    history_hand(exporting, line);
     return !exporting->enough;
 }
 
@@ -46,7 +46,7 @@ static bool hand_change(const truce_tree_change *change, void *arg)
         return hand_item(change->after, arg);
     line = bson_new();
     BSON_APPEND_VALUE(line, "$remove", change->item);
-    hand(exporting, line);
+    history_hand(exporting, line);
     return !exporting->enough;
 }
 
@@ -61,7 +61,7 @@ static void hand_head(struct exporting *exporting)
         BSON_APPEND_UTF8(line, "parent", tree->parent);
     BCON_APPEND(line, "from", BCON_INT64(exporting->from), "to", BCON_INT64(master->current),
                 "whole", BCON_BOOL(exporting->from == exporting->snapshot->version));
-    hand(exporting, line);
+    history_hand(exporting, line);
 }
 
 static truce_status export_version(struct exporting *exporting, int64_t version,
@@ -78,7 +78,7 @@ static truce_status export_version(struct exporting *exporting, int64_t version,
         bson_destroy(line);
         return status;
     }
-    hand(exporting, line);
+    history_hand(exporting, line);
     return version == snapshot->version
                ? truce_tree_find(snapshot, NULL, NULL, hand_item, exporting, error)
                : truce_tree_diff(exporting->tree, version - 1, version, hand_change, exporting,
@@ -100,8 +100,9 @@ static truce_status export_tags(struct exporting *exporting, bson_error_t *error
 
     while (!status && !exporting->enough && !(status = truce_cursor_next(cursor, &tag, error)) &&
            tag)
-        hand(exporting, BCON_NEW("$tag", BCON_UTF8(truce__field_text(tag, "tag")), "version",
-                                 BCON_INT64(truce__field_count(tag, "version"))));
+        history_hand(exporting,
+                     BCON_NEW("$tag", BCON_UTF8(truce__field_text(tag, "tag")), "version",
+                              BCON_INT64(truce__field_count(tag, "version"))));
     truce_cursor_close(cursor);
     bson_destroy(sort);
     bson_destroy(filter);
@@ -170,7 +171,7 @@ truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_functi
     if (!status && !exporting.enough)
         status = export_tags(&exporting, error);
     if (!status && !exporting.enough)
-        hand(&exporting, BCON_NEW("$end", BCON_INT64(exporting.snapshot->master.current)));
+        history_hand(&exporting, BCON_NEW("$end", BCON_INT64(exporting.snapshot->master.current)));
     truce_tree_close(exporting.snapshot);
     return status;
 }
@@ -267,8 +268,8 @@ static truce_status end_version(truce_tree_import *import, bson_error_t *error)
     return status;
 }
 
-static truce_status pass(truce_tree_import *import, const struct tree_master *master,
-                         const bson_t *line, int64_t version, bson_error_t *error)
+static truce_status history_pass(truce_tree_import *import, const struct tree_master *master,
+                                 const bson_t *line, int64_t version, bson_error_t *error)
 {
     bson_iter_t ours, theirs;
     bson_t entry;
@@ -288,7 +289,8 @@ static truce_status pass(truce_tree_import *import, const struct tree_master *ma
     return status;
 }
 
-static truce_status begin_edit(truce_tree_import *import, const bson_t *line, bson_error_t *error)
+static truce_status history_begin_edit(truce_tree_import *import, const bson_t *line,
+                                       bson_error_t *error)
 {
     truce_tree_edit_options options = {
         .message = *truce__field_text(line, "message") ? truce__field_text(line, "message") : NULL,
@@ -336,11 +338,11 @@ static truce_status take_version(truce_tree_import *import, const bson_t *line, 
         status = TRUCE_OK;
     current = there ? master.current : import->first ? import->first - 1 : 0;
     if (!status && there && version >= 1 && version <= current) {
-        status = pass(import, &master, line, version, error);
+        status = history_pass(import, &master, line, version, error);
     } else if (!status) {
         status = check_next(import, current, version, error);
         if (!status)
-            status = begin_edit(import, line, error);
+            status = history_begin_edit(import, line, error);
     }
     import->begun = !status;
     import->told.version = version;

@@ -18,7 +18,7 @@
 /* ---- of readers ------------------------------------------------------------------------------- */
 
 /* An upsert: a sweep may have removed it; then it is *anew. */
-static truce_status note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
+static truce_status hold_note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)),
            *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
@@ -61,7 +61,7 @@ truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error
     bool anew;
 
     truce__id_new(&snapshot->hold);
-    status = note(snapshot, &anew, error);
+    status = hold_note(snapshot, &anew, error);
     if (status)
         return status;
     snapshot->holds = true;
@@ -81,7 +81,7 @@ truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t 
 
     if (!snapshot->holds || age_ns < (int64_t)snapshot->lease_ms * 1000000 / 3)
         return TRUCE_OK;
-    status = note(snapshot, &anew, error);
+    status = hold_note(snapshot, &anew, error);
     if (status || !anew)
         return status;
     status = truce__tree_master(snapshot->tree, &now, error);
@@ -169,7 +169,7 @@ static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, 
 }
 
 /* version 0: the current one. */
-static truce_status check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
+static truce_status hold_check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
 {
     struct tree_master master;
     truce_status status = truce__tree_master(tree, &master, error);
@@ -218,7 +218,7 @@ truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
     if (!status)
         status = truce__tree_ready(tree, false, error);
     if (!status)
-        status = check_version(tree, &version, error);
+        status = hold_check_version(tree, &version, error);
     return status ? status : tag(tree, name, version, error);
 }
 

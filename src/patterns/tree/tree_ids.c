@@ -12,17 +12,17 @@ void truce__tree_ids_add(struct tree_ids *ids, struct value id)
     ids->all[ids->count++] = truce__value_copy(&ids->arena, id);
 }
 
-static int by_value(const void *a, const void *b)
+static int tree_ids_by_value(const void *a, const void *b)
 {
     return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
 }
 
-static void sort(struct tree_ids *ids)
+static void tree_ids_sort(struct tree_ids *ids)
 {
     size_t kept = 0;
 
     if (ids->count)
-        qsort(ids->all, ids->count, sizeof *ids->all, by_value);
+        qsort(ids->all, ids->count, sizeof *ids->all, tree_ids_by_value);
     for (size_t i = 0; i < ids->count; i++) {
         if (!i || !truce__value_equal(ids->all[kept - 1], ids->all[i]))
             ids->all[kept++] = ids->all[i];
@@ -47,7 +47,7 @@ truce_status truce__tree_ids_between(const truce_tree *tree, int64_t low, int64_
     truce_cursor_close(cursor);
     bson_destroy(keys);
     bson_destroy(&filter);
-    sort(ids);
+    tree_ids_sort(ids);
     return status;
 }
 

@@ -33,14 +33,14 @@ static enum field which(const char *key, uint32_t length)
     }
 }
 
-static bool is_own(const char *field)
+static bool item_is_own(const char *field)
 {
     return which(field, (uint32_t)strlen(field)) > SHOWN_VERSION;
 }
 
 /* ---- one look --------------------------------------------------------------------------------- */
 
-static void take(struct tree_item *item, enum field field, struct value value)
+static void item_take(struct tree_item *item, enum field field, struct value value)
 {
     switch (field) {
     case SHOWN_ID:
@@ -85,7 +85,7 @@ void truce__tree_look(const bson_t *document, struct tree_item *item)
         enum field field = which(fields.key, fields.key_length);
 
         if (field != USERS)
-            take(item, field, fields.value);
+            item_take(item, field, fields.value);
         if (field > SHOWN_VERSION) {
             end_piece(item, from, at);
             from = fields.at;
@@ -125,7 +125,7 @@ truce_status truce__tree_check_item(const bson_t *item, struct value *id, bson_e
                            "an itemId is a text, number, ObjectId, date, bool or binary, not %s",
                            truce__type_name(id->type));
     for (bson_iter_init(&iter, item); bson_iter_next(&iter);) {
-        if (is_own(bson_iter_key(&iter)))
+        if (item_is_own(bson_iter_key(&iter)))
             return truce__fail(TRUCE_INVALID, error, "the field \"%s\" of an item is truce's own",
                                bson_iter_key(&iter));
     }
@@ -154,7 +154,7 @@ void truce__tree_show(const bson_t *document, bson_t *item)
     struct fields fields = truce__fields(truce__value_document(document));
 
     while (truce__fields_next(&fields)) {
-        if (!is_own(fields.key))
+        if (!item_is_own(fields.key))
             truce__value_append(item, fields.key, fields.key_length, fields.value);
     }
     truce__names_restore_own(item);
@@ -191,7 +191,7 @@ void truce__tree_keep_item(const truce_tree *tree, int64_t version, const bson_o
 static bool next_of_users(struct fields *fields)
 {
     while (truce__fields_next(fields)) {
-        if (!is_own(fields->key) && strcmp(fields->key, "version"))
+        if (!item_is_own(fields->key) && strcmp(fields->key, "version"))
             return true;
     }
     return false;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/deadline.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 
 #define PORTION 50 /* items looked at at once, of any size */
@@ -43,7 +43,7 @@ static bool pulls(const struct joining *joining)
     return joining->branch == joining->target;
 }
 
-static truce_tree *origin_of(const struct joining *joining)
+static truce_tree *join_origin_of(const struct joining *joining)
 {
     return pulls(joining) ? joining->source : joining->target;
 }
@@ -53,8 +53,9 @@ static truce_status open_base(struct joining *joining, bson_error_t *error)
 {
     const struct tree_from *from = &joining->from;
 
-    return from->pulled ? truce__tree_open(origin_of(joining), from->theirs, &joining->base, error)
-                        : truce__tree_open(joining->branch, from->ours, &joining->base, error);
+    return from->pulled
+               ? truce__tree_open(join_origin_of(joining), from->theirs, &joining->base, error)
+               : truce__tree_open(joining->branch, from->ours, &joining->base, error);
 }
 
 static truce_status check_origin(const struct joining *joining, bson_error_t *error)
@@ -100,29 +101,29 @@ struct gathering {
     size_t which; /* offset of the document in them */
 };
 
-static bson_t **document_of(struct tree_three_way *item, size_t which)
+static bson_t **join_document_of(struct tree_three_way *item, size_t which)
 {
     return (bson_t **)((char *)item + which);
 }
 
 /* A tree_pair_function. */
-static truce_status take(struct value id, const bson_t *low, const bson_t *high, void *arg,
-                         bson_error_t *error)
+static truce_status join_take(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                              bson_error_t *error)
 {
     struct gathering *gathering = arg;
 
     (void)low, (void)error;
     for (size_t i = 0; i < gathering->count; i++) {
         if (high && truce__value_equal(gathering->items[i].id, id))
-            *document_of(&gathering->items[i], gathering->which) = bson_copy(high);
+            *join_document_of(&gathering->items[i], gathering->which) = bson_copy(high);
     }
     return TRUCE_OK;
 }
 
-static void forget(struct gathering *gathering)
+static void join_forget(struct gathering *gathering)
 {
     for (size_t i = 0; i < gathering->count; i++) {
-        bson_t **document = document_of(&gathering->items[i], gathering->which);
+        bson_t **document = join_document_of(&gathering->items[i], gathering->which);
 
         if (*document)
             bson_destroy(*document);
@@ -130,14 +131,15 @@ static void forget(struct gathering *gathering)
     }
 }
 
-static truce_status gather(struct gathering *gathering, truce_tree_snapshot *snapshot,
-                           const bson_t *ids, bson_error_t *error)
+static truce_status join_gather(struct gathering *gathering, truce_tree_snapshot *snapshot,
+                                const bson_t *ids, bson_error_t *error)
 {
     truce_status status;
 
     do {
-        forget(gathering);
-        status = truce__tree_pairs(snapshot, 0, snapshot->version, ids, take, gathering, error);
+        join_forget(gathering);
+        status =
+            truce__tree_pairs(snapshot, 0, snapshot->version, ids, join_take, gathering, error);
         if (!status)
             status = truce__tree_still(snapshot, error);
     } while (status == TRUCE_CONFLICT);
@@ -159,20 +161,20 @@ static truce_status merge_portion(struct joining *joining, const struct value *i
         items[i].id = ids[i];
         truce__value_append_element(&array, &index, ids[i]);
     }
-    status = gather(&base, &joining->base, &array, error);
+    status = join_gather(&base, &joining->base, &array, error);
     if (!status)
-        status = gather(&incoming, joining->incoming, &array, error);
+        status = join_gather(&incoming, joining->incoming, &array, error);
     if (!status)
-        status = gather(&standing, &joining->standing, &array, error);
+        status = join_gather(&standing, &joining->standing, &array, error);
     for (size_t i = 0; !status && i < count; i++) {
         if (truce__tree_same(items[i].base, items[i].incoming))
             continue;
         joining->differs = true;
         status = truce__tree_merge(&joining->merging, &items[i], error);
     }
-    forget(&base);
-    forget(&incoming);
-    forget(&standing);
+    join_forget(&base);
+    join_forget(&incoming);
+    join_forget(&standing);
     bson_destroy(&array);
     return status;
 }
@@ -189,7 +191,7 @@ static truce_status find_ids(struct joining *joining, bson_error_t *error)
                                                    &joining->ids, error);
 }
 
-static truce_status merge_items(struct joining *joining, bson_error_t *error)
+static truce_status join_merge_items(struct joining *joining, bson_error_t *error)
 {
     truce_status status = find_ids(joining, error);
     uint32_t conflicts;
@@ -208,7 +210,7 @@ static truce_status merge_items(struct joining *joining, bson_error_t *error)
 
 /* ---- the merge ------------------------------------------------------------------------------------- */
 
-static truce_status publish(struct joining *joining, bson_error_t *error)
+static truce_status join_publish(struct joining *joining, bson_error_t *error)
 {
     struct tree_from from = joining->from;
     struct tree_joint joint = {
@@ -256,12 +258,12 @@ static truce_status merge_once(struct joining *joining, bson_error_t *error)
     if (!status)
         status = open_versions(joining, error);
     if (!status)
-        status = merge_items(joining, error);
+        status = join_merge_items(joining, error);
     if (!status) {
         joining->published =
             (truce_tree_published){.version = joining->merging.fresh->base, .nothing = true};
         if (joining->differs)
-            status = publish(joining, error);
+            status = join_publish(joining, error);
     }
     if (status == TRUCE_EXPIRED && joining->incoming && went_on(joining))
         status = TRUCE_REFUSED;
@@ -277,7 +279,7 @@ static truce_status merge_once(struct joining *joining, bson_error_t *error)
     return status;
 }
 
-static truce_status merge(struct joining *joining, bson_error_t *error)
+static truce_status join_merge(struct joining *joining, bson_error_t *error)
 {
     struct worker worker;
     bson_error_t why;
@@ -317,7 +319,7 @@ truce_status truce_tree_merge(truce_tree *tree, const char *other,
     if (!status)
         status = truce__tree_ready(joining.source, false, error);
     if (!status)
-        status = merge(&joining, error);
+        status = join_merge(&joining, error);
     truce__tree_merging_end(&joining.merging);
     truce_tree_free(joining.source);
     if (published)

@@ -5,7 +5,7 @@
 #include "store/reserved.h"
 
 /* Of one that is not settled the time stands in the master. */
-static void show(const struct tree_master *master, const bson_t *record, bson_t *entry)
+static void tree_log_show(const struct tree_master *master, const bson_t *record, bson_t *entry)
 {
     int64_t version = truce__field_count(record, "version"),
             at_ms = version > master->settled
@@ -63,7 +63,7 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
         bson_t entry = BSON_INITIALIZER;
 
         if (truce__tree_records(&master, record)) {
-            show(&master, record, &entry);
+            tree_log_show(&master, record, &entry);
             more = function(&entry, arg) && --limit;
         }
         bson_destroy(&entry);
@@ -92,7 +92,7 @@ truce_status truce__tree_entry(truce_tree *tree, const struct tree_master *maste
             break;
     }
     if (!status && record)
-        show(master, record, entry);
+        tree_log_show(master, record, entry);
     else if (!status)
         status =
             truce__fail(TRUCE_NOT_FOUND, error, "version %" PRId64 " of tree \"%s\" has no record",

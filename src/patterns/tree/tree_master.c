@@ -3,7 +3,7 @@
 
 #include "base/field.h"
 #include "base/id.h"
-#include "commit/memo.h"
+#include "commit/metadata_cache.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
 #include "store/store.h"
@@ -35,7 +35,7 @@ static bool read_published(const bson_t *document, struct tree_master *master)
     return true;
 }
 
-static bool parse(const bson_t *document, struct tree_master *master)
+static bool master_parse(const bson_t *document, struct tree_master *master)
 {
     bson_iter_t iter;
     bson_t keep;
@@ -80,7 +80,7 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
-    if (!status && !parse(&document, master))
+    if (!status && !master_parse(&document, master))
         status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
                              tree->name);
     bson_destroy(&document);

@@ -2,7 +2,7 @@
  * One item, three ways: what comes in, beside what stands, both from what they had in common. An edit that is rebased comes in, and so
  * does the other side of a branch.
  */
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "merge/merge.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
@@ -33,7 +33,8 @@ void truce__tree_merging_end(struct tree_merging *merging)
 
 /* ---- what is put ------------------------------------------------------------------------------- */
 
-static truce_status put(struct tree_merging *merging, const bson_t *kept, bson_error_t *error)
+static truce_status tree_merge_put(struct tree_merging *merging, const bson_t *kept,
+                                   bson_error_t *error)
 {
     bson_t item = BSON_INITIALIZER;
     truce_status status;
@@ -52,7 +53,7 @@ static truce_status put_incoming(struct tree_merging *merging, const struct tree
     truce_status status = TRUCE_OK;
 
     if (item->incoming)
-        return put(merging, item->incoming, error);
+        return tree_merge_put(merging, item->incoming, error);
     truce__value_append(&holder, "itemId", 6, item->id);
     if (bson_iter_init_find(&iter, &holder, "itemId"))
         status = truce_tree_remove(merging->fresh, bson_iter_value(&iter), error);
@@ -63,7 +64,7 @@ static truce_status put_incoming(struct tree_merging *merging, const struct tree
 /* ---- a conflict -------------------------------------------------------------------------------- */
 
 /* The user's part of it; nothing: {}. */
-static void content(const bson_t *kept, bson_t *item)
+static void merge_content(const bson_t *kept, bson_t *item)
 {
     bson_t shown = BSON_INITIALIZER;
 
@@ -74,8 +75,8 @@ static void content(const bson_t *kept, bson_t *item)
     bson_destroy(&shown);
 }
 
-static void tell(struct tree_merging *merging, const struct tree_three_way *item,
-                 const bson_t *paths)
+static void merge_tell(struct tree_merging *merging, const struct tree_three_way *item,
+                       const bson_t *paths)
 {
     truce_tree_conflict conflict = {.paths = paths};
     const bson_t *mine = merging->foreign ? item->standing : item->incoming,
@@ -87,7 +88,7 @@ static void tell(struct tree_merging *merging, const struct tree_three_way *item
     merging->conflicts++;
     truce__value_append(&holder, "itemId", 6, item->id);
     for (int i = 0; i < 3; i++)
-        content(kept[i], &parts[i]);
+        merge_content(kept[i], &parts[i]);
     conflict.base = kept[0] ? &parts[0] : NULL;
     conflict.mine = kept[1] ? &parts[1] : NULL;
     conflict.theirs = kept[2] ? &parts[2] : NULL;
@@ -107,8 +108,8 @@ static bool takes(const struct tree_merging *merging)
 }
 
 /* It cannot be merged. */
-static truce_status disagree(struct tree_merging *merging, const struct tree_three_way *item,
-                             bson_error_t *error)
+static truce_status merge_disagree(struct tree_merging *merging, const struct tree_three_way *item,
+                                   bson_error_t *error)
 {
     bson_t all = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
@@ -116,15 +117,15 @@ static truce_status disagree(struct tree_merging *merging, const struct tree_thr
     if (takes(merging))
         status = put_incoming(merging, item, error);
     else if (merging->options->prefer == TRUCE_TREE_ASK)
-        tell(merging, item, &all);
+        merge_tell(merging, item, &all);
     bson_destroy(&all);
     return status;
 }
 
 /* ---- a merge ----------------------------------------------------------------------------------- */
 
-static truce_status merge(struct tree_merging *merging, const struct tree_three_way *item,
-                          bson_error_t *error)
+static truce_status tree_merge_merge(struct tree_merging *merging,
+                                     const struct tree_three_way *item, bson_error_t *error)
 {
     static const enum merge_settle settle[] = {
         [TRUCE_TREE_ASK] = MERGE_REPORT,
@@ -137,13 +138,13 @@ static truce_status merge(struct tree_merging *merging, const struct tree_three_
     bson_t base, mine, theirs, merged, conflicts;
     truce_status status;
 
-    content(item->base, &base);
-    content(merging->foreign ? item->standing : item->incoming, &mine);
-    content(merging->foreign ? item->incoming : item->standing, &theirs);
+    merge_content(item->base, &base);
+    merge_content(merging->foreign ? item->standing : item->incoming, &mine);
+    merge_content(merging->foreign ? item->incoming : item->standing, &theirs);
     status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
                           truce__value_document(&theirs), &options, &merged, &conflicts, error);
     if (!status && !bson_empty(&conflicts) && merging->options->prefer == TRUCE_TREE_ASK)
-        tell(merging, item, &conflicts);
+        merge_tell(merging, item, &conflicts);
     else if (!status && !bson_equal(&merged, merging->foreign ? &mine : &theirs))
         status = truce_tree_put(merging->fresh, &merged, error);
     bson_destroy(&conflicts);
@@ -162,6 +163,6 @@ truce_status truce__tree_merge(struct tree_merging *merging, const struct tree_t
     if (truce__tree_same(item->incoming, item->standing) ||
         truce__tree_same(item->incoming, item->base))
         return TRUCE_OK;
-    return item->incoming && item->standing ? merge(merging, item, error)
-                                            : disagree(merging, item, error);
+    return item->incoming && item->standing ? tree_merge_merge(merging, item, error)
+                                            : merge_disagree(merging, item, error);
 }

@@ -23,7 +23,7 @@ static truce_status conflict(const truce_tree_edit *edit, truce_status status, i
                        current, edit->tree->name, edit->base);
 }
 
-static truce_status another(const truce_tree_edit *edit, bson_error_t *error)
+static truce_status publish_another(const truce_tree_edit *edit, bson_error_t *error)
 {
     return truce__fail(TRUCE_NOT_FOUND, error,
                        "tree \"%s\" is another one than that which was edited", edit->tree->name);
@@ -54,7 +54,7 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
 }
 
 /* Times never go back, whatever the clock does. */
-static int64_t time_of(const truce_tree_edit *edit)
+static int64_t publish_time_of(const truce_tree_edit *edit)
 {
     int64_t now_ms = edit->at_ms ? edit->at_ms : truce__clock_wall_ms();
 
@@ -63,7 +63,7 @@ static int64_t time_of(const truce_tree_edit *edit)
 
 static bson_t *publishing(const truce_tree_edit *edit)
 {
-    int64_t at_ms = time_of(edit);
+    int64_t at_ms = publish_time_of(edit);
 
     return BCON_NEW("$inc", "{", "current", BCON_INT64(1), "}", "$max", "{", "at",
                     BCON_DATE_TIME(at_ms), "}", "$push", "{", "published", "{", "token",
@@ -99,7 +99,7 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
             break;
     }
     if (!status && other)
-        status = another(edit, error);
+        status = publish_another(edit, error);
     else if (!status && !done)
         status = conflict(edit, TRUCE_CONFLICT, master.current, error);
     truce__tree_master_release(&master);
@@ -121,7 +121,8 @@ static void settle_one(truce_tree *tree)
 
 /* ---- in a commit ------------------------------------------------------------------------------ */
 
-static truce_status publish_in(truce_tree_edit *edit, truce_commit *commit, bson_error_t *error)
+static truce_status tree_publish_publish_in(truce_tree_edit *edit, truce_commit *commit,
+                                            bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER, document, *update;
     bson_value_t id;
@@ -138,7 +139,7 @@ static truce_status publish_in(truce_tree_edit *edit, truce_commit *commit, bson
                     bson_has_field(&document, "dropped")))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
-        status = another(edit, error);
+        status = publish_another(edit, error);
     if (!status && current != edit->base)
         status = conflict(edit, TRUCE_REFUSED, current, error);
     if (!status) {
@@ -188,7 +189,7 @@ static truce_status look_for_request(truce_tree_edit *edit, struct found_request
 
     *found = (struct found_request){0};
     if (!status && !bson_oid_equal(&master.born, &edit->born))
-        status = another(edit, error);
+        status = publish_another(edit, error);
     if (!status && master.current > edit->since) {
         status = find_request(edit, &master, found, error);
         if (!status && !found->version)
@@ -252,7 +253,7 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
             status = truce__tree_check_shape(edit, error);
     }
     if (!status && commit)
-        status = publish_in(edit, commit, error);
+        status = tree_publish_publish_in(edit, commit, error);
     else if (!status && !edit->published)
         status = publish_alone(edit, error);
     if (status == TRUCE_CONFLICT && edit->has_id && !look_for_request(edit, &found, NULL) &&

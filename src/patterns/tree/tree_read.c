@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/room.h"
+#include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -25,8 +25,9 @@ static truce_status gone(const truce_tree *tree, int64_t version, int64_t from, 
                        version, tree->name, from);
 }
 
-static truce_status check_version(const truce_tree *tree, const struct tree_master *master,
-                                  int64_t version, bson_error_t *error)
+static truce_status tree_read_check_version(const truce_tree *tree,
+                                            const struct tree_master *master, int64_t version,
+                                            bson_error_t *error)
 {
     if (version < 0 || version > master->current)
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
@@ -43,7 +44,7 @@ truce_status truce__tree_open(truce_tree *tree, int64_t version, truce_tree_snap
 
     *snapshot = (truce_tree_snapshot){.tree = tree, .version = version};
     status = truce__tree_master(tree, &snapshot->master, error);
-    return status ? status : check_version(tree, &snapshot->master, version, error);
+    return status ? status : tree_read_check_version(tree, &snapshot->master, version, error);
 }
 
 void truce__tree_leave(truce_tree_snapshot *snapshot)
@@ -125,7 +126,8 @@ static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at
     if (!status && snapshot->version < master->first && snapshot->version != master->current)
         status = gone(snapshot->tree, snapshot->version, truce__tree_kept(master), error);
     if (!status)
-        status = check_version(snapshot->tree, &snapshot->master, snapshot->version, error);
+        status =
+            tree_read_check_version(snapshot->tree, &snapshot->master, snapshot->version, error);
     if (!status && at->hold)
         status = truce__tree_hold(snapshot, error);
     bson_oid_to_string(&snapshot->master.born, born);
@@ -320,7 +322,7 @@ static truce_status pair_end(struct pair *pair, bson_error_t *error)
     return status;
 }
 
-static void take(bson_t *kept, const bson_t *document)
+static void tree_read_take(bson_t *kept, const bson_t *document)
 {
     bson_destroy(kept);
     bson_copy_to(document, kept);
@@ -339,9 +341,9 @@ static truce_status pair_add(struct pair *pair, const bson_t *document, bson_err
     if (bson_empty(&pair->id))
         truce__value_append(&pair->id, "itemId", 6, id);
     if (version <= pair->low_version)
-        take(&pair->low, document);
+        tree_read_take(&pair->low, document);
     if (version <= pair->high_version)
-        take(&pair->high, document);
+        tree_read_take(&pair->high, document);
     return TRUCE_OK;
 }
 

@@ -83,7 +83,7 @@ static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
 }
 
 /* A tree_own_function. */
-static truce_status take_own(const bson_t *document, void *arg, bson_error_t *error)
+static truce_status rebase_take_own(const bson_t *document, void *arg, bson_error_t *error)
 {
     struct rebase *rebase = arg;
 
@@ -117,7 +117,7 @@ static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
 {
     truce_tree_edit *edit = rebase->edit;
     truce_status status =
-        truce__tree_own(edit->tree, edit->base + 1, &edit->token, take_own, rebase, error);
+        truce__tree_own(edit->tree, edit->base + 1, &edit->token, rebase_take_own, rebase, error);
 
     if (!status)
         status = rebase_portion(rebase, error);

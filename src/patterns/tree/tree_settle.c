@@ -44,7 +44,7 @@ static void forget_ids(struct settling *settling)
 }
 
 /* The items of the version that have no stamp. */
-static truce_status look(struct settling *settling, bson_error_t *error)
+static truce_status tree_settle_look(struct settling *settling, bson_error_t *error)
 {
     bson_t filter, *only_id = BCON_NEW("_id", BCON_INT32(1));
     truce_find_options options = {.projection = only_id};
@@ -80,8 +80,8 @@ static bool take_first(struct settling *settling, const struct tree_master *mast
 }
 
 /* Is it still the first? */
-static truce_status look_again(struct settling *settling, bool *mine, struct tree_master *master,
-                               bson_error_t *error)
+static truce_status settle_look_again(struct settling *settling, bool *mine,
+                                      struct tree_master *master, bson_error_t *error)
 {
     truce_status status = truce__tree_master(settling->tree, master, error);
 
@@ -108,7 +108,7 @@ static truce_status write_stamps(struct settling *settling, const char *collecti
     return status;
 }
 
-static truce_status stamp(struct settling *settling, bson_error_t *error)
+static truce_status settle_stamp(struct settling *settling, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -133,12 +133,12 @@ static truce_status stamp_record(struct settling *settling, bson_error_t *error)
 static truce_status stamp_all(struct settling *settling, struct tree_master *master, bool *mine,
                               bson_error_t *error)
 {
-    truce_status status = look(settling, error);
+    truce_status status = tree_settle_look(settling, error);
 
     truce__tree_master_release(master);
     if (!status)
-        status = look_again(settling, mine, master, error);
-    return status || !*mine ? status : stamp(settling, error);
+        status = settle_look_again(settling, mine, master, error);
+    return status || !*mine ? status : settle_stamp(settling, error);
 }
 
 truce_status truce__tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,

@@ -37,7 +37,7 @@ static struct value parent_of(const struct shape *shape, const bson_t *item)
 }
 
 /* A tree_own_function. */
-static truce_status take_own(const bson_t *document, void *arg, bson_error_t *error)
+static truce_status shape_take_own(const bson_t *document, void *arg, bson_error_t *error)
 {
     struct shape *shape = arg;
     struct value parent = parent_of(shape, document);
@@ -54,7 +54,7 @@ static truce_status take_own(const bson_t *document, void *arg, bson_error_t *er
     return TRUCE_OK;
 }
 
-static const struct node *own(const struct shape *shape, struct value id)
+static const struct node *shape_own(const struct shape *shape, struct value id)
 {
     uint32_t number;
 
@@ -62,9 +62,9 @@ static const struct node *own(const struct shape *shape, struct value id)
 }
 
 /* The parent of an item as it will be; NOT_FOUND: there is no such item. */
-static truce_status look_up(struct shape *shape, struct value id, struct value *parent)
+static truce_status shape_look_up(struct shape *shape, struct value id, struct value *parent)
 {
-    const struct node *node = own(shape, id);
+    const struct node *node = shape_own(shape, id);
     bson_t holder = BSON_INITIALIZER, item;
     bson_error_t nobody;
     bson_iter_t iter;
@@ -85,8 +85,8 @@ static truce_status look_up(struct shape *shape, struct value id, struct value *
     return status;
 }
 
-static truce_status refuse(const struct shape *shape, struct value child, struct value parent,
-                           const char *why)
+static truce_status shape_refuse(const struct shape *shape, struct value child, struct value parent,
+                                 const char *why)
 {
     char one[150], other[150];
 
@@ -111,10 +111,10 @@ static truce_status climb(struct shape *shape, const struct node *node, uint32_t
             return truce__fail(TRUCE_LIMIT, shape->error, "the tree is deeper than %d",
                                TREE_DEPTH_MAX);
         if (truce__value_set_number(&shape->seen, parent, &seen) && seen == number)
-            return refuse(shape, child, parent, "which hangs under it: a circle");
-        status = look_up(shape, parent, &above);
+            return shape_refuse(shape, child, parent, "which hangs under it: a circle");
+        status = shape_look_up(shape, parent, &above);
         if (status == TRUCE_NOT_FOUND)
-            return refuse(shape, child, parent, "which is not there");
+            return shape_refuse(shape, child, parent, "which is not there");
         child = parent;
         parent = above;
     }
@@ -126,10 +126,10 @@ static bool orphan(const bson_t *item, void *arg)
 {
     struct shape *shape = arg;
 
-    if (own(shape, truce__tree_item_id(item)))
+    if (shape_own(shape, truce__tree_item_id(item)))
         return true; /* it was put elsewhere, and has climbed; or is removed, too */
     shape->status =
-        refuse(shape, truce__tree_item_id(item), shape->removed, "which would be removed");
+        shape_refuse(shape, truce__tree_item_id(item), shape->removed, "which would be removed");
     return false;
 }
 
@@ -145,11 +145,11 @@ static truce_status look_for_orphans(struct shape *shape, const struct node *nod
     return status ? status : shape->status;
 }
 
-static truce_status look(struct shape *shape, bson_error_t *error)
+static truce_status shape_look(struct shape *shape, bson_error_t *error)
 {
     const truce_tree_edit *edit = shape->edit;
     truce_status status =
-        truce__tree_own(edit->tree, edit->base + 1, &edit->token, take_own, shape, error);
+        truce__tree_own(edit->tree, edit->base + 1, &edit->token, shape_take_own, shape, error);
 
     if (status)
         return status;
@@ -169,7 +169,7 @@ truce_status truce__tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
     truce_status status = truce__tree_open(edit->tree, edit->base, &shape.base, error);
 
     if (!status)
-        status = look(&shape, error);
+        status = shape_look(&shape, error);
     truce__tree_leave(&shape.base);
     bson_free(shape.nodes);
     truce__arena_release(&shape.arena);

@@ -19,7 +19,7 @@
 
 /* ---- parsing -------------------------------------------------------------------------------- */
 
-static const struct accumulator_kind *find_kind(const char *name)
+static const struct accumulator_kind *accumulator_find_kind(const char *name)
 {
     static const struct accumulator_kind *const tables[] = {truce__accumulators_plain,
                                                             truce__accumulators_n};
@@ -43,8 +43,8 @@ static truce_status parse_expression(struct accumulator *made, struct value argu
     return status;
 }
 
-static truce_status parse_option(struct accumulator *made, const struct fields *at,
-                                 const char *const *variables, bson_error_t *error)
+static truce_status accumulator_parse_option(struct accumulator *made, const struct fields *at,
+                                             const char *const *variables, bson_error_t *error)
 {
     enum accumulator_form form = made->kind->form;
     const char *wanted = form == FORM_N ? "input" : "output";
@@ -64,8 +64,8 @@ static truce_status parse_option(struct accumulator *made, const struct fields *
                          made->kind->name, at->key);
 }
 
-static truce_status parse_options(struct accumulator *made, struct value argument,
-                                  const char *const *variables, bson_error_t *error)
+static truce_status accumulator_parse_options(struct accumulator *made, struct value argument,
+                                              const char *const *variables, bson_error_t *error)
 {
     bool is_n = made->kind->form == FORM_N;
     struct fields fields;
@@ -76,7 +76,7 @@ static truce_status parse_options(struct accumulator *made, struct value argumen
                              made->kind->name);
     fields = truce__fields(argument);
     while (!status && truce__fields_next(&fields))
-        status = parse_option(made, &fields, variables, error);
+        status = accumulator_parse_option(made, &fields, variables, error);
     if (status)
         return status;
     if (!made->n && made->kind->form != FORM_TOP)
@@ -101,12 +101,13 @@ static truce_status parse_argument(struct accumulator *made, struct value argume
                                  made->kind->name, made->kind->name);
         return TRUCE_OK;
     default:
-        return parse_options(made, argument, variables, error);
+        return accumulator_parse_options(made, argument, variables, error);
     }
 }
 
-static truce_status check_field(const char *name, size_t length, struct value specification,
-                                struct fields *operator, bson_error_t * error)
+static truce_status accumulator_check_field(const char *name, size_t length,
+                                            struct value specification, struct fields *operator,
+                                            bson_error_t * error)
 {
     struct fields rest;
 
@@ -128,7 +129,7 @@ static truce_status check_field(const char *name, size_t length, struct value sp
     return truce__refuse(40234, error, "the field '%s' must be an accumulator, as {$sum: 1}", name);
 }
 
-static void release_one(struct accumulator *accumulator)
+static void accumulator_release_one(struct accumulator *accumulator)
 {
     truce__expression_free(accumulator->input);
     truce__expression_free(accumulator->n);
@@ -142,18 +143,18 @@ truce_status truce__accumulators_add_field(struct accumulators *list, const char
 {
     struct accumulator made = {0};
     struct fields operator;
-    truce_status status = check_field(name, length, specification, &operator, error);
+    truce_status status = accumulator_check_field(name, length, specification, &operator, error);
 
     if (status)
         return status;
     if (operator.value.type == BSON_TYPE_ARRAY)
         return truce__refuse(40237, error, "the accumulator %s takes one operand", operator.key);
-    made.kind = find_kind(operator.key);
+    made.kind = accumulator_find_kind(operator.key);
     if (!made.kind)
         return truce__refuse(15952, error, "there is no accumulator '%s'", operator.key);
     status = parse_argument(&made, operator.value, variables, error);
     if (status) {
-        release_one(&made);
+        accumulator_release_one(&made);
         return status;
     }
     made.name = bson_strndup(name, length);
@@ -168,7 +169,7 @@ truce_status truce__accumulators_add_field(struct accumulators *list, const char
 void truce__accumulators_release(struct accumulators *list)
 {
     for (uint32_t i = 0; i < list->count; i++)
-        release_one(&list->items[i]);
+        accumulator_release_one(&list->items[i]);
     bson_free(list->items);
     *list = (struct accumulators){0};
 }
@@ -222,9 +223,10 @@ truce_status truce__accumulators_begin(const struct accumulators *list, void *st
     return TRUCE_OK;
 }
 
-static truce_status evaluate_key(const struct accumulator *accumulator, struct value document,
-                                 struct query_context *context, struct buffer *keys,
-                                 struct value *key, bson_error_t *error)
+static truce_status accumulator_evaluate_key(const struct accumulator *accumulator,
+                                             struct value document, struct query_context *context,
+                                             struct buffer *keys, struct value *key,
+                                             bson_error_t *error)
 {
     truce_status status;
 
@@ -236,9 +238,11 @@ static truce_status evaluate_key(const struct accumulator *accumulator, struct v
     return status;
 }
 
-static inline truce_status evaluate(const struct accumulator *accumulator, struct value document,
-                                    struct query_context *context, struct buffer *keys,
-                                    struct accumulator_input *input, bson_error_t *error)
+static inline truce_status accumulator_evaluate(const struct accumulator *accumulator,
+                                                struct value document,
+                                                struct query_context *context, struct buffer *keys,
+                                                struct accumulator_input *input,
+                                                bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -247,13 +251,14 @@ static inline truce_status evaluate(const struct accumulator *accumulator, struc
         status = truce__expression_evaluate(accumulator->input, document, context->variables,
                                             context, &input->value, error);
     if (!status && accumulator->sort.count)
-        status = evaluate_key(accumulator, document, context, keys, &input->key, error);
+        status = accumulator_evaluate_key(accumulator, document, context, keys, &input->key, error);
     return status;
 }
 
-static inline truce_status add(const struct accumulator *accumulator, void *states,
-                               const struct accumulator_input *input, struct arena *arena,
-                               struct query_context *context, bson_error_t *error)
+static inline truce_status accumulator_add(const struct accumulator *accumulator, void *states,
+                                           const struct accumulator_input *input,
+                                           struct arena *arena, struct query_context *context,
+                                           bson_error_t *error)
 {
     struct accumulation run = {accumulator, arena, context, error};
 
@@ -267,7 +272,7 @@ truce_status truce__accumulators_evaluate(const struct accumulators *list, struc
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < list->count && !status; i++)
-        status = evaluate(&list->items[i], document, context, keys, &inputs[i], error);
+        status = accumulator_evaluate(&list->items[i], document, context, keys, &inputs[i], error);
     return status;
 }
 
@@ -278,7 +283,7 @@ truce_status truce__accumulators_add(const struct accumulators *list, void *stat
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < list->count && !status; i++)
-        status = add(&list->items[i], states, &inputs[i], arena, context, error);
+        status = accumulator_add(&list->items[i], states, &inputs[i], arena, context, error);
     return status;
 }
 
@@ -291,9 +296,9 @@ truce_status truce__accumulators_take(const struct accumulators *list, void *sta
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < list->count && !status; i++) {
-        status = evaluate(&list->items[i], document, context, keys, &input, error);
+        status = accumulator_evaluate(&list->items[i], document, context, keys, &input, error);
         if (!status)
-            status = add(&list->items[i], states, &input, arena, context, error);
+            status = accumulator_add(&list->items[i], states, &input, arena, context, error);
     }
     return status;
 }

@@ -39,35 +39,35 @@ struct sum_state {
     struct sum sum;
 };
 
-static void sum_begin(struct sum_state *state)
+static void kinds_sum_begin(struct sum_state *state)
 {
     if (!state->begun)
         truce__sum_begin(&state->sum);
     state->begun = true;
 }
 
-static truce_status sum_add(struct accumulation *run, void *data,
-                            const struct accumulator_input *input)
+static truce_status kinds_sum_add(struct accumulation *run, void *data,
+                                  const struct accumulator_input *input)
 {
     struct sum_state *state = data;
 
-    sum_begin(state);
+    kinds_sum_begin(state);
     if (truce__value_is_number(input->value))
         truce__sum_add(&state->sum, input->value);
     return TRUCE_OK;
 }
 
-static struct sum sum_of(const void *data)
+static struct sum kinds_sum_of(const void *data)
 {
     struct sum_state state = *(const struct sum_state *)data;
 
-    sum_begin(&state);
+    kinds_sum_begin(&state);
     return state.sum;
 }
 
 static truce_status sum_finish(struct accumulation *run, const void *data, struct value *result)
 {
-    struct sum sum = sum_of(data);
+    struct sum sum = kinds_sum_of(data);
 
     *result = truce__sum_value(&sum, run->context->arena);
     return TRUCE_OK;
@@ -75,7 +75,7 @@ static truce_status sum_finish(struct accumulation *run, const void *data, struc
 
 static truce_status average_finish(struct accumulation *run, const void *data, struct value *result)
 {
-    struct sum sum = sum_of(data);
+    struct sum sum = kinds_sum_of(data);
 
     *result = truce__sum_average(&sum, run->context->arena);
     return TRUCE_OK;
@@ -131,8 +131,8 @@ static void one_set(struct accumulation *run, struct one_state *state, struct va
     state->set = true;
 }
 
-static truce_status first_add(struct accumulation *run, void *data,
-                              const struct accumulator_input *input)
+static truce_status kinds_first_add(struct accumulation *run, void *data,
+                                    const struct accumulator_input *input)
 {
     struct one_state *state = data;
 
@@ -141,15 +141,15 @@ static truce_status first_add(struct accumulation *run, void *data,
     return TRUCE_OK;
 }
 
-static truce_status last_add(struct accumulation *run, void *data,
-                             const struct accumulator_input *input)
+static truce_status kinds_last_add(struct accumulation *run, void *data,
+                                   const struct accumulator_input *input)
 {
     one_set(run, data, input->value);
     return TRUCE_OK;
 }
 
-static truce_status min_add(struct accumulation *run, void *data,
-                            const struct accumulator_input *input)
+static truce_status kinds_min_add(struct accumulation *run, void *data,
+                                  const struct accumulator_input *input)
 {
     struct one_state *state = data;
 
@@ -159,8 +159,8 @@ static truce_status min_add(struct accumulation *run, void *data,
     return TRUCE_OK;
 }
 
-static truce_status max_add(struct accumulation *run, void *data,
-                            const struct accumulator_input *input)
+static truce_status kinds_max_add(struct accumulation *run, void *data,
+                                  const struct accumulator_input *input)
 {
     struct one_state *state = data;
 
@@ -217,8 +217,8 @@ static bool set_fields(struct field_table *table, struct value document)
 }
 
 /* The fields of all; those of later ones win, in the places of those before. In scratch memory. */
-static truce_status merge(struct accumulation *run, const struct merge_state *state,
-                          struct value *merged)
+static truce_status kinds_merge(struct accumulation *run, const struct merge_state *state,
+                                struct value *merged)
 {
     struct arena *arena = run->context->arena;
     size_t bytes_max = arena->bytes + TRUCE_STAGE_MEMORY_MAX;
@@ -276,7 +276,7 @@ static truce_status merge_add(struct accumulation *run, void *data,
     let_wait(run, state, input->value);
     if (state->size < WAITING_MIN || state->size < state->merged.slot.value.size)
         return TRUCE_OK;
-    status = merge(run, state, &merged);
+    status = kinds_merge(run, state, &merged);
     if (status)
         return status;
     one_set(run, &state->merged, merged);
@@ -290,7 +290,7 @@ static truce_status merge_finish(struct accumulation *run, const void *data, str
     const struct merge_state *state = data;
 
     if (state->size)
-        return merge(run, state, result);
+        return kinds_merge(run, state, result);
     *result = state->merged.set ? state->merged.slot.value
                                 : (struct value){empty, sizeof empty, BSON_TYPE_DOCUMENT};
     return TRUCE_OK;
@@ -323,7 +323,7 @@ struct list_state {
     uint32_t table_room;   /* a power of two */
 };
 
-static struct value read_value(const uint8_t *at)
+static struct value kinds_read_value(const uint8_t *at)
 {
     struct value value = {at + 5, 0, at[0]};
 
@@ -374,7 +374,7 @@ static const uint8_t **set_find(const struct list_state *set, struct value value
 {
     uint32_t mask = set->table_room - 1, at = (uint32_t)truce__value_hash(value) & mask;
 
-    while (set->table[at] && !truce__value_equal(read_value(set->table[at]), value))
+    while (set->table[at] && !truce__value_equal(kinds_read_value(set->table[at]), value))
         at = (at + 1) & mask;
     return &set->table[at];
 }
@@ -386,7 +386,7 @@ static void set_grow(struct arena *arena, struct list_state *set)
     memset(set->table, 0, set->table_room * sizeof *set->table);
     for (const struct chunk *chunk = set->first; chunk; chunk = chunk->next) {
         for (uint32_t at = 0; at < chunk->used;) {
-            struct value value = read_value(chunk->bytes + at);
+            struct value value = kinds_read_value(chunk->bytes + at);
 
             *set_find(set, value) = chunk->bytes + at;
             at += 5 + value.size;
@@ -394,8 +394,8 @@ static void set_grow(struct arena *arena, struct list_state *set)
     }
 }
 
-static truce_status set_add(struct accumulation *run, void *data,
-                            const struct accumulator_input *input)
+static truce_status kinds_set_add(struct accumulation *run, void *data,
+                                  const struct accumulator_input *input)
 {
     struct list_state *set = data;
     const uint8_t **place;
@@ -443,7 +443,7 @@ static truce_status concat_add(struct accumulation *run, void *data,
 static truce_status union_add(struct accumulation *run, void *data,
                               const struct accumulator_input *input)
 {
-    return add_elements(run, data, input, set_add);
+    return add_elements(run, data, input, kinds_set_add);
 }
 
 static void list_each(const void *data, accumulator_visit *visit, void *arg)
@@ -452,7 +452,7 @@ static void list_each(const void *data, accumulator_visit *visit, void *arg)
 
     for (const struct chunk *chunk = list->first; chunk; chunk = chunk->next) {
         for (uint32_t at = 0; at < chunk->used;) {
-            struct value value = read_value(chunk->bytes + at);
+            struct value value = kinds_read_value(chunk->bytes + at);
 
             visit(arg, (struct accumulator_input){.value = value});
             at += 5 + value.size;
@@ -460,7 +460,7 @@ static void list_each(const void *data, accumulator_visit *visit, void *arg)
     }
 }
 
-static void append_element(void *arg, struct accumulator_input input)
+static void kinds_append_element(void *arg, struct accumulator_input input)
 {
     truce__builder_element(arg, input.value);
 }
@@ -471,27 +471,28 @@ static truce_status list_finish(struct accumulation *run, const void *data, stru
 
     truce__builder_begin(&builder, run->context->arena,
                          run->context->arena->bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_ARRAY);
-    list_each(data, append_element, &builder);
+    list_each(data, kinds_append_element, &builder);
     return truce__builder_finish(&builder, result, run->error);
 }
 
 const struct accumulator_kind truce__accumulators_plain[] = {
-    {"$sum", FORM_EXPRESSION, sizeof(struct sum_state), sum_add, sum_finish},
-    {"$avg", FORM_EXPRESSION, sizeof(struct sum_state), sum_add, average_finish},
+    {"$sum", FORM_EXPRESSION, sizeof(struct sum_state), kinds_sum_add, sum_finish},
+    {"$avg", FORM_EXPRESSION, sizeof(struct sum_state), kinds_sum_add, average_finish},
     {"$count", FORM_NOTHING, sizeof(int64_t), count_add, count_finish},
     {"$stdDevPop", FORM_EXPRESSION, sizeof(struct deviation), deviation_add, population_finish},
     {"$stdDevSamp", FORM_EXPRESSION, sizeof(struct deviation), deviation_add, sample_finish},
-    {"$first", FORM_EXPRESSION, sizeof(struct one_state), first_add, one_finish, one_each},
-    {"$last", FORM_EXPRESSION, sizeof(struct one_state), last_add, one_finish, one_each},
-    {"$min", FORM_EXPRESSION, sizeof(struct one_state), min_add, one_finish, one_each},
-    {"$max", FORM_EXPRESSION, sizeof(struct one_state), max_add, one_finish, one_each},
+    {"$first", FORM_EXPRESSION, sizeof(struct one_state), kinds_first_add, one_finish, one_each},
+    {"$last", FORM_EXPRESSION, sizeof(struct one_state), kinds_last_add, one_finish, one_each},
+    {"$min", FORM_EXPRESSION, sizeof(struct one_state), kinds_min_add, one_finish, one_each},
+    {"$max", FORM_EXPRESSION, sizeof(struct one_state), kinds_max_add, one_finish, one_each},
     {"$mergeObjects", FORM_EXPRESSION, sizeof(struct merge_state), merge_add, merge_finish,
      merge_each},
     {"$push", FORM_EXPRESSION, sizeof(struct list_state), push_add, list_finish, list_each},
-    {"$addToSet", FORM_EXPRESSION, sizeof(struct list_state), set_add, list_finish, list_each},
+    {"$addToSet", FORM_EXPRESSION, sizeof(struct list_state), kinds_set_add, list_finish,
+     list_each},
     {"$concatArrays", FORM_EXPRESSION, sizeof(struct list_state), concat_add, list_finish,
      list_each, push_add},
     {"$setUnion", FORM_EXPRESSION, sizeof(struct list_state), union_add, list_finish, list_each,
-     set_add},
+     kinds_set_add},
     {NULL},
 };

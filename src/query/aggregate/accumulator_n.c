@@ -53,25 +53,25 @@ static void set_slot(struct accumulation *run, struct kept *kept,
     truce__slot_set(&kept->key, run->arena, input->key);
 }
 
-static bool is_full(const struct n_state *state)
+static bool accumulator_n_is_full(const struct n_state *state)
 {
     return (int64_t)state->count >= state->head.n;
 }
 
-static truce_status first_add(struct accumulation *run, void *data,
-                              const struct accumulator_input *input)
+static truce_status accumulator_n_first_add(struct accumulation *run, void *data,
+                                            const struct accumulator_input *input)
 {
-    if (!is_full(data))
+    if (!accumulator_n_is_full(data))
         set_slot(run, add_slot(run, data), input);
     return TRUCE_OK;
 }
 
-static truce_status last_add(struct accumulation *run, void *data,
-                             const struct accumulator_input *input)
+static truce_status accumulator_n_last_add(struct accumulation *run, void *data,
+                                           const struct accumulator_input *input)
 {
     struct n_state *state = data;
 
-    if (!is_full(state)) {
+    if (!accumulator_n_is_full(state)) {
         set_slot(run, add_slot(run, state), input);
         return TRUCE_OK;
     }
@@ -84,7 +84,7 @@ static truce_status last_add(struct accumulation *run, void *data,
 
 typedef int order_function(const struct kept *kept, const struct accumulator_input *input);
 
-static int by_value(const struct kept *kept, const struct accumulator_input *input)
+static int accumulator_n_by_value(const struct kept *kept, const struct accumulator_input *input)
 {
     return truce__value_compare(kept->value.value, input->value);
 }
@@ -102,8 +102,8 @@ static int by_key(const struct kept *kept, const struct accumulator_input *input
 }
 
 /* The first slot that is greater than the input. */
-static uint32_t place_of(const struct n_state *state, const struct accumulator_input *input,
-                         order_function *order)
+static uint32_t accumulator_n_place_of(const struct n_state *state,
+                                       const struct accumulator_input *input, order_function *order)
 {
     uint32_t low = 0, high = state->count;
 
@@ -133,11 +133,11 @@ static void move_slot(struct n_state *state, uint32_t from, uint32_t to)
 static truce_status keep_front(struct accumulation *run, struct n_state *state,
                                const struct accumulator_input *input, order_function *order)
 {
-    uint32_t place = place_of(state, input, order), last;
+    uint32_t place = accumulator_n_place_of(state, input, order), last;
 
-    if (is_full(state) && place == state->count)
+    if (accumulator_n_is_full(state) && place == state->count)
         return TRUCE_OK;
-    if (!is_full(state))
+    if (!accumulator_n_is_full(state))
         add_slot(run, state);
     last = state->count - 1;
     set_slot(run, state->slots[last], input);
@@ -148,9 +148,9 @@ static truce_status keep_front(struct accumulation *run, struct n_state *state,
 static truce_status keep_back(struct accumulation *run, struct n_state *state,
                               const struct accumulator_input *input, order_function *order)
 {
-    uint32_t place = place_of(state, input, order);
+    uint32_t place = accumulator_n_place_of(state, input, order);
 
-    if (!is_full(state)) {
+    if (!accumulator_n_is_full(state)) {
         add_slot(run, state);
         set_slot(run, state->slots[state->count - 1], input);
         move_slot(state, state->count - 1, place);
@@ -161,14 +161,15 @@ static truce_status keep_back(struct accumulation *run, struct n_state *state,
     return TRUCE_OK;
 }
 
-static truce_status min_add(struct accumulation *run, void *state,
-                            const struct accumulator_input *input)
+static truce_status accumulator_n_min_add(struct accumulation *run, void *state,
+                                          const struct accumulator_input *input)
 {
-    return truce__is_nullish(input->value) ? TRUCE_OK : keep_front(run, state, input, by_value);
+    return truce__is_nullish(input->value) ? TRUCE_OK
+                                           : keep_front(run, state, input, accumulator_n_by_value);
 }
 
-static truce_status max_add(struct accumulation *run, void *state,
-                            const struct accumulator_input *input)
+static truce_status accumulator_n_max_add(struct accumulation *run, void *state,
+                                          const struct accumulator_input *input)
 {
     return truce__is_nullish(input->value) ? TRUCE_OK
                                            : keep_front(run, state, input, by_value_descending);
@@ -188,7 +189,7 @@ static truce_status bottom_add(struct accumulation *run, void *state,
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-static void each(const void *data, accumulator_visit *visit, void *arg)
+static void accumulator_n_each(const void *data, accumulator_visit *visit, void *arg)
 {
     const struct n_state *state = data;
 
@@ -199,7 +200,7 @@ static void each(const void *data, accumulator_visit *visit, void *arg)
     }
 }
 
-static void append_element(void *arg, struct accumulator_input input)
+static void accumulator_n_append_element(void *arg, struct accumulator_input input)
 {
     truce__builder_element(arg, input.value);
 }
@@ -210,7 +211,7 @@ static truce_status array_finish(struct accumulation *run, const void *data, str
 
     truce__builder_begin(&builder, run->context->arena,
                          run->context->arena->bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_ARRAY);
-    each(data, append_element, &builder);
+    accumulator_n_each(data, accumulator_n_append_element, &builder);
     return truce__builder_finish(&builder, result, run->error);
 }
 
@@ -225,13 +226,13 @@ static truce_status single_finish(struct accumulation *run, const void *data, st
 #define SIZE sizeof(struct n_state)
 
 const struct accumulator_kind truce__accumulators_n[] = {
-    {"$firstN", FORM_N, SIZE, first_add, array_finish, each},
-    {"$lastN", FORM_N, SIZE, last_add, array_finish, each},
-    {"$minN", FORM_N, SIZE, min_add, array_finish, each},
-    {"$maxN", FORM_N, SIZE, max_add, array_finish, each},
-    {"$topN", FORM_TOP_N, SIZE, top_add, array_finish, each},
-    {"$bottomN", FORM_TOP_N, SIZE, bottom_add, array_finish, each},
-    {"$top", FORM_TOP, SIZE, top_add, single_finish, each},
-    {"$bottom", FORM_TOP, SIZE, bottom_add, single_finish, each},
+    {"$firstN", FORM_N, SIZE, accumulator_n_first_add, array_finish, accumulator_n_each},
+    {"$lastN", FORM_N, SIZE, accumulator_n_last_add, array_finish, accumulator_n_each},
+    {"$minN", FORM_N, SIZE, accumulator_n_min_add, array_finish, accumulator_n_each},
+    {"$maxN", FORM_N, SIZE, accumulator_n_max_add, array_finish, accumulator_n_each},
+    {"$topN", FORM_TOP_N, SIZE, top_add, array_finish, accumulator_n_each},
+    {"$bottomN", FORM_TOP_N, SIZE, bottom_add, array_finish, accumulator_n_each},
+    {"$top", FORM_TOP, SIZE, top_add, single_finish, accumulator_n_each},
+    {"$bottom", FORM_TOP, SIZE, bottom_add, single_finish, accumulator_n_each},
     {NULL},
 };

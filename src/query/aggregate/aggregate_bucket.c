@@ -141,8 +141,8 @@ static void append_literal(bson_t *parent, const char *key, struct value value)
 }
 
 /* {operator: [groupBy, {$literal: bound}]} */
-static void append_comparison(bson_t *list, const char *key, const char *operator,
-                              struct value group_by, struct value bound)
+static void bucket_append_comparison(bson_t *list, const char *key, const char *operator,
+                                     struct value group_by, struct value bound)
 {
     bson_t comparison, operands;
 
@@ -166,8 +166,8 @@ static void append_branch(bson_t *branches, uint32_t number, struct value group_
     BSON_APPEND_DOCUMENT_BEGIN(branches, key, &branch);
     BSON_APPEND_DOCUMENT_BEGIN(&branch, "case", &condition);
     BSON_APPEND_ARRAY_BEGIN(&condition, "$and", &both);
-    append_comparison(&both, "0", "$gte", group_by, lower);
-    append_comparison(&both, "1", "$lt", group_by, upper);
+    bucket_append_comparison(&both, "0", "$gte", group_by, lower);
+    bucket_append_comparison(&both, "1", "$lt", group_by, upper);
     bson_append_array_end(&condition, &both);
     bson_append_document_end(&branch, &condition);
     append_literal(&branch, "then", lower);
@@ -190,8 +190,9 @@ void truce__bucket_append_output(bson_t *group, struct value output)
         truce__value_append(group, fields.key, fields.key_length, fields.value);
 }
 
-static void make_group(const struct bucket_options *options, const struct boundaries *boundaries,
-                       struct value fallback, bson_t *group)
+static void bucket_make_group(const struct bucket_options *options,
+                              const struct boundaries *boundaries, struct value fallback,
+                              bson_t *group)
 {
     bson_t id, choice, branches;
 
@@ -222,7 +223,7 @@ static truce_status push_bucket(struct stage_parser *parser, const struct bucket
     if (!status && fallback.type)
         status = check_fallback(fallback, &boundaries, error);
     if (!status) {
-        make_group(options, &boundaries, fallback, &group);
+        bucket_make_group(options, &boundaries, fallback, &group);
         BSON_APPEND_INT32(&sort, "_id", 1);
         status = truce__stage_group(parser, truce__value_document(&group), error);
     }

@@ -39,14 +39,14 @@ static struct value saved(const struct buffer *buffer)
     return truce__value_load(&at);
 }
 
-static void save(struct buffer *buffer, struct value value)
+static void auto_save(struct buffer *buffer, struct value value)
 {
     buffer->size = 0;
     truce__value_save(value, buffer);
 }
 
-static truce_status add_document(struct auto_stream *stream, struct value document,
-                                 bson_error_t *error)
+static truce_status auto_add_document(struct auto_stream *stream, struct value document,
+                                      bson_error_t *error)
 {
     const struct auto_stage *stage = stream->stage;
     struct query_context *context = &stream->base.context;
@@ -71,7 +71,7 @@ static truce_status add_document(struct auto_stream *stream, struct value docume
                                               stream->inputs, error);
     if (status)
         return status;
-    save(&stream->row, value);
+    auto_save(&stream->row, value);
     truce__accumulators_save_inputs(&stage->list, stream->inputs, &stream->row);
     stream->key.size = 0;
     truce__key_append(&stream->key, value, false);
@@ -81,7 +81,7 @@ static truce_status add_document(struct auto_stream *stream, struct value docume
 }
 
 /* The next row becomes the one at hand. */
-static truce_status step(struct auto_stream *stream, bson_error_t *error)
+static truce_status auto_step(struct auto_stream *stream, bson_error_t *error)
 {
     const void *payload;
     uint32_t size;
@@ -96,7 +96,7 @@ static truce_status step(struct auto_stream *stream, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status drain(struct auto_stream *stream, bool *paused, bson_error_t *error)
+static truce_status auto_drain(struct auto_stream *stream, bool *paused, bson_error_t *error)
 {
     while (!stream->sorted) {
         struct value document;
@@ -106,7 +106,7 @@ static truce_status drain(struct auto_stream *stream, bool *paused, bson_error_t
         if (status || *paused)
             return status;
         if (truce__stream_is_document(document)) {
-            status = add_document(stream, document, error);
+            status = auto_add_document(stream, document, error);
         } else {
             stream->sorted = true;
             stream->size =
@@ -115,7 +115,7 @@ static truce_status drain(struct auto_stream *stream, bool *paused, bson_error_t
                 stream->size = 1;
             status = truce__sorter_sort(stream->sorter, error);
             if (!status)
-                status = step(stream, error);
+                status = auto_step(stream, error);
         }
         if (status)
             return status;
@@ -124,20 +124,20 @@ static truce_status drain(struct auto_stream *stream, bool *paused, bson_error_t
 }
 
 /* The row at hand goes into the bucket, whose greatest value it is. */
-static truce_status take_row(struct auto_stream *stream, bson_error_t *error)
+static truce_status auto_take_row(struct auto_stream *stream, bson_error_t *error)
 {
     truce_status status =
         truce__accumulators_add(&stream->stage->list, stream->states, stream->inputs,
                                 &stream->arena, &stream->base.context, error);
 
-    save(&stream->max, stream->value);
+    auto_save(&stream->max, stream->value);
     if (!status)
         status = truce__stream_hold(&stream->base, stream->arena.bytes, error);
     if (!status && stream->arena.bytes > TRUCE_STAGE_MEMORY_MAX)
         status = truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
                                "one bucket of $bucketAuto takes more than %d bytes of memory",
                                TRUCE_STAGE_MEMORY_MAX);
-    return status ? status : step(stream, error);
+    return status ? status : auto_step(stream, error);
 }
 
 static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error)
@@ -148,12 +148,12 @@ static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error
     memset(stream->states, 0, stream->stage->list.state_size);
     if (stream->stage->series) {
         if (first)
-            save(&stream->min,
-                 truce__series_down(stream->stage->series, stream->value, &stream->base.arena));
+            auto_save(&stream->min, truce__series_down(stream->stage->series, stream->value,
+                                                       &stream->base.arena));
         else
-            save(&stream->min, saved(&stream->max));
+            auto_save(&stream->min, saved(&stream->max));
     } else {
-        save(&stream->min, stream->value);
+        auto_save(&stream->min, stream->value);
     }
     return truce__accumulators_begin(&stream->stage->list, stream->states, truce__value_missing(),
                                      &stream->base.context, error);
@@ -174,16 +174,17 @@ static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
 
         if (stream->stage->series ? order >= 0 : order > 0)
             break;
-        status = take_row(stream, error);
+        status = auto_take_row(stream, error);
     }
     if (stream->stage->series)
-        save(&stream->max, bound);
+        auto_save(&stream->max, bound);
     else if (!status && stream->value.type)
-        save(&stream->max, stream->value);
+        auto_save(&stream->max, stream->value);
     return status;
 }
 
-static truce_status give(struct auto_stream *stream, struct value *document, bson_error_t *error)
+static truce_status auto_give(struct auto_stream *stream, struct value *document,
+                              bson_error_t *error)
 {
     struct builder builder;
     struct builder_mark mark;
@@ -204,7 +205,7 @@ static truce_status auto_next(struct stream *base, struct value *document, bson_
 {
     struct auto_stream *stream = (struct auto_stream *)base;
     bool paused = false, last;
-    truce_status status = drain(stream, &paused, error);
+    truce_status status = auto_drain(stream, &paused, error);
 
     *document = truce__value_missing();
     if (paused)
@@ -215,10 +216,10 @@ static truce_status auto_next(struct stream *base, struct value *document, bson_
     status = begin_bucket(stream, error);
     last = stream->made == stream->stage->buckets && !stream->stage->series;
     for (int64_t i = 0; !status && stream->value.type && (last || i < stream->size); i++)
-        status = take_row(stream, error);
+        status = auto_take_row(stream, error);
     if (!status)
         status = end_bucket(stream, error);
-    return status ? status : give(stream, document, error);
+    return status ? status : auto_give(stream, document, error);
 }
 
 static void auto_release(struct stream *base)

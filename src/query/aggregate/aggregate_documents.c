@@ -11,7 +11,7 @@ struct documents_stream {
     struct fields left;
 };
 
-static truce_status begin(struct documents_stream *stream, bson_error_t *error)
+static truce_status documents_begin(struct documents_stream *stream, bson_error_t *error)
 {
     struct value array;
     truce_status status = truce__expression_evaluate(stream->expression, truce__value_missing(),
@@ -31,7 +31,7 @@ static truce_status begin(struct documents_stream *stream, bson_error_t *error)
 static truce_status documents_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct documents_stream *stream = (struct documents_stream *)base;
-    truce_status status = stream->begun ? TRUCE_OK : begin(stream, error);
+    truce_status status = stream->begun ? TRUCE_OK : documents_begin(stream, error);
 
     *document = truce__value_missing();
     if (status || !truce__fields_next(&stream->left))

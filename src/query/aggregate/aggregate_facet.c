@@ -78,7 +78,7 @@ static truce_status tee_next(struct stream *base, struct value *document, bson_e
     return truce__stream_spend(base, error);
 }
 
-static truce_status fill_batch(struct facet_stream *stream, bson_error_t *error)
+static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *error)
 {
     stream->batch.size = 0;
     for (uint32_t i = 0; i < stream->stage->count; i++) {
@@ -100,8 +100,8 @@ static truce_status fill_batch(struct facet_stream *stream, bson_error_t *error)
 }
 
 /* Pulls what the facet gives for the batch. */
-static truce_status run_branch(struct facet_stream *stream, struct branch *branch,
-                               bson_error_t *error)
+static truce_status facet_run_branch(struct facet_stream *stream, struct branch *branch,
+                                     bson_error_t *error)
 {
     while (!branch->ended) {
         struct value document;
@@ -136,8 +136,8 @@ static bool all_ended(const struct facet_stream *stream)
     return true;
 }
 
-static truce_status make_document(struct facet_stream *stream, struct value *document,
-                                  bson_error_t *error)
+static truce_status facet_make_document(struct facet_stream *stream, struct value *document,
+                                        bson_error_t *error)
 {
     struct builder builder;
 
@@ -170,13 +170,13 @@ static truce_status facet_next(struct stream *base, struct value *document, bson
     if (stream->given)
         return TRUCE_OK;
     while (!status && !all_ended(stream)) {
-        status = fill_batch(stream, error);
+        status = facet_fill_batch(stream, error);
         for (uint32_t i = 0; i < stream->stage->count && !status; i++)
-            status = run_branch(stream, &stream->branches[i], error);
+            status = facet_run_branch(stream, &stream->branches[i], error);
     }
     stream->given = true;
     if (!status)
-        status = make_document(stream, document, error);
+        status = facet_make_document(stream, document, error);
     return status ? status : truce__stream_hold(base, stream->results_bytes, error);
 }
 

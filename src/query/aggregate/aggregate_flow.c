@@ -78,7 +78,7 @@ const struct stage_kind truce__limit_kind = {.open = limit_open, .free = bson_fr
 const struct stage_kind truce__skip_kind = {.open = skip_open, .free = bson_free};
 
 /* A whole number that is not negative; beyond 64 bits is as good as the largest. */
-static bool parse_count(struct value argument, int64_t *count)
+static bool flow_parse_count(struct value argument, int64_t *count)
 {
     if (!truce__value_is_number(argument))
         return false;
@@ -102,7 +102,7 @@ truce_status truce__stage_limit(struct stage_parser *parser, struct value argume
 {
     int64_t count;
 
-    if (!parse_count(argument, &count))
+    if (!flow_parse_count(argument, &count))
         return truce__refuse(5107201, error, "$limit must be a positive whole number");
     if (count == 0)
         return truce__refuse(15958, error, "$limit must be positive");
@@ -115,7 +115,7 @@ truce_status truce__stage_skip(struct stage_parser *parser, struct value argumen
 {
     int64_t count;
 
-    if (!parse_count(argument, &count))
+    if (!flow_parse_count(argument, &count))
         return truce__refuse(5107200, error, "$skip must be a whole number, zero or more");
     push_count(parser, &truce__skip_kind, count);
     return TRUCE_OK;
@@ -263,7 +263,7 @@ truce_status truce__stage_sample(struct stage_parser *parser, struct value argum
             return truce__refuse(28748, error, "$sample has no option '%s'", fields.key);
         if (!truce__value_is_number(fields.value))
             return truce__refuse(28746, error, "$sample's size must be a number");
-        if (!parse_count(fields.value, &size) || size == 0)
+        if (!flow_parse_count(fields.value, &size) || size == 0)
             return truce__refuse(28747, error, "$sample's size must be a positive whole number");
     }
     if (size < 0)
@@ -345,8 +345,8 @@ truce_status truce__document_with(struct arena *arena, struct value *document,
 }
 
 /* `index` < 0: null */
-static truce_status add_index(struct unwind_stream *stream, int64_t index, struct value *document,
-                              bson_error_t *error)
+static truce_status flow_add_index(struct unwind_stream *stream, int64_t index,
+                                   struct value *document, bson_error_t *error)
 {
     struct arena *arena = &stream->base.arena;
 
@@ -358,8 +358,8 @@ static truce_status add_index(struct unwind_stream *stream, int64_t index, struc
 }
 
 /* The next element of the array at hand; *document is missing if there is none. */
-static truce_status next_element(struct unwind_stream *stream, struct value *document,
-                                 bson_error_t *error)
+static truce_status flow_next_element(struct unwind_stream *stream, struct value *document,
+                                      bson_error_t *error)
 {
     truce_status status;
 
@@ -374,12 +374,12 @@ static truce_status next_element(struct unwind_stream *stream, struct value *doc
     if (!status)
         status = truce__document_with(&stream->base.arena, document, &stream->stage->path,
                                       stream->elements.value, error);
-    return status ? status : add_index(stream, stream->at++, document, error);
+    return status ? status : flow_add_index(stream, stream->at++, document, error);
 }
 
 /* A document just pulled: begins with its array, or gives the document as it is, or nothing. */
-static truce_status begin_document(struct unwind_stream *stream, struct value *document,
-                                   bson_error_t *error)
+static truce_status flow_begin_document(struct unwind_stream *stream, struct value *document,
+                                        bson_error_t *error)
 {
     struct value found = nested_field(*document, &stream->stage->path);
     bool nothing = found.type == VALUE_MISSING || found.type == BSON_TYPE_NULL ||
@@ -396,7 +396,7 @@ static truce_status begin_document(struct unwind_stream *stream, struct value *d
         nothing = *stream->elements.at == 0;
         if (!nothing) {
             stream->document = *document;
-            return next_element(stream, document, error);
+            return flow_next_element(stream, document, error);
         }
         if (stream->stage->preserve)
             status = truce__document_with(&stream->base.arena, document, &stream->stage->path,
@@ -405,20 +405,20 @@ static truce_status begin_document(struct unwind_stream *stream, struct value *d
     if (nothing && !stream->stage->preserve)
         *document = truce__value_missing();
     else if (!status)
-        status = add_index(stream, -1, document, error);
+        status = flow_add_index(stream, -1, document, error);
     return status;
 }
 
 static truce_status unwind_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct unwind_stream *stream = (struct unwind_stream *)base;
-    truce_status status = next_element(stream, document, error);
+    truce_status status = flow_next_element(stream, document, error);
 
     while (!status && document->type == VALUE_MISSING) {
         status = base->input->next(base->input, document, error);
         if (status || !truce__stream_is_document(*document))
             return status;
-        status = begin_document(stream, document, error);
+        status = flow_begin_document(stream, document, error);
     }
     return status;
 }

@@ -55,7 +55,7 @@ struct search {
     int64_t depth;
 };
 
-static void ask_for(struct search *search, struct value value)
+static void graph_ask_for(struct search *search, struct value value)
 {
     if (truce__value_set_has(&search->asked, value))
         return;
@@ -68,10 +68,10 @@ static void ask_for_all(struct search *search, struct value array)
     struct fields elements = truce__fields(array);
 
     while (truce__fields_next(&elements))
-        ask_for(search, elements.value);
+        graph_ask_for(search, elements.value);
 }
 
-static truce_status begin(struct search *search, struct value document, bson_error_t *error)
+static truce_status graph_begin(struct search *search, struct value document, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
     struct query_context *context = &stream->base.context;
@@ -84,7 +84,7 @@ static truce_status begin(struct search *search, struct value document, bson_err
     if (!status && start.type == BSON_TYPE_ARRAY)
         ask_for_all(search, start);
     else if (!status && start.type)
-        ask_for(search, start);
+        graph_ask_for(search, start);
     truce__builder_begin(&search->found, &stream->base.arena,
                          stream->base.arena.bytes +
                              4 * (size_t)TRUCE_STAGE_MEMORY_MAX, /* it doubles */
@@ -92,7 +92,7 @@ static truce_status begin(struct search *search, struct value document, bson_err
     return status;
 }
 
-static truce_status hold(struct search *search, bson_error_t *error)
+static truce_status graph_hold(struct search *search, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
 
@@ -106,7 +106,7 @@ static truce_status hold(struct search *search, bson_error_t *error)
         &stream->base, stream->search.bytes + truce__join_finder_bytes(&stream->finder), error);
 }
 
-static truce_status add(struct search *search, struct value document, bson_error_t *error)
+static truce_status graph_add(struct search *search, struct value document, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
     const struct graph_stage *stage = stream->stage;
@@ -132,10 +132,10 @@ static truce_status add(struct search *search, struct value document, bson_error
     truce__join_collect(&values, document, &stage->connect_from);
     ask_for_all(search, truce__value_document(&values.list));
     bson_destroy(&values.list);
-    return hold(search, error);
+    return graph_hold(search, error);
 }
 
-static truce_status add_all(struct search *search, struct stream *found, bson_error_t *error)
+static truce_status graph_add_all(struct search *search, struct stream *found, bson_error_t *error)
 {
     truce_status status;
     struct value document;
@@ -143,14 +143,14 @@ static truce_status add_all(struct search *search, struct stream *found, bson_er
     do {
         status = found->next(found, &document, error);
         if (!status && document.type != VALUE_MISSING)
-            status = add(search, document, error);
+            status = graph_add(search, document, error);
     } while (!status && document.type != VALUE_MISSING);
     truce__stream_free(found);
     return status;
 }
 
 /* All documents of a depth; their values are what is asked for next. */
-static truce_status go_on(struct search *search, bson_error_t *error)
+static truce_status graph_go_on(struct search *search, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
     struct stage_run run = {&stream->world, &stream->base.context, 0};
@@ -163,19 +163,19 @@ static truce_status go_on(struct search *search, bson_error_t *error)
     if (!status)
         status = truce__pipeline_stack(stream->stage->restriction, 0, &run, found, &found, error);
     if (!status)
-        status = add_all(search, found, error);
+        status = graph_add_all(search, found, error);
     return status;
 }
 
-static truce_status reach(struct graph_stream *stream, struct value document, struct value *found,
-                          bson_error_t *error)
+static truce_status graph_reach(struct graph_stream *stream, struct value document,
+                                struct value *found, bson_error_t *error)
 {
     const int64_t depth_max = stream->stage->depth_max;
     struct search search = {.stream = stream, .next = JOIN_VALUES_NONE};
-    truce_status status = begin(&search, document, error);
+    truce_status status = graph_begin(&search, document, error);
 
     while (!status && search.next.count && (depth_max == DEPTH_ANY || search.depth <= depth_max)) {
-        status = go_on(&search, error);
+        status = graph_go_on(&search, error);
         search.depth++;
     }
     bson_destroy(&search.next.list);
@@ -194,7 +194,7 @@ static truce_status graph_next(struct stream *base, struct value *document, bson
         return status;
     truce__arena_reset(&base->arena);
     truce__arena_reset(&stream->search);
-    status = reach(stream, *document, &found, error);
+    status = graph_reach(stream, *document, &found, error);
     return status ? status
                   : truce__document_with(&base->arena, document, &stream->stage->as, found, error);
 }
@@ -247,8 +247,8 @@ struct graph_options {
     struct value from, start, connect_from, connect_to, as, depth_max, depth_field, restriction;
 };
 
-static truce_status read_options(struct value argument, struct graph_options *options,
-                                 bson_error_t *error)
+static truce_status graph_read_options(struct value argument, struct graph_options *options,
+                                       bson_error_t *error)
 {
     const struct stage_option known[] = {
         {"from", &options->from},
@@ -265,14 +265,14 @@ static truce_status read_options(struct value argument, struct graph_options *op
     return truce__stage_options("$graphLookup", 40104, argument, known, error);
 }
 
-static truce_status check_text(const char *name, struct value value, bson_error_t *error)
+static truce_status graph_check_text(const char *name, struct value value, bson_error_t *error)
 {
     return !value.type || value.type == BSON_TYPE_UTF8
                ? TRUCE_OK
                : truce__refuse(40103, error, "$graphLookup's '%s' must be a string", name);
 }
 
-static truce_status check_options(const struct graph_options *options, bson_error_t *error)
+static truce_status graph_check_options(const struct graph_options *options, bson_error_t *error)
 {
     size_t length = 0;
     truce_status status;
@@ -285,13 +285,13 @@ static truce_status check_options(const struct graph_options *options, bson_erro
     if (options->restriction.type && options->restriction.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(40185, error,
                              "$graphLookup's restrictSearchWithMatch must be a document");
-    status = check_text("as", options->as, error);
+    status = graph_check_text("as", options->as, error);
     if (!status)
-        status = check_text("connectFromField", options->connect_from, error);
+        status = graph_check_text("connectFromField", options->connect_from, error);
     if (!status)
-        status = check_text("connectToField", options->connect_to, error);
+        status = graph_check_text("connectToField", options->connect_to, error);
     if (!status)
-        status = check_text("depthField", options->depth_field, error);
+        status = graph_check_text("depthField", options->depth_field, error);
     if (!status && !(options->start.type && options->as.type && options->connect_from.type &&
                      options->connect_to.type))
         status = truce__refuse(40105, error,
@@ -370,9 +370,9 @@ truce_status truce__stage_graph_lookup(struct stage_parser *parser, struct value
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(CODE_FAILED_TO_PARSE, error, "$graphLookup must be a document");
-    status = read_options(argument, &options, error);
+    status = graph_read_options(argument, &options, error);
     if (!status)
-        status = check_options(&options, error);
+        status = graph_check_options(&options, error);
     if (status)
         return status;
     stage = bson_malloc0(sizeof *stage);

@@ -91,7 +91,7 @@ struct group_key {
 
 /* ---- hashing -------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t group_mix(uint64_t a, uint64_t b)
 {
     unsigned __int128 product = (unsigned __int128)a * b;
 
@@ -99,21 +99,21 @@ static uint64_t mix(uint64_t a, uint64_t b)
 }
 
 /* Words multiplied together (after wyhash, Wang Yi 2019). */
-static uint64_t hash_bytes(const uint8_t *bytes, size_t size)
+static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
 {
     uint64_t hash = size ^ 0x9e3779b97f4a7c15ULL, word = 0;
     size_t left = size;
 
     for (; left >= 8; bytes += 8, left -= 8) {
         memcpy(&word, bytes, 8);
-        hash = mix(hash ^ word, 0xe7037ed1a0b428dbULL);
+        hash = group_mix(hash ^ word, 0xe7037ed1a0b428dbULL);
     }
     if (size >= 8) /* what is left, and some of what was before it */
         memcpy(&word, bytes + left - 8, 8);
     else
         memcpy(&word, bytes, left);
-    hash = mix(hash ^ word, 0x8ebc6af09c88c6e3ULL);
-    return mix(hash, 0x589965cc75374cc3ULL);
+    hash = group_mix(hash ^ word, 0x8ebc6af09c88c6e3ULL);
+    return group_mix(hash, 0x589965cc75374cc3ULL);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -129,7 +129,8 @@ static void *states_of(const struct entry *entry)
     return (uint8_t *)(uintptr_t)entry + head_size(entry->key_size);
 }
 
-static struct entry *find_entry(const struct group_stream *stream, const struct group_key *key)
+static struct entry *group_find_entry(const struct group_stream *stream,
+                                      const struct group_key *key)
 {
     size_t mask = stream->room - 1;
 
@@ -173,8 +174,8 @@ static void empty_table(struct group_stream *stream)
     stream->frozen = false;
 }
 
-static truce_status add_entry(struct group_stream *stream, const struct group_key *key,
-                              struct entry **added, bson_error_t *error)
+static truce_status group_add_entry(struct group_stream *stream, const struct group_key *key,
+                                    struct entry **added, bson_error_t *error)
 {
     size_t states = stream->stage->list.state_size;
     size_t head = head_size(key->size);
@@ -218,8 +219,8 @@ static void begin_record(struct group_stream *stream, enum record_kind kind,
     truce__value_save(key->id, &stream->row);
 }
 
-static truce_status write_record(struct group_stream *stream, uint64_t hash, const void *bytes,
-                                 size_t size, bson_error_t *error)
+static truce_status group_write_record(struct group_stream *stream, uint64_t hash,
+                                       const void *bytes, size_t size, bson_error_t *error)
 {
     unsigned shift = 64 - PARTITION_BITS * (stream->level + 1);
     struct spill_file *file = &stream->writing[hash >> shift & (PARTITIONS - 1)];
@@ -235,7 +236,7 @@ static truce_status write_inputs(struct group_stream *stream, const struct group
 {
     begin_record(stream, RECORD_INPUTS, key);
     truce__accumulators_save_inputs(&stream->stage->list, stream->inputs, &stream->row);
-    return write_record(stream, key->hash, stream->row.bytes, stream->row.size, error);
+    return group_write_record(stream, key->hash, stream->row.bytes, stream->row.size, error);
 }
 
 /* All groups go to the files; the table stays frozen, and empty. */
@@ -248,14 +249,14 @@ static truce_status put_away(struct group_stream *stream, bson_error_t *error)
 
         begin_record(stream, RECORD_STATE, &key);
         truce__accumulators_save(&stream->stage->list, states_of(entry), &stream->row);
-        status = write_record(stream, key.hash, stream->row.bytes, stream->row.size, error);
+        status = group_write_record(stream, key.hash, stream->row.bytes, stream->row.size, error);
     }
     empty_table(stream);
     stream->frozen = true;
     return status;
 }
 
-static truce_status limit_memory(struct group_stream *stream, bson_error_t *error)
+static truce_status group_limit_memory(struct group_stream *stream, bson_error_t *error)
 {
     size_t used = stream->groups.bytes + stream->room * sizeof *stream->table;
     size_t max = stream->options.memory_max;
@@ -329,7 +330,7 @@ static truce_status make_id(struct group_stream *stream, struct value *id, bson_
 static truce_status add_inputs(struct group_stream *stream, struct group_key *key,
                                bson_error_t *error)
 {
-    struct entry *entry = find_entry(stream, key);
+    struct entry *entry = group_find_entry(stream, key);
     truce_status status = TRUCE_OK;
 
     if (!entry && key->id.type == VALUE_MISSING)
@@ -339,23 +340,23 @@ static truce_status add_inputs(struct group_stream *stream, struct group_key *ke
     if (!entry && stream->frozen)
         return write_inputs(stream, key, error);
     if (!entry)
-        status = add_entry(stream, key, &entry, error);
+        status = group_add_entry(stream, key, &entry, error);
     if (!status)
         status = truce__accumulators_add(&stream->stage->list, states_of(entry), stream->inputs,
                                          &stream->groups, &stream->base.context, error);
-    return status ? status : limit_memory(stream, error);
+    return status ? status : group_limit_memory(stream, error);
 }
 
 static truce_status add_state(struct group_stream *stream, const struct group_key *key,
                               const uint8_t *state, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = add_entry(stream, key, &entry, error);
+    truce_status status = group_add_entry(stream, key, &entry, error);
 
     if (!status)
         status = truce__accumulators_load(&stream->stage->list, states_of(entry), &state,
                                           &stream->groups, &stream->base.context, error);
-    return status ? status : limit_memory(stream, error);
+    return status ? status : group_limit_memory(stream, error);
 }
 
 static truce_status add_record(struct group_stream *stream, const uint8_t *record, size_t size,
@@ -371,7 +372,7 @@ static truce_status add_record(struct group_stream *stream, const uint8_t *recor
     key.id = truce__value_load(&at);
     if (record[0] == RECORD_STATE) {
         if (stream->frozen)
-            return write_record(stream, key.hash, record, size, error);
+            return group_write_record(stream, key.hash, record, size, error);
         return add_state(stream, &key, at, error);
     }
     truce__accumulators_load_inputs(&stream->stage->list, stream->inputs, &at);
@@ -380,7 +381,7 @@ static truce_status add_record(struct group_stream *stream, const uint8_t *recor
 
 /* Groups are told apart, not put in order: whole numbers of all types are 64 bits behind a byte that
  * is no class. */
-static void append_key(struct buffer *key, struct value value)
+static void group_append_key(struct buffer *key, struct value value)
 {
     int64_t whole;
 
@@ -393,8 +394,8 @@ static void append_key(struct buffer *key, struct value value)
 }
 
 /* The key of the document's group, in stream->key. */
-static truce_status evaluate_key(struct group_stream *stream, struct value document,
-                                 struct group_key *key, bson_error_t *error)
+static truce_status group_evaluate_key(struct group_stream *stream, struct value document,
+                                       struct group_key *key, bson_error_t *error)
 {
     const struct group_stage *stage = stream->stage;
     struct query_context *context = &stream->base.context;
@@ -413,18 +414,18 @@ static truce_status evaluate_key(struct group_stream *stream, struct value docum
         if (value.type == VALUE_MISSING && stage->count == 1)
             value = truce__value_null();
         stream->id_parts[i] = value;
-        append_key(&stream->key, value);
+        group_append_key(&stream->key, value);
     }
     *key = (struct group_key){
-        .hash = hash_bytes(stream->key.bytes, stream->key.size),
+        .hash = group_hash_bytes(stream->key.bytes, stream->key.size),
         .bytes = stream->key.bytes,
         .size = (uint32_t)stream->key.size,
     };
     return TRUCE_OK;
 }
 
-static truce_status take_document(struct group_stream *stream, struct value document,
-                                  bson_error_t *error)
+static truce_status group_take_document(struct group_stream *stream, struct value document,
+                                        bson_error_t *error)
 {
     const struct accumulators *list = &stream->stage->list;
     struct query_context *context = &stream->base.context;
@@ -435,14 +436,14 @@ static truce_status take_document(struct group_stream *stream, struct value docu
     truce__arena_reset(&stream->base.arena);
     status = truce__stream_spend_on(&stream->base, document, error);
     if (!status)
-        status = evaluate_key(stream, document, &key, error);
+        status = group_evaluate_key(stream, document, &key, error);
     if (status)
         return status;
-    entry = find_entry(stream, &key);
+    entry = group_find_entry(stream, &key);
     if (entry) {
         status = truce__accumulators_take(list, states_of(entry), document, &stream->groups,
                                           context, &stream->sort_key, error);
-        return status ? status : limit_memory(stream, error);
+        return status ? status : group_limit_memory(stream, error);
     }
     status = truce__accumulators_evaluate(list, document, context, &stream->sort_key,
                                           stream->inputs, error);
@@ -450,16 +451,16 @@ static truce_status take_document(struct group_stream *stream, struct value docu
 }
 
 /* Many expressions look for their fields together. */
-static truce_status add_document(void *arg, struct value document, bson_error_t *error)
+static truce_status group_add_document(void *arg, struct value document, bson_error_t *error)
 {
     struct group_stream *stream = arg;
     struct field_finder finder = {NULL};
     truce_status status;
 
     if (document.size < FIELD_FINDER_BYTES)
-        return take_document(stream, document, error);
+        return group_take_document(stream, document, error);
     stream->base.context.finder = &finder;
-    status = take_document(stream, document, error);
+    status = group_take_document(stream, document, error);
     stream->base.context.finder = NULL;
     truce__field_finder_release(&finder);
     return status;
@@ -477,21 +478,21 @@ static truce_status pull(struct group_stream *stream, bool *paused, bson_error_t
         *paused = !status && document.type == STREAM_PAUSED;
         if (status || !truce__stream_is_document(document))
             return status;
-        status = add_document(stream, document, error);
+        status = group_add_document(stream, document, error);
         if (status)
             return status;
     }
 }
 
-static truce_status drain(struct group_stream *stream, bool *paused, bson_error_t *error)
+static truce_status group_drain(struct group_stream *stream, bool *paused, bson_error_t *error)
 {
     struct stream *input = stream->base.input;
     truce_status status;
 
     if (stream->drained)
         return TRUCE_OK;
-    status =
-        input->each ? input->each(input, add_document, stream, error) : pull(stream, paused, error);
+    status = input->each ? input->each(input, group_add_document, stream, error)
+                         : pull(stream, paused, error);
     if (status || *paused)
         return status;
     stream->drained = true;
@@ -499,7 +500,7 @@ static truce_status drain(struct group_stream *stream, bool *paused, bson_error_
 }
 
 /* The next file becomes the table. */
-static truce_status read_part(struct group_stream *stream, bson_error_t *error)
+static truce_status group_read_part(struct group_stream *stream, bson_error_t *error)
 {
     struct part part = stream->parts[--stream->parts_count];
     const void *record;
@@ -518,7 +519,8 @@ static truce_status read_part(struct group_stream *stream, bson_error_t *error)
     return status ? status : turn_files(stream, error);
 }
 
-static truce_status give(struct group_stream *stream, struct value *document, bson_error_t *error)
+static truce_status group_give(struct group_stream *stream, struct value *document,
+                               bson_error_t *error)
 {
     const struct entry *entry = stream->first;
     struct builder builder;
@@ -538,7 +540,7 @@ static truce_status group_next(struct stream *base, struct value *document, bson
 {
     struct group_stream *stream = (struct group_stream *)base;
     bool paused = false;
-    truce_status status = drain(stream, &paused, error);
+    truce_status status = group_drain(stream, &paused, error);
 
     *document = truce__value_missing();
     if (paused)
@@ -548,11 +550,11 @@ static truce_status group_next(struct stream *base, struct value *document, bson
     while (!stream->first) {
         if (!stream->parts_count)
             return TRUCE_OK;
-        status = read_part(stream, error);
+        status = group_read_part(stream, error);
         if (status)
             return status;
     }
-    return give(stream, document, error);
+    return group_give(stream, document, error);
 }
 
 static void group_release(struct stream *base)

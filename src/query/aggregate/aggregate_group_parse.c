@@ -41,7 +41,7 @@ static const struct stage_kind group_kind = {
     .open = truce__group_open, .free = group_free, .takes = group_takes};
 
 /* The name in "$name"; NULL: the expression is another one. */
-static char *field_of(struct value expression)
+static char *parse_field_of(struct value expression)
 {
     uint32_t length;
     const char *text;
@@ -54,8 +54,8 @@ static char *field_of(struct value expression)
                : NULL;
 }
 
-static truce_status add_part(struct group_stage *stage, const char *name, struct value value,
-                             const char *const *variables, bson_error_t *error)
+static truce_status parse_add_part(struct group_stage *stage, const char *name, struct value value,
+                                   const char *const *variables, bson_error_t *error)
 {
     struct id_part part = {0};
     truce_status status;
@@ -67,7 +67,7 @@ static truce_status add_part(struct group_stage *stage, const char *name, struct
         return status;
     part.name = name ? bson_strdup(name) : NULL;
     part.is_constant = truce__expression_constant_value(part.expression, &part.constant);
-    part.field = field_of(value);
+    part.field = parse_field_of(value);
     stage->parts = bson_realloc(stage->parts, (stage->count + 1) * sizeof *stage->parts);
     stage->parts[stage->count++] = part;
     return TRUCE_OK;
@@ -83,17 +83,17 @@ static truce_status parse_id(struct group_stage *stage, struct value id,
         return truce__refuse(15948, error, "$group must have one _id");
     stage->has_id = true;
     if (id.type != BSON_TYPE_DOCUMENT)
-        return add_part(stage, NULL, id, variables, error);
+        return parse_add_part(stage, NULL, id, variables, error);
     fields = truce__fields(id);
     if (!truce__fields_next(&fields) || fields.key[0] == '$')
-        return add_part(stage, NULL, id, variables, error);
+        return parse_add_part(stage, NULL, id, variables, error);
     fields = truce__fields(id);
     while (!status && truce__fields_next(&fields)) {
         if (fields.key[0] == '$')
             status = truce__refuse(17390, error, "$group: the field '%s' of _id begins with '$'",
                                    fields.key);
         else
-            status = add_part(stage, fields.key, fields.value, variables, error);
+            status = parse_add_part(stage, fields.key, fields.value, variables, error);
     }
     return status;
 }

@@ -115,8 +115,8 @@ static size_t held_by(const struct lookup_stream *stream)
     return stream->keeping.bytes + truce__join_finder_bytes(&stream->finder);
 }
 
-static truce_status read_all(struct lookup_stream *stream, struct stream *foreign,
-                             struct arena *arena, struct value *found, bson_error_t *error)
+static truce_status join_read_all(struct lookup_stream *stream, struct stream *foreign,
+                                  struct arena *arena, struct value *found, bson_error_t *error)
 {
     struct builder builder;
     truce_status status;
@@ -142,8 +142,8 @@ static truce_status read_all(struct lookup_stream *stream, struct stream *foreig
     return status ? status : truce__builder_finish(&builder, found, error);
 }
 
-static truce_status evaluate_let(struct lookup_stream *stream, struct value document,
-                                 bson_error_t *error)
+static truce_status join_evaluate_let(struct lookup_stream *stream, struct value document,
+                                      bson_error_t *error)
 {
     const struct lookup_stage *stage = stream->stage;
     struct query_context *context = &stream->base.context;
@@ -170,12 +170,12 @@ static truce_status find_foreign(struct lookup_stream *stream, struct value docu
         *found = stream->kept;
         return TRUCE_OK;
     }
-    status = evaluate_let(stream, document, error);
+    status = join_evaluate_let(stream, document, error);
     if (!status)
         status = open_foreign(stream, document, &foreign, error);
     if (status)
         return status;
-    status = read_all(stream, foreign, arena, found, error);
+    status = join_read_all(stream, foreign, arena, found, error);
     truce__stream_free(foreign);
     if (!status && keep)
         stream->kept = *found;
@@ -251,8 +251,8 @@ struct lookup_options {
     struct value from, as, local, foreign, let, pipeline;
 };
 
-static truce_status read_options(struct value argument, struct lookup_options *options,
-                                 bson_error_t *error)
+static truce_status join_read_options(struct value argument, struct lookup_options *options,
+                                      bson_error_t *error)
 {
     const struct stage_option known[] = {
         {"from", &options->from},
@@ -267,8 +267,8 @@ static truce_status read_options(struct value argument, struct lookup_options *o
     return truce__stage_options("$lookup", CODE_FAILED_TO_PARSE, argument, known, error);
 }
 
-static truce_status check_text(const char *name, struct value value, bool needed,
-                               bson_error_t *error)
+static truce_status join_check_text(const char *name, struct value value, bool needed,
+                                    bson_error_t *error)
 {
     size_t length = 0;
 
@@ -280,24 +280,24 @@ static truce_status check_text(const char *name, struct value value, bool needed
     return TRUCE_OK;
 }
 
-static truce_status check_options(const struct lookup_options *options, bson_error_t *error)
+static truce_status join_check_options(const struct lookup_options *options, bson_error_t *error)
 {
     bool fields = options->local.type || options->foreign.type || !options->pipeline.type, own;
     truce_status status =
         truce__stage_own_documents("$lookup", options->pipeline, options->from, &own, error);
 
     if (!status)
-        status = check_text("from", options->from, !own, error);
+        status = join_check_text("from", options->from, !own, error);
     if (!status && own && fields)
         status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                                "$lookup: documents of the pipeline's own are not joined by fields, "
                                "but by a $match with $expr");
     if (!status)
-        status = check_text("as", options->as, true, error);
+        status = join_check_text("as", options->as, true, error);
     if (!status)
-        status = check_text("localField", options->local, fields, error);
+        status = join_check_text("localField", options->local, fields, error);
     if (!status)
-        status = check_text("foreignField", options->foreign, fields, error);
+        status = join_check_text("foreignField", options->foreign, fields, error);
     if (!status && options->let.type && options->let.type != BSON_TYPE_DOCUMENT)
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup's let must be a document");
     if (!status && options->let.type && !options->pipeline.type)
@@ -383,9 +383,9 @@ truce_status truce__stage_lookup(struct stage_parser *parser, struct value argum
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup must be a document");
-    status = read_options(argument, &options, error);
+    status = join_read_options(argument, &options, error);
     if (!status)
-        status = check_options(&options, error);
+        status = join_check_options(&options, error);
     if (status)
         return status;
     stage = bson_malloc0(sizeof *stage);

@@ -166,7 +166,8 @@ static void split_and(const struct stage *stage, struct value filters, bson_t *f
     bson_destroy(&second);
 }
 
-static void split(const struct stage *stage, const bson_t *filter, bson_t *front, bson_t *behind)
+static void match_split(const struct stage *stage, const bson_t *filter, bson_t *front,
+                        bson_t *behind)
 {
     struct fields fields = truce__fields(truce__value_document(filter));
 
@@ -266,7 +267,7 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
         return false;
     if (all_pass(stage, truce__value_document(filter)))
         return true;
-    split(stage, filter, &front, behind);
+    match_split(stage, filter, &front, behind);
     goes = !bson_empty(&front);
     if (goes) {
         bson_destroy(filter);
@@ -277,9 +278,9 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
     return goes;
 }
 
-static truce_status settle(struct stage_parser *parser, bson_error_t *error);
+static truce_status match_settle(struct stage_parser *parser, bson_error_t *error);
 
-static struct stage_parser within(const struct stage_parser *parser, struct pipeline *inner)
+static struct stage_parser match_within(const struct stage_parser *parser, struct pipeline *inner)
 {
     return (struct stage_parser){.pipeline = inner,
                                  .variables = parser->variables,
@@ -302,14 +303,14 @@ static truce_status filter_inner(const struct stage_parser *parser, const struct
     bson_destroy(&none);
     if (status)
         return status;
-    of_inner = within(parser, *inner);
+    of_inner = match_within(parser, *inner);
     status = insert_filter(&of_inner, of_inner.pipeline->count, filter, error);
-    return status ? status : settle(&of_inner, error);
+    return status ? status : match_settle(&of_inner, error);
 }
 
 /* The filter stands in front of stage number *at. `whole`: it is as it was given, and nothing of it was left behind. */
-static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *filter, bool *whole,
-                          bson_error_t *error)
+static truce_status match_go_on(struct stage_parser *parser, uint32_t *at, bson_t *filter,
+                                bool *whole, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool goes = true;
@@ -338,7 +339,7 @@ static truce_status go_on(struct stage_parser *parser, uint32_t *at, bson_t *fil
 }
 
 /* The last stage is a filter that was just read. */
-static truce_status settle(struct stage_parser *parser, bson_error_t *error)
+static truce_status match_settle(struct stage_parser *parser, bson_error_t *error)
 {
     struct pipeline *pipeline = parser->pipeline;
     uint32_t at = pipeline->count - 1;
@@ -351,7 +352,7 @@ static truce_status settle(struct stage_parser *parser, bson_error_t *error)
         return TRUCE_OK;
     bson_copy_to(truce__stage_filter(&pipeline->stages[at]), &filter);
     own = truce__stage_take(parser, at);
-    status = go_on(parser, &at, &filter, &whole, error);
+    status = match_go_on(parser, &at, &filter, &whole, error);
     while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
         at++; /* behind those that it joins */
     if (whole)
@@ -374,7 +375,7 @@ truce_status truce__stage_match(struct stage_parser *parser, struct value argume
         return truce__refuse(15959, error, "$match must be a document");
     truce__value_bson(argument, &filter);
     status = insert_filter(parser, parser->pipeline->count, &filter, error);
-    return status ? status : settle(parser, error);
+    return status ? status : match_settle(parser, error);
 }
 
 /* ---- filters that meet ---------------------------------------------------------------------- */
@@ -389,8 +390,8 @@ static uint32_t count_joined(const struct stage_parser *parser, uint32_t at)
     return end - at;
 }
 
-static truce_status join(struct stage_parser *parser, uint32_t at, uint32_t joined,
-                         bson_error_t *error)
+static truce_status match_join(struct stage_parser *parser, uint32_t at, uint32_t joined,
+                               bson_error_t *error)
 {
     bson_t filters = BSON_INITIALIZER, filter = BSON_INITIALIZER;
     uint32_t number = 0;
@@ -418,7 +419,7 @@ static truce_status join_inner(const struct stage_parser *parser, const struct s
 
     if (!inner || !*inner)
         return TRUCE_OK;
-    of_inner = within(parser, *inner);
+    of_inner = match_within(parser, *inner);
     return truce__stages_join_filters(&of_inner, error);
 }
 
@@ -434,7 +435,7 @@ truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_
             break;
 
         if (joined > 1)
-            status = join(parser, at, joined, error);
+            status = match_join(parser, at, joined, error);
     }
     return status;
 }

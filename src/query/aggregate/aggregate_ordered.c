@@ -32,7 +32,7 @@ struct ordered_stream {
     struct buffer held;           /* the document held back; empty: none */
 };
 
-static struct value value_at(const struct path *path, struct value value)
+static struct value ordered_value_at(const struct path *path, struct value value)
 {
     for (uint32_t i = 0; i < path->count && value.type != VALUE_MISSING; i++)
         value = value.type == BSON_TYPE_DOCUMENT
@@ -41,7 +41,7 @@ static struct value value_at(const struct path *path, struct value value)
     return value;
 }
 
-static bool is_nothing(struct value value)
+static bool ordered_is_nothing(struct value value)
 {
     return value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED ||
            value.type == BSON_TYPE_NULL;
@@ -52,34 +52,35 @@ static bool find_stretch(const struct sort *sort, struct value document, struct 
 {
     stretch->size = 0;
     for (uint32_t i = 0; i < sort->count; i++) {
-        struct value value = value_at(&sort->fields[i].path, document);
+        struct value value = ordered_value_at(&sort->fields[i].path, document);
 
-        if (is_nothing(value))
+        if (ordered_is_nothing(value))
             return true;
         truce__key_append(stretch, value, false);
     }
     return false;
 }
 
-static bool is_same(const struct buffer *a, const struct buffer *b)
+static bool ordered_is_same(const struct buffer *a, const struct buffer *b)
 {
     return a->size == b->size && (!a->size || !memcmp(a->bytes, b->bytes, a->size));
 }
 
-static truce_status add(struct ordered_stream *stream, struct value document, bson_error_t *error)
+static truce_status ordered_add(struct ordered_stream *stream, struct value document,
+                                bson_error_t *error)
 {
     return truce__sorter_add(stream->sorter, document, document.data, document.size, error);
 }
 
 /* `document` begins a stretch: the whole of it into the sorter. */
-static truce_status gather(struct ordered_stream *stream, struct value document,
-                           bson_error_t *error)
+static truce_status ordered_gather(struct ordered_stream *stream, struct value document,
+                                   bson_error_t *error)
 {
     struct stream *input = stream->base.input;
     truce_status status;
 
     truce__sorter_new(stream->sort, stream->limit, &stream->spill, &stream->sorter);
-    status = add(stream, document, error);
+    status = ordered_add(stream, document, error);
     stream->held.size = 0;
     while (!status) {
         status = input->next(input, &document, error);
@@ -87,17 +88,18 @@ static truce_status gather(struct ordered_stream *stream, struct value document,
         if (status || document.type == VALUE_MISSING)
             break;
         if (!find_stretch(stream->sort, document, &stream->other) ||
-            !is_same(&stream->stretch, &stream->other)) {
+            !ordered_is_same(&stream->stretch, &stream->other)) {
             truce__buffer_append(&stream->held, document.data, document.size);
             break;
         }
-        status = add(stream, document, error);
+        status = ordered_add(stream, document, error);
     }
     return status ? status : truce__sorter_sort(stream->sorter, error);
 }
 
 /* The next of the sorter; missing: there is none, or no sorter. */
-static truce_status give(struct ordered_stream *stream, struct value *document, bson_error_t *error)
+static truce_status ordered_give(struct ordered_stream *stream, struct value *document,
+                                 bson_error_t *error)
 {
     const void *payload = NULL;
     uint32_t size = 0;
@@ -117,7 +119,7 @@ static truce_status give(struct ordered_stream *stream, struct value *document, 
 static truce_status ordered_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct ordered_stream *stream = (struct ordered_stream *)base;
-    truce_status status = give(stream, document, error);
+    truce_status status = ordered_give(stream, document, error);
 
     if (status || document->type != VALUE_MISSING)
         return status;
@@ -134,8 +136,8 @@ static truce_status ordered_next(struct stream *base, struct value *document, bs
     if (status || !truce__stream_is_document(*document) ||
         !find_stretch(stream->sort, *document, &stream->stretch))
         return status;
-    status = gather(stream, *document, error);
-    return status ? status : give(stream, document, error);
+    status = ordered_gather(stream, *document, error);
+    return status ? status : ordered_give(stream, document, error);
 }
 
 static void ordered_release(struct stream *base)

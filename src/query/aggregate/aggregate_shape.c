@@ -86,7 +86,7 @@ static bool is_exclusion(const void *data)
     return truce__project_is_exclusion(data);
 }
 
-static bool is_empty(struct value container)
+static bool shape_is_empty(struct value container)
 {
     return container.data[4] == 0;
 }
@@ -100,7 +100,7 @@ truce_status truce__stage_project(struct stage_parser *parser, struct value argu
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(15969, error, "$project must be a document");
-    if (is_empty(argument))
+    if (shape_is_empty(argument))
         return truce__refuse(51272, error, "$project must name at least one field");
     truce__value_bson(argument, &projection);
     status = truce__project_new_stage(&projection, parser->variables, &project, error);
@@ -118,7 +118,7 @@ truce_status truce__stage_set(struct stage_parser *parser, struct value argument
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(40272, error, "$set ($addFields) must be a document");
-    if (is_empty(argument))
+    if (shape_is_empty(argument))
         return truce__refuse(40177, error, "$set ($addFields) must name at least one field");
     status = truce__addition_new(argument, parser->variables, &addition, error);
     if (status)
@@ -154,7 +154,7 @@ static truce_status unset_all(struct value paths, bson_t *projection, bson_error
         return unset_one(paths, projection, error);
     if (paths.type != BSON_TYPE_ARRAY)
         return truce__refuse(31002, error, "$unset must be a string or an array of strings");
-    if (is_empty(paths))
+    if (shape_is_empty(paths))
         return truce__refuse(31119, error, "$unset must name at least one field");
     fields = truce__fields(paths);
     while (!status && truce__fields_next(&fields))
@@ -252,7 +252,7 @@ static struct value verdict(struct arena *arena, const char *name)
 }
 
 /* what the expression says of one level; *what is 'k', 'p' or 'd' */
-static truce_status judge(const struct redaction *run, struct value level, char *what)
+static truce_status shape_judge(const struct redaction *run, struct value level, char *what)
 {
     struct value values[REDACT_VARIABLES_MAX + 3], result;
     struct arena *arena = run->context->arena;
@@ -293,7 +293,7 @@ static truce_status redact_value(struct redaction *run, const char *key, uint32_
     char what = 'd';
 
     if (value.type == BSON_TYPE_DOCUMENT) {
-        status = judge(run, value, &what);
+        status = shape_judge(run, value, &what);
         if (status || what == 'p')
             return status;
     }
@@ -329,7 +329,7 @@ static truce_status apply_redact(const void *data, struct value document,
     struct builder builder;
     struct redaction run = {data, context, document, &builder, error};
     char what;
-    truce_status status = judge(&run, document, &what);
+    truce_status status = shape_judge(&run, document, &what);
 
     if (status)
         return status;

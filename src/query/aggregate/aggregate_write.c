@@ -18,8 +18,8 @@ struct write_stream {
     bool begun, done;
 };
 
-static truce_status write_one(struct write_stream *stream, struct value document,
-                              bson_error_t *error)
+static truce_status aggregate_write_write_one(struct write_stream *stream, struct value document,
+                                              bson_error_t *error)
 {
     const struct aggregate_world *world = &stream->world;
     bson_t borrowed;
@@ -32,7 +32,7 @@ static truce_status write_one(struct write_stream *stream, struct value document
                         error);
 }
 
-static truce_status begin(struct write_stream *stream, bson_error_t *error)
+static truce_status aggregate_write_begin(struct write_stream *stream, bson_error_t *error)
 {
     const struct aggregate_world *world = &stream->world;
 
@@ -49,12 +49,12 @@ static truce_status write_next(struct stream *base, struct value *document, bson
     truce_status status = TRUCE_OK;
 
     if (!stream->begun)
-        status = begin(stream, error);
+        status = aggregate_write_begin(stream, error);
     while (!status && !stream->done) {
         status = base->input->next(base->input, document, error);
         truce_assert(status || document->type != STREAM_PAUSED); /* never in a $facet */
         if (!status && truce__stream_is_document(*document))
-            status = write_one(stream, *document, error);
+            status = aggregate_write_write_one(stream, *document, error);
         else
             stream->done = true;
         if (!status && stream->done && stream->stage->is_out)
@@ -64,8 +64,9 @@ static truce_status write_next(struct stream *base, struct value *document, bson
     return status;
 }
 
-static truce_status write_open(const void *data, const struct stage_run *run, struct stream *input,
-                               struct stream **stream, bson_error_t *error)
+static truce_status aggregate_write_write_open(const void *data, const struct stage_run *run,
+                                               struct stream *input, struct stream **stream,
+                                               bson_error_t *error)
 {
     const struct write_stage *stage = data;
     bool allowed = stage->is_out ? run->world->out != NULL : run->world->merge != NULL;
@@ -92,10 +93,11 @@ static void write_free(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind write_kind = {.open = write_open, .free = write_free};
+static const struct stage_kind write_kind = {.open = aggregate_write_write_open,
+                                             .free = write_free};
 
-static truce_status check_place(const struct stage_parser *parser, const char *name,
-                                bson_error_t *error)
+static truce_status aggregate_write_check_place(const struct stage_parser *parser, const char *name,
+                                                bson_error_t *error)
 {
     if (parser->place == PLACE_LOOKUP)
         return truce__refuse(51047, error, "%s cannot be used within a $lookup", name);
@@ -107,8 +109,8 @@ static truce_status check_place(const struct stage_parser *parser, const char *n
 }
 
 /* "name" or {coll: "name"}; `db` names another database, which a store does not have */
-static truce_status parse_target(const char *stage, struct value target, const char **collection,
-                                 bson_error_t *error)
+static truce_status aggregate_write_parse_target(const char *stage, struct value target,
+                                                 const char **collection, bson_error_t *error)
 {
     size_t length = 0;
 
@@ -129,12 +131,12 @@ truce_status truce__stage_out(struct stage_parser *parser, struct value argument
 {
     struct write_stage *stage;
     const char *collection;
-    truce_status status = check_place(parser, "$out", error);
+    truce_status status = aggregate_write_check_place(parser, "$out", error);
 
     if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
         status = truce__refuse(16990, error, "$out must name a collection");
     if (!status)
-        status = parse_target("$out", argument, &collection, error);
+        status = aggregate_write_parse_target("$out", argument, &collection, error);
     if (status)
         return status;
     stage = bson_malloc0(sizeof *stage);
@@ -172,7 +174,7 @@ static truce_status check_merge_option(const struct fields *at, bson_error_t *er
     if (!strcmp(at->key, "into")) {
         if (at->value.type != BSON_TYPE_UTF8 && at->value.type != BSON_TYPE_DOCUMENT)
             return truce__refuse(51178, error, "$merge's into must name a collection");
-        return parse_target("$merge", at->value, &collection, error);
+        return aggregate_write_parse_target("$merge", at->value, &collection, error);
     }
     if (!strcmp(at->key, "on")) {
         if (at->value.type != BSON_TYPE_UTF8 && at->value.type != BSON_TYPE_ARRAY)
@@ -229,7 +231,7 @@ truce_status truce__stage_merge(struct stage_parser *parser, struct value argume
 {
     bson_t *options;
     struct write_stage *stage;
-    truce_status status = check_place(parser, "$merge", error);
+    truce_status status = aggregate_write_check_place(parser, "$merge", error);
 
     if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
         status = truce__refuse(51182, error, "$merge must name a collection or be a document");

@@ -12,8 +12,8 @@ void truce__join_add(struct join_values *values, struct value value)
     truce__value_append_element(&values->list, &values->count, value);
 }
 
-static void collect(struct join_values *values, struct value value, const struct path *path,
-                    uint32_t at)
+static void find_collect(struct join_values *values, struct value value, const struct path *path,
+                         uint32_t at)
 {
     struct fields elements;
 
@@ -23,27 +23,27 @@ static void collect(struct join_values *values, struct value value, const struct
                 truce__value_field(value, path->parts[at].name, path->parts[at].length);
 
             if (element.type)
-                collect(values, element, path, at + 1);
+                find_collect(values, element, path, at + 1);
         }
         elements = truce__fields(value);
         while (truce__fields_next(&elements)) {
             if (at == path->count)
                 truce__join_add(values, elements.value);
             else if (elements.value.type == BSON_TYPE_DOCUMENT)
-                collect(values, elements.value, path, at);
+                find_collect(values, elements.value, path, at);
         }
     } else if (at == path->count) {
         truce__join_add(values, value);
     } else if (value.type == BSON_TYPE_DOCUMENT) {
         value = truce__value_field(value, path->parts[at].name, path->parts[at].length);
         if (value.type)
-            collect(values, value, path, at + 1);
+            find_collect(values, value, path, at + 1);
     }
 }
 
 void truce__join_collect(struct join_values *values, struct value document, const struct path *path)
 {
-    collect(values, document, path, 0);
+    find_collect(values, document, path, 0);
 }
 
 /* ---- the filter ----------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static bool has_regex(const bson_t *list)
     return false;
 }
 
-static void make_filter(const char *path, const struct join_values *values, bson_t *filter)
+static void find_make_filter(const char *path, const struct join_values *values, bson_t *filter)
 {
     bson_t condition;
 
@@ -130,7 +130,7 @@ truce_status truce__join_find(struct join_finder *finder, const struct join_on *
     bson_t filter = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
 
-    make_filter(on->path, values, &filter);
+    find_make_filter(on->path, values, &filter);
     if (wants_table(finder, on, run->world))
         status = make_table(finder, on, run, error);
     finder->finds++;
@@ -155,7 +155,7 @@ void truce__join_finder_release(struct join_finder *finder)
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 /* Is some part of the path made of digits? */
-static bool has_number(const char *path)
+static bool find_has_number(const char *path)
 {
     for (; *path; path += strcspn(path, "."), path += *path == '.') {
         size_t length = strcspn(path, ".");
@@ -171,7 +171,7 @@ truce_status truce__join_on_path(struct join_on *on, struct value path, bson_err
     size_t length = 0;
 
     on->path = bson_strdup(truce__stage_text(path, &length));
-    on->is_numbered = has_number(on->path);
+    on->is_numbered = find_has_number(on->path);
     return truce__field_path_check(on->path, length, error);
 }
 

@@ -34,7 +34,7 @@ size_t truce__join_table_bytes(const struct join_table *table)
            table->entries_room * sizeof *table->entries;
 }
 
-static int compare_entries(const void *left, const void *right)
+static int table_compare_entries(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
     int order = truce__bytes_compare(a->key, a->size, b->key, b->size);
@@ -44,7 +44,7 @@ static int compare_entries(const void *left, const void *right)
 
 /* ---- building ------------------------------------------------------------------------------- */
 
-static void add_entry(struct join_table *table, const uint8_t *key, uint32_t size)
+static void table_add_entry(struct join_table *table, const uint8_t *key, uint32_t size)
 {
     if (table->entries_count == table->entries_room) {
         table->entries_room = table->entries_room ? 2 * table->entries_room : 64;
@@ -54,13 +54,13 @@ static void add_entry(struct join_table *table, const uint8_t *key, uint32_t siz
         truce__arena_copy(&table->arena, key, size), size, (uint32_t)table->documents_count};
 }
 
-static void add_document(struct join_table *table, struct value document,
-                         const struct index_keys *keys)
+static void table_add_document(struct join_table *table, struct value document,
+                               const struct index_keys *keys)
 {
     for (uint32_t i = 0; i < keys->count; i++) {
         uint32_t start = i ? keys->ends[i - 1] : 0;
 
-        add_entry(table, keys->bytes.bytes + start, keys->ends[i] - start);
+        table_add_entry(table, keys->bytes.bytes + start, keys->ends[i] - start);
     }
     if (table->documents_count == table->documents_room) {
         table->documents_room = table->documents_room ? 2 * table->documents_room : 64;
@@ -72,9 +72,9 @@ static void add_document(struct join_table *table, struct value document,
 }
 
 /* `*possible` false: there can be no table. */
-static truce_status read_all(struct join_table *table, struct stream *foreign,
-                             const struct index_field *field, size_t memory_max, bool *possible,
-                             bson_error_t *error)
+static truce_status table_read_all(struct join_table *table, struct stream *foreign,
+                                   const struct index_field *field, size_t memory_max,
+                                   bool *possible, bson_error_t *error)
 {
     struct index_keys keys = {0};
     truce_status status = TRUCE_OK;
@@ -91,7 +91,7 @@ static truce_status read_all(struct join_table *table, struct stream *foreign,
             break;
         *possible = !truce__fields_keys(field, 1, false, document, &keys, NULL);
         if (*possible)
-            add_document(table, document, &keys);
+            table_add_document(table, document, &keys);
         *possible = *possible && truce__join_table_bytes(table) <= memory_max &&
                     table->documents_count < UINT32_MAX;
     }
@@ -118,13 +118,13 @@ truce_status truce__join_table_new(struct stream *foreign, const char *path, siz
     truce_status status = truce__path_parse(path, strlen(path), &field.path, error);
 
     if (!status)
-        status = read_all(made, foreign, &field, memory_max, &possible, error);
+        status = table_read_all(made, foreign, &field, memory_max, &possible, error);
     truce__path_release(&field.path);
     if (status || !possible) {
         truce__join_table_free(made);
         made = NULL;
     } else if (made->entries_count) {
-        qsort(made->entries, made->entries_count, sizeof *made->entries, compare_entries);
+        qsort(made->entries, made->entries_count, sizeof *made->entries, table_compare_entries);
     }
     *table = made;
     return status;
@@ -140,7 +140,7 @@ struct join_stream {
     size_t count, room, at;
 };
 
-static void add_found(struct join_stream *stream, uint32_t document)
+static void table_add_found(struct join_stream *stream, uint32_t document)
 {
     if (stream->count == stream->room) {
         stream->room = stream->room ? 2 * stream->room : 8;
@@ -168,11 +168,11 @@ static void find_key(struct join_stream *stream, struct value value)
     while (low < table->entries_count &&
            !truce__bytes_compare(table->entries[low].key, table->entries[low].size, key.bytes,
                                  key.size))
-        add_found(stream, table->entries[low++].document);
+        table_add_found(stream, table->entries[low++].document);
     truce__buffer_release(&key);
 }
 
-static void find_value(struct join_stream *stream, struct value value)
+static void table_find_value(struct join_stream *stream, struct value value)
 {
     static const struct value undefined = {NULL, 0, BSON_TYPE_UNDEFINED};
     struct fields fields;
@@ -186,7 +186,7 @@ static void find_value(struct join_stream *stream, struct value value)
     find_key(stream, truce__fields_next(&fields) ? fields.value : undefined);
 }
 
-static int compare_numbers(const void *left, const void *right)
+static int table_compare_numbers(const void *left, const void *right)
 {
     uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
 
@@ -194,13 +194,13 @@ static int compare_numbers(const void *left, const void *right)
 }
 
 /* In the order in which they came, each once. */
-static void arrange(struct join_stream *stream)
+static void table_arrange(struct join_stream *stream)
 {
     size_t kept = 0;
 
     if (!stream->count)
         return;
-    qsort(stream->found, stream->count, sizeof *stream->found, compare_numbers);
+    qsort(stream->found, stream->count, sizeof *stream->found, table_compare_numbers);
     for (size_t i = 1; i < stream->count; i++) {
         if (stream->found[i] != stream->found[kept])
             stream->found[++kept] = stream->found[i];
@@ -251,8 +251,8 @@ truce_status truce__join_table_find(const struct stage_run *run, const struct jo
     made->table = table;
     made->match = match;
     while (truce__fields_next(&fields))
-        find_value(made, fields.value);
-    arrange(made);
+        table_find_value(made, fields.value);
+    table_arrange(made);
     *stream = &made->base;
     return TRUCE_OK;
 }

@@ -89,7 +89,7 @@ const struct series *truce__series_find(const char *name)
 }
 
 /* `count` beyond the ends of the decade reaches into its neighbours. */
-static double number_at(const struct series *series, ptrdiff_t at, double scale)
+static double series_number_at(const struct series *series, ptrdiff_t at, double scale)
 {
     ptrdiff_t count = (ptrdiff_t)series->count;
 
@@ -120,8 +120,8 @@ static double step_up(const struct series *series, double number)
         return exp2(floor(log2(number)) + 1);
     scale = scale_of(series, number);
     for (ptrdiff_t i = 0; i <= (ptrdiff_t)series->count; i++) {
-        if (number_at(series, i, scale) > number)
-            return number_at(series, i, scale);
+        if (series_number_at(series, i, scale) > number)
+            return series_number_at(series, i, scale);
     }
     return number;
 }
@@ -134,8 +134,8 @@ static double step_down(const struct series *series, double number)
         return exp2(ceil(log2(number)) - 1);
     scale = scale_of(series, number);
     for (ptrdiff_t i = (ptrdiff_t)series->count; i >= -1; i--) {
-        if (number_at(series, i, scale) < number)
-            return number_at(series, i, scale);
+        if (series_number_at(series, i, scale) < number)
+            return series_number_at(series, i, scale);
     }
     return number;
 }

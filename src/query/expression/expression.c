@@ -54,7 +54,7 @@ struct expression {
 
 /* -- evaluating ------------------------------------------------------------------------------- */
 
-static truce_status out_of_memory(struct evaluation *run)
+static truce_status expression_out_of_memory(struct evaluation *run)
 {
     return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
                          "evaluating an expression takes more than %zu bytes of memory",
@@ -63,14 +63,14 @@ static truce_status out_of_memory(struct evaluation *run)
 
 truce_status truce__evaluation_check(struct evaluation *run)
 {
-    return run->arena->bytes > run->bytes_max ? out_of_memory(run)
+    return run->arena->bytes > run->bytes_max ? expression_out_of_memory(run)
                                               : truce__evaluation_spend(run, 1);
 }
 
 void *truce__evaluation_take(struct evaluation *run, size_t size)
 {
     if (run->arena->bytes + size > run->bytes_max) {
-        (void)out_of_memory(run); /* the sentence; the caller answers TRUCE_LIMIT */
+        (void)expression_out_of_memory(run); /* the sentence; the caller answers TRUCE_LIMIT */
         return NULL;
     }
     return truce__arena_take(run->arena, size ? size : 1);

@@ -47,7 +47,7 @@ static truce_status evaluate_accumulator(const struct expression_node *node, str
     return TRUCE_OK;
 }
 
-static void add_number(struct accumulation *accumulation, struct value value)
+static void accumulate_add_number(struct accumulation *accumulation, struct value value)
 {
     if (truce__value_is_number(value))
         truce__sum_add(&accumulation->sum, value);
@@ -105,8 +105,8 @@ static struct value finish_sample(const struct accumulation *accumulation, struc
     return truce__deviation_value(&accumulation->deviation, true, run->arena);
 }
 
-static const struct accumulator sum = {add_number, finish_sum};
-static const struct accumulator average = {add_number, finish_average};
+static const struct accumulator sum = {accumulate_add_number, finish_sum};
+static const struct accumulator average = {accumulate_add_number, finish_average};
 static const struct accumulator least = {add_least, finish_extreme};
 static const struct accumulator greatest = {add_greatest, finish_extreme};
 static const struct accumulator population = {add_deviation, finish_population};

@@ -147,7 +147,7 @@ static void multiply_decimal(struct product *product, struct value factor, struc
                                   BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-static void multiply(struct product *product, struct value factor, struct evaluation *run)
+static void arith_multiply(struct product *product, struct value factor, struct evaluation *run)
 {
     if (product->type == BSON_TYPE_DECIMAL128 || factor.type == BSON_TYPE_DECIMAL128) {
         multiply_decimal(product, factor, run);
@@ -192,7 +192,7 @@ static truce_status evaluate_multiply(const struct expression_node *node, struct
         if (!truce__value_is_number(factor))
             return truce__refuse(CODE_TYPE_MISMATCH, run->error, "$multiply takes numbers, not %s",
                                  truce__type_name(factor.type));
-        multiply(&product, factor, run);
+        arith_multiply(&product, factor, run);
     }
     *result = product_value(&product, run);
     return TRUCE_OK;

@@ -18,7 +18,7 @@ bool truce__value_to_int32(struct value value, int32_t *result)
 }
 
 /* The element number `index`, counted from the end when it is negative; missing if there is none */
-static struct value element_at(struct value array, int64_t index)
+static struct value array_element_at(struct value array, int64_t index)
 {
     struct fields fields = truce__fields(array);
 
@@ -40,8 +40,8 @@ static struct value element_at(struct value array, int64_t index)
  * count. Its elements are listed once, so that such a loop takes time in proportion to the array and not to its
  * square. *list NULL: it is short or new, and is to be walked.
  */
-static truce_status list_of(struct evaluation *run, struct value array,
-                            const struct evaluation_list **listed)
+static truce_status array_list_of(struct evaluation *run, struct value array,
+                                  const struct evaluation_list **listed)
 {
     struct evaluation_list *list = &run->list;
     truce_status status = TRUCE_OK;
@@ -62,12 +62,12 @@ static truce_status find_element(struct evaluation *run, struct value array, int
                                  struct value *result)
 {
     const struct evaluation_list *list;
-    truce_status status = list_of(run, array, &list);
+    truce_status status = array_list_of(run, array, &list);
 
     if (status)
         return status;
     if (!list) {
-        *result = element_at(array, index);
+        *result = array_element_at(array, index);
         return TRUCE_OK;
     }
     if (index < 0)
@@ -105,12 +105,12 @@ static truce_status apply_end(const struct expression_node *node, struct evaluat
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(28689, run->error, "%s takes an array, not %s",
                              truce__expression_name(node), truce__type_name(operands[0].type));
-    *result = element_at(operands[0], last ? -1 : 0);
+    *result = array_element_at(operands[0], last ? -1 : 0);
     return TRUCE_OK;
 }
 
-static truce_status evaluate_concat(const struct expression_node *node, struct evaluation *run,
-                                    struct value *result)
+static truce_status array_evaluate_concat(const struct expression_node *node,
+                                          struct evaluation *run, struct value *result)
 {
     struct builder builder;
 
@@ -161,8 +161,8 @@ static truce_status set_of(struct evaluation *run, struct value array, struct va
     return status;
 }
 
-static truce_status apply_in(const struct expression_node *node, struct evaluation *run,
-                             const struct value *operands, struct value *result)
+static truce_status array_apply_in(const struct expression_node *node, struct evaluation *run,
+                                   const struct value *operands, struct value *result)
 {
     struct value_set *set = NULL;
     struct fields fields;
@@ -185,8 +185,8 @@ static truce_status apply_in(const struct expression_node *node, struct evaluati
 }
 
 /* a bound of $indexOf...: an integer that is not negative */
-static truce_status read_bound(const struct expression_node *node, struct evaluation *run,
-                               struct value value, int32_t *bound)
+static truce_status array_read_bound(const struct expression_node *node, struct evaluation *run,
+                                     struct value value, int32_t *bound)
 {
     if (!truce__value_to_int32(value, bound))
         return truce__refuse(40096, run->error, "a bound of %s must be a 32-bit integer, not %s",
@@ -198,8 +198,8 @@ static truce_status read_bound(const struct expression_node *node, struct evalua
 }
 
 /* The first element from `start` on, before `end`, that equals the value; -1: there is none. */
-static truce_status index_of(struct evaluation *run, struct value array, struct value value,
-                             int32_t start, int32_t end, int32_t *found)
+static truce_status array_index_of(struct evaluation *run, struct value array, struct value value,
+                                   int32_t start, int32_t end, int32_t *found)
 {
     struct value_set *set;
     struct fields fields = truce__fields(array);
@@ -234,11 +234,11 @@ static truce_status apply_index_of(const struct expression_node *node, struct ev
         return truce__refuse(40090, run->error, "$indexOfArray takes an array, not %s",
                              truce__type_name(operands[0].type));
     if (node->count > 2)
-        status = read_bound(node, run, operands[2], &start);
+        status = array_read_bound(node, run, operands[2], &start);
     if (!status && node->count > 3)
-        status = read_bound(node, run, operands[3], &end);
+        status = array_read_bound(node, run, operands[3], &end);
     if (!status)
-        status = index_of(run, operands[0], operands[1], start, end, &found);
+        status = array_index_of(run, operands[0], operands[1], start, end, &found);
     if (!status)
         *result = truce__value_from_int32(run->arena, found);
     return status;
@@ -293,7 +293,7 @@ static truce_status slice(struct evaluation *run, struct value array, int64_t fi
     struct fields fields = truce__fields(array);
     const struct evaluation_list *list;
     struct builder builder;
-    truce_status status = list_of(run, array, &list);
+    truce_status status = array_list_of(run, array, &list);
 
     if (status)
         return status;
@@ -519,8 +519,8 @@ const struct expression_operator truce__expressions_array[] = {
     {"$arrayElemAt", 2, 2, .apply = apply_element_at},
     {"$first", 1, 1, .apply = apply_end},
     {"$last", 1, 1, .apply = apply_end},
-    {"$concatArrays", 0, EXPRESSION_ANY, .evaluate = evaluate_concat},
-    {"$in", 2, 2, .apply = apply_in},
+    {"$concatArrays", 0, EXPRESSION_ANY, .evaluate = array_evaluate_concat},
+    {"$in", 2, 2, .apply = array_apply_in},
     {"$indexOfArray", 2, 4, EXPRESSION_RANGED, .apply = apply_index_of},
     {"$isArray", 1, 1, .apply = apply_is_array},
     {"$reverseArray", 1, 1, .apply = apply_reverse},

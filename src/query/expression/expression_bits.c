@@ -11,7 +11,7 @@ static struct value from_bits(struct evaluation *run, int64_t bits, bool is_long
 
 /* -- $bitAnd, $bitOr, $bitXor, $bitNot ---------------------------------------------------------- */
 
-static int64_t combine(char operation, int64_t a, int64_t b)
+static int64_t bits_combine(char operation, int64_t a, int64_t b)
 {
     switch (operation) {
     case '&':
@@ -23,8 +23,8 @@ static int64_t combine(char operation, int64_t a, int64_t b)
     }
 }
 
-static truce_status refuse_type(const struct expression_node *node, struct evaluation *run,
-                                struct value operand)
+static truce_status bits_refuse_type(const struct expression_node *node, struct evaluation *run,
+                                     struct value operand)
 {
     return truce__refuse(CODE_TYPE_MISMATCH, run->error, "%s takes ints and longs, not %s",
                          truce__expression_name(node), truce__type_name(operand.type));
@@ -47,9 +47,9 @@ static truce_status evaluate_bits(const struct expression_node *node, struct eva
             continue;
         }
         if (!truce__value_is_integer(operand))
-            return refuse_type(node, run, operand);
+            return bits_refuse_type(node, run, operand);
         is_long = is_long || operand.type == BSON_TYPE_INT64;
-        bits = combine(operation, bits, truce__value_integer(operand));
+        bits = bits_combine(operation, bits, truce__value_integer(operand));
     }
     if (null)
         return truce__evaluation_null(result);
@@ -57,8 +57,8 @@ static truce_status evaluate_bits(const struct expression_node *node, struct eva
     return TRUCE_OK;
 }
 
-static truce_status apply_not(const struct expression_node *node, struct evaluation *run,
-                              const struct value *operands, struct value *result)
+static truce_status bits_apply_not(const struct expression_node *node, struct evaluation *run,
+                                   const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]))
         return truce__evaluation_null(result);
@@ -66,7 +66,7 @@ static truce_status apply_not(const struct expression_node *node, struct evaluat
         return truce__refuse(28765, run->error, "$bitNot takes a number, not %s",
                              truce__type_name(operands[0].type));
     if (!truce__value_is_integer(operands[0]))
-        return refuse_type(node, run, operands[0]);
+        return bits_refuse_type(node, run, operands[0]);
     *result =
         from_bits(run, ~truce__value_integer(operands[0]), operands[0].type == BSON_TYPE_INT64);
     return TRUCE_OK;
@@ -128,7 +128,7 @@ const struct expression_operator truce__expressions_bits[] = {
     {"$bitAnd", 0, EXPRESSION_ANY, .evaluate = evaluate_bits, .extra = "&"},
     {"$bitOr", 0, EXPRESSION_ANY, .evaluate = evaluate_bits, .extra = "|"},
     {"$bitXor", 0, EXPRESSION_ANY, .evaluate = evaluate_bits, .extra = "^"},
-    {"$bitNot", 1, 1, .apply = apply_not},
+    {"$bitNot", 1, 1, .apply = bits_apply_not},
     {"$tsSecond", 1, 1, .apply = apply_second},
     {"$tsIncrement", 1, 1, .apply = apply_increment},
     {"$rand", .evaluate = evaluate_rand, .compile = compile_rand},

@@ -3,7 +3,7 @@
 /* Comparison: the total order of bson/value.h over any two values, missing included. */
 
 /* Here a missing value is no null: missing and undefined stand below null. */
-static int compare(struct value a, struct value b)
+static int expression_compare_compare(struct value a, struct value b)
 {
     if (truce__value_is_nullish(a) && truce__value_is_nullish(b))
         return (a.type == BSON_TYPE_NULL) - (b.type == BSON_TYPE_NULL);
@@ -14,7 +14,7 @@ static int compare(struct value a, struct value b)
     static truce_status name(const struct expression_node *node, struct evaluation *run,           \
                              const struct value *operands, struct value *result)                   \
     {                                                                                              \
-        int order = compare(operands[0], operands[1]);                                             \
+        int order = expression_compare_compare(operands[0], operands[1]);                          \
         *result = truce__value_from_bool(condition);                                               \
         return TRUCE_OK;                                                                           \
     }
@@ -29,7 +29,7 @@ COMPARISON(less_equal, order <= 0)
 static truce_status three_way(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
-    int order = compare(operands[0], operands[1]);
+    int order = expression_compare_compare(operands[0], operands[1]);
 
     *result = truce__value_from_int32(run->arena, (order > 0) - (order < 0));
     return TRUCE_OK;

@@ -187,7 +187,7 @@ static truce_status compile_object(struct expression_compiler *compiler, struct 
 
 /* -- operators -------------------------------------------------------------------------------- */
 
-static const struct expression_operator *find_operator(const char *name)
+static const struct expression_operator *compile_find_operator(const char *name)
 {
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         for (const struct expression_operator *one = tables[i]; one->name; one++) {
@@ -299,7 +299,7 @@ void truce__expression_fold_anew(void)
     steps_folded = 0;
 }
 
-static uint32_t least(uint64_t a, uint32_t b)
+static uint32_t compile_least(uint64_t a, uint32_t b)
 {
     return a < b ? (uint32_t)a : b;
 }
@@ -323,10 +323,10 @@ static truce_status evaluate_constants(struct expression_compiler *compiler,
 
     if (budget.over || status == TRUCE_LIMIT)
         budget.left = 0;
-    taken = least(steps + 1 - budget.left + (compiler->arena->bytes - before) / FOLD_BYTES_OF_STEP,
-                  steps);
-    steps_folded += least(taken, common);
-    compiler->fold_steps -= least(taken, compiler->fold_steps);
+    taken = compile_least(
+        steps + 1 - budget.left + (compiler->arena->bytes - before) / FOLD_BYTES_OF_STEP, steps);
+    steps_folded += compile_least(taken, common);
+    compiler->fold_steps -= compile_least(taken, compiler->fold_steps);
     if (!budget.left)
         return TRUCE_TIMEOUT;
     if (status && compiler->error)
@@ -361,7 +361,7 @@ truce_status truce__expression_fold(struct expression_compiler *compiler,
 static truce_status compile_operator(struct expression_compiler *compiler, const char *name,
                                      struct value argument, struct expression_node **node)
 {
-    const struct expression_operator *operator= find_operator(name);
+    const struct expression_operator *operator= compile_find_operator(name);
     truce_status status;
 
     if (!operator)

@@ -14,7 +14,7 @@
 typedef truce_status convert_function(struct evaluation *run, struct value input,
                                       struct value *result);
 
-static truce_status cannot(struct evaluation *run, struct value input, const char *to)
+static truce_status convert_cannot(struct evaluation *run, struct value input, const char *to)
 {
     char shown[100];
 
@@ -62,7 +62,7 @@ static truce_status to_int(struct evaluation *run, struct value input, struct va
 
     if (input.type == BSON_TYPE_DATE_TIME || !read_int64(input, &number) || number < INT32_MIN ||
         number > INT32_MAX)
-        return cannot(run, input, "int");
+        return convert_cannot(run, input, "int");
     *result = truce__value_from_int32(run->arena, (int32_t)number);
     return TRUCE_OK;
 }
@@ -72,7 +72,7 @@ static truce_status to_long(struct evaluation *run, struct value input, struct v
     int64_t number;
 
     if (!read_int64(input, &number))
-        return cannot(run, input, "long");
+        return convert_cannot(run, input, "long");
     *result = truce__value_from_int64(run->arena, number);
     return TRUCE_OK;
 }
@@ -99,7 +99,7 @@ static truce_status to_double(struct evaluation *run, struct value input, struct
         possible = false;
     }
     if (!possible)
-        return cannot(run, input, "double");
+        return convert_cannot(run, input, "double");
     *result = truce__value_from_double(run->arena, number);
     return TRUCE_OK;
 }
@@ -116,11 +116,11 @@ static truce_status to_decimal(struct evaluation *run, struct value input, struc
     } else if (input.type == BSON_TYPE_UTF8) {
         text = truce__value_text(input, &length);
         if (!truce__decimal_read(text, length, &number))
-            return cannot(run, input, "decimal");
+            return convert_cannot(run, input, "decimal");
     } else if (read_int64(input, &whole)) {
         number = truce__decimal_to_bson(bid128_from_int64(whole));
     } else {
-        return cannot(run, input, "decimal");
+        return convert_cannot(run, input, "decimal");
     }
     *result = truce__value_from_decimal(run->arena, number);
     return TRUCE_OK;
@@ -152,7 +152,7 @@ static truce_status to_text(struct evaluation *run, struct value input, struct v
         memcpy(oid.bytes, input.data, 12);
         bson_oid_to_string(&oid, shown);
     } else {
-        return cannot(run, input, "string");
+        return convert_cannot(run, input, "string");
     }
     *result = truce__value_from_text(run->arena, text, strlen(text));
     return TRUCE_OK;
@@ -169,10 +169,10 @@ static truce_status to_oid(struct evaluation *run, struct value input, struct va
         return TRUCE_OK;
     }
     if (input.type != BSON_TYPE_UTF8)
-        return cannot(run, input, "objectId");
+        return convert_cannot(run, input, "objectId");
     text = truce__value_text(input, &length);
     if (!bson_oid_is_valid(text, length) || length != 24)
-        return cannot(run, input, "objectId");
+        return convert_cannot(run, input, "objectId");
     bson_oid_init_from_string(&oid, text);
     *result = (struct value){truce__arena_copy(run->arena, oid.bytes, 12), 12, BSON_TYPE_OID};
     return TRUCE_OK;
@@ -192,7 +192,7 @@ static truce_status to_date(struct evaluation *run, struct value input, struct v
             return status;
     } else if (input.type == BSON_TYPE_INT32 || input.type == BSON_TYPE_BOOL ||
                (!truce__value_to_date(input, &date) && !read_int64(input, &date))) {
-        return cannot(run, input, "date");
+        return convert_cannot(run, input, "date");
     }
     *result = truce__value_from_date(run->arena, date);
     return TRUCE_OK;
@@ -200,7 +200,7 @@ static truce_status to_date(struct evaluation *run, struct value input, struct v
 
 static truce_status to_nothing(struct evaluation *run, struct value input, struct value *result)
 {
-    return cannot(run, input, "that type");
+    return convert_cannot(run, input, "that type");
 }
 
 /* -- the target ------------------------------------------------------------------------------- */

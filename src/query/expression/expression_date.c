@@ -240,8 +240,8 @@ static bool is_bounded(int part)
 }
 
 /* A part as an integer, `otherwise` if it is not given; *null if it is null. */
-static truce_status read_part(const struct expression_node *node, struct evaluation *run, int part,
-                              int64_t otherwise, int64_t *number, bool *null)
+static truce_status date_read_part(const struct expression_node *node, struct evaluation *run,
+                                   int part, int64_t otherwise, int64_t *number, bool *null)
 {
     struct value value;
     int32_t whole;
@@ -279,7 +279,7 @@ static truce_status read_parts(const struct expression_node *node, struct evalua
 
     *null = false;
     for (int part = 0; !status && !*null && part < FROM_ZONE; part++)
-        status = read_part(node, run, part, otherwise[part], &parts[part], null);
+        status = date_read_part(node, run, part, otherwise[part], &parts[part], null);
     return status;
 }
 
@@ -337,7 +337,7 @@ static truce_status check_from_parts(struct expression_compiler *compiler,
     return TRUCE_OK;
 }
 
-static int find_part(const char *name)
+static int date_find_part(const char *name)
 {
     for (int part = 0; part < FROM_COUNT; part++) {
         if (!strcmp(from_names[part], name))
@@ -359,7 +359,7 @@ static truce_status compile_from_parts(struct expression_compiler *compiler,
     *node = truce__expression_node(compiler, operator, FROM_COUNT);
     fields = truce__fields(argument);
     while (!status && truce__fields_next(&fields)) {
-        int part = find_part(fields.key);
+        int part = date_find_part(fields.key);
         if (part < 0)
             return truce__refuse(40518, compiler->error, "$dateFromParts does not take \"%s\"",
                                  fields.key);

@@ -30,7 +30,7 @@ static const struct unit units[] = {
     {"minute", KIND_MS, 60000}, {"second", KIND_MS, 1000},   {"millisecond", KIND_MS, 1},
 };
 
-static int64_t floor_divide(int64_t a, int64_t b)
+static int64_t math_floor_divide(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -95,8 +95,8 @@ static truce_status read_weekday(const struct expression_node *node, struct eval
                          truce__expression_name(node));
 }
 
-static truce_status read_date(const struct expression_node *node, struct evaluation *run,
-                              struct value value, uint32_t code, int64_t *date)
+static truce_status math_read_date(const struct expression_node *node, struct evaluation *run,
+                                   struct value value, uint32_t code, int64_t *date)
 {
     if (!truce__value_to_date(value, date))
         return truce__refuse(code, run->error, "%s takes dates, not %s",
@@ -122,7 +122,7 @@ static truce_status out_of_range(const struct expression_node *node, struct eval
 /* days of the zone's calendar since 1970-01-01 */
 static int64_t local_days(int64_t date, const struct date_zone *zone)
 {
-    return floor_divide(truce__date_to_local(date, zone), DAY_MS);
+    return math_floor_divide(truce__date_to_local(date, zone), DAY_MS);
 }
 
 /* months of the zone's calendar since the year 0 */
@@ -146,7 +146,7 @@ static bool from_days(int64_t days, int64_t time_ms, const struct date_zone *zon
 static bool from_months(int64_t months, int64_t day, int64_t time_ms, const struct date_zone *zone,
                         int64_t *date)
 {
-    int64_t year = floor_divide(months, 12), month = months - year * 12 + 1;
+    int64_t year = math_floor_divide(months, 12), month = months - year * 12 + 1;
 
     if (year > 200000000 || year < -200000000)
         return false;
@@ -158,11 +158,11 @@ static bool from_months(int64_t months, int64_t day, int64_t time_ms, const stru
 
 enum { ADD_DATE, ADD_UNIT, ADD_AMOUNT, ADD_ZONE };
 
-static bool add(int64_t date, const struct unit *unit, int64_t amount, const struct date_zone *zone,
-                int64_t *result)
+static bool math_add(int64_t date, const struct unit *unit, int64_t amount,
+                     const struct date_zone *zone, int64_t *result)
 {
     int64_t local = truce__date_to_local(date, zone);
-    int64_t days = floor_divide(local, DAY_MS), step, sum;
+    int64_t days = math_floor_divide(local, DAY_MS), step, sum;
     struct date_parts parts;
 
     if (__builtin_mul_overflow(amount, unit->size, &step))
@@ -192,7 +192,7 @@ static truce_status apply_add(const struct expression_node *node, struct evaluat
     }
     status = truce__evaluation_zone(node, run, operands[ADD_ZONE], 40517, &zone, &given);
     if (!status)
-        status = read_date(node, run, operands[ADD_DATE], 5166403, &date);
+        status = math_read_date(node, run, operands[ADD_DATE], 5166403, &date);
     if (!status)
         status = read_unit(node, run, operands[ADD_UNIT], 5166404, &unit);
     if (status)
@@ -203,7 +203,7 @@ static truce_status apply_add(const struct expression_node *node, struct evaluat
                              truce__expression_name(node));
     if (negative && amount == INT64_MIN)
         return truce__refuse(6045000, run->error, "\"amount\" of $dateSubtract is out of range");
-    if (!add(date, unit, negative ? -amount : amount, &zone, &date))
+    if (!math_add(date, unit, negative ? -amount : amount, &zone, &date))
         return out_of_range(node, run, 5166406);
     *result = truce__value_from_date(run->arena, date);
     return TRUCE_OK;
@@ -219,23 +219,24 @@ static const struct expression_arguments add_arguments = {
 enum { DIFF_START, DIFF_END, DIFF_UNIT, DIFF_ZONE, DIFF_WEEK };
 
 /* the unit's number that the date is in, counted on the zone's calendar or clock */
-static int64_t number_of(int64_t date, const struct unit *unit, const struct date_zone *zone,
-                         int weekday)
+static int64_t math_number_of(int64_t date, const struct unit *unit, const struct date_zone *zone,
+                              int weekday)
 {
     int64_t shift, shifted;
 
     if (unit->kind == KIND_MONTHS)
-        return floor_divide(local_months(date, zone), unit->size);
+        return math_floor_divide(local_months(date, zone), unit->size);
     if (unit->kind == KIND_DAYS) /* 1970-01-04, day 3, was a Sunday */
-        return floor_divide(local_days(date, zone) - (is_week(unit) ? 3 + weekday : 0), unit->size);
+        return math_floor_divide(local_days(date, zone) - (is_week(unit) ? 3 + weekday : 0),
+                                 unit->size);
     /* zones differ from UTC by whole seconds, so only the rest within a unit counts */
     shift = (int64_t)truce__date_zone_offset(zone, date) * 1000 % unit->size;
-    return __builtin_add_overflow(date, shift, &shifted) ? floor_divide(date, unit->size)
-                                                         : floor_divide(shifted, unit->size);
+    return __builtin_add_overflow(date, shift, &shifted) ? math_floor_divide(date, unit->size)
+                                                         : math_floor_divide(shifted, unit->size);
 }
 
-static truce_status apply_diff(const struct expression_node *node, struct evaluation *run,
-                               const struct value *operands, struct value *result)
+static truce_status math_apply_diff(const struct expression_node *node, struct evaluation *run,
+                                    const struct value *operands, struct value *result)
 {
     const struct unit *unit;
     struct date_zone zone;
@@ -250,9 +251,9 @@ static truce_status apply_diff(const struct expression_node *node, struct evalua
     }
     status = truce__evaluation_zone(node, run, operands[DIFF_ZONE], 40517, &zone, &given);
     if (!status)
-        status = read_date(node, run, operands[DIFF_START], 5166307, &start);
+        status = math_read_date(node, run, operands[DIFF_START], 5166307, &start);
     if (!status)
-        status = read_date(node, run, operands[DIFF_END], 5166307, &end);
+        status = math_read_date(node, run, operands[DIFF_END], 5166307, &end);
     if (!status)
         status = read_unit(node, run, operands[DIFF_UNIT], 5439013, &unit);
     if (!status && is_week(unit) && is_null(node, operands, DIFF_WEEK))
@@ -261,8 +262,8 @@ static truce_status apply_diff(const struct expression_node *node, struct evalua
         status = read_weekday(node, run, operands[DIFF_WEEK], &weekday);
     if (status)
         return status;
-    if (__builtin_sub_overflow(number_of(end, unit, &zone, weekday),
-                               number_of(start, unit, &zone, weekday), &difference))
+    if (__builtin_sub_overflow(math_number_of(end, unit, &zone, weekday),
+                               math_number_of(start, unit, &zone, weekday), &difference))
         return out_of_range(node, run, 5166308);
     *result = truce__value_from_int64(run->arena, difference);
     return TRUCE_OK;
@@ -294,7 +295,7 @@ static bool bin_start(int64_t number, int64_t origin, int64_t bin, int64_t *star
 
     if (__builtin_sub_overflow(number, origin, &distance))
         return false;
-    return !__builtin_mul_overflow(floor_divide(distance, bin), bin, start) &&
+    return !__builtin_mul_overflow(math_floor_divide(distance, bin), bin, start) &&
            !__builtin_add_overflow(*start, origin, start);
 }
 
@@ -346,7 +347,7 @@ static truce_status apply_trunc(const struct expression_node *node, struct evalu
     }
     status = truce__evaluation_zone(node, run, operands[TRUNC_ZONE], 40517, &zone, &given);
     if (!status)
-        status = read_date(node, run, operands[TRUNC_DATE], 5439012, &date);
+        status = math_read_date(node, run, operands[TRUNC_DATE], 5439012, &date);
     if (!status)
         status = read_unit(node, run, operands[TRUNC_UNIT], 5439013, &unit);
     if (!status && is_week(unit) && is_null(node, operands, TRUNC_WEEK))
@@ -371,7 +372,7 @@ static const struct expression_arguments trunc_arguments = {
 const struct expression_operator truce__expressions_date_math[] = {
     {"$dateAdd", .apply = apply_add, .arguments = &add_arguments},
     {"$dateSubtract", .apply = apply_add, .arguments = &add_arguments},
-    {"$dateDiff", .apply = apply_diff, .arguments = &diff_arguments},
+    {"$dateDiff", .apply = math_apply_diff, .arguments = &diff_arguments},
     {"$dateTrunc", .apply = apply_trunc, .arguments = &trunc_arguments},
     {NULL},
 };

@@ -13,8 +13,8 @@ struct text_arguments {
 };
 
 /* The date, the format (checked unless it is null) and the zone. */
-static truce_status read_arguments(const struct expression_node *node, struct evaluation *run,
-                                   bool reading, struct text_arguments *arguments)
+static truce_status text_read_arguments(const struct expression_node *node, struct evaluation *run,
+                                        bool reading, struct text_arguments *arguments)
 {
     struct value zone;
     uint32_t length;
@@ -50,8 +50,9 @@ static truce_status run_or_null(const struct expression_node *node, struct evalu
 
 /* -- $dateToString ---------------------------------------------------------------------------- */
 
-static truce_status write_date(struct evaluation *run, int64_t date, const struct date_zone *zone,
-                               const char *format, size_t length, struct value *result)
+static truce_status text_write_date(struct evaluation *run, int64_t date,
+                                    const struct date_zone *zone, const char *format, size_t length,
+                                    struct value *result)
 {
     char *text = truce__evaluation_take(run, length * DATE_LETTER_MAX + 1);
     size_t written;
@@ -72,7 +73,7 @@ static truce_status evaluate_to_string(const struct expression_node *node, struc
     struct text_arguments arguments;
     uint32_t length;
     int64_t date;
-    truce_status status = read_arguments(node, run, false, &arguments);
+    truce_status status = text_read_arguments(node, run, false, &arguments);
 
     if (status)
         return status;
@@ -90,13 +91,13 @@ static truce_status evaluate_to_string(const struct expression_node *node, struc
     length = (uint32_t)strlen(format);
     if (node->operands[ARGUMENT_FORMAT])
         format = truce__value_text(arguments.format, &length);
-    return write_date(run, date, &arguments.zone, format, length, result);
+    return text_write_date(run, date, &arguments.zone, format, length, result);
 }
 
 /* -- $dateFromString -------------------------------------------------------------------------- */
 
-static truce_status read_date(const struct expression_node *node, struct evaluation *run,
-                              const struct text_arguments *arguments, struct value *result)
+static truce_status text_read_date(const struct expression_node *node, struct evaluation *run,
+                                   const struct text_arguments *arguments, struct value *result)
 {
     const struct date_zone *zone = node->operands[ARGUMENT_ZONE] ? &arguments->zone : NULL;
     uint32_t length, format_length;
@@ -130,16 +131,16 @@ static truce_status evaluate_from_string(const struct expression_node *node, str
 {
     struct text_arguments arguments;
     bson_error_t *error;
-    truce_status status = read_arguments(node, run, true, &arguments);
+    truce_status status = text_read_arguments(node, run, true, &arguments);
 
     if (status)
         return status;
     if (truce__value_is_nullish(arguments.date))
         return run_or_null(node->operands[ARGUMENT_ON_NULL], run, result);
     if (!node->operands[ARGUMENT_ON_ERROR])
-        return read_date(node, run, &arguments, result);
+        return text_read_date(node, run, &arguments, result);
     error = truce__evaluation_hush(run);
-    status = read_date(node, run, &arguments, result);
+    status = text_read_date(node, run, &arguments, result);
     run->error = error;
     if (status)
         return truce__expression_run(node->operands[ARGUMENT_ON_ERROR], run, result);
@@ -147,7 +148,7 @@ static truce_status evaluate_from_string(const struct expression_node *node, str
 }
 
 /* a format that is a constant is checked while compiling */
-static truce_status prepare(struct expression_compiler *compiler, struct expression_node *node)
+static truce_status text_prepare(struct expression_compiler *compiler, struct expression_node *node)
 {
     bool reading = node->evaluate == evaluate_from_string;
     const struct expression_node *format = node->operands[ARGUMENT_FORMAT];
@@ -174,8 +175,8 @@ static const struct expression_arguments from_string_arguments = {
 
 const struct expression_operator truce__expressions_date_text[] = {
     {"$dateToString", .evaluate = evaluate_to_string, .arguments = &to_string_arguments,
-     .prepare = prepare},
+     .prepare = text_prepare},
     {"$dateFromString", .evaluate = evaluate_from_string, .arguments = &from_string_arguments,
-     .prepare = prepare},
+     .prepare = text_prepare},
     {NULL},
 };

@@ -7,20 +7,20 @@
 
 /* -- compiling -------------------------------------------------------------------------------- */
 
-static bool is_operator(const struct expression_node *node, const char *name)
+static bool growth_is_operator(const struct expression_node *node, const char *name)
 {
     return node->operator&& !strcmp(node->operator->name, name);
 }
 
 /* Slots are given out once: who else has this one reads it. */
-static bool reads(const struct expression_node *node, uint32_t slot)
+static bool growth_reads(const struct expression_node *node, uint32_t slot)
 {
     if (!node || truce__expression_is_constant_node(node))
         return false;
     if (node->slot == slot)
         return true;
     for (uint32_t i = 0; i < node->count; i++) {
-        if (reads(node->operands[i], slot))
+        if (growth_reads(node->operands[i], slot))
             return true;
     }
     return false;
@@ -29,7 +29,7 @@ static bool reads(const struct expression_node *node, uint32_t slot)
 /* May the node be run while nobody knows the variable? */
 static bool may_run(const struct expression_node *node, uint32_t slot, bool hidden)
 {
-    return !hidden || !reads(node, slot);
+    return !hidden || !growth_reads(node, slot);
 }
 
 /* `hidden`: the variable is not to be read meanwhile. */
@@ -37,15 +37,15 @@ static bool keeps(const struct expression_node *body, uint32_t slot, const char 
 {
     if (truce__expression_is_variable(body, slot))
         return true;
-    if (is_operator(body, "$cond"))
+    if (growth_is_operator(body, "$cond"))
         return may_run(body->operands[0], slot, hidden) &&
                keeps(body->operands[1], slot, name, hidden) &&
                keeps(body->operands[2], slot, name, hidden);
-    if (!is_operator(body, name) || body->count < 2 ||
+    if (!growth_is_operator(body, name) || body->count < 2 ||
         !truce__expression_is_variable(body->operands[0], slot))
         return false;
     for (uint32_t i = 1; i < body->count; i++) {
-        if (reads(body->operands[i], slot))
+        if (growth_reads(body->operands[i], slot))
             return false;
     }
     return true;
@@ -70,7 +70,8 @@ void truce__growth_release(struct growth *growth)
 
 /* -- arrays ----------------------------------------------------------------------------------- */
 
-static truce_status append_all(struct growth *growth, struct evaluation *run, struct value array)
+static truce_status growth_append_all(struct growth *growth, struct evaluation *run,
+                                      struct value array)
 {
     struct fields fields = truce__fields(array);
     truce_status status = TRUCE_OK;
@@ -82,16 +83,16 @@ static truce_status append_all(struct growth *growth, struct evaluation *run, st
     return status;
 }
 
-static truce_status begin(struct growth *growth, struct evaluation *run, struct value value)
+static truce_status growth_begin(struct growth *growth, struct evaluation *run, struct value value)
 {
     truce__growth_release(growth);
     truce__builder_begin(&growth->builder, &growth->arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_ARRAY);
     growth->begun = true;
-    return append_all(growth, run, value);
+    return growth_append_all(growth, run, value);
 }
 
 /* The array as it is now. Its last byte is written over by what is added next. */
-static truce_status show(struct growth *growth, struct evaluation *run, struct value *value)
+static truce_status growth_show(struct growth *growth, struct evaluation *run, struct value *value)
 {
     truce_status status = truce__builder_finish(&growth->builder, value, run->error);
 
@@ -108,7 +109,7 @@ static truce_status concatenate(struct growth *growth, const struct expression_n
     truce_status status = TRUCE_OK;
 
     if (!growth->begun)
-        status = begin(growth, run, *value);
+        status = growth_begin(growth, run, *value);
     for (uint32_t i = 1; !status && i < node->count; i++) {
         struct value array;
 
@@ -122,9 +123,9 @@ static truce_status concatenate(struct growth *growth, const struct expression_n
         if (array.type != BSON_TYPE_ARRAY)
             return truce__refuse(28664, run->error, "$concatArrays takes arrays, not %s",
                                  truce__type_name(array.type));
-        status = append_all(growth, run, array);
+        status = growth_append_all(growth, run, array);
     }
-    return status ? status : show(growth, run, value);
+    return status ? status : growth_show(growth, run, value);
 }
 
 /* -- texts ------------------------------------------------------------------------------------ */
@@ -183,7 +184,7 @@ static truce_status concatenate_text(struct growth *growth, const struct express
 
 /* -- documents -------------------------------------------------------------------------------- */
 
-static truce_status out_of_memory(struct evaluation *run)
+static truce_status growth_out_of_memory(struct evaluation *run)
 {
     return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
                          "evaluating an expression takes more than %d bytes of memory",
@@ -208,7 +209,7 @@ static bool set_field(struct growth *growth, const char *name, uint32_t length, 
 }
 
 /* Without the values that others took the place of. */
-static bool compact(struct growth *growth)
+static bool growth_compact(struct growth *growth)
 {
     struct growth smaller = {.begun = true};
     bool fits = true;
@@ -225,7 +226,8 @@ static bool compact(struct growth *growth)
     return fits;
 }
 
-static truce_status merge(struct growth *growth, struct evaluation *run, struct value document)
+static truce_status growth_merge(struct growth *growth, struct evaluation *run,
+                                 struct value document)
 {
     struct fields fields;
     truce_status status = TRUCE_OK;
@@ -238,7 +240,7 @@ static truce_status merge(struct growth *growth, struct evaluation *run, struct 
     fields = truce__fields(document);
     while (!status && truce__fields_next(&fields)) {
         if (!set_field(growth, fields.key, fields.key_length, fields.value))
-            return out_of_memory(run);
+            return growth_out_of_memory(run);
         status = truce__evaluation_spend(run, 1 + fields.value.size / BYTES_OF_STEP);
     }
     return status;
@@ -254,17 +256,17 @@ static truce_status merge_all(struct growth *growth, const struct expression_nod
         truce__growth_release(growth);
         truce__field_table_begin(&growth->table, &growth->arena, TRUCE_STAGE_MEMORY_MAX);
         growth->begun = true;
-        status = merge(growth, run, *value);
+        status = growth_merge(growth, run, *value);
         *value = truce__value_null();
     }
-    if (growth->arena.bytes > COMPACT_BYTES + 2 * (growth->live + table) && !compact(growth))
-        return out_of_memory(run);
+    if (growth->arena.bytes > COMPACT_BYTES + 2 * (growth->live + table) && !growth_compact(growth))
+        return growth_out_of_memory(run);
     for (uint32_t i = 1; !status && i < node->count; i++) {
         struct value document;
 
         status = truce__expression_run(node->operands[i], run, &document);
         if (!status)
-            status = merge(growth, run, document);
+            status = growth_merge(growth, run, document);
     }
     return status;
 }
@@ -287,7 +289,7 @@ truce_status truce__growth_end(struct growth *growth, struct evaluation *run, st
 truce_status truce__growth_turn(struct growth *growth, const struct expression_node *body,
                                 struct evaluation *run, struct value *value)
 {
-    while (is_operator(body, "$cond")) {
+    while (growth_is_operator(body, "$cond")) {
         struct value condition;
         truce_status status = truce__expression_run(body->operands[0], run, &condition);
 
@@ -297,12 +299,12 @@ truce_status truce__growth_turn(struct growth *growth, const struct expression_n
     }
     if (!body->operator)
         return TRUCE_OK; /* the variable itself */
-    if (is_operator(body, "$mergeObjects") &&
+    if (growth_is_operator(body, "$mergeObjects") &&
         (growth->begun || value->type == BSON_TYPE_DOCUMENT || truce__value_is_nullish(*value)))
         return merge_all(growth, body, run, value);
-    if (is_operator(body, "$concat") && value->type == BSON_TYPE_UTF8)
+    if (growth_is_operator(body, "$concat") && value->type == BSON_TYPE_UTF8)
         return concatenate_text(growth, body, run, value);
-    if (is_operator(body, "$concatArrays") && value->type == BSON_TYPE_ARRAY)
+    if (growth_is_operator(body, "$concatArrays") && value->type == BSON_TYPE_ARRAY)
         return concatenate(growth, body, run, value);
     return truce__expression_run(body, run, value);
 }

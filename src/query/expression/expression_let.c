@@ -3,8 +3,8 @@
 /* The variables of a command ({find, filter, let: {name: expression}}): they are evaluated once, and what the command
  * compiles has their values as constants. */
 
-static truce_status evaluate(struct value source, struct query_context *context,
-                             struct value *result, bson_error_t *error)
+static truce_status expression_let_evaluate(struct value source, struct query_context *context,
+                                            struct value *result, bson_error_t *error)
 {
     struct expression *expression;
     truce_status status = truce__expression_new(source, NULL, &expression, error);
@@ -32,7 +32,7 @@ truce_status truce__let_evaluate(const bson_t *let, struct query_context *contex
         status = truce__expression_variable_check(fields.key, fields.key_length, error);
         truce__let_begin(values, true);
         if (!status)
-            status = evaluate(fields.value, context, &value, error);
+            status = expression_let_evaluate(fields.value, context, &value, error);
         truce__let_begin(NULL, false);
         if (!status && value.type != VALUE_MISSING)
             truce__value_append(values, fields.key, fields.key_length, value);

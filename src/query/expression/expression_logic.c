@@ -36,8 +36,8 @@ static truce_status evaluate_or(const struct expression_node *node, struct evalu
     return TRUCE_OK;
 }
 
-static truce_status apply_not(const struct expression_node *node, struct evaluation *run,
-                              const struct value *operands, struct value *result)
+static truce_status logic_apply_not(const struct expression_node *node, struct evaluation *run,
+                                    const struct value *operands, struct value *result)
 {
     *result = truce__value_from_bool(!truce__value_truth(operands[0]));
     return TRUCE_OK;
@@ -194,7 +194,7 @@ static truce_status compile_literal(struct expression_compiler *compiler,
 const struct expression_operator truce__expressions_logic[] = {
     {"$and", 0, EXPRESSION_ANY, .evaluate = evaluate_and},
     {"$or", 0, EXPRESSION_ANY, .evaluate = evaluate_or},
-    {"$not", 1, 1, .apply = apply_not},
+    {"$not", 1, 1, .apply = logic_apply_not},
     {"$cond", 3, 3, .evaluate = evaluate_cond, .arguments = &cond_arguments},
     {"$ifNull", 0, EXPRESSION_ANY, .evaluate = evaluate_if_null, .prepare = prepare_if_null},
     {"$switch", .evaluate = evaluate_switch, .compile = compile_switch},

@@ -33,9 +33,9 @@ static truce_status compile_body(struct expression_compiler *compiler, struct va
 
 /* -- the arguments of loops, before they are compiled ------------------------------------------ */
 
-static truce_status read_arguments(struct expression_compiler *compiler,
-                                   const struct expression_operator *operator,
-                                   struct value argument, struct value *values)
+static truce_status loop_read_arguments(struct expression_compiler *compiler,
+                                        const struct expression_operator *operator,
+                                        struct value argument, struct value *values)
 {
     const struct expression_arguments *arguments = operator->arguments;
     struct fields fields;
@@ -68,8 +68,8 @@ static truce_status read_arguments(struct expression_compiler *compiler,
 
 /* -- $let ------------------------------------------------------------------------------------- */
 
-static truce_status evaluate_let(const struct expression_node *node, struct evaluation *run,
-                                 struct value *result)
+static truce_status loop_evaluate_let(const struct expression_node *node, struct evaluation *run,
+                                      struct value *result)
 {
     uint32_t body = node->count - 1;
 
@@ -101,13 +101,13 @@ static truce_status compile_let_variables(struct expression_compiler *compiler, 
     return TRUCE_OK;
 }
 
-static truce_status compile_let(struct expression_compiler *compiler,
-                                const struct expression_operator *operator, struct value argument,
-                                struct expression_node **result)
+static truce_status loop_compile_let(struct expression_compiler *compiler,
+                                     const struct expression_operator *operator,
+                                     struct value argument, struct expression_node **result)
 {
     const struct expression_scope *outer = compiler->scope;
     struct value values[2];
-    truce_status status = read_arguments(compiler, operator, argument, values);
+    truce_status status = loop_read_arguments(compiler, operator, argument, values);
     struct expression_node *node;
     struct fields fields;
     uint32_t count;
@@ -168,8 +168,8 @@ static truce_status evaluate_map(const struct expression_node *node, struct eval
     return status ? status : truce__builder_finish(&builder, result, run->error);
 }
 
-static truce_status read_limit(const struct expression_node *node, struct evaluation *run,
-                               int32_t *limit)
+static truce_status loop_read_limit(const struct expression_node *node, struct evaluation *run,
+                                    int32_t *limit)
 {
     struct value value;
     truce_status status = truce__expression_run(node->operands[LOOP_LIMIT], run, &value);
@@ -223,7 +223,7 @@ static truce_status evaluate_filter(const struct expression_node *node, struct e
     if (input.type != BSON_TYPE_ARRAY)
         return truce__refuse(28651, run->error, "the input of $filter must be an array, not %s",
                              truce__type_name(input.type));
-    status = read_limit(node, run, &limit);
+    status = loop_read_limit(node, run, &limit);
     return status ? status : filter_items(node, run, input, limit, result);
 }
 
@@ -256,7 +256,7 @@ static truce_status compile_loop(struct expression_compiler *compiler,
     struct expression_scope scope;
     const char *name;
     size_t length;
-    truce_status status = read_arguments(compiler, operator, argument, values);
+    truce_status status = loop_read_arguments(compiler, operator, argument, values);
 
     if (!status)
         status = truce__expression_compile(compiler, values[0], &node->operands[LOOP_INPUT]);
@@ -288,7 +288,7 @@ struct reduction {
     bool grows; /* the body only makes the value longer (expression_growth.h) */
 };
 
-static void compact(struct reduction *reduction, struct value *value)
+static void loop_compact(struct reduction *reduction, struct value *value)
 {
     struct arena *to = &reduction->scratch[reduction->next];
     struct arena *from = reduction->run.arena;
@@ -346,7 +346,7 @@ static truce_status reduce_turn(const struct expression_node *node, struct reduc
                              "the value of $reduce is nested deeper than %d levels",
                              VALUE_DEPTH_MAX);
     if (run->arena->bytes - reduction->base > COMPACT_BYTES + 2 * (size_t)value->size)
-        compact(reduction, value);
+        loop_compact(reduction, value);
     return TRUCE_OK;
 }
 
@@ -406,7 +406,7 @@ static truce_status compile_reduce(struct expression_compiler *compiler,
     struct expression_node *node = truce__expression_node(compiler, operator, 3);
     struct value values[3];
     struct expression_scope item, value;
-    truce_status status = read_arguments(compiler, operator, argument, values);
+    truce_status status = loop_read_arguments(compiler, operator, argument, values);
 
     if (!status)
         status = truce__expression_compile(compiler, values[0], &node->operands[REDUCE_INPUT]);
@@ -427,7 +427,8 @@ static truce_status compile_reduce(struct expression_compiler *compiler,
 }
 
 const struct expression_operator truce__expressions_loop[] = {
-    {"$let", .evaluate = evaluate_let, .compile = compile_let, .arguments = &let_arguments},
+    {"$let", .evaluate = loop_evaluate_let, .compile = loop_compile_let,
+     .arguments = &let_arguments},
     {"$map", .evaluate = evaluate_map, .compile = compile_loop, .arguments = &map_arguments},
     {"$filter", .evaluate = evaluate_filter, .compile = compile_loop,
      .arguments = &filter_arguments},

@@ -5,8 +5,8 @@
 /* Functions of numbers: rounding, roots, powers and logarithms. Null stays null; integers become
  * doubles where the result is no integer by nature; decimals stay decimals. */
 
-static truce_status refuse_type(const struct expression_node *node, struct evaluation *run,
-                                uint32_t code, struct value operand)
+static truce_status math_refuse_type(const struct expression_node *node, struct evaluation *run,
+                                     uint32_t code, struct value operand)
 {
     return truce__refuse(code, run->error, "%s takes a number, not %s",
                          truce__expression_name(node), truce__type_name(operand.type));
@@ -24,8 +24,8 @@ struct function {
     const char *must;
 };
 
-static truce_status apply_function(const struct expression_node *node, struct evaluation *run,
-                                   const struct value *operands, struct value *result)
+static truce_status math_apply_function(const struct expression_node *node, struct evaluation *run,
+                                        const struct value *operands, struct value *result)
 {
     const struct function *function = node->extra;
     _IDEC_flags flags = 0;
@@ -33,7 +33,7 @@ static truce_status apply_function(const struct expression_node *node, struct ev
     if (truce__value_is_nullish(operands[0]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
-        return refuse_type(node, run, 28765, operands[0]);
+        return math_refuse_type(node, run, 28765, operands[0]);
     if (function->allows && !truce__number_is_nan(operands[0]) && !function->allows(operands[0]))
         return truce__refuse(function->code, run->error, "the operand of %s must be %s",
                              truce__expression_name(node), function->must);
@@ -107,7 +107,7 @@ static truce_status apply_abs(const struct expression_node *node, struct evaluat
     if (truce__value_is_nullish(operands[0]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
-        return refuse_type(node, run, 28765, operands[0]);
+        return math_refuse_type(node, run, 28765, operands[0]);
     if (operands[0].type == BSON_TYPE_DECIMAL128) {
         *result = truce__evaluation_decimal(run, bid128_abs(truce__number_as_decimal(operands[0])));
         return TRUCE_OK;
@@ -137,7 +137,7 @@ static const struct rounding round_rule = {BID_ROUNDING_TO_NEAREST, nearbyint};
 static const struct rounding trunc_rule = {BID_ROUNDING_TO_ZERO, trunc};
 
 /* the decimal with its last digit at 10^-places; itself if that takes more digits than there are */
-static decimal quantize(decimal number, int places, const struct rounding *rule)
+static decimal math_quantize(decimal number, int places, const struct rounding *rule)
 {
     _IDEC_flags flags = 0;
     decimal quantum = bid128_scalbn(bid128_from_int64(1), -places, BID_ROUNDING_TO_NEAREST, &flags);
@@ -177,7 +177,7 @@ static truce_status round_integer(const struct expression_node *node, struct eva
 {
     _IDEC_flags flags = 0;
     decimal rounded =
-        quantize(bid128_from_int64(truce__value_integer(number)), places, node->extra);
+        math_quantize(bid128_from_int64(truce__value_integer(number)), places, node->extra);
     int64_t whole = bid128_to_int64_int(rounded, &flags);
 
     if (flags & BID_INVALID_EXCEPTION)
@@ -197,11 +197,11 @@ static double round_double(double number, int places, const struct rounding *rul
     if (places == 0)
         return rule->of_double(number);
     exact = binary64_to_bid128(number, BID_ROUNDING_TO_NEAREST, &flags);
-    return bid128_to_binary64(quantize(exact, places, rule), BID_ROUNDING_TO_NEAREST, &flags);
+    return bid128_to_binary64(math_quantize(exact, places, rule), BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-static truce_status apply_round(const struct expression_node *node, struct evaluation *run,
-                                const struct value *operands, struct value *result)
+static truce_status math_apply_round(const struct expression_node *node, struct evaluation *run,
+                                     const struct value *operands, struct value *result)
 {
     int places = 0;
     truce_status status = TRUCE_OK;
@@ -209,7 +209,7 @@ static truce_status apply_round(const struct expression_node *node, struct evalu
     if (truce__value_is_nullish(operands[0]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
-        return refuse_type(node, run, 51081, operands[0]);
+        return math_refuse_type(node, run, 51081, operands[0]);
     if (node->count > 1 && truce__value_is_nullish(operands[1]))
         return truce__evaluation_null(result);
     if (node->count > 1)
@@ -218,7 +218,7 @@ static truce_status apply_round(const struct expression_node *node, struct evalu
         return status;
     if (operands[0].type == BSON_TYPE_DECIMAL128)
         *result = truce__evaluation_decimal(
-            run, quantize(truce__number_as_decimal(operands[0]), places, node->extra));
+            run, math_quantize(truce__number_as_decimal(operands[0]), places, node->extra));
     else if (operands[0].type == BSON_TYPE_DOUBLE)
         *result = truce__value_from_double(
             run->arena, round_double(truce__value_double(operands[0]), places, node->extra));
@@ -257,9 +257,9 @@ static truce_status apply_log(const struct expression_node *node, struct evaluat
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
-        return refuse_type(node, run, 28756, operands[0]);
+        return math_refuse_type(node, run, 28756, operands[0]);
     if (!truce__value_is_number(operands[1]))
-        return refuse_type(node, run, 28757, operands[1]);
+        return math_refuse_type(node, run, 28757, operands[1]);
     if (!is_positive(operands[0]) && !truce__number_is_nan(operands[0]))
         return truce__refuse(28758, run->error, "the operand of $log must be positive");
     if ((!is_positive(operands[1]) && !truce__number_is_nan(operands[1])) || is_one(operands[1]))
@@ -308,7 +308,7 @@ static decimal decimal_power(decimal base, decimal exponent)
     return bid128_add(result, zero, BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-static struct value power(struct evaluation *run, struct value base, struct value exponent)
+static struct value math_power(struct evaluation *run, struct value base, struct value exponent)
 {
     int64_t whole;
     uint8_t type;
@@ -331,27 +331,27 @@ static truce_status apply_pow(const struct expression_node *node, struct evaluat
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
-        return refuse_type(node, run, 28762, operands[0]);
+        return math_refuse_type(node, run, 28762, operands[0]);
     if (!truce__value_is_number(operands[1]))
-        return refuse_type(node, run, 28763, operands[1]);
+        return math_refuse_type(node, run, 28763, operands[1]);
     if (truce__number_is_zero(operands[0]) && !is_not_negative(operands[1]) &&
         !truce__number_is_nan(operands[1]))
         return truce__refuse(28764, run->error, "$pow of 0 with a negative exponent");
-    *result = power(run, operands[0], operands[1]);
+    *result = math_power(run, operands[0], operands[1]);
     return TRUCE_OK;
 }
 
 const struct expression_operator truce__expressions_math[] = {
     {"$abs", 1, 1, .apply = apply_abs},
-    {"$ceil", 1, 1, .apply = apply_function, .extra = &ceil_function},
-    {"$floor", 1, 1, .apply = apply_function, .extra = &floor_function},
-    {"$exp", 1, 1, .apply = apply_function, .extra = &exp_function},
-    {"$sigmoid", 1, 1, .apply = apply_function, .extra = &sigmoid_function},
-    {"$ln", 1, 1, .apply = apply_function, .extra = &ln_function},
-    {"$log10", 1, 1, .apply = apply_function, .extra = &log10_function},
-    {"$sqrt", 1, 1, .apply = apply_function, .extra = &sqrt_function},
-    {"$round", 1, 2, EXPRESSION_RANGED, .apply = apply_round, .extra = &round_rule},
-    {"$trunc", 1, 2, EXPRESSION_RANGED, .apply = apply_round, .extra = &trunc_rule},
+    {"$ceil", 1, 1, .apply = math_apply_function, .extra = &ceil_function},
+    {"$floor", 1, 1, .apply = math_apply_function, .extra = &floor_function},
+    {"$exp", 1, 1, .apply = math_apply_function, .extra = &exp_function},
+    {"$sigmoid", 1, 1, .apply = math_apply_function, .extra = &sigmoid_function},
+    {"$ln", 1, 1, .apply = math_apply_function, .extra = &ln_function},
+    {"$log10", 1, 1, .apply = math_apply_function, .extra = &log10_function},
+    {"$sqrt", 1, 1, .apply = math_apply_function, .extra = &sqrt_function},
+    {"$round", 1, 2, EXPRESSION_RANGED, .apply = math_apply_round, .extra = &round_rule},
+    {"$trunc", 1, 2, EXPRESSION_RANGED, .apply = math_apply_round, .extra = &trunc_rule},
     {"$log", 2, 2, .apply = apply_log},
     {"$pow", 2, 2, .apply = apply_pow},
     {NULL},

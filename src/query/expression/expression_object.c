@@ -3,7 +3,7 @@
 
 /* Documents: merging, turning into lists of fields and back, fields by a computed name. */
 
-static truce_status out_of_memory(struct evaluation *run)
+static truce_status object_out_of_memory(struct evaluation *run)
 {
     return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
                          "a document made by an expression takes more than %zu bytes of memory",
@@ -22,7 +22,8 @@ static truce_status write_table(struct evaluation *run, const struct field_table
 
 /* -- $mergeObjects ---------------------------------------------------------------------------- */
 
-static truce_status merge(struct evaluation *run, struct field_table *table, struct value document)
+static truce_status object_merge(struct evaluation *run, struct field_table *table,
+                                 struct value document)
 {
     struct fields fields;
 
@@ -34,19 +35,19 @@ static truce_status merge(struct evaluation *run, struct field_table *table, str
     fields = truce__fields(document);
     while (truce__fields_next(&fields)) {
         if (!truce__field_table_set(table, fields.key, fields.key_length, fields.value))
-            return out_of_memory(run);
+            return object_out_of_memory(run);
     }
     return TRUCE_OK;
 }
 
-static truce_status merge_items(struct evaluation *run, struct field_table *table,
-                                struct value array)
+static truce_status object_merge_items(struct evaluation *run, struct field_table *table,
+                                       struct value array)
 {
     struct fields fields = truce__fields(array);
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields))
-        status = merge(run, table, fields.value);
+        status = object_merge(run, table, fields.value);
     return status;
 }
 
@@ -62,9 +63,9 @@ static truce_status evaluate_merge(const struct expression_node *node, struct ev
         if (status)
             return status;
         if (node->count == 1 && operand.type == BSON_TYPE_ARRAY)
-            status = merge_items(run, &table, operand);
+            status = object_merge_items(run, &table, operand);
         else
-            status = merge(run, &table, operand);
+            status = object_merge(run, &table, operand);
         if (status)
             return status;
     }
@@ -103,7 +104,8 @@ static const struct pair_codes list_codes = {40396, 40397, 0, 40395, 4940400};
 static const struct pair_codes document_codes = {40391, 40392, 40393, 40394, 4940401};
 
 /* [key, value] */
-static truce_status read_list(struct evaluation *run, struct value item, struct value pair[2])
+static truce_status object_read_list(struct evaluation *run, struct value item,
+                                     struct value pair[2])
 {
     struct fields fields = truce__fields(item);
 
@@ -116,7 +118,8 @@ static truce_status read_list(struct evaluation *run, struct value item, struct 
 }
 
 /* {k: key, v: value} */
-static truce_status read_document(struct evaluation *run, struct value item, struct value pair[2])
+static truce_status object_read_document(struct evaluation *run, struct value item,
+                                         struct value pair[2])
 {
     if (truce__array_count(item) != 2)
         return truce__refuse(document_codes.count, run->error,
@@ -143,7 +146,8 @@ static truce_status set_pair(struct evaluation *run, struct field_table *table,
     if (memchr(key, '\0', length))
         return truce__refuse(codes->zero, run->error,
                              "a name in $arrayToObject contains a zero byte");
-    return truce__field_table_set(table, key, length, pair[1]) ? TRUCE_OK : out_of_memory(run);
+    return truce__field_table_set(table, key, length, pair[1]) ? TRUCE_OK
+                                                               : object_out_of_memory(run);
 }
 
 static truce_status add_pairs(struct evaluation *run, struct field_table *table, struct value array)
@@ -164,8 +168,8 @@ static truce_status add_pairs(struct evaluation *run, struct field_table *table,
                                  "$arrayToObject takes items of one form only");
         type = item.type;
         codes = type == BSON_TYPE_ARRAY ? &list_codes : &document_codes;
-        status =
-            type == BSON_TYPE_ARRAY ? read_list(run, item, pair) : read_document(run, item, pair);
+        status = type == BSON_TYPE_ARRAY ? object_read_list(run, item, pair)
+                                         : object_read_document(run, item, pair);
         if (!status)
             status = set_pair(run, table, codes, pair);
         if (status)
@@ -258,9 +262,9 @@ static truce_status apply_set(const struct expression_node *node, struct evaluat
                              truce__expression_name(node),
                              truce__type_name(operands[FIELD_INPUT].type));
     truce__field_table_begin(&table, run->arena, run->bytes_max);
-    status = merge(run, &table, operands[FIELD_INPUT]);
+    status = object_merge(run, &table, operands[FIELD_INPUT]);
     if (!status && !truce__field_table_set(&table, name, length, value))
-        status = out_of_memory(run);
+        status = object_out_of_memory(run);
     return status ? status : write_table(run, &table, result);
 }
 

@@ -88,7 +88,7 @@ static int order_keys(struct value a, struct value b, const void *arg)
 }
 
 /* The value at the path of a document; an array on the way is entered by a number only. */
-static struct value value_at(struct value document, const struct path *path)
+static struct value order_value_at(struct value document, const struct path *path)
 {
     struct value value = document;
 
@@ -101,8 +101,8 @@ static struct value value_at(struct value document, const struct path *path)
 }
 
 /* Unlike a sort of documents, $sortArray compares a field that holds an array as a whole. */
-static truce_status make_keys(const struct sort *sort, struct evaluation *run, struct keyed *keyed,
-                              uint32_t count, struct buffer *keys)
+static truce_status order_make_keys(const struct sort *sort, struct evaluation *run,
+                                    struct keyed *keyed, uint32_t count, struct buffer *keys)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct value document = keyed[i].item;
@@ -111,7 +111,7 @@ static truce_status make_keys(const struct sort *sort, struct evaluation *run, s
             document = truce__value_missing();
         keyed[i].at = keys->size;
         for (uint32_t j = 0; j < sort->count; j++)
-            truce__key_append(keys, value_at(document, &sort->fields[j].path),
+            truce__key_append(keys, order_value_at(document, &sort->fields[j].path),
                               sort->fields[j].descending);
         if (run->arena->bytes + keys->size > run->bytes_max)
             return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
@@ -136,7 +136,7 @@ static truce_status sort_by_fields(const struct sort *sort, struct evaluation *r
         keyed[i] = (struct keyed){.item = items[i]};
         items[i] = (struct value){(const uint8_t *)&keyed[i], 0, 0};
     }
-    status = make_keys(sort, run, keyed, count, &keys);
+    status = order_make_keys(sort, run, keyed, count, &keys);
     if (!status)
         truce__values_sort(items, count, scratch, order_keys, NULL);
     for (uint32_t i = 0; i < count; i++)

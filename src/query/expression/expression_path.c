@@ -140,20 +140,20 @@ static truce_status evaluate_now(const struct expression_node *node, struct eval
 
 /* -- names of variables ----------------------------------------------------------------------- */
 
-static bool is_letter(char c)
+static bool path_is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c & 0x80);
 }
 
-static bool is_word(char c)
+static bool path_is_word(char c)
 {
-    return is_letter(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    return path_is_letter(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
 static bool is_words(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
-        if (!is_word(name[i]))
+        if (!path_is_word(name[i]))
             return false;
     }
     return true;
@@ -165,7 +165,7 @@ truce_status truce__expression_variable_check(const char *name, size_t length, b
         return truce__refuse(16866, error, "a variable's name is empty");
     if (length == 7 && !memcmp(name, "CURRENT", 7))
         return TRUCE_OK;
-    if (!is_letter(name[0]))
+    if (!path_is_letter(name[0]))
         return truce__refuse(16867, error,
                              "a variable's name must start with a lower-case letter: \"%.*s\"",
                              (int)length, name);
@@ -229,7 +229,7 @@ static truce_status check_read_name(const char *name, size_t length, bson_error_
 {
     if (length == 0)
         return truce__refuse(16869, error, "a variable's name is empty: \"$$\"");
-    if (!is_letter(name[0]) && !(name[0] >= 'A' && name[0] <= 'Z'))
+    if (!path_is_letter(name[0]) && !(name[0] >= 'A' && name[0] <= 'Z'))
         return truce__refuse(16870, error, "a variable's name must start with a letter: \"%.*s\"",
                              (int)length, name);
     if (!is_words(name, length))
@@ -309,8 +309,8 @@ static truce_status compile_system_variable(struct expression_compiler *compiler
 }
 
 /* The rest of "$$name" or "$$name.path" of a variable of the command */
-static truce_status compile_let(struct expression_compiler *compiler, struct value value,
-                                const char *path, size_t length, struct expression_node **node)
+static truce_status path_compile_let(struct expression_compiler *compiler, struct value value,
+                                     const char *path, size_t length, struct expression_node **node)
 {
     truce_status status;
 
@@ -347,8 +347,8 @@ static truce_status compile_variable(struct expression_compiler *compiler, const
     if (!scope)
         of_command = find_let(text, name_length);
     if (of_command.type != VALUE_MISSING)
-        return compile_let(compiler, of_command, dot ? dot + 1 : NULL,
-                           dot ? length - name_length - 1 : 0, node);
+        return path_compile_let(compiler, of_command, dot ? dot + 1 : NULL,
+                                dot ? length - name_length - 1 : 0, node);
     if (!scope && !dot)
         return compile_system_variable(compiler, text, name_length, node);
     if (!scope) {

@@ -36,8 +36,8 @@ static truce_status read_pattern(const char *name, struct value value, const cha
     return TRUCE_OK;
 }
 
-static truce_status read_options(const char *name, struct value value, const char **options,
-                                 bson_error_t *error)
+static truce_status regex_read_options(const char *name, struct value value, const char **options,
+                                       bson_error_t *error)
 {
     uint32_t length;
     const char *text;
@@ -75,7 +75,7 @@ static truce_status compile_pattern(const char *name, struct value pattern_value
     if (!truce__value_is_nullish(pattern_value))
         status = read_pattern(name, pattern_value, &pattern, &length, &options, error);
     if (!status)
-        status = read_options(name, options_value, &options, error);
+        status = regex_read_options(name, options_value, &options, error);
     if (status || truce__value_is_nullish(pattern_value))
         return status;
     status = truce__regex_new(pattern, length, options, regex, &reason);
@@ -89,7 +89,8 @@ static bool is_constant(const struct expression_node *node)
     return !node || truce__expression_is_constant_node(node);
 }
 
-static truce_status prepare(struct expression_compiler *compiler, struct expression_node *node)
+static truce_status regex_prepare(struct expression_compiler *compiler,
+                                  struct expression_node *node)
 {
     struct value options = truce__value_missing();
     struct regex *regex;
@@ -123,8 +124,8 @@ struct search {
     int32_t character; /* in them */
 };
 
-static truce_status begin(const struct expression_node *node, struct evaluation *run,
-                          struct search *search)
+static truce_status regex_begin(const struct expression_node *node, struct evaluation *run,
+                                struct search *search)
 {
     struct value pattern, options;
     truce_status status = truce__expression_run(node->operands[REGEX_INPUT], run, &search->input);
@@ -155,7 +156,7 @@ static truce_status begin(const struct expression_node *node, struct evaluation 
     return search->spans ? TRUCE_OK : TRUCE_LIMIT;
 }
 
-static truce_status find_next(struct search *search, struct evaluation *run, size_t start)
+static truce_status regex_find_next(struct search *search, struct evaluation *run, size_t start)
 {
     return truce__regex_find(search->regex, search->text, search->length, start,
                              run->context->budget, &search->found, search->spans, search->groups,
@@ -197,10 +198,10 @@ static truce_status evaluate_match(const struct expression_node *node, struct ev
                                    struct value *result)
 {
     struct search search = {0};
-    truce_status status = begin(node, run, &search);
+    truce_status status = regex_begin(node, run, &search);
 
     if (!status && search.regex)
-        status = find_next(&search, run, 0);
+        status = regex_find_next(&search, run, 0);
     truce__regex_free(search.own);
     *result = truce__value_from_bool(search.found);
     return status;
@@ -211,10 +212,10 @@ static truce_status evaluate_find(const struct expression_node *node, struct eva
 {
     struct search search = {0};
     struct builder builder;
-    truce_status status = begin(node, run, &search);
+    truce_status status = regex_begin(node, run, &search);
 
     if (!status && search.regex)
-        status = find_next(&search, run, 0);
+        status = regex_find_next(&search, run, 0);
     truce__regex_free(search.own);
     *result = truce__value_null();
     if (status || !search.found)
@@ -237,14 +238,15 @@ static size_t next_start(const struct search *search)
     return at;
 }
 
-static truce_status find_all(struct search *search, struct evaluation *run, struct builder *builder)
+static truce_status regex_find_all(struct search *search, struct evaluation *run,
+                                   struct builder *builder)
 {
     size_t start = 0;
     truce_status status;
 
     do {
         struct builder_mark mark;
-        status = find_next(search, run, start);
+        status = regex_find_next(search, run, start);
         if (status || !search->found)
             break;
         mark = truce__builder_open_element(builder, BSON_TYPE_DOCUMENT);
@@ -260,11 +262,11 @@ static truce_status evaluate_find_all(const struct expression_node *node, struct
 {
     struct search search = {0};
     struct builder builder;
-    truce_status status = begin(node, run, &search);
+    truce_status status = regex_begin(node, run, &search);
 
     truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
     if (!status && search.regex)
-        status = find_all(&search, run, &builder);
+        status = regex_find_all(&search, run, &builder);
     truce__regex_free(search.own);
     return status ? status : truce__builder_finish(&builder, result, run->error);
 }
@@ -273,8 +275,9 @@ static const struct expression_arguments arguments = {
     51103, 31024, {{"input", 31022}, {"regex", 31023}, {"options", 0}}};
 
 const struct expression_operator truce__expressions_regex[] = {
-    {"$regexMatch", .evaluate = evaluate_match, .arguments = &arguments, .prepare = prepare},
-    {"$regexFind", .evaluate = evaluate_find, .arguments = &arguments, .prepare = prepare},
-    {"$regexFindAll", .evaluate = evaluate_find_all, .arguments = &arguments, .prepare = prepare},
+    {"$regexMatch", .evaluate = evaluate_match, .arguments = &arguments, .prepare = regex_prepare},
+    {"$regexFind", .evaluate = evaluate_find, .arguments = &arguments, .prepare = regex_prepare},
+    {"$regexFindAll", .evaluate = evaluate_find_all, .arguments = &arguments,
+     .prepare = regex_prepare},
     {NULL},
 };

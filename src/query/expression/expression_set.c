@@ -11,7 +11,8 @@ struct set {
     uint32_t count;
 };
 
-static truce_status make_set(struct evaluation *run, struct value array, struct set *set)
+static truce_status expression_set_make_set(struct evaluation *run, struct value array,
+                                            struct set *set)
 {
     struct value *scratch;
     uint32_t kept = 0;
@@ -31,13 +32,14 @@ static truce_status make_set(struct evaluation *run, struct value array, struct 
     return TRUCE_OK;
 }
 
-static bool has(const struct set *set, struct value item)
+static bool expression_set_has(const struct set *set, struct value item)
 {
     return truce__values_search(set->items, set->count, item) < set->count;
 }
 
-static truce_status refuse_type(const struct expression_node *node, struct evaluation *run,
-                                uint32_t code, struct value operand)
+static truce_status expression_set_refuse_type(const struct expression_node *node,
+                                               struct evaluation *run, uint32_t code,
+                                               struct value operand)
 {
     return truce__refuse(code, run->error, "%s takes arrays, not %s", truce__expression_name(node),
                          truce__type_name(operand.type));
@@ -52,7 +54,7 @@ static truce_status apply_all(const struct expression_node *node, struct evaluat
     bool all = true;
 
     if (operands[0].type != BSON_TYPE_ARRAY)
-        return refuse_type(node, run, 17040, operands[0]);
+        return expression_set_refuse_type(node, run, 17040, operands[0]);
     fields = truce__fields(operands[0]);
     while (all && truce__fields_next(&fields))
         all = truce__value_truth(fields.value);
@@ -67,7 +69,7 @@ static truce_status apply_any(const struct expression_node *node, struct evaluat
     bool any = false;
 
     if (operands[0].type != BSON_TYPE_ARRAY)
-        return refuse_type(node, run, 17041, operands[0]);
+        return expression_set_refuse_type(node, run, 17041, operands[0]);
     fields = truce__fields(operands[0]);
     while (!any && truce__fields_next(&fields))
         any = truce__value_truth(fields.value);
@@ -85,10 +87,10 @@ static truce_status subtract(struct evaluation *run, struct value left, struct v
     struct builder builder;
     struct set removed, all;
     bool *seen;
-    truce_status status = make_set(run, right, &removed);
+    truce_status status = expression_set_make_set(run, right, &removed);
 
     if (!status)
-        status = make_set(run, left, &all);
+        status = expression_set_make_set(run, left, &all);
     if (status)
         return status;
     seen = truce__evaluation_take(run, all.count);
@@ -99,7 +101,7 @@ static truce_status subtract(struct evaluation *run, struct value left, struct v
     while (truce__fields_next(&fields)) {
         uint32_t at = truce__values_search(all.items, all.count, fields.value);
         truce_assert(at < all.count);
-        if (!seen[at] && !has(&removed, fields.value))
+        if (!seen[at] && !expression_set_has(&removed, fields.value))
             truce__builder_element(&builder, fields.value);
         seen[at] = true;
     }
@@ -112,9 +114,9 @@ static truce_status apply_difference(const struct expression_node *node, struct 
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
         return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
-        return refuse_type(node, run, 17048, operands[0]);
+        return expression_set_refuse_type(node, run, 17048, operands[0]);
     if (operands[1].type != BSON_TYPE_ARRAY)
-        return refuse_type(node, run, 17049, operands[1]);
+        return expression_set_refuse_type(node, run, 17049, operands[1]);
     return subtract(run, operands[0], operands[1], result);
 }
 
@@ -127,15 +129,15 @@ static truce_status apply_subset(const struct expression_node *node, struct eval
     truce_status status;
 
     if (operands[0].type != BSON_TYPE_ARRAY)
-        return refuse_type(node, run, 17046, operands[0]);
+        return expression_set_refuse_type(node, run, 17046, operands[0]);
     if (operands[1].type != BSON_TYPE_ARRAY)
-        return refuse_type(node, run, 17042, operands[1]);
-    status = make_set(run, operands[1], &right);
+        return expression_set_refuse_type(node, run, 17042, operands[1]);
+    status = expression_set_make_set(run, operands[1], &right);
     if (status)
         return status;
     fields = truce__fields(operands[0]);
     while (inside && truce__fields_next(&fields))
-        inside = has(&right, fields.value);
+        inside = expression_set_has(&right, fields.value);
     *result = truce__value_from_bool(inside);
     return TRUCE_OK;
 }
@@ -165,8 +167,8 @@ static truce_status evaluate_equals(const struct expression_node *node, struct e
         if (status)
             return status;
         if (array.type != BSON_TYPE_ARRAY)
-            return refuse_type(node, run, 17044, array);
-        status = make_set(run, array, i ? &next : &first);
+            return expression_set_refuse_type(node, run, 17044, array);
+        status = expression_set_make_set(run, array, i ? &next : &first);
         if (status)
             return status;
         equal = !i || (equal && same_sets(&first, &next));
@@ -192,7 +194,7 @@ static struct set intersect(struct set a, struct set b)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < kept.count; i++) {
-        if (has(&other, kept.items[i]))
+        if (expression_set_has(&other, kept.items[i]))
             kept.items[count++] = kept.items[i];
     }
     kept.count = count;
@@ -212,8 +214,8 @@ static truce_status evaluate_intersection(const struct expression_node *node,
         if (truce__value_is_nullish(array))
             return truce__evaluation_null(result);
         if (array.type != BSON_TYPE_ARRAY)
-            return refuse_type(node, run, 17047, array);
-        status = make_set(run, array, &next);
+            return expression_set_refuse_type(node, run, 17047, array);
+        status = expression_set_make_set(run, array, &next);
         if (status)
             return status;
         all = i == 0 ? next : intersect(all, next);
@@ -238,14 +240,14 @@ static truce_status evaluate_union(const struct expression_node *node, struct ev
         if (truce__value_is_nullish(array))
             return truce__evaluation_null(result);
         if (array.type != BSON_TYPE_ARRAY)
-            return refuse_type(node, run, 17043, array);
+            return expression_set_refuse_type(node, run, 17043, array);
         fields = truce__fields(array);
         while (truce__fields_next(&fields))
             truce__builder_element(&builder, fields.value);
     }
     status = truce__builder_finish(&builder, &array, run->error);
     if (!status)
-        status = make_set(run, array, &all);
+        status = expression_set_make_set(run, array, &all);
     return status ? status : truce__evaluation_array(run, all.items, all.count, result);
 }
 

@@ -25,8 +25,8 @@ static struct value end_text(uint8_t *data, size_t length)
     return (struct value){data, (uint32_t)length + 5, BSON_TYPE_UTF8};
 }
 
-static truce_status copy_text(struct evaluation *run, const char *text, size_t length,
-                              struct value *result)
+static truce_status string_copy_text(struct evaluation *run, const char *text, size_t length,
+                                     struct value *result)
 {
     uint8_t *data;
     char *at = begin_text(run, length, &data);
@@ -64,8 +64,8 @@ truce_status truce__evaluation_text(const struct expression_node *node, struct e
 
 /* -- $concat ---------------------------------------------------------------------------------- */
 
-static truce_status evaluate_concat(const struct expression_node *node, struct evaluation *run,
-                                    struct value *result)
+static truce_status string_evaluate_concat(const struct expression_node *node,
+                                           struct evaluation *run, struct value *result)
 {
     struct value *parts = truce__evaluation_take(run, node->count * sizeof *parts);
     size_t total = 0, done = 0;
@@ -161,8 +161,8 @@ static truce_status apply_case_compare(const struct expression_node *node, struc
     return TRUCE_OK;
 }
 
-static truce_status apply_bytes(const struct expression_node *node, struct evaluation *run,
-                                const struct value *operands, struct value *result)
+static truce_status string_apply_bytes(const struct expression_node *node, struct evaluation *run,
+                                       const struct value *operands, struct value *result)
 {
     if (operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(34473, run->error, "$strLenBytes takes a string, not %s",
@@ -171,8 +171,9 @@ static truce_status apply_bytes(const struct expression_node *node, struct evalu
     return TRUCE_OK;
 }
 
-static truce_status apply_characters(const struct expression_node *node, struct evaluation *run,
-                                     const struct value *operands, struct value *result)
+static truce_status string_apply_characters(const struct expression_node *node,
+                                            struct evaluation *run, const struct value *operands,
+                                            struct value *result)
 {
     const char *text;
     uint32_t length;
@@ -251,7 +252,7 @@ struct characters {
 #define FEW_BYTES 64
 
 /* The bytes of a character as a number, each one another; none has more than four in UTF-8. */
-static uint32_t number_of(const char *at, size_t length)
+static uint32_t string_number_of(const char *at, size_t length)
 {
     uint32_t number = 0;
 
@@ -260,7 +261,7 @@ static uint32_t number_of(const char *at, size_t length)
     return number;
 }
 
-static int compare_numbers(const void *a, const void *b)
+static int string_compare_numbers(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
@@ -277,19 +278,20 @@ static truce_status sort_characters(struct evaluation *run, struct characters *s
     if (!set->sorted)
         return TRUCE_LIMIT;
     for (const char *at = set->bytes; at < end; at += character_length(at, end))
-        set->sorted[set->count++] = number_of(at, character_length(at, end));
-    qsort(set->sorted, set->count, sizeof *set->sorted, compare_numbers);
+        set->sorted[set->count++] = string_number_of(at, character_length(at, end));
+    qsort(set->sorted, set->count, sizeof *set->sorted, string_compare_numbers);
     return truce__evaluation_spend(run, set->length);
 }
 
 /* the character of `length` bytes at `at` is one of the set */
-static bool is_in(const char *at, size_t length, const struct characters *set)
+static bool string_is_in(const char *at, size_t length, const struct characters *set)
 {
     const char *end = set->bytes + set->length;
-    uint32_t number = number_of(at, length);
+    uint32_t number = string_number_of(at, length);
 
     if (set->sorted)
-        return bsearch(&number, set->sorted, set->count, sizeof number, compare_numbers) != NULL;
+        return bsearch(&number, set->sorted, set->count, sizeof number, string_compare_numbers) !=
+               NULL;
     for (const char *other = set->bytes; other < end;) {
         size_t size = character_length(other, end);
 
@@ -308,7 +310,7 @@ static truce_status trim_text(const struct trim *trim, struct evaluation *run, s
 
     while (trim->left && text < end) {
         size_t size = character_length(text, end);
-        if (!is_in(text, size, set))
+        if (!string_is_in(text, size, set))
             break;
         text += size;
     }
@@ -316,11 +318,11 @@ static truce_status trim_text(const struct trim *trim, struct evaluation *run, s
         const char *last = end - 1;
         while (last > text && (*last & 0xc0) == 0x80)
             last--;
-        if (!is_in(last, (size_t)(end - last), set))
+        if (!string_is_in(last, (size_t)(end - last), set))
             break;
         end = last;
     }
-    return copy_text(run, text, (size_t)(end - text), result);
+    return string_copy_text(run, text, (size_t)(end - text), result);
 }
 
 enum { TRIM_INPUT, TRIM_CHARS };
@@ -398,8 +400,8 @@ static truce_status next_place(const struct replacement *replacement, struct eva
 }
 
 /* Copies with the replacements made to `to`, or only counts; *total: the bytes. */
-static truce_status replace(const struct replacement *replacement, struct evaluation *run, char *to,
-                            size_t *total)
+static truce_status string_replace(const struct replacement *replacement, struct evaluation *run,
+                                   char *to, size_t *total)
 {
     const char *at = replacement->text, *end = at + replacement->length, *from = at;
     truce_status status = TRUCE_OK;
@@ -434,14 +436,14 @@ static truce_status replace_in(const struct replacement *replacement, struct eva
     uint8_t *data;
     size_t length;
     char *at;
-    truce_status status = replace(replacement, run, NULL, &length);
+    truce_status status = string_replace(replacement, run, NULL, &length);
 
     if (status)
         return status;
     at = begin_text(run, length, &data);
     if (!at)
         return TRUCE_LIMIT;
-    status = replace(replacement, run, at, &length); /* the length again */
+    status = string_replace(replacement, run, at, &length); /* the length again */
     if (!status)
         *result = end_text(data, length);
     return status;
@@ -492,12 +494,12 @@ static const struct expression_arguments replace_arguments = {
     51751, 51750, {{"input", 51749}, {"find", 51748}, {"replacement", 51747}}};
 
 const struct expression_operator truce__expressions_string[] = {
-    {"$concat", 0, EXPRESSION_ANY, .evaluate = evaluate_concat},
+    {"$concat", 0, EXPRESSION_ANY, .evaluate = string_evaluate_concat},
     {"$toLower", 1, 1, .apply = apply_lower},
     {"$toUpper", 1, 1, .apply = apply_upper},
     {"$strcasecmp", 2, 2, .apply = apply_case_compare},
-    {"$strLenBytes", 1, 1, .apply = apply_bytes},
-    {"$strLenCP", 1, 1, .apply = apply_characters},
+    {"$strLenBytes", 1, 1, .apply = string_apply_bytes},
+    {"$strLenCP", 1, 1, .apply = string_apply_characters},
     {"$split", 2, 2, .apply = apply_split},
     {"$trim", .apply = apply_trim, .arguments = &trim_arguments, .extra = &both},
     {"$ltrim", .apply = apply_trim, .arguments = &trim_arguments, .extra = &left},

@@ -19,8 +19,8 @@ static size_t next_character(const char *text, size_t length, size_t at)
     return at;
 }
 
-static truce_status part_of(struct evaluation *run, const char *text, size_t start, size_t end,
-                            struct value *result)
+static truce_status substring_part_of(struct evaluation *run, const char *text, size_t start,
+                                      size_t end, struct value *result)
 {
     *result = truce__value_from_text(run->arena, text + start, end - start);
     return truce__evaluation_check(run);
@@ -42,8 +42,9 @@ static truce_status to_int64(struct evaluation *run, struct value number, int64_
     return TRUCE_OK;
 }
 
-static truce_status apply_bytes(const struct expression_node *node, struct evaluation *run,
-                                const struct value *operands, struct value *result)
+static truce_status substring_apply_bytes(const struct expression_node *node,
+                                          struct evaluation *run, const struct value *operands,
+                                          struct value *result)
 {
     const char *text;
     uint32_t length;
@@ -71,12 +72,12 @@ static truce_status apply_bytes(const struct expression_node *node, struct evalu
         return truce__refuse(28656, run->error, "the start of %s is inside a character",
                              truce__expression_name(node));
     if (start >= length)
-        return part_of(run, text, 0, 0, result);
+        return substring_part_of(run, text, 0, 0, result);
     end = count < 0 || count > length - start ? length : (size_t)(start + count);
     if (end < length && is_continuation(text[end]))
         return truce__refuse(28657, run->error, "the end of %s is inside a character",
                              truce__expression_name(node));
-    return part_of(run, text, (size_t)start, end, result);
+    return substring_part_of(run, text, (size_t)start, end, result);
 }
 
 /* -- $substrCP -------------------------------------------------------------------------------- */
@@ -93,8 +94,9 @@ static truce_status read_place(struct evaluation *run, struct value value, const
     return TRUCE_OK;
 }
 
-static truce_status apply_characters(const struct expression_node *node, struct evaluation *run,
-                                     const struct value *operands, struct value *result)
+static truce_status substring_apply_characters(const struct expression_node *node,
+                                               struct evaluation *run, const struct value *operands,
+                                               struct value *result)
 {
     const char *text;
     uint32_t length;
@@ -116,7 +118,7 @@ static truce_status apply_characters(const struct expression_node *node, struct 
         at = next_character(text, length, at);
     for (end = at; end < length && count > 0; count--)
         end = next_character(text, length, end);
-    return part_of(run, text, at, end, result);
+    return substring_part_of(run, text, at, end, result);
 }
 
 /* -- $indexOfBytes, $indexOfCP ---------------------------------------------------------------- */
@@ -127,8 +129,8 @@ struct search {
     int32_t start, end; /* in the unit of the operator */
 };
 
-static truce_status read_bound(const struct expression_node *node, struct evaluation *run,
-                               struct value value, int32_t *bound)
+static truce_status substring_read_bound(const struct expression_node *node, struct evaluation *run,
+                                         struct value value, int32_t *bound)
 {
     if (!truce__value_to_int32(value, bound))
         return truce__refuse(40096, run->error, "a bound of %s must be a 32-bit integer, not %s",
@@ -154,9 +156,9 @@ static truce_status read_search(const struct expression_node *node, struct evalu
     search->text = truce__value_text(operands[0], &search->length);
     search->part = truce__value_text(operands[1], &search->part_length);
     if (node->count > 2)
-        status = read_bound(node, run, operands[2], &search->start);
+        status = substring_read_bound(node, run, operands[2], &search->start);
     if (!status && node->count > 3)
-        status = read_bound(node, run, operands[3], &search->end);
+        status = substring_read_bound(node, run, operands[3], &search->end);
     return status;
 }
 
@@ -220,9 +222,9 @@ static truce_status apply_index_characters(const struct expression_node *node,
 }
 
 const struct expression_operator truce__expressions_substring[] = {
-    {"$substr", 3, 3, .apply = apply_bytes},
-    {"$substrBytes", 3, 3, .apply = apply_bytes},
-    {"$substrCP", 3, 3, .apply = apply_characters},
+    {"$substr", 3, 3, .apply = substring_apply_bytes},
+    {"$substrBytes", 3, 3, .apply = substring_apply_bytes},
+    {"$substrCP", 3, 3, .apply = substring_apply_characters},
     {"$indexOfBytes", 2, 4, EXPRESSION_RANGED, .apply = apply_index_bytes},
     {"$indexOfCP", 2, 4, EXPRESSION_RANGED, .apply = apply_index_characters},
     {NULL},

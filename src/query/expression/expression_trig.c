@@ -13,7 +13,7 @@ struct function {
     bool open;              /* the ends do not belong to it */
 };
 
-static bool is_inside(const struct function *function, struct value number)
+static bool trig_is_inside(const struct function *function, struct value number)
 {
     double real = truce__number_to_double(number);
 
@@ -24,8 +24,8 @@ static bool is_inside(const struct function *function, struct value number)
     return real >= function->least && real <= function->greatest;
 }
 
-static truce_status apply_function(const struct expression_node *node, struct evaluation *run,
-                                   const struct value *operands, struct value *result)
+static truce_status trig_apply_function(const struct expression_node *node, struct evaluation *run,
+                                        const struct value *operands, struct value *result)
 {
     const struct function *function = node->extra;
     _IDEC_flags flags = 0;
@@ -35,7 +35,7 @@ static truce_status apply_function(const struct expression_node *node, struct ev
     if (!truce__value_is_number(operands[0]))
         return truce__refuse(28765, run->error, "%s takes a number, not %s",
                              truce__expression_name(node), truce__type_name(operands[0].type));
-    if (!is_inside(function, operands[0]))
+    if (!trig_is_inside(function, operands[0]))
         return truce__refuse(50989, run->error, "the operand of %s must be in %c%g, %g%c",
                              truce__expression_name(node), function->open ? '(' : '[',
                              function->least, function->greatest, function->open ? ')' : ']');
@@ -122,7 +122,7 @@ static const struct function to_degrees = {degrees_double, degrees_decimal, -INF
 
 #define FUNCTION(name, function)                                                                   \
     {                                                                                              \
-        name, 1, 1, .apply = apply_function, .extra = function                                     \
+        name, 1, 1, .apply = trig_apply_function, .extra = function                                \
     }
 
 const struct expression_operator truce__expressions_trig[] = {

@@ -84,7 +84,7 @@ static truce_status end_key(struct index_keys *keys, bson_error_t *error)
 }
 
 /* Follows `path` from part *at on; stops at the first array, or at the end of the path. */
-static struct value follow(const struct path *path, uint32_t *at, struct value from)
+static struct value keys_follow(const struct path *path, uint32_t *at, struct value from)
 {
     while (*at < path->count) {
         if (from.type != BSON_TYPE_DOCUMENT && !(from.type == BSON_TYPE_ARRAY))
@@ -113,7 +113,7 @@ static truce_status next_value(const struct walk *walk, uint32_t i, struct value
                              (int)part->length, part->name, path->text);
     *found = truce__value_missing();
     if (by_name) {
-        *found = follow(path, &progress->at, object);
+        *found = keys_follow(path, &progress->at, object);
     } else if (by_number) {
         *nested = *nested || progress->by_number.type == BSON_TYPE_ARRAY;
         *found = progress->beyond;
@@ -134,8 +134,8 @@ static bool settled(const struct walk *walk, const struct progress *progress, ui
     return progress[i].at == walk->fields[i].path.count;
 }
 
-static truce_status expand(const struct walk *walk, struct value array, uint32_t waiting,
-                           bool unnested, const struct progress *before, uint32_t not_found);
+static truce_status keys_expand(const struct walk *walk, struct value array, uint32_t waiting,
+                                bool unnested, const struct progress *before, uint32_t not_found);
 
 /* `missing` of the fields were not found on the way here. */
 static truce_status walk_object(const struct walk *walk, struct value object,
@@ -171,7 +171,7 @@ static truce_status walk_object(const struct walk *walk, struct value object,
         progress[i].at = walk->fields[i].path.count;
     }
     if (array.type)
-        return expand(walk, array, waiting, !nested, progress, missing);
+        return keys_expand(walk, array, waiting, !nested, progress, missing);
     return walk->sparse && missing == walk->count ? TRUCE_OK : emit(walk, progress);
 }
 
@@ -188,7 +188,7 @@ static void look_up_numbers(const struct walk *walk, struct value array, uint32_
         progress[i].by_number = truce__value_field(array, path->parts[progress[i].at].name,
                                                    path->parts[progress[i].at].length);
         progress[i].beyond_at = progress[i].at;
-        progress[i].beyond = follow(path, &progress[i].beyond_at, array);
+        progress[i].beyond = keys_follow(path, &progress[i].beyond_at, array);
     }
 }
 
@@ -209,8 +209,8 @@ static truce_status walk_element(const struct walk *walk, struct value element,
 
 /* `unnested`: the array was not itself reached as a numbered element of an array; only then are
  * its elements values of the fields that end here, otherwise it is one value as a whole. */
-static truce_status expand(const struct walk *walk, struct value array, uint32_t waiting,
-                           bool unnested, const struct progress *before, uint32_t missing)
+static truce_status keys_expand(const struct walk *walk, struct value array, uint32_t waiting,
+                                bool unnested, const struct progress *before, uint32_t missing)
 {
     struct progress progress[TRUCE_INDEX_FIELDS_MAX];
     struct fields elements = truce__fields(array);
@@ -241,7 +241,7 @@ static truce_status wildcard_leaf(struct index_keys *keys, const struct buffer *
     return end_key(keys, error);
 }
 
-static bool is_empty(struct value container)
+static bool keys_is_empty(struct value container)
 {
     return container.data[4] == 0;
 }
@@ -261,7 +261,7 @@ static truce_status wildcard_value(struct index_keys *keys, struct value value, 
         keys->multikey = true;
         keys->multikey_fields = 1;
     }
-    if (is_empty(value))
+    if (keys_is_empty(value))
         return wildcard_leaf(keys, path, is_array ? undefined : value, error);
     return wildcard_below(keys, value, false, path, error);
 }

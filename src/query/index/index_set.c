@@ -208,7 +208,7 @@ static bool visit_end(struct key_search *search, struct value value)
     return try_value(search, value);
 }
 
-static bool visit(struct key_search *search, struct value value, uint32_t part)
+static bool index_set_visit(struct key_search *search, struct value value, uint32_t part)
 {
     const struct path *path = &search->field->path;
     const struct path_part *name = &path->parts[part];
@@ -221,13 +221,13 @@ static bool visit(struct key_search *search, struct value value, uint32_t part)
             value = truce__value_field(value, name->name, name->length);
         else
             value = truce__value_missing();
-        return visit(search, value, value.type == VALUE_MISSING ? path->count : part + 1);
+        return index_set_visit(search, value, value.type == VALUE_MISSING ? path->count : part + 1);
     }
     if (name->index >= 0 &&
-        visit(search, truce__value_field(value, name->name, name->length), part + 1))
+        index_set_visit(search, truce__value_field(value, name->name, name->length), part + 1))
         return true;
     for (fields = truce__fields(value); truce__fields_next(&fields);)
-        if (fields.value.type == BSON_TYPE_DOCUMENT && visit(search, fields.value, part))
+        if (fields.value.type == BSON_TYPE_DOCUMENT && index_set_visit(search, fields.value, part))
             return true;
     return try_value(search, truce__value_null());
 }
@@ -239,8 +239,8 @@ static void skip_undefined(struct key_search *search)
 }
 
 /* `whole`: what is an empty array is undefined, as in the key. */
-static void append_values(const struct index_spec *spec, struct value document, const uint8_t *key,
-                          size_t size, bool whole, bson_t *values)
+static void index_set_append_values(const struct index_spec *spec, struct value document,
+                                    const uint8_t *key, size_t size, bool whole, bson_t *values)
 {
     struct key_search search = {.key = key, .size = size};
 
@@ -250,7 +250,7 @@ static void append_values(const struct index_spec *spec, struct value document, 
 
         search.field = &spec->fields[i];
         search.length = 0;
-        if (visit(&search, document, 0)) {
+        if (index_set_visit(&search, document, 0)) {
             truce__value_append(values, path->text, path->length, search.found);
         } else {
             skip_undefined(&search);
@@ -266,13 +266,13 @@ static void append_values(const struct index_spec *spec, struct value document, 
 void truce__index_key_values(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *values)
 {
-    append_values(spec, document, key, size, false, values);
+    index_set_append_values(spec, document, key, size, false, values);
 }
 
 void truce__index_key_show(const struct index_spec *spec, struct value document, const uint8_t *key,
                            size_t size, bson_t *values)
 {
-    append_values(spec, document, key, size, true, values);
+    index_set_append_values(spec, document, key, size, true, values);
 }
 
 /* An index has null for a path that ends at a scalar within an array, too, and {"a.b": null} does not find that. */

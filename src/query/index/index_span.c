@@ -5,20 +5,20 @@
 
 #include "query/index/index_set.h"
 
-static bool is_given(const bson_t *bound)
+static bool span_is_given(const bson_t *bound)
 {
     return bound && !bson_empty(bound);
 }
 
 bool truce__index_span_given(const bson_t *min, const bson_t *max)
 {
-    return is_given(min) || is_given(max);
+    return span_is_given(min) || span_is_given(max);
 }
 
 /* ---- what is wrong with them ---------------------------------------------------------------- */
 
 /* Have both the same fields in the same order, whatever their values? */
-static bool same_fields(const bson_t *a, const bson_t *b)
+static bool span_same_fields(const bson_t *a, const bson_t *b)
 {
     struct fields x = truce__fields(truce__value_document(a)),
                   y = truce__fields(truce__value_document(b));
@@ -43,7 +43,7 @@ static bool is_natural(const bson_t *specification)
 truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const bson_t *hint,
                                      const bson_t *sort, bson_error_t *error)
 {
-    if (is_given(min) && is_given(max) && !same_fields(min, max))
+    if (span_is_given(min) && span_is_given(max) && !span_same_fields(min, max))
         return truce__refuse(51176, error, "min and max must have the same fields in one order");
     if (!truce__index_span_given(min, max))
         return TRUCE_OK;
@@ -57,12 +57,12 @@ truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const
 
 /* ---- as keys -------------------------------------------------------------------------------- */
 
-static truce_status check_fields(const struct index_spec *spec, const bson_t *bound,
-                                 const char *name, bson_error_t *error)
+static truce_status span_check_fields(const struct index_spec *spec, const bson_t *bound,
+                                      const char *name, bson_error_t *error)
 {
     char wanted[160], given[160];
 
-    if (!is_given(bound) || (!spec->fields[0].wildcard && same_fields(bound, spec->key)))
+    if (!span_is_given(bound) || (!spec->fields[0].wildcard && span_same_fields(bound, spec->key)))
         return TRUCE_OK;
     return truce__refuse(51174, error, "%s is %s, but the index of the hint, \"%s\", is %s%s", name,
                          truce__value_show(truce__value_document(bound), given, sizeof given),
@@ -72,18 +72,18 @@ static truce_status check_fields(const struct index_spec *spec, const bson_t *bo
 }
 
 /* Where the bound is not given, the end of the index on its side: MinKey or MaxKey, as the field's order is. */
-static void make_key(const struct index_spec *spec, const bson_t *bound, bool upper,
-                     struct buffer *key)
+static void span_make_key(const struct index_spec *spec, const bson_t *bound, bool upper,
+                          struct buffer *key)
 {
     struct fields fields;
 
-    if (is_given(bound))
+    if (span_is_given(bound))
         fields = truce__fields(truce__value_document(bound));
     for (uint32_t i = 0; i < spec->count; i++) {
         bool descending = spec->fields[i].descending;
         struct value value = {.type = upper != descending ? BSON_TYPE_MAXKEY : BSON_TYPE_MINKEY};
 
-        if (is_given(bound) && truce__fields_next(&fields))
+        if (span_is_given(bound) && truce__fields_next(&fields))
             value = fields.value;
         truce__key_append(key, value, descending);
     }
@@ -92,15 +92,15 @@ static void make_key(const struct index_spec *spec, const bson_t *bound, bool up
 truce_status truce__index_span_make(const struct index_spec *spec, const bson_t *min,
                                     const bson_t *max, struct index_span *span, bson_error_t *error)
 {
-    truce_status status = check_fields(spec, min, "min", error);
+    truce_status status = span_check_fields(spec, min, "min", error);
 
     *span = (struct index_span){0};
     if (!status)
-        status = check_fields(spec, max, "max", error);
+        status = span_check_fields(spec, max, "max", error);
     if (status || !truce__index_span_given(min, max))
         return status;
-    make_key(spec, min, false, &span->from);
-    make_key(spec, max, true, &span->to);
+    span_make_key(spec, min, false, &span->from);
+    span_make_key(spec, max, true, &span->to);
     if (truce__bytes_compare(span->from.bytes, span->from.size, span->to.bytes, span->to.size) >= 0)
         return truce__refuse(51175, error,
                              "min does not stand before max in the order of the index \"%s\"",

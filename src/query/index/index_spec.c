@@ -26,7 +26,7 @@ static truce_status refuse_key(bson_error_t *error, const char *field, const cha
     return truce__refuse(CODE_CANNOT_CREATE_INDEX, error, "index key field '%s' %s", field, why);
 }
 
-static truce_status check_kind(const char *name, struct value kind, bson_error_t *error)
+static truce_status spec_check_kind(const char *name, struct value kind, bson_error_t *error)
 {
     static const char *const known[] = {"text", "2d", "2dsphere", "geoHaystack", "hashed"};
     uint32_t length;
@@ -47,7 +47,7 @@ static truce_status check_direction(const char *name, struct value direction, bs
     double number;
 
     if (direction.type == BSON_TYPE_UTF8)
-        return check_kind(name, direction, error);
+        return spec_check_kind(name, direction, error);
     if (!truce__value_is_number(direction))
         return refuse_key(error, name, "must be a number: 1 ascending, -1 descending");
     number = truce__number_to_double(direction);
@@ -58,7 +58,7 @@ static truce_status check_direction(const char *name, struct value direction, bs
     return TRUCE_OK;
 }
 
-static truce_status check_parts(const struct path *path, bson_error_t *error)
+static truce_status spec_check_parts(const struct path *path, bson_error_t *error)
 {
     for (uint32_t i = 0; i < path->count; i++) {
         const struct path_part *part = &path->parts[i];
@@ -90,8 +90,8 @@ static truce_status parse_wildcard(const struct fields *at, struct index_field *
     return truce__path_parse(at->key, at->key_length - 4, &field->path, error);
 }
 
-static truce_status parse_field(const struct fields *at, struct index_field *field,
-                                bson_error_t *error)
+static truce_status spec_parse_field(const struct fields *at, struct index_field *field,
+                                     bson_error_t *error)
 {
     truce_status status = check_direction(at->key, at->value, error);
 
@@ -105,10 +105,10 @@ static truce_status parse_field(const struct fields *at, struct index_field *fie
             return refuse_key(error, "", "is empty");
         status = truce__path_parse(at->key, at->key_length, &field->path, error);
     }
-    return status ? status : check_parts(&field->path, error);
+    return status ? status : spec_check_parts(&field->path, error);
 }
 
-static bool has_field(const struct index_spec *spec, const struct fields *at)
+static bool spec_has_field(const struct index_spec *spec, const struct fields *at)
 {
     for (uint32_t i = 0; i < spec->count; i++) {
         if (spec->fields[i].path.text && !strcmp(spec->fields[i].path.text, at->key))
@@ -117,7 +117,8 @@ static bool has_field(const struct index_spec *spec, const struct fields *at)
     return false;
 }
 
-static truce_status parse_fields(struct value key, struct index_spec *spec, bson_error_t *error)
+static truce_status spec_parse_fields(struct value key, struct index_spec *spec,
+                                      bson_error_t *error)
 {
     struct fields fields = truce__fields(key);
 
@@ -128,9 +129,9 @@ static truce_status parse_fields(struct value key, struct index_spec *spec, bson
         if (spec->count == TRUCE_INDEX_FIELDS_MAX)
             return truce__refuse(CODE_TOO_MANY_FIELDS, error, "an index key has at most %d fields",
                                  TRUCE_INDEX_FIELDS_MAX);
-        if (has_field(spec, &fields))
+        if (spec_has_field(spec, &fields))
             return refuse_key(error, fields.key, "occurs twice");
-        status = parse_field(&fields, &spec->fields[spec->count++], error);
+        status = spec_parse_field(&fields, &spec->fields[spec->count++], error);
         if (status)
             return status;
     }
@@ -167,7 +168,7 @@ static truce_status parse_key(struct value key, struct index_spec *spec, bson_er
         return truce__refuse(CODE_TYPE_MISMATCH, error, "index option 'key' must be a document");
     truce__value_bson(key, &borrowed);
     spec->key = bson_copy(&borrowed);
-    status = parse_fields(truce__value_document(spec->key), spec, error);
+    status = spec_parse_fields(truce__value_document(spec->key), spec, error);
     if (status)
         return status;
     spec->is_id = is_id_key(truce__value_document(spec->key));
@@ -347,8 +348,8 @@ bool truce__index_option_is_known(const char *name)
 }
 
 /* `given`: a bit for each that stood before it. */
-static truce_status parse_option(const struct fields *at, struct index_spec *spec, uint64_t *given,
-                                 bson_error_t *error)
+static truce_status spec_parse_option(const struct fields *at, struct index_spec *spec,
+                                      uint64_t *given, bson_error_t *error)
 {
     _Static_assert(sizeof options / sizeof *options <= 64, "a bit for each option");
 
@@ -407,12 +408,12 @@ static const char *kind_not_allowed(const struct match_node *node)
     return NULL;
 }
 
-static bool has_expression(const struct match_node *node)
+static bool spec_has_expression(const struct match_node *node)
 {
     if (node->kind == MATCH_EXPR)
         return true;
     for (uint32_t i = 0; i < node->children_count; i++) {
-        if (has_expression(node->children[i]))
+        if (spec_has_expression(node->children[i]))
             return true;
     }
     return false;
@@ -425,7 +426,7 @@ static truce_status compile_partial(struct index_spec *spec, bson_error_t *error
 
     if (status)
         return status;
-    if (has_expression(truce__match_root(spec->partial)))
+    if (spec_has_expression(truce__match_root(spec->partial)))
         return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
                              "partialFilterExpression must not use $expr");
     wrong = kind_not_allowed(truce__match_root(spec->partial));
@@ -473,7 +474,7 @@ static char *usual_name(const bson_t *key)
     return bson_string_free(name, false);
 }
 
-static truce_status settle_name(struct index_spec *spec, bson_error_t *error)
+static truce_status spec_settle_name(struct index_spec *spec, bson_error_t *error)
 {
     if (spec->is_id) {
         bson_free(spec->name);
@@ -491,7 +492,8 @@ static truce_status settle_name(struct index_spec *spec, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status parse(struct value specification, struct index_spec *spec, bson_error_t *error)
+static truce_status spec_parse(struct value specification, struct index_spec *spec,
+                               bson_error_t *error)
 {
     struct fields fields = truce__fields(specification);
     struct value key = truce__value_field(specification, "key", 3);
@@ -503,13 +505,13 @@ static truce_status parse(struct value specification, struct index_spec *spec, b
     status = parse_key(key, spec, error);
     while (!status && truce__fields_next(&fields)) {
         if (strcmp(fields.key, "key") != 0)
-            status = parse_option(&fields, spec, &given, error);
+            status = spec_parse_option(&fields, spec, &given, error);
     }
     if (!status)
         status = check_together(spec, error);
     if (!status && spec->partial_filter)
         status = compile_partial(spec, error);
-    return status ? status : settle_name(spec, error);
+    return status ? status : spec_settle_name(spec, error);
 }
 
 truce_status truce__index_spec_parse(const bson_t *specification, struct index_spec *spec,
@@ -518,7 +520,7 @@ truce_status truce__index_spec_parse(const bson_t *specification, struct index_s
     truce_status status;
 
     *spec = (struct index_spec){.expire_after_s = -1};
-    status = parse(truce__value_document(specification), spec, error);
+    status = spec_parse(truce__value_document(specification), spec, error);
     if (status)
         truce__index_spec_release(spec);
     return status;

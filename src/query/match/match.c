@@ -71,17 +71,17 @@ static struct value field_of_part(struct value document, const struct path_part 
     return value;
 }
 
-static bool visit_array(const struct match_node *node, struct value array, uint32_t part,
-                        struct match_run *run);
+static bool match_visit_array(const struct match_node *node, struct value array, uint32_t part,
+                              struct match_run *run);
 
 /* `value` is what the parts before `part` led to. */
-static bool visit(const struct match_node *node, struct value value, uint32_t part,
-                  struct match_run *run)
+static bool match_visit(const struct match_node *node, struct value value, uint32_t part,
+                        struct match_run *run)
 {
     while (value.type == BSON_TYPE_DOCUMENT && part < node->path.count)
         value = field_of_part(value, node->path.parts + part++, run);
     if (value.type == BSON_TYPE_ARRAY)
-        return visit_array(node, value, part, run);
+        return match_visit_array(node, value, part, run);
     if (part < node->path.count)
         value = truce__value_missing();
     return truce__match_leaf_test(node, value, run);
@@ -105,7 +105,7 @@ static bool visit_element(const struct match_node *node, struct value array, str
 {
     const struct path_part *next = node->path.parts + part;
 
-    if (element.type == BSON_TYPE_DOCUMENT && visit(node, element, part, run)) {
+    if (element.type == BSON_TYPE_DOCUMENT && match_visit(node, element, part, run)) {
         run->place = (struct match_place){array, index};
         return true;
     }
@@ -114,12 +114,12 @@ static bool visit_element(const struct match_node *node, struct value array, str
     if (part + 1 == node->path.count)
         return truce__match_leaf_test(node, element, run);
     if (element.type == BSON_TYPE_DOCUMENT)
-        return may_fork(node, run) && visit(node, element, part + 1, run);
-    return element.type == BSON_TYPE_ARRAY && visit_array(node, element, part + 1, run);
+        return may_fork(node, run) && match_visit(node, element, part + 1, run);
+    return element.type == BSON_TYPE_ARRAY && match_visit_array(node, element, part + 1, run);
 }
 
-static bool visit_array(const struct match_node *node, struct value array, uint32_t part,
-                        struct match_run *run)
+static bool match_visit_array(const struct match_node *node, struct value array, uint32_t part,
+                              struct match_run *run)
 {
     bool at_end = ends_before(&node->path, part);
     struct fields fields = truce__fields(array);
@@ -310,14 +310,14 @@ bool truce__match_node_test(const struct match_node *node, struct value document
     if (run->status != TRUCE_OK)
         return false;
     if (has_path(node) && document.type == BSON_TYPE_DOCUMENT)
-        return visit(node, document, 0, run);
+        return match_visit(node, document, 0, run);
     holds = test_logic(node, document, truce__match_node_test, run, &known);
     if (known)
         return holds;
     /* an array that $elemMatch takes for a document has its numbers as names */
     if (document.type == BSON_TYPE_ARRAY)
-        return visit(node, field_of_part(document, node->path.parts, run), 1, run);
-    return visit(node, document, 0, run);
+        return match_visit(node, field_of_part(document, node->path.parts, run), 1, run);
+    return match_visit(node, document, 0, run);
 }
 
 bool truce__match_element_test(const struct match_node *node, struct value element,
@@ -339,7 +339,7 @@ static bool test_field(const struct match_node *node, struct value value, struct
     if (run->status != TRUCE_OK)
         return false;
     holds = test_logic(node, value, test_field, run, &known);
-    return known ? holds : visit(node, value, 1, run);
+    return known ? holds : match_visit(node, value, 1, run);
 }
 
 static bool test_subject(const struct match *match, struct value value, struct match_run *run)

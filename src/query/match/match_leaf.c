@@ -7,7 +7,7 @@
 #include "bson/number.h"
 #include "query/match/match_tree.h"
 
-static bool is_nothing(struct value value)
+static bool leaf_is_nothing(struct value value)
 {
     return value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED;
 }
@@ -17,7 +17,8 @@ static bool compare_across(enum match_kind kind, struct value value, struct valu
 {
     switch (operand.type) {
     case BSON_TYPE_NULL:
-        return is_nothing(value) && (kind == MATCH_EQ || kind == MATCH_LTE || kind == MATCH_GTE);
+        return leaf_is_nothing(value) &&
+               (kind == MATCH_EQ || kind == MATCH_LTE || kind == MATCH_GTE);
     case BSON_TYPE_MAXKEY:
         return kind == MATCH_LT || kind == MATCH_LTE;
     case BSON_TYPE_MINKEY:
@@ -27,7 +28,7 @@ static bool compare_across(enum match_kind kind, struct value value, struct valu
     }
 }
 
-static bool holds(enum match_kind kind, int order)
+static bool leaf_holds(enum match_kind kind, int order)
 {
     switch (kind) {
     case MATCH_EQ:
@@ -53,8 +54,8 @@ bool truce__match_compare(enum match_kind kind, struct value value, struct value
     int order;
 
     if (truce__value_is_integer(value) && truce__value_is_integer(operand))
-        return holds(kind,
-                     compare_integers(truce__value_integer(value), truce__value_integer(operand)));
+        return leaf_holds(
+            kind, compare_integers(truce__value_integer(value), truce__value_integer(operand)));
     if (truce__type_class(value.type) != truce__type_class(operand.type))
         return compare_across(kind, value, operand);
     order = truce__value_compare(value, operand);
@@ -62,11 +63,11 @@ bool truce__match_compare(enum match_kind kind, struct value value, struct value
     if (order && truce__value_is_number(operand) &&
         (truce__number_is_nan(value) || truce__number_is_nan(operand)))
         return false;
-    return holds(kind, order);
+    return leaf_holds(kind, order);
 }
 
 /* Types of which two values are equal only if their bytes are. */
-static bool is_plain(uint8_t type)
+static bool leaf_is_plain(uint8_t type)
 {
     return type == BSON_TYPE_UTF8 || type == BSON_TYPE_INT32 || type == BSON_TYPE_INT64 ||
            type == BSON_TYPE_OID || type == BSON_TYPE_DATE_TIME || type == BSON_TYPE_BOOL;
@@ -74,7 +75,7 @@ static bool is_plain(uint8_t type)
 
 static bool test_equal(const struct match_node *node, struct value value, struct match_run *run)
 {
-    if (value.type == node->operand.type && is_plain(value.type))
+    if (value.type == node->operand.type && leaf_is_plain(value.type))
         return truce__value_identical(value, node->operand);
     return truce__match_compare(MATCH_EQ, value, node->operand);
 }
@@ -84,7 +85,7 @@ static bool test_order(const struct match_node *node, struct value value, struct
     return truce__match_compare(node->kind, value, node->operand);
 }
 
-static bool is_among(struct value value, const struct value *operands, uint32_t count)
+static bool leaf_is_among(struct value value, const struct value *operands, uint32_t count)
 {
     uint32_t low = 0, high = count;
 
@@ -104,9 +105,9 @@ static bool is_among(struct value value, const struct value *operands, uint32_t 
 
 static bool test_in(const struct match_node *node, struct value value, struct match_run *run)
 {
-    if (is_nothing(value))
+    if (leaf_is_nothing(value))
         value = truce__value_null();
-    if (is_among(value, node->operands, node->operands_count))
+    if (leaf_is_among(value, node->operands, node->operands_count))
         return true;
     for (uint32_t i = 0; i < node->children_count; i++) {
         if (truce__match_spend(run, 1) && truce__match_leaf_test(node->children[i], value, run))

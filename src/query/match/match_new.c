@@ -14,7 +14,7 @@ static void make_tables(struct match_node *node)
         node->extra = truce__match_table_new(node);
 }
 
-static truce_status finish(truce_status status, struct match *made, struct match **match)
+static truce_status match_new_finish(truce_status status, struct match *made, struct match **match)
 {
     if (status == TRUCE_OK) {
         make_tables(made->root);
@@ -33,7 +33,7 @@ truce_status truce__match_new_with_variables(const bson_t *filter, const char *c
     struct match *made = bson_malloc0(sizeof *made);
 
     made->filter = filter ? bson_copy(filter) : bson_new();
-    return finish(parse_whole(made, &parser), made, match);
+    return match_new_finish(parse_whole(made, &parser), made, match);
 }
 
 truce_status truce__match_new(const bson_t *filter, struct match **match, bson_error_t *error)
@@ -84,7 +84,7 @@ truce_status truce__match_value_new(struct value condition, struct match **match
         made->root = truce__match_node_new(MATCH_EQ);
         made->root->operand = own;
     }
-    return finish(status, made, match);
+    return match_new_finish(status, made, match);
 }
 
 /* The first parts of all paths must be one name. */
@@ -110,7 +110,7 @@ static truce_status find_identifier(const struct match_node *node, char **identi
                          *identifier, (int)first->length, first->name);
 }
 
-static bool is_identifier(const char *name)
+static bool match_new_is_identifier(const char *name)
 {
     if (*name < 'a' || *name > 'z')
         return false;
@@ -131,7 +131,7 @@ static truce_status parse_elements(struct match *match, struct match_parser *par
     if (!match->identifier)
         return truce__refuse(CODE_FAILED_TO_PARSE, parser->error,
                              "an array filter begins with the name of its identifier");
-    if (!is_identifier(match->identifier))
+    if (!match_new_is_identifier(match->identifier))
         return truce__refuse(CODE_BAD_VALUE, parser->error,
                              "the identifier of an array filter begins with a small letter and has "
                              "letters and digits only, not '%s'",
@@ -148,7 +148,7 @@ truce_status truce__match_elements_new(const bson_t *filter, struct match **matc
 
     made->filter = bson_copy(filter);
     made->subject = SUBJECT_FIELD;
-    status = finish(parse_elements(made, &parser), made, match);
+    status = match_new_finish(parse_elements(made, &parser), made, match);
     *identifier = status == TRUCE_OK ? (*match)->identifier : NULL;
     return status;
 }

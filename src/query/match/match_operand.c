@@ -33,7 +33,7 @@ static void sort_operands(struct match_node *node)
     node->operands_count = kept;
 }
 
-static uint32_t count_elements(struct value array)
+static uint32_t operand_count_elements(struct value array)
 {
     struct fields fields = truce__fields(array);
     uint32_t count = 0;
@@ -88,7 +88,7 @@ truce_status truce__match_parse_in(struct match_parser *parser,
     if (status != TRUCE_OK)
         return status;
     (*node)->operands =
-        bson_malloc((count_elements(condition->value) + 1) * sizeof *(*node)->operands);
+        bson_malloc((operand_count_elements(condition->value) + 1) * sizeof *(*node)->operands);
     fields = truce__fields(condition->value);
     while (status == TRUCE_OK && truce__fields_next(&fields))
         status = add_operand(parser, *node, condition, fields.value);
@@ -404,7 +404,7 @@ static struct match_bits *bits_of_binary(struct value binary)
 
 static struct match_bits *bits_of_list(struct value array)
 {
-    struct match_bits *bits = bits_new(count_elements(array));
+    struct match_bits *bits = bits_new(operand_count_elements(array));
     struct fields fields = truce__fields(array);
     int64_t position;
 

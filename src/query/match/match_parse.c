@@ -34,7 +34,7 @@ truce_status truce__match_leaf_new(const struct match_parser *parser, enum match
     return status;
 }
 
-static bool is_reference(struct value document)
+static bool parse_is_reference(struct value document)
 {
     return truce__value_field(document, "$ref", 4).type != VALUE_MISSING &&
            truce__value_field(document, "$id", 3).type != VALUE_MISSING;
@@ -47,7 +47,7 @@ bool truce__match_is_condition(struct value value)
     if (value.type != BSON_TYPE_DOCUMENT)
         return false;
     fields = truce__fields(value);
-    return truce__fields_next(&fields) && fields.key[0] == '$' && !is_reference(value);
+    return truce__fields_next(&fields) && fields.key[0] == '$' && !parse_is_reference(value);
 }
 
 /* -- operators on a path -- */
@@ -134,8 +134,9 @@ static truce_status parse_exists(struct match_parser *parser,
     return status;
 }
 
-static truce_status parse_not(struct match_parser *parser, const struct match_condition *condition,
-                              struct match_node **node)
+static truce_status match_parse_parse_not(struct match_parser *parser,
+                                          const struct match_condition *condition,
+                                          struct match_node **node)
 {
     struct value value = condition->value;
     truce_status status;
@@ -188,7 +189,7 @@ static const struct {
     {"$in", truce__match_parse_in},
     {"$nin", parse_nin},
     {"$exists", parse_exists},
-    {"$not", parse_not},
+    {"$not", match_parse_parse_not},
     {"$regex", truce__match_parse_regex},
     {"$options", truce__match_parse_options},
     {"$elemMatch", truce__match_parse_elements},
@@ -278,8 +279,9 @@ static truce_status refuse_list(struct match_parser *parser, const char *name)
                          "%s takes a list of filters that is not empty", name);
 }
 
-static truce_status parse_list(struct match_parser *parser, enum match_kind kind, const char *name,
-                               struct value value, struct match_node **node)
+static truce_status match_parse_parse_list(struct match_parser *parser, enum match_kind kind,
+                                           const char *name, struct value value,
+                                           struct match_node **node)
 {
     struct match_node *list = truce__match_node_new(kind), *one;
     truce_status status = TRUCE_OK;
@@ -308,19 +310,19 @@ static truce_status parse_list(struct match_parser *parser, enum match_kind kind
 static truce_status parse_and(struct match_parser *parser, const char *name, struct value value,
                               struct match_node **node)
 {
-    return parse_list(parser, MATCH_AND, name, value, node);
+    return match_parse_parse_list(parser, MATCH_AND, name, value, node);
 }
 
 static truce_status parse_or(struct match_parser *parser, const char *name, struct value value,
                              struct match_node **node)
 {
-    return parse_list(parser, MATCH_OR, name, value, node);
+    return match_parse_parse_list(parser, MATCH_OR, name, value, node);
 }
 
 static truce_status parse_nor(struct match_parser *parser, const char *name, struct value value,
                               struct match_node **node)
 {
-    return parse_list(parser, MATCH_NOR, name, value, node);
+    return match_parse_parse_list(parser, MATCH_NOR, name, value, node);
 }
 
 static truce_status parse_expr(struct match_parser *parser, const char *name, struct value value,

@@ -38,7 +38,7 @@ static bool is_existence(struct value value, bool *exists)
     return !truce__fields_next(&fields);
 }
 
-static bool is_id(const char *key)
+static bool plain_is_id(const char *key)
 {
     return !strcmp(key, "_id");
 }
@@ -54,7 +54,7 @@ bool truce__match_is_plain(const bson_t *filter, struct value *id)
         if (++count > FIELDS_MAX || !fields.key[0] || fields.key[0] == '$' ||
             strchr(fields.key, '.'))
             return false;
-        if (!is_id(fields.key)) {
+        if (!plain_is_id(fields.key)) {
             if (!is_plain_value(fields.value) && !is_existence(fields.value, &exists))
                 return false;
             continue;
@@ -75,7 +75,7 @@ bool truce__match_plain_test(const bson_t *filter, struct value document, bool *
         struct value value;
         bool exists;
 
-        if (is_id(fields.key))
+        if (plain_is_id(fields.key))
             continue;
         value = truce__value_field(document, fields.key, fields.key_length);
         if (is_existence(fields.value, &exists)) {

@@ -83,8 +83,8 @@ static int by_all(const void *one, const void *other)
     return order ? order : (a->child > b->child) - (a->child < b->child);
 }
 
-static void make_group(struct match_table *table, const struct match_node *node, uint32_t first,
-                       uint32_t count)
+static void table_make_group(struct match_table *table, const struct match_node *node,
+                             uint32_t first, uint32_t count)
 {
     struct group *group = &table->groups[table->groups_count++];
     uint32_t last = 0;
@@ -111,7 +111,7 @@ static void make_groups(struct match_table *table, const struct match_node *node
         while (end < table->entries_count && !by_path(&table->entries[first], &table->entries[end]))
             end++;
         if (end - first >= TABLE_LEAST)
-            make_group(table, node, first, end - first);
+            table_make_group(table, node, first, end - first);
     }
 }
 
@@ -154,7 +154,7 @@ void truce__match_table_free(struct match_table *table)
 /* ---- testing -------------------------------------------------------------------------------- */
 
 /* the first entry whose operand is not less than the value */
-static uint32_t find_entry(const struct group *group, struct value value)
+static uint32_t table_find_entry(const struct group *group, struct value value)
 {
     uint32_t low = 0, high = group->count;
 
@@ -177,7 +177,7 @@ bool truce__match_group_test(const struct match_node *node, struct value value,
 
     if (value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED)
         value = truce__value_null();
-    for (uint32_t i = find_entry(group, value);
+    for (uint32_t i = table_find_entry(group, value);
          i < group->count && truce__match_spend(run, 1) &&
          !truce__value_compare(group->entries[i].equality->operand, value);
          i++)

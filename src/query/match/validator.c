@@ -8,8 +8,9 @@ truce_status truce__validator_new(const bson_t *filter, struct match **validator
     return !filter || bson_empty(filter) ? TRUCE_OK : truce__match_new(filter, validator, error);
 }
 
-/* The server reads the sentence (server/refused.h). */
-static truce_status refuse(const bson_t *document, const char *collection, bson_error_t *error)
+/* The server reads the sentence (server/command/refused.h). */
+static truce_status validator_refuse(const bson_t *document, const char *collection,
+                                     bson_error_t *error)
 {
     struct value whole = truce__value_document(document);
     bson_t id = BSON_INITIALIZER;
@@ -35,7 +36,7 @@ truce_status truce__validator_test(const struct match *validator, const char *co
     status =
         truce__match_test(validator, truce__value_document(document), &context, &result, error);
     if (!status && !result.matched)
-        status = refuse(document, collection, error);
+        status = validator_refuse(document, collection, error);
     truce__arena_release(&arena);
     return status;
 }

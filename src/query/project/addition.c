@@ -45,7 +45,7 @@ struct addition {
 
 /* ---- the tree ------------------------------------------------------------------------------- */
 
-static struct node *find_child(const struct node *node, const char *name, uint32_t length)
+static struct node *addition_find_child(const struct node *node, const char *name, uint32_t length)
 {
     const struct field_entry *entry = truce__field_table_find(&node->names, name, length);
 
@@ -54,7 +54,7 @@ static struct node *find_child(const struct node *node, const char *name, uint32
 
 bool truce__addition_has(const struct addition *addition, const char *field, uint32_t length)
 {
-    return find_child(&addition->root, field, length) != NULL;
+    return addition_find_child(&addition->root, field, length) != NULL;
 }
 
 static struct node *add_child(struct addition *addition, struct node *node, const char *name,
@@ -80,8 +80,8 @@ static struct node *add_child(struct addition *addition, struct node *node, cons
 }
 
 /* Adds a leaf; `expression` stays the caller's if it fails. */
-static truce_status add_leaf(struct addition *addition, const char *path, size_t length,
-                             struct expression *expression, bson_error_t *error)
+static truce_status addition_add_leaf(struct addition *addition, const char *path, size_t length,
+                                      struct expression *expression, bson_error_t *error)
 {
     struct node *node = &addition->root;
     const char *at = path, *end = path + length;
@@ -89,7 +89,7 @@ static truce_status add_leaf(struct addition *addition, const char *path, size_t
     for (;;) {
         const char *dot = memchr(at, '.', (size_t)(end - at));
         uint32_t part = (uint32_t)((dot ? dot : end) - at);
-        struct node *child = find_child(node, at, part);
+        struct node *child = addition_find_child(node, at, part);
 
         if (child && (!dot || child->expression))
             return truce__refuse(40176, error, "path '%.*s' collides with another of the same $set",
@@ -111,7 +111,8 @@ struct parser {
     struct buffer path; /* of the field at hand */
 };
 
-static truce_status parse_computed(struct parser *parser, struct value value, bson_error_t *error)
+static truce_status addition_parse_computed(struct parser *parser, struct value value,
+                                            bson_error_t *error)
 {
     const char *path = (const char *)parser->path.bytes;
     struct expression *expression = NULL;
@@ -120,26 +121,27 @@ static truce_status parse_computed(struct parser *parser, struct value value, bs
     if (!status)
         status = truce__expression_new(value, parser->variables, &expression, error);
     if (!status)
-        status = add_leaf(parser->addition, path, parser->path.size, expression, error);
+        status = addition_add_leaf(parser->addition, path, parser->path.size, expression, error);
     if (status)
         truce__expression_free(expression);
     return status;
 }
 
-static truce_status parse_fields(struct parser *parser, struct value document, bson_error_t *error);
+static truce_status addition_parse_fields(struct parser *parser, struct value document,
+                                          bson_error_t *error);
 
 static truce_status parse_value(struct parser *parser, struct value value, bson_error_t *error)
 {
     struct fields fields;
 
     if (value.type != BSON_TYPE_DOCUMENT)
-        return parse_computed(parser, value, error);
+        return addition_parse_computed(parser, value, error);
     fields = truce__fields(value);
     if (!truce__fields_next(&fields))
         return truce__refuse(40180, error, "'%.*s': an empty document adds nothing",
                              (int)parser->path.size, (const char *)parser->path.bytes);
-    return fields.key[0] == '$' ? parse_computed(parser, value, error)
-                                : parse_fields(parser, value, error);
+    return fields.key[0] == '$' ? addition_parse_computed(parser, value, error)
+                                : addition_parse_fields(parser, value, error);
 }
 
 /* Names within a nested document are single names. */
@@ -156,7 +158,8 @@ static truce_status check_nested_name(const struct fields *at, bson_error_t *err
     return TRUCE_OK;
 }
 
-static truce_status parse_fields(struct parser *parser, struct value document, bson_error_t *error)
+static truce_status addition_parse_fields(struct parser *parser, struct value document,
+                                          bson_error_t *error)
 {
     struct fields fields = truce__fields(document);
     size_t before = parser->path.size;
@@ -183,7 +186,7 @@ truce_status truce__addition_new(struct value specification, const char *const *
 {
     struct parser parser = {.addition = bson_malloc0(sizeof *parser.addition),
                             .variables = variables};
-    truce_status status = parse_fields(&parser, specification, error);
+    truce_status status = addition_parse_fields(&parser, specification, error);
 
     truce__buffer_release(&parser.path);
     if (status)
@@ -219,7 +222,7 @@ struct run {
 static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
                                  struct value places);
 
-static truce_status compute(struct run *run, const struct node *node)
+static truce_status addition_compute(struct run *run, const struct node *node)
 {
     struct value result;
     truce_status status = truce__expression_evaluate(
@@ -254,12 +257,12 @@ static truce_status apply_branch(struct run *run, const struct node *node, const
 
 static truce_status apply_node(struct run *run, const struct node *node, struct value value)
 {
-    return node->expression ? compute(run, node)
+    return node->expression ? addition_compute(run, node)
                             : apply_branch(run, node, node->name, node->length, value);
 }
 
-static truce_status find_field(struct run *run, struct value document, const struct fields *field,
-                               struct value *value)
+static truce_status addition_find_field(struct run *run, struct value document,
+                                        const struct fields *field, struct value *value)
 {
     uint32_t steps = 0;
 
@@ -277,11 +280,11 @@ static truce_status apply_present(struct run *run, const struct node *node, stru
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields)) {
-        const struct node *child = find_child(node, fields.key, fields.key_length);
+        const struct node *child = addition_find_child(node, fields.key, fields.key_length);
         struct value value = fields.value;
 
         if (!all)
-            status = find_field(run, document, &fields, &value);
+            status = addition_find_field(run, document, &fields, &value);
         if (child && !status)
             status = apply_node(run, child, value);
         else

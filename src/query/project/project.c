@@ -28,7 +28,8 @@ static struct project *allocate(const bson_t *projection)
     return new;
 }
 
-static truce_status parse(struct project *new, struct project **project, bson_error_t *error)
+static truce_status project_project_parse(struct project *new, struct project **project,
+                                          bson_error_t *error)
 {
     truce_status status = truce__project_parse(new, error);
 
@@ -47,7 +48,7 @@ truce_status truce__project_new(const bson_t *projection, const struct match *ma
     struct project *new = allocate(projection);
 
     new->match = match;
-    return parse(new, project, error);
+    return project_project_parse(new, project, error);
 }
 
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
@@ -57,7 +58,7 @@ truce_status truce__project_new_stage(const bson_t *projection, const char *cons
 
     new->stage = true;
     new->variables = variables;
-    return parse(new, project, error);
+    return project_project_parse(new, project, error);
 }
 
 bool truce__project_is_exclusion(const struct project *project)
@@ -121,11 +122,11 @@ struct shown_list {
     uint32_t *places; /* for each branch: its item plus one; 0: none. Where some are computed */
 };
 
-static truce_status show(const struct walk *walk, const struct project_node *node,
-                         struct value value, struct way way, struct value *result,
-                         bson_error_t *error);
+static truce_status project_show(const struct walk *walk, const struct project_node *node,
+                                 struct value value, struct way way, struct value *result,
+                                 bson_error_t *error);
 
-static struct value element_at(struct value array, int64_t index)
+static struct value project_element_at(struct value array, int64_t index)
 {
     struct fields fields = truce__fields(array);
 
@@ -136,7 +137,8 @@ static struct value element_at(struct value array, int64_t index)
     return truce__value_missing();
 }
 
-static truce_status finish(struct builder *builder, struct value *result, bson_error_t *error)
+static truce_status project_finish(struct builder *builder, struct value *result,
+                                   bson_error_t *error)
 {
     truce_status status = truce__builder_finish(builder, result, error);
 
@@ -147,7 +149,7 @@ static truce_status finish(struct builder *builder, struct value *result, bson_e
     return status;
 }
 
-static void begin(const struct walk *walk, struct builder *builder, uint8_t type)
+static void project_begin(const struct walk *walk, struct builder *builder, uint8_t type)
 {
     truce__builder_begin(builder, walk->context->arena, TRUCE_STAGE_MEMORY_MAX, type);
 }
@@ -157,9 +159,9 @@ static truce_status array_of_one(const struct walk *walk, struct value element,
 {
     struct builder builder;
 
-    begin(walk, &builder, BSON_TYPE_ARRAY);
+    project_begin(walk, &builder, BSON_TYPE_ARRAY);
     truce__builder_element(&builder, element);
-    return finish(&builder, result, error);
+    return project_finish(&builder, result, error);
 }
 
 static truce_status positional_element(const struct walk *walk, struct value array,
@@ -168,7 +170,7 @@ static truce_status positional_element(const struct walk *walk, struct value arr
     if (walk->matched < 0)
         return truce__refuse(51246, error,
                              "the positional path finds no array element that the query matched");
-    *element = element_at(array, walk->matched);
+    *element = project_element_at(array, walk->matched);
     if (element->type == VALUE_MISSING)
         return truce__refuse(51247, error,
                              "element %lld, which the query matched, is not in the "
@@ -192,13 +194,13 @@ static truce_status slice_array(const struct walk *walk, const struct project_br
     }
     if (skip < 0)
         skip = length + skip > 0 ? length + skip : 0;
-    begin(walk, &builder, BSON_TYPE_ARRAY);
+    project_begin(walk, &builder, BSON_TYPE_ARRAY);
     fields = truce__fields(array);
     for (int64_t i = 0; truce__fields_next(&fields) && i < skip + limit; i++) {
         if (i >= skip)
             truce__builder_element(&builder, fields.value);
     }
-    return finish(&builder, result, error);
+    return project_finish(&builder, result, error);
 }
 
 /* the value of an included field */
@@ -238,7 +240,7 @@ static truce_status show_field(const struct walk *walk, const struct project_bra
         return show_whole(walk, branch, value, way, result, error);
     case PROJECT_NODE:
         way.positional = way.positional && branch->positional;
-        return show(walk, branch->as.node, value, way, result, error);
+        return project_show(walk, branch->as.node, value, way, result, error);
     case PROJECT_COMPUTED:
     case PROJECT_ELEM_MATCH:
         *result = inclusion ? *result : value;
@@ -249,8 +251,8 @@ static truce_status show_field(const struct walk *walk, const struct project_bra
     return TRUCE_OK;
 }
 
-static truce_status compute(const struct walk *walk, const struct project_branch *branch,
-                            struct value *result, bson_error_t *error)
+static truce_status project_compute(const struct walk *walk, const struct project_branch *branch,
+                                    struct value *result, bson_error_t *error)
 {
     struct match_result found;
     struct value array;
@@ -265,7 +267,7 @@ static truce_status compute(const struct walk *walk, const struct project_branch
         return status;
     array = truce__value_field(walk->root, branch->name, branch->length);
     truce_assert(array.type == BSON_TYPE_ARRAY && found.array_index >= 0);
-    return array_of_one(walk, element_at(array, found.array_index), result, error);
+    return array_of_one(walk, project_element_at(array, found.array_index), result, error);
 }
 
 /* computed fields, and the paths that lead to some where the document has nothing */
@@ -279,9 +281,10 @@ static truce_status add_computed(const struct walk *walk, const struct project_n
         truce_status status;
 
         if (branch->kind == PROJECT_COMPUTED || branch->kind == PROJECT_ELEM_MATCH)
-            status = compute(walk, branch, &value, error);
+            status = project_compute(walk, branch, &value, error);
         else if (branch->kind == PROJECT_NODE && branch->as.node->computed && !place)
-            status = show(walk, branch->as.node, truce__value_missing(), way, &value, error);
+            status =
+                project_show(walk, branch->as.node, truce__value_missing(), way, &value, error);
         else
             continue;
         if (status)
@@ -296,7 +299,7 @@ static truce_status add_computed(const struct walk *walk, const struct project_n
     return TRUCE_OK;
 }
 
-static uint32_t count_fields(struct value document)
+static uint32_t project_count_fields(struct value document)
 {
     struct fields fields;
     uint32_t count = 0;
@@ -316,7 +319,7 @@ static truce_status show_document(const struct walk *walk, const struct project_
 {
     struct shown_list list = {
         .items = truce__arena_take(walk->context->arena,
-                                   ((size_t)count_fields(document) + node->count + 1) *
+                                   ((size_t)project_count_fields(document) + node->count + 1) *
                                        sizeof *list.items)};
     struct fields fields;
     struct builder builder;
@@ -347,11 +350,11 @@ static truce_status show_document(const struct walk *walk, const struct project_
         status = add_computed(walk, node, way, &list, error);
     if (status)
         return status;
-    begin(walk, &builder, BSON_TYPE_DOCUMENT);
+    project_begin(walk, &builder, BSON_TYPE_DOCUMENT);
     for (uint32_t i = 0; i < list.count; i++)
         truce__builder_append(&builder, list.items[i].name, list.items[i].length,
                               list.items[i].value);
-    return finish(&builder, result, error);
+    return project_finish(&builder, result, error);
 }
 
 static truce_status show_array(const struct walk *walk, const struct project_node *node,
@@ -362,18 +365,18 @@ static truce_status show_array(const struct walk *walk, const struct project_nod
     struct builder builder;
     truce_status status;
 
-    begin(walk, &builder, BSON_TYPE_ARRAY);
+    project_begin(walk, &builder, BSON_TYPE_ARRAY);
     while (truce__fields_next(&fields)) {
         struct way inner = {.nested = way.nested || fields.value.type == BSON_TYPE_ARRAY};
         struct value element;
 
-        status = show(walk, node, fields.value, inner, &element, error);
+        status = project_show(walk, node, fields.value, inner, &element, error);
         if (status)
             return status;
         if (element.type != VALUE_MISSING)
             truce__builder_element(&builder, element);
     }
-    return finish(&builder, result, error);
+    return project_finish(&builder, result, error);
 }
 
 static truce_status show_positional(const struct walk *walk, const struct project_node *node,
@@ -384,7 +387,7 @@ static truce_status show_positional(const struct walk *walk, const struct projec
 
     if (status)
         return status;
-    status = show(walk, node, element, (struct way){0}, &shown, error);
+    status = project_show(walk, node, element, (struct way){0}, &shown, error);
     if (status)
         return status;
     if (shown.type == VALUE_MISSING)
@@ -395,9 +398,9 @@ static truce_status show_positional(const struct walk *walk, const struct projec
 }
 
 /* A value at a node of the tree; MISSING: nothing of it is shown. */
-static truce_status show(const struct walk *walk, const struct project_node *node,
-                         struct value value, struct way way, struct value *result,
-                         bson_error_t *error)
+static truce_status project_show(const struct walk *walk, const struct project_node *node,
+                                 struct value value, struct way way, struct value *result,
+                                 bson_error_t *error)
 {
     if (value.type == BSON_TYPE_DOCUMENT)
         return show_document(walk, node, value, way, result, error);
@@ -439,7 +442,7 @@ static truce_status show_root(const struct walk *walk, struct way way, struct va
     truce_status status;
 
     walk->context->finder = &finder;
-    status = show(walk, &walk->project->root, walk->root, way, result, error);
+    status = project_show(walk, &walk->project->root, walk->root, way, result, error);
     walk->context->finder = NULL;
     truce__field_finder_release(&finder);
     return status;

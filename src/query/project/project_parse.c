@@ -33,19 +33,19 @@ struct parser {
     bool has_positional, has_elem_match, has_slice;
 };
 
-static truce_status parse_field(struct parser *parser, const char *parent,
-                                const struct fields *field, bson_error_t *error);
+static truce_status project_parse_parse_field(struct parser *parser, const char *parent,
+                                              const struct fields *field, bson_error_t *error);
 
-static struct project_branch *find_branch(const struct project_node *node, const char *name,
-                                          uint32_t length)
+static struct project_branch *parse_find_branch(const struct project_node *node, const char *name,
+                                                uint32_t length)
 {
     struct field_entry *entry = truce__field_table_find(&node->names, name, length);
 
     return entry ? &node->branches[entry - node->names.entries] : NULL;
 }
 
-static struct project_branch *add_branch(struct project *project, struct project_node *node,
-                                         const char *name, uint32_t length)
+static struct project_branch *parse_add_branch(struct project *project, struct project_node *node,
+                                               const char *name, uint32_t length)
 {
     struct project_branch *branch;
     bool known;
@@ -86,7 +86,7 @@ static truce_status add_path(struct parser *parser, const char *path, bool posit
     for (;;) {
         const char *dot = strchr(part, '.');
         uint32_t length = (uint32_t)(dot ? (size_t)(dot - part) : strlen(part));
-        struct project_branch *branch = find_branch(node, part, length);
+        struct project_branch *branch = parse_find_branch(node, part, length);
 
         node->computed = node->computed || computed;
         if (!dot && branch)
@@ -97,7 +97,7 @@ static truce_status add_path(struct parser *parser, const char *path, bool posit
                                  "projected as a whole",
                                  path, (int)(part + length - path), path);
         if (!branch) {
-            branch = add_branch(parser->project, node, part, length);
+            branch = parse_add_branch(parser->project, node, part, length);
             if (dot) {
                 branch->as.node =
                     truce__arena_take(&parser->project->memory, sizeof *branch->as.node);
@@ -114,8 +114,9 @@ static truce_status add_path(struct parser *parser, const char *path, bool posit
     }
 }
 
-static truce_status parse_computed(struct parser *parser, const char *path, struct value value,
-                                   uint32_t code, bson_error_t *error)
+static truce_status project_parse_parse_computed(struct parser *parser, const char *path,
+                                                 struct value value, uint32_t code,
+                                                 bson_error_t *error)
 {
     struct project_branch *branch;
     struct expression *expression;
@@ -149,7 +150,7 @@ static int64_t slice_number(struct value value)
 }
 
 /* $slice as find has it: n, or [skip, limit]; else it may be the expression of that name */
-static bool read_slice(struct value value, struct project_branch *slice)
+static bool parse_read_slice(struct value value, struct project_branch *slice)
 {
     struct fields fields;
     struct value numbers[2];
@@ -184,8 +185,8 @@ static truce_status parse_slice(struct parser *parser, const char *path, struct 
     struct project_branch *branch, slice = {0};
     truce_status status;
 
-    if (!read_slice(operand, &slice))
-        return parse_computed(parser, path, whole, 31252, error);
+    if (!parse_read_slice(operand, &slice))
+        return project_parse_parse_computed(parser, path, whole, 31252, error);
     status = add_path(parser, path, false, false, &branch, error);
     if (status)
         return status;
@@ -227,7 +228,7 @@ static truce_status parse_elem_match(struct parser *parser, const char *path, st
     return TRUCE_OK;
 }
 
-static char *join(struct arena *arena, const char *parent, const char *name)
+static char *parse_join(struct arena *arena, const char *parent, const char *name)
 {
     size_t size = strlen(parent) + strlen(name) + 2;
     char *path = truce__arena_take(arena, size);
@@ -251,10 +252,10 @@ static truce_status parse_document(struct parser *parser, const char *path, stru
             return parse_slice(parser, path, document, first.value, error);
         if (find && strcmp(first.key, "$elemMatch") == 0)
             return parse_elem_match(parser, path, document, first.value, error);
-        return parse_computed(parser, path, document, 31252, error);
+        return project_parse_parse_computed(parser, path, document, 31252, error);
     }
     while (truce__fields_next(&fields)) {
-        truce_status status = parse_field(parser, path, &fields, error);
+        truce_status status = project_parse_parse_field(parser, path, &fields, error);
 
         if (status)
             return status;
@@ -331,11 +332,11 @@ static truce_status parse_exclusion(struct parser *parser, const char *path, bso
     return TRUCE_OK;
 }
 
-static truce_status parse_field(struct parser *parser, const char *parent,
-                                const struct fields *field, bson_error_t *error)
+static truce_status project_parse_parse_field(struct parser *parser, const char *parent,
+                                              const struct fields *field, bson_error_t *error)
 {
     struct arena *arena = &parser->project->memory;
-    char *path = parent ? join(arena, parent, field->key)
+    char *path = parent ? parse_join(arena, parent, field->key)
                         : truce__arena_copy(arena, field->key, field->key_length + 1);
     bool positional = false;
     truce_status status = TRUCE_OK;
@@ -360,8 +361,8 @@ static truce_status parse_field(struct parser *parser, const char *parent,
     }
     if (positional)
         return truce__refuse(31308, error, "'%s.$' cannot be a literal", path);
-    return parse_computed(parser, path, field->value, parser->project->stage ? 31252 : 31310,
-                          error);
+    return project_parse_parse_computed(parser, path, field->value,
+                                        parser->project->stage ? 31252 : 31310, error);
 }
 
 /* where no field told */
@@ -376,7 +377,7 @@ static enum type default_type(const struct parser *parser)
 
 static void remove_branch(struct project_node *node, const char *name)
 {
-    struct project_branch *branch = find_branch(node, name, (uint32_t)strlen(name));
+    struct project_branch *branch = parse_find_branch(node, name, (uint32_t)strlen(name));
     size_t rest = (size_t)(node->branches + node->count - (branch + 1));
 
     truce_assert(branch);
@@ -384,7 +385,7 @@ static void remove_branch(struct project_node *node, const char *name)
     node->count--;
 }
 
-static int compare_branches(const void *a, const void *b)
+static int parse_compare_branches(const void *a, const void *b)
 {
     const struct project_branch *const *left = a, *const *right = b;
 
@@ -399,7 +400,7 @@ static void sort_branches(struct arena *arena, struct project_node *node)
         if (node->branches[i].kind == PROJECT_NODE)
             sort_branches(arena, node->branches[i].as.node);
     }
-    qsort(node->sorted, node->count, sizeof *node->sorted, compare_branches);
+    qsort(node->sorted, node->count, sizeof *node->sorted, parse_compare_branches);
 }
 
 const struct project_branch *truce__project_find(const struct project_node *node, const char *name,
@@ -428,7 +429,7 @@ truce_status truce__project_parse(struct project *project, bson_error_t *error)
     struct fields fields = truce__fields(truce__value_document(project->source));
 
     while (truce__fields_next(&fields)) {
-        truce_status status = parse_field(&parser, NULL, &fields, error);
+        truce_status status = project_parse_parse_field(&parser, NULL, &fields, error);
 
         if (status)
             return status;
@@ -440,7 +441,7 @@ truce_status truce__project_parse(struct project *project, bson_error_t *error)
     if (project->inclusion ? parser.id_excluded : parser.id_included)
         remove_branch(&project->root, "_id");
     if (project->inclusion && !parser.id_specified)
-        add_branch(project, &project->root, "_id", 3)->kind = PROJECT_INCLUDE;
+        parse_add_branch(project, &project->root, "_id", 3)->kind = PROJECT_INCLUDE;
     sort_branches(&project->memory, &project->root);
     return TRUCE_OK;
 }

@@ -52,8 +52,8 @@ void truce__shown_free(struct shown *shown)
     bson_free(shown);
 }
 
-static truce_status make_key(struct keyer *keyer, struct value document, bson_t *result,
-                             bson_error_t *error)
+static truce_status shown_make_key(struct keyer *keyer, struct value document, bson_t *result,
+                                   bson_error_t *error)
 {
     const uint8_t *key = NULL;
     size_t size = 0;
@@ -88,7 +88,7 @@ truce_status truce__shown_make(struct shown *shown, struct value document,
     bson_t whole;
 
     if (shown->key)
-        return make_key(shown->keyer, document, result, error);
+        return shown_make_key(shown->keyer, document, result, error);
     if (shown->project) {
         status = truce__project_apply(shown->project, document, found, context, result, error);
     } else {

@@ -19,10 +19,10 @@ struct schema_run {
     struct field_finder finder;
 };
 
-static bool test(const struct schema *schema, struct value value, struct schema_run *run);
+static bool schema_test(const struct schema *schema, struct value value, struct schema_run *run);
 
 /* False: the time is over, or something failed before. */
-static bool spend(struct schema_run *run, uint32_t steps)
+static bool schema_spend(struct schema_run *run, uint32_t steps)
 {
     if (run->status == TRUCE_OK)
         run->status = truce__budget_spend(run->budget, steps, run->error);
@@ -40,7 +40,7 @@ static bool found(const struct regex *regex, const char *text, size_t length,
     return is_found;
 }
 
-static bool within(const struct schema_range *range, int64_t count)
+static bool schema_within(const struct schema_range *range, int64_t count)
 {
     return count >= range->least && (range->most < 0 || count <= range->most);
 }
@@ -80,25 +80,25 @@ static bool test_text(const struct schema *schema, struct value value, struct sc
     uint32_t length;
     const char *text = truce__value_text(value, &length);
 
-    if (!within(&schema->length, count_characters(text, length)))
+    if (!schema_within(&schema->length, count_characters(text, length)))
         return false;
     return !schema->pattern || found(schema->pattern, text, length, run);
 }
 
 static bool test_rest(const struct schema_rest *rest, struct value value, struct schema_run *run)
 {
-    return !rest->forbidden && (!rest->schema || test(rest->schema, value, run));
+    return !rest->forbidden && (!rest->schema || schema_test(rest->schema, value, run));
 }
 
 static bool test_item(const struct schema *schema, struct value item, uint32_t index,
                       struct schema_run *run)
 {
     if (schema->every_item)
-        return test(schema->every_item, item, run);
+        return schema_test(schema->every_item, item, run);
     if (!schema->has_items_list)
         return true;
     if (index < schema->items_list.count)
-        return test(schema->items_list.schemas[index], item, run);
+        return schema_test(schema->items_list.schemas[index], item, run);
     return test_rest(&schema->other_items, item, run);
 }
 
@@ -112,7 +112,7 @@ static bool test_array(const struct schema *schema, struct value array, struct s
             return false;
         count++;
     }
-    return within(&schema->items_count, count) &&
+    return schema_within(&schema->items_count, count) &&
            !(schema->unique_items && truce__schema_has_repeats(array));
 }
 
@@ -141,27 +141,27 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
     for (uint32_t i = first_property(schema, field->key);
          i < schema->properties_size && !strcmp(schema->properties[i].name, field->key); i++) {
         named = true;
-        if (!test(schema->properties[i].schema, field->value, run))
+        if (!schema_test(schema->properties[i].schema, field->value, run))
             return false;
     }
     for (uint32_t i = 0; i < schema->patterns_size; i++) {
         if (!found(schema->patterns[i].regex, field->key, field->key_length, run))
             continue;
         named = true;
-        if (!test(schema->patterns[i].schema, field->value, run))
+        if (!schema_test(schema->patterns[i].schema, field->value, run))
             return false;
     }
     return named || test_rest(&schema->other_properties, field->value, run);
 }
 
 /* False, too, when the time is over: run->status says so. */
-static bool has_field(struct value document, const char *name, uint32_t length,
-                      struct schema_run *run)
+static bool schema_has_field(struct value document, const char *name, uint32_t length,
+                             struct schema_run *run)
 {
     uint32_t steps = 1;
     struct value value = truce__field_finder_find(&run->finder, document, name, length, &steps);
 
-    return spend(run, steps) && value.type != VALUE_MISSING;
+    return schema_spend(run, steps) && value.type != VALUE_MISSING;
 }
 
 static bool has_all(struct value document, struct value names, struct schema_run *run)
@@ -175,7 +175,7 @@ static bool has_all(struct value document, struct value names, struct schema_run
         uint32_t length;
         const char *name = truce__value_text(fields.value, &length);
 
-        if (!has_field(document, name, length, run))
+        if (!schema_has_field(document, name, length, run))
             return false;
     }
     return true;
@@ -187,10 +187,10 @@ static bool test_dependencies(const struct schema *schema, struct value document
     for (uint32_t i = 0; i < schema->dependencies_size; i++) {
         const struct schema_dependency *dependency = schema->dependencies + i;
 
-        if (!has_field(document, dependency->name, dependency->name_length, run))
+        if (!schema_has_field(document, dependency->name, dependency->name_length, run))
             continue;
         if (!has_all(document, dependency->names, run) ||
-            (dependency->schema && !test(dependency->schema, document, run)))
+            (dependency->schema && !schema_test(dependency->schema, document, run)))
             return false;
     }
     return true;
@@ -207,8 +207,8 @@ static bool test_document(const struct schema *schema, struct value document,
             return false;
         count++;
     }
-    return within(&schema->properties_count, count) && has_all(document, schema->required, run) &&
-           test_dependencies(schema, document, run);
+    return schema_within(&schema->properties_count, count) &&
+           has_all(document, schema->required, run) && test_dependencies(schema, document, run);
 }
 
 static uint32_t count_valid(const struct schema_list *list, struct value value,
@@ -217,14 +217,14 @@ static uint32_t count_valid(const struct schema_list *list, struct value value,
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < list->count; i++)
-        count += test(list->schemas[i], value, run);
+        count += schema_test(list->schemas[i], value, run);
     return count;
 }
 
 static bool test_combinations(const struct schema *schema, struct value value,
                               struct schema_run *run)
 {
-    if (schema->none_of && test(schema->none_of, value, run))
+    if (schema->none_of && schema_test(schema->none_of, value, run))
         return false;
     if (count_valid(&schema->all_of, value, run) < schema->all_of.count)
         return false;
@@ -237,7 +237,7 @@ static bool is_choice(struct value choices, struct value value, struct schema_ru
 {
     struct fields fields = truce__fields(choices);
 
-    while (truce__fields_next(&fields) && spend(run, 1)) {
+    while (truce__fields_next(&fields) && schema_spend(run, 1)) {
         if (truce__schema_equal(fields.value, value))
             return true;
     }
@@ -260,9 +260,9 @@ static bool test_by_type(const struct schema *schema, struct value value, struct
     }
 }
 
-static bool test(const struct schema *schema, struct value value, struct schema_run *run)
+static bool schema_test(const struct schema *schema, struct value value, struct schema_run *run)
 {
-    if (!spend(run, 1))
+    if (!schema_spend(run, 1))
         return false;
     if (schema->types && !(schema->types & truce__match_type_bit(value.type)))
         return false;
@@ -276,7 +276,7 @@ truce_status truce__schema_test(const struct schema *schema, struct value value,
 {
     struct schema_run run = {budget, TRUCE_OK, error, {NULL}};
 
-    *valid = test(schema, value, &run) && run.status == TRUCE_OK;
+    *valid = schema_test(schema, value, &run) && run.status == TRUCE_OK;
     truce__field_finder_release(&run.finder);
     return run.status;
 }

@@ -79,7 +79,7 @@ bool truce__schema_equal(struct value a, struct value b)
     return truce__value_equal(a, b);
 }
 
-static uint64_t hash_name(const char *name)
+static uint64_t equal_hash_name(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
 
@@ -100,7 +100,7 @@ static uint64_t hash_unordered(struct value value)
         uint64_t one = hash_unordered(fields.value);
 
         if (value.type == BSON_TYPE_DOCUMENT)
-            hash += (one ^ hash_name(fields.key)) * 0x9e3779b97f4a7c15u;
+            hash += (one ^ equal_hash_name(fields.key)) * 0x9e3779b97f4a7c15u;
         else
             hash = hash * 31 + one;
     }

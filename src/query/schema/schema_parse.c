@@ -23,7 +23,8 @@ struct keyword {
     keyword_parse *parse;
 };
 
-static truce_status refuse(const struct schema_parser *parser, uint32_t code, const char *wanted)
+static truce_status parse_refuse(const struct schema_parser *parser, uint32_t code,
+                                 const char *wanted)
 {
     char text[120];
 
@@ -32,7 +33,7 @@ static truce_status refuse(const struct schema_parser *parser, uint32_t code, co
                          truce__value_show(parser->value, text, sizeof text));
 }
 
-static uint32_t count_fields(struct value container)
+static uint32_t parse_count_fields(struct value container)
 {
     struct fields fields = truce__fields(container);
     uint32_t count = 0;
@@ -42,7 +43,7 @@ static uint32_t count_fields(struct value container)
     return count;
 }
 
-static bool is(const struct schema_parser *parser, const char *name)
+static bool parse_is(const struct schema_parser *parser, const char *name)
 {
     return !strcmp(parser->keyword->name, name);
 }
@@ -58,14 +59,14 @@ static truce_status parse_types(struct schema *schema, const struct schema_parse
         return truce__refuse(CODE_FAILED_TO_PARSE, parser->error,
                              "$jsonSchema: type and bsonType exclude each other");
     if (value.type != BSON_TYPE_UTF8 && value.type != BSON_TYPE_ARRAY)
-        return refuse(parser, CODE_TYPE_MISMATCH, "the name of a type or a list of names");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "the name of a type or a list of names");
     if (value.type == BSON_TYPE_ARRAY) {
         if (value.size == 5 || truce__schema_has_repeats(value))
-            return refuse(parser, CODE_FAILED_TO_PARSE, "names of types, each once");
+            return parse_refuse(parser, CODE_FAILED_TO_PARSE, "names of types, each once");
         fields = truce__fields(value);
         while (truce__fields_next(&fields)) {
             if (fields.value.type != BSON_TYPE_UTF8)
-                return refuse(parser, CODE_TYPE_MISMATCH, "names of types");
+                return parse_refuse(parser, CODE_TYPE_MISMATCH, "names of types");
         }
     }
     return truce__match_types_parse(value, "$jsonSchema: bsonType", &schema->types, parser->error);
@@ -86,7 +87,7 @@ static truce_status add_json_type(struct schema *schema, const struct schema_par
     const char *text;
 
     if (name.type != BSON_TYPE_UTF8)
-        return refuse(parser, CODE_TYPE_MISMATCH, "names of types");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "names of types");
     text = truce__value_text(name, &length);
     if (!strcmp(text, "number")) {
         uint64_t numbers;
@@ -103,8 +104,8 @@ static truce_status add_json_type(struct schema *schema, const struct schema_par
         }
     }
     if (!strcmp(text, "integer"))
-        return refuse(parser, CODE_FAILED_TO_PARSE, "no 'integer'; use bsonType");
-    return refuse(parser, CODE_BAD_VALUE, "one of the types of JSON");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "no 'integer'; use bsonType");
+    return parse_refuse(parser, CODE_BAD_VALUE, "one of the types of JSON");
 }
 
 static truce_status parse_json_types(struct schema *schema, const struct schema_parser *parser)
@@ -119,9 +120,9 @@ static truce_status parse_json_types(struct schema *schema, const struct schema_
     if (value.type == BSON_TYPE_UTF8)
         return add_json_type(schema, parser, value);
     if (value.type != BSON_TYPE_ARRAY)
-        return refuse(parser, CODE_TYPE_MISMATCH, "the name of a type or a list of names");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "the name of a type or a list of names");
     if (value.size == 5 || truce__schema_has_repeats(value))
-        return refuse(parser, CODE_FAILED_TO_PARSE, "names of types, each once");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "names of types, each once");
     fields = truce__fields(value);
     while (status == TRUCE_OK && truce__fields_next(&fields))
         status = add_json_type(schema, parser, fields.value);
@@ -133,8 +134,8 @@ static truce_status parse_json_types(struct schema *schema, const struct schema_
 static truce_status parse_number(struct schema *schema, const struct schema_parser *parser)
 {
     if (!truce__value_is_number(parser->value))
-        return refuse(parser, CODE_TYPE_MISMATCH, "a number");
-    if (is(parser, "minimum"))
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a number");
+    if (parse_is(parser, "minimum"))
         schema->minimum = parser->value;
     else
         schema->maximum = parser->value;
@@ -146,9 +147,9 @@ static truce_status parse_exclusive(struct schema *schema, const struct schema_p
     bool exclusive;
 
     if (parser->value.type != BSON_TYPE_BOOL)
-        return refuse(parser, CODE_TYPE_MISMATCH, "true or false");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "true or false");
     exclusive = truce__value_bool(parser->value);
-    if (is(parser, "exclusiveMinimum"))
+    if (parse_is(parser, "exclusiveMinimum"))
         schema->above_minimum = exclusive;
     else
         schema->below_maximum = exclusive;
@@ -162,29 +163,30 @@ static truce_status parse_multiple(struct schema *schema, const struct schema_pa
     double real;
 
     if (!truce__value_is_number(parser->value))
-        return refuse(parser, CODE_TYPE_MISMATCH, "a number");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a number");
     real = truce__number_to_double(parser->value);
     if (truce__number_compare(parser->value, nothing) <= 0 || real - real != 0)
-        return refuse(parser, CODE_FAILED_TO_PARSE, "a number greater than 0");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "a number greater than 0");
     schema->multiple_of = parser->value;
     return TRUCE_OK;
 }
 
-static struct schema_range *range_of(struct schema *schema, const char *keyword)
+static struct schema_range *parse_range_of(struct schema *schema, const char *keyword)
 {
     if (strstr(keyword, "Length"))
         return &schema->length;
     return strstr(keyword, "Items") ? &schema->items_count : &schema->properties_count;
 }
 
-static truce_status parse_count(struct schema *schema, const struct schema_parser *parser)
+static truce_status schema_parse_parse_count(struct schema *schema,
+                                             const struct schema_parser *parser)
 {
-    struct schema_range *range = range_of(schema, parser->keyword->name);
+    struct schema_range *range = parse_range_of(schema, parser->keyword->name);
     int64_t count;
 
     if (!truce__value_is_number(parser->value) || !truce__number_to_int64(parser->value, &count) ||
         count < 0)
-        return refuse(parser, CODE_FAILED_TO_PARSE, "a whole number from 0");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "a whole number from 0");
     if (parser->keyword->name[1] == 'i')
         range->least = count;
     else
@@ -198,7 +200,7 @@ static truce_status parse_pattern(struct schema *schema, const struct schema_par
     uint32_t length;
 
     if (parser->value.type != BSON_TYPE_UTF8)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a string");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a string");
     text = truce__value_text(parser->value, &length);
     truce__regex_free(schema->pattern);
     return truce__regex_new(text, length, "", &schema->pattern, parser->error);
@@ -207,7 +209,7 @@ static truce_status parse_pattern(struct schema *schema, const struct schema_par
 static truce_status parse_unique(struct schema *schema, const struct schema_parser *parser)
 {
     if (parser->value.type != BSON_TYPE_BOOL)
-        return refuse(parser, CODE_TYPE_MISMATCH, "true or false");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "true or false");
     schema->unique_items = truce__value_bool(parser->value);
     return TRUCE_OK;
 }
@@ -215,7 +217,7 @@ static truce_status parse_unique(struct schema *schema, const struct schema_pars
 static truce_status parse_note(struct schema *schema, const struct schema_parser *parser)
 {
     if (parser->value.type != BSON_TYPE_UTF8)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a string");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a string");
     return TRUCE_OK;
 }
 
@@ -224,33 +226,33 @@ static truce_status parse_note(struct schema *schema, const struct schema_parser
 static truce_status parse_enum(struct schema *schema, const struct schema_parser *parser)
 {
     if (parser->value.type != BSON_TYPE_ARRAY)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a list of values");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a list of values");
     if (parser->value.size == 5 || truce__schema_has_repeats(parser->value))
-        return refuse(parser, CODE_FAILED_TO_PARSE, "values, each once");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "values, each once");
     schema->choices = parser->value;
     return TRUCE_OK;
 }
 
-static truce_status check_names(const struct schema_parser *parser, struct value names)
+static truce_status parse_check_names(const struct schema_parser *parser, struct value names)
 {
     struct fields fields;
 
     if (names.type != BSON_TYPE_ARRAY)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a list of names");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a list of names");
     fields = truce__fields(names);
     while (truce__fields_next(&fields)) {
         if (fields.value.type != BSON_TYPE_UTF8)
-            return refuse(parser, CODE_TYPE_MISMATCH, "a list of names");
+            return parse_refuse(parser, CODE_TYPE_MISMATCH, "a list of names");
     }
     if (names.size == 5 || truce__schema_has_repeats(names))
-        return refuse(parser, CODE_FAILED_TO_PARSE, "names, each once");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "names, each once");
     return TRUCE_OK;
 }
 
 static truce_status parse_required(struct schema *schema, const struct schema_parser *parser)
 {
     schema->required = parser->value;
-    return check_names(parser, parser->value);
+    return parse_check_names(parser, parser->value);
 }
 
 /* -- schemas inside of schemas -- */
@@ -259,12 +261,12 @@ static truce_status parse_inner(const struct schema_parser *parser, struct value
                                 struct schema **schema)
 {
     if (value.type != BSON_TYPE_DOCUMENT)
-        return refuse(parser, CODE_TYPE_MISMATCH, "schemas");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "schemas");
     truce__schema_free(*schema);
     return truce__schema_new(value, schema, parser->error);
 }
 
-static int by_name(const void *a, const void *b)
+static int parse_by_name(const void *a, const void *b)
 {
     return strcmp(((const struct schema_property *)a)->name,
                   ((const struct schema_property *)b)->name);
@@ -276,11 +278,11 @@ static truce_status parse_properties(struct schema *schema, const struct schema_
     struct fields fields;
 
     if (parser->value.type != BSON_TYPE_DOCUMENT)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a document of schemas");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a document of schemas");
     if (schema->properties)
-        return refuse(parser, CODE_FAILED_TO_PARSE, "one document");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "one document");
     schema->properties =
-        bson_malloc0((count_fields(parser->value) + 1) * sizeof *schema->properties);
+        bson_malloc0((parse_count_fields(parser->value) + 1) * sizeof *schema->properties);
     fields = truce__fields(parser->value);
     while (status == TRUCE_OK && truce__fields_next(&fields)) {
         struct schema_property *property = schema->properties + schema->properties_size++;
@@ -289,7 +291,7 @@ static truce_status parse_properties(struct schema *schema, const struct schema_
         property->name_length = fields.key_length;
         status = parse_inner(parser, fields.value, &property->schema);
     }
-    qsort(schema->properties, schema->properties_size, sizeof *schema->properties, by_name);
+    qsort(schema->properties, schema->properties_size, sizeof *schema->properties, parse_by_name);
     return status;
 }
 
@@ -310,10 +312,11 @@ static truce_status parse_patterns(struct schema *schema, const struct schema_pa
     struct fields fields;
 
     if (parser->value.type != BSON_TYPE_DOCUMENT)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a document of schemas");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a document of schemas");
     if (schema->patterns)
-        return refuse(parser, CODE_FAILED_TO_PARSE, "one document");
-    schema->patterns = bson_malloc0((count_fields(parser->value) + 1) * sizeof *schema->patterns);
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "one document");
+    schema->patterns =
+        bson_malloc0((parse_count_fields(parser->value) + 1) * sizeof *schema->patterns);
     fields = truce__fields(parser->value);
     while (status == TRUCE_OK && truce__fields_next(&fields)) {
         struct schema_pattern *pattern = schema->patterns + schema->patterns_size++;
@@ -328,26 +331,26 @@ static truce_status parse_patterns(struct schema *schema, const struct schema_pa
 static truce_status parse_rest(struct schema *schema, const struct schema_parser *parser)
 {
     struct schema_rest *rest =
-        is(parser, "additionalItems") ? &schema->other_items : &schema->other_properties;
+        parse_is(parser, "additionalItems") ? &schema->other_items : &schema->other_properties;
 
     if (parser->value.type == BSON_TYPE_BOOL) {
         rest->forbidden = !truce__value_bool(parser->value);
         return TRUCE_OK;
     }
     if (parser->value.type != BSON_TYPE_DOCUMENT)
-        return refuse(parser, CODE_TYPE_MISMATCH, "true, false or a schema");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "true, false or a schema");
     return parse_inner(parser, parser->value, &rest->schema);
 }
 
-static truce_status parse_list(const struct schema_parser *parser, struct value array,
-                               struct schema_list *list)
+static truce_status schema_parse_parse_list(const struct schema_parser *parser, struct value array,
+                                            struct schema_list *list)
 {
     truce_status status = TRUCE_OK;
     struct fields fields = truce__fields(array);
 
     if (list->schemas)
-        return refuse(parser, CODE_FAILED_TO_PARSE, "one list");
-    list->schemas = bson_malloc0((count_fields(array) + 1) * sizeof *list->schemas);
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "one list");
+    list->schemas = bson_malloc0((parse_count_fields(array) + 1) * sizeof *list->schemas);
     while (status == TRUCE_OK && truce__fields_next(&fields))
         status = parse_inner(parser, fields.value, &list->schemas[list->count++]);
     return status;
@@ -358,25 +361,26 @@ static truce_status parse_items(struct schema *schema, const struct schema_parse
     if (parser->value.type == BSON_TYPE_DOCUMENT)
         return parse_inner(parser, parser->value, &schema->every_item);
     if (parser->value.type != BSON_TYPE_ARRAY)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a schema or a list of schemas");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a schema or a list of schemas");
     schema->has_items_list = true;
-    return parse_list(parser, parser->value, &schema->items_list);
+    return schema_parse_parse_list(parser, parser->value, &schema->items_list);
 }
 
 static truce_status parse_combination(struct schema *schema, const struct schema_parser *parser)
 {
-    struct schema_list *list = is(parser, "allOf")   ? &schema->all_of
-                               : is(parser, "anyOf") ? &schema->any_of
-                                                     : &schema->one_of;
+    struct schema_list *list = parse_is(parser, "allOf")   ? &schema->all_of
+                               : parse_is(parser, "anyOf") ? &schema->any_of
+                                                           : &schema->one_of;
 
     if (parser->value.type != BSON_TYPE_ARRAY)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a list of schemas");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a list of schemas");
     if (parser->value.size == 5)
-        return refuse(parser, CODE_BAD_VALUE, "at least one schema");
-    return parse_list(parser, parser->value, list);
+        return parse_refuse(parser, CODE_BAD_VALUE, "at least one schema");
+    return schema_parse_parse_list(parser, parser->value, list);
 }
 
-static truce_status parse_not(struct schema *schema, const struct schema_parser *parser)
+static truce_status schema_parse_parse_not(struct schema *schema,
+                                           const struct schema_parser *parser)
 {
     return parse_inner(parser, parser->value, &schema->none_of);
 }
@@ -387,11 +391,11 @@ static truce_status parse_dependencies(struct schema *schema, const struct schem
     struct fields fields;
 
     if (parser->value.type != BSON_TYPE_DOCUMENT)
-        return refuse(parser, CODE_TYPE_MISMATCH, "a document");
+        return parse_refuse(parser, CODE_TYPE_MISMATCH, "a document");
     if (schema->dependencies)
-        return refuse(parser, CODE_FAILED_TO_PARSE, "one document");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "one document");
     schema->dependencies =
-        bson_malloc0((count_fields(parser->value) + 1) * sizeof *schema->dependencies);
+        bson_malloc0((parse_count_fields(parser->value) + 1) * sizeof *schema->dependencies);
     fields = truce__fields(parser->value);
     while (status == TRUCE_OK && truce__fields_next(&fields)) {
         struct schema_dependency *dependency = schema->dependencies + schema->dependencies_size++;
@@ -402,7 +406,7 @@ static truce_status parse_dependencies(struct schema *schema, const struct schem
             status = parse_inner(parser, fields.value, &dependency->schema);
         } else {
             dependency->names = fields.value;
-            status = check_names(parser, fields.value);
+            status = parse_check_names(parser, fields.value);
         }
     }
     return status;
@@ -420,16 +424,16 @@ static const struct keyword keywords[] = {
     {"exclusiveMaximum", parse_exclusive},
     {"exclusiveMinimum", parse_exclusive},
     {"items", parse_items},
-    {"maxItems", parse_count},
-    {"maxLength", parse_count},
-    {"maxProperties", parse_count},
+    {"maxItems", schema_parse_parse_count},
+    {"maxLength", schema_parse_parse_count},
+    {"maxProperties", schema_parse_parse_count},
     {"maximum", parse_number},
-    {"minItems", parse_count},
-    {"minLength", parse_count},
-    {"minProperties", parse_count},
+    {"minItems", schema_parse_parse_count},
+    {"minLength", schema_parse_parse_count},
+    {"minProperties", schema_parse_parse_count},
     {"minimum", parse_number},
     {"multipleOf", parse_multiple},
-    {"not", parse_not},
+    {"not", schema_parse_parse_not},
     {"oneOf", parse_combination},
     {"pattern", parse_pattern},
     {"patternProperties", parse_patterns},

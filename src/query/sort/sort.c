@@ -30,8 +30,8 @@ static truce_status parse_direction(const struct fields *at, bool *descending, b
     return TRUCE_OK;
 }
 
-static truce_status parse_field(const struct fields *at, struct index_field *field,
-                                bson_error_t *error)
+static truce_status sort_parse_field(const struct fields *at, struct index_field *field,
+                                     bson_error_t *error)
 {
     truce_status status = truce__field_path_check(at->key, at->key_length, error);
 
@@ -51,7 +51,7 @@ truce_status truce__sort_parse(const bson_t *specification, struct sort *sort, b
             status =
                 truce__refuse(13103, error, "a sort has at most %d fields", TRUCE_INDEX_FIELDS_MAX);
         else
-            status = parse_field(&fields, &sort->fields[sort->count++], error);
+            status = sort_parse_field(&fields, &sort->fields[sort->count++], error);
     }
     if (status)
         truce__sort_release(sort);
@@ -67,7 +67,7 @@ void truce__sort_release(struct sort *sort)
 }
 
 /* The value at the path; false: there is an array on the way or at its end, and it is not _id's. */
-static bool follow(const struct path *path, struct value value, struct value *found)
+static bool sort_follow(const struct path *path, struct value value, struct value *found)
 {
     for (uint32_t i = 0; i < path->count; i++) {
         if (value.type != BSON_TYPE_DOCUMENT) {
@@ -109,7 +109,7 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
     for (uint32_t i = 0; i < sort->count; i++) {
         struct value value;
 
-        if (!follow(&sort->fields[i].path, document, &value) &&
+        if (!sort_follow(&sort->fields[i].path, document, &value) &&
             !truce__fields_are_id(sort->fields, sort->count)) {
             key->size = start;
             return least_key(sort, document, key, error);

@@ -73,17 +73,17 @@ struct sorter {
     size_t held; /* bytes that the budget knows of */
 };
 
-static int compare_rows(const struct row *a, const struct row *b)
+static int sorter_compare_rows(const struct row *a, const struct row *b)
 {
     return truce__bytes_compare(a->bytes, a->key_size, b->bytes, b->key_size);
 }
 
 static int compare_row_pointers(const void *a, const void *b)
 {
-    return compare_rows(*(struct row *const *)a, *(struct row *const *)b);
+    return sorter_compare_rows(*(struct row *const *)a, *(struct row *const *)b);
 }
 
-static truce_status spend(const struct sorter *sorter, uint32_t size, bson_error_t *error)
+static truce_status sorter_spend(const struct sorter *sorter, uint32_t size, bson_error_t *error)
 {
     return truce__budget_spend(sorter->options.budget, STEPS_OF_ROW + size / BYTES_OF_STEP, error);
 }
@@ -123,7 +123,7 @@ void truce__sorter_free(struct sorter *sorter)
 
 /* ---- rows in memory ------------------------------------------------------------------------- */
 
-static size_t least(size_t a, size_t b)
+static size_t sorter_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -134,7 +134,8 @@ static void merge_parts(struct row **from, struct row **to, size_t begin, size_t
     size_t left = begin, right = middle;
 
     for (size_t at = begin; at < end; at++) {
-        bool is_left = right == end || (left < middle && compare_rows(from[left], from[right]) < 0);
+        bool is_left =
+            right == end || (left < middle && sorter_compare_rows(from[left], from[right]) < 0);
 
         to[at] = is_left ? from[left++] : from[right++];
     }
@@ -151,15 +152,17 @@ static truce_status sort_large(struct sorter *sorter, bson_error_t *error)
     for (size_t at = 0; at < count && !status; at += PART_ROWS) {
         status = truce__budget_spend(sorter->options.budget, PART_ROWS, error);
         if (!status)
-            qsort(from + at, least(PART_ROWS, count - at), sizeof *from, compare_row_pointers);
+            qsort(from + at, sorter_least(PART_ROWS, count - at), sizeof *from,
+                  compare_row_pointers);
     }
     for (size_t width = PART_ROWS; width < count && !status; width *= 2) {
         struct row **merged = to;
 
         for (size_t at = 0; at < count && !status; at += 2 * width) {
-            merge_parts(from, to, at, least(at + width, count), least(at + 2 * width, count));
-            status = truce__budget_spend(sorter->options.budget, (uint32_t)least(width, UINT32_MAX),
-                                         error);
+            merge_parts(from, to, at, sorter_least(at + width, count),
+                        sorter_least(at + 2 * width, count));
+            status = truce__budget_spend(sorter->options.budget,
+                                         (uint32_t)sorter_least(width, UINT32_MAX), error);
         }
         if (status)
             break;
@@ -216,7 +219,7 @@ static void empty_rows(struct sorter *sorter)
     sorter->bar = NULL;
 }
 
-static void add_row(struct sorter *sorter, const void *payload, uint32_t size)
+static void sorter_add_row(struct sorter *sorter, const void *payload, uint32_t size)
 {
     struct row *row = truce__arena_take(&sorter->arena, sizeof *row + sorter->key.size + size);
 
@@ -257,7 +260,7 @@ static bool clears_bar(const struct sorter *sorter)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-static struct run *add_run(struct sorter *sorter, unsigned level)
+static struct run *sorter_add_run(struct sorter *sorter, unsigned level)
 {
     struct run *run;
 
@@ -270,7 +273,7 @@ static struct run *add_run(struct sorter *sorter, unsigned level)
     return run;
 }
 
-static truce_status write_row(struct run *run, const struct row *row, bson_error_t *error)
+static truce_status sorter_write_row(struct run *run, const struct row *row, bson_error_t *error)
 {
     return truce__spill_put(&run->file, row, row_bytes(row), error);
 }
@@ -299,7 +302,7 @@ static void sift_down(struct run **heap, size_t count, size_t at)
         size_t least = at;
 
         for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++) {
-            if (compare_rows(heap[child]->head, heap[least]->head) < 0)
+            if (sorter_compare_rows(heap[child]->head, heap[least]->head) < 0)
                 least = child;
         }
         if (least == at)
@@ -354,9 +357,9 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
     if (!status)
         status = start_heap(sorter, sorter->runs + first, count, error);
     while (!status && sorter->heap_count && !(sorter->limit && written == sorter->limit)) {
-        status = spend(sorter, sorter->heap[0]->head->payload_size, error);
+        status = sorter_spend(sorter, sorter->heap[0]->head->payload_size, error);
         if (!status)
-            status = write_row(&merged, sorter->heap[0]->head, error);
+            status = sorter_write_row(&merged, sorter->heap[0]->head, error);
         written++;
         if (!status)
             status = step_heap(sorter, error);
@@ -370,7 +373,7 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
     for (size_t i = first; i < sorter->runs_count; i++)
         truce__spill_release(&sorter->runs[i].file);
     sorter->runs_count = first;
-    *add_run(sorter, 0) = merged;
+    *sorter_add_run(sorter, 0) = merged;
     return TRUCE_OK;
 }
 
@@ -401,17 +404,17 @@ static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
     status = sort_rows(sorter, error);
     if (status)
         return status;
-    run = add_run(sorter, 0);
+    run = sorter_add_run(sorter, 0);
     status = truce__spill_begin(&run->file, &sorter->options, error);
     for (size_t i = 0; i < sorter->count && !status; i++)
-        status = write_row(run, sorter->rows[i], error);
+        status = sorter_write_row(run, sorter->rows[i], error);
     if (!status)
         status = truce__spill_turn(&run->file, error);
     empty_rows(sorter);
     return status ? status : merge_full_levels(sorter, error);
 }
 
-static bool hold(struct sorter *sorter)
+static bool sorter_hold(struct sorter *sorter)
 {
     size_t before = sorter->held;
 
@@ -419,10 +422,10 @@ static bool hold(struct sorter *sorter)
     return truce__budget_hold(sorter->options.budget, before, sorter->held);
 }
 
-static truce_status limit_memory(struct sorter *sorter, bson_error_t *error)
+static truce_status sorter_limit_memory(struct sorter *sorter, bson_error_t *error)
 {
     size_t used = memory_used(sorter);
-    bool full = !hold(sorter);
+    bool full = !sorter_hold(sorter);
     truce_status status;
 
     if (used <= sorter->memory_max && !(full && used > SPILL_BYTES_MIN))
@@ -430,7 +433,7 @@ static truce_status limit_memory(struct sorter *sorter, bson_error_t *error)
     if (full && !sorter->options.open)
         return truce__budget_full(sorter->options.budget, error);
     status = spill_rows(sorter, error);
-    (void)hold(sorter);
+    (void)sorter_hold(sorter);
     return status;
 }
 
@@ -440,19 +443,19 @@ static truce_status limit_memory(struct sorter *sorter, bson_error_t *error)
 static truce_status add_payload(struct sorter *sorter, const void *payload, uint32_t size,
                                 bson_error_t *error)
 {
-    truce_status status = spend(sorter, size, error);
+    truce_status status = sorter_spend(sorter, size, error);
 
     truce_assert(!sorter->giving);
     append_arrival(sorter);
     if (status || !clears_bar(sorter))
         return status;
-    add_row(sorter, payload, size);
+    sorter_add_row(sorter, payload, size);
     if (sorter->limit && sorter->count >= TOP_ROWS_MIN && sorter->count / 2 >= sorter->limit)
         status = keep_best(sorter, error);
     if (!status && memory_used(sorter) > sorter->memory_max && sorter->limit &&
         sorter->count > sorter->limit)
         status = keep_best(sorter, error);
-    return status ? status : limit_memory(sorter, error);
+    return status ? status : sorter_limit_memory(sorter, error);
 }
 
 truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
@@ -481,7 +484,7 @@ truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error)
     truce_assert(!sorter->giving);
     sorter->giving = true;
     status = sort_rows(sorter, error);
-    run = add_run(sorter, 0);
+    run = sorter_add_run(sorter, 0);
     run->rows = sorter->rows;
     run->rows_count = sorter->count;
     return status ? status : start_heap(sorter, sorter->runs, sorter->runs_count, error);
@@ -496,7 +499,7 @@ truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uin
     *payload = NULL;
     *size = 0;
     if (sorter->given && sorter->heap_count) {
-        truce_status status = spend(sorter, sorter->heap[0]->head->payload_size, error);
+        truce_status status = sorter_spend(sorter, sorter->heap[0]->head->payload_size, error);
 
         if (!status)
             status = step_heap(sorter, error);

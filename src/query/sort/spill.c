@@ -28,7 +28,7 @@ truce_status truce__spill_begin(struct spill_file *file, const struct spill_opti
     return options->open(options->arg, &file->spill, error);
 }
 
-static truce_status flush(struct spill_file *file, bson_error_t *error)
+static truce_status spill_flush(struct spill_file *file, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -47,18 +47,18 @@ truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t
     truce__buffer_append(&file->buffer, &header, sizeof header);
     truce__buffer_append(&file->buffer, bytes, size);
     truce__buffer_append(&file->buffer, zeros, padded(size) - size);
-    return file->buffer.size >= BUFFER_BYTES ? flush(file, error) : TRUCE_OK;
+    return file->buffer.size >= BUFFER_BYTES ? spill_flush(file, error) : TRUCE_OK;
 }
 
 truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error)
 {
-    truce_status status = flush(file, error);
+    truce_status status = spill_flush(file, error);
 
     return status ? status : file->spill->rewind(file->spill, error);
 }
 
 /* Makes `size` bytes from file->at on available, if there are so many. */
-static truce_status fill(struct spill_file *file, size_t size, bson_error_t *error)
+static truce_status spill_fill(struct spill_file *file, size_t size, bson_error_t *error)
 {
     size_t left = file->buffer.size - file->at;
     size_t wanted = size > BUFFER_BYTES ? size : BUFFER_BYTES, got = 0;
@@ -87,12 +87,12 @@ truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_
     *size = 0;
     file->at += file->taken;
     file->taken = 0;
-    status = fill(file, sizeof header, error);
+    status = spill_fill(file, sizeof header, error);
     if (status || file->at == file->buffer.size)
         return status;
     if (file->buffer.size - file->at >= sizeof header) {
         memcpy(&header, file->buffer.bytes + file->at, sizeof header);
-        status = fill(file, sizeof header + padded(header), error);
+        status = spill_fill(file, sizeof header + padded(header), error);
         if (status)
             return status;
         if (file->buffer.size - file->at >= sizeof header + padded(header)) {

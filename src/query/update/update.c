@@ -38,7 +38,7 @@ static truce_status check_filters_used(const struct update *update, bson_error_t
     return TRUCE_OK;
 }
 
-static truce_status compile_operators(struct update *update, bson_error_t *error)
+static truce_status update_compile_operators(struct update *update, bson_error_t *error)
 {
     struct update_parser parser = {.update = update};
     truce_status status;
@@ -68,8 +68,8 @@ static truce_status compile_pipeline(struct update *update, bson_error_t *error)
     return status;
 }
 
-static truce_status compile(struct update *update, const struct update_options *options,
-                            bson_error_t *error)
+static truce_status update_compile(struct update *update, const struct update_options *options,
+                                   bson_error_t *error)
 {
     truce_status status;
 
@@ -81,7 +81,7 @@ static truce_status compile(struct update *update, const struct update_options *
     if (options->pipeline)
         return compile_pipeline(update, error);
     if (truce__update_has_operators(update->source))
-        return compile_operators(update, error);
+        return update_compile_operators(update, error);
     update->kind = UPDATE_REPLACEMENT;
     if (options->multi)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
@@ -89,7 +89,7 @@ static truce_status compile(struct update *update, const struct update_options *
     return TRUCE_OK;
 }
 
-static struct update *make(const bson_t *source, const struct update_options *options)
+static struct update *update_make(const bson_t *source, const struct update_options *options)
 {
     struct update *made = bson_malloc(sizeof *made);
     const bson_t *filters = options->array_filters;
@@ -110,11 +110,11 @@ truce_status truce__update_new(const bson_t *update, const struct update_options
                                struct update **made, bson_error_t *error)
 {
     static const struct update_options defaults = {0};
-    struct update *new = make(update, options ? options : &defaults);
+    struct update *new = update_make(update, options ? options : &defaults);
     truce_status status;
 
     *made = NULL;
-    status = compile(new, options ? options : &defaults, error);
+    status = update_compile(new, options ? options : &defaults, error);
     if (status) {
         truce__update_free(new);
         return status;
@@ -175,10 +175,10 @@ static void copy_document(struct value document, bson_t *copy)
     memcpy(bytes, document.data, document.size);
 }
 
-static truce_status apply_operators(const struct update *update, struct value before,
-                                    const struct match_result *found, struct query_context *context,
-                                    bson_t *after, struct update_result *result,
-                                    bson_error_t *error)
+static truce_status update_apply_operators(const struct update *update, struct value before,
+                                           const struct match_result *found,
+                                           struct query_context *context, bson_t *after,
+                                           struct update_result *result, bson_error_t *error)
 {
     struct update_run run;
     truce_status status;
@@ -201,9 +201,9 @@ static truce_status apply_operators(const struct update *update, struct value be
     return TRUCE_OK;
 }
 
-static truce_status apply_whole(const struct update *update, struct value before,
-                                struct query_context *context, bson_t *after,
-                                struct update_result *result, bson_error_t *error)
+static truce_status update_apply_whole(const struct update *update, struct value before,
+                                       struct query_context *context, bson_t *after,
+                                       struct update_result *result, bson_error_t *error)
 {
     struct value replacement;
     bool pipeline = update->kind == UPDATE_PIPELINE;
@@ -226,6 +226,6 @@ truce_status truce__update_apply(const struct update *update, const bson_t *befo
     bson_init(after);
     *result = (struct update_result){0};
     if (update->kind == UPDATE_OPERATORS)
-        return apply_operators(update, document, found, context, after, result, error);
-    return apply_whole(update, document, context, after, result, error);
+        return update_apply_operators(update, document, found, context, after, result, error);
+    return update_apply_whole(update, document, context, after, result, error);
 }

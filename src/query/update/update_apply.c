@@ -46,8 +46,8 @@ const char *truce__update_place_show(const struct update_place *place, char *tex
 }
 
 /* a new element at the end of a container */
-static void append_element(struct update_run *run, struct value container, const char *name,
-                           uint32_t length, struct value value, int64_t *delta)
+static void apply_append_element(struct update_run *run, struct value container, const char *name,
+                                 uint32_t length, struct value value, int64_t *delta)
 {
     uint64_t size = truce__update_element_size(length, value);
     uint8_t *bytes = truce__arena_take(run->context->arena, size);
@@ -114,8 +114,8 @@ static struct slot *find_fields(struct update_run *run, struct value document,
 }
 
 /* rule 3 */
-static truce_status check_id(const struct update_run *run, const struct update_place *place,
-                             uint64_t changes_before, bson_error_t *error)
+static truce_status apply_check_id(const struct update_run *run, const struct update_place *place,
+                                   uint64_t changes_before, bson_error_t *error)
 {
     char value[128];
 
@@ -145,7 +145,7 @@ static truce_status visit_document(struct update_run *run, const struct update_p
             inner.value = slots[i].value;
             status = truce__update_visit(run, &inner, choice->nodes, choice->count, delta, error);
             if (!status)
-                status = check_id(run, &inner, changes, error);
+                status = apply_check_id(run, &inner, changes, error);
         } else {
             status =
                 truce__update_build(run, &inner, choice->nodes, choice->count, true, &built, error);
@@ -155,7 +155,7 @@ static truce_status visit_document(struct update_run *run, const struct update_p
         if (status)
             return status;
         if (built.type != VALUE_MISSING)
-            append_element(run, place->value, choice->name, choice->length, built, delta);
+            apply_append_element(run, place->value, choice->name, choice->length, built, delta);
     }
     return TRUCE_OK;
 }
@@ -218,7 +218,7 @@ static uint32_t take_index(const struct update_choice *choices, uint32_t count, 
     return filled;
 }
 
-static uint32_t first_number(const struct update_choice *choices, uint32_t count)
+static uint32_t apply_first_number(const struct update_choice *choices, uint32_t count)
 {
     uint32_t first = 0;
 
@@ -302,14 +302,14 @@ static truce_status refuse_names(struct update_run *run, const struct update_pla
 }
 
 /* Goes through an array by number. */
-static truce_status visit_array(struct update_run *run, const struct update_place *place,
-                                const struct update_choice *choices, uint32_t count, int64_t *delta,
-                                bson_error_t *error)
+static truce_status apply_visit_array(struct update_run *run, const struct update_place *place,
+                                      const struct update_choice *choices, uint32_t count,
+                                      int64_t *delta, bson_error_t *error)
 {
     const struct update_node **nodes = truce__arena_take(
         run->context->arena, (count_nodes(choices, count) + 1) * sizeof(struct update_node *));
     uint32_t through = nodes_through(run, choices, count, nodes);
-    uint32_t next = first_number(choices, count);
+    uint32_t next = apply_first_number(choices, count);
     struct fields fields = truce__fields(place->value);
     const uint8_t *element = fields.at;
     truce_status status;
@@ -355,7 +355,7 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     if (place->value.type == BSON_TYPE_DOCUMENT) {
         status = visit_document(run, place, choices, choices_count, &grown, error);
     } else if (place->value.type == BSON_TYPE_ARRAY) {
-        status = visit_array(run, place, choices, choices_count, &grown, error);
+        status = apply_visit_array(run, place, choices, choices_count, &grown, error);
     } else {
         for (uint32_t i = 0; !status && i < choices_count; i++) {
             struct update_place inner =

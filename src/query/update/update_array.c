@@ -28,7 +28,7 @@ static uint32_t count_items(struct value array)
 }
 
 /* the items of an array (MISSING: none), with room for `more` of them */
-static struct list list_of(struct arena *arena, struct value array, uint32_t more)
+static struct list update_array_list_of(struct arena *arena, struct value array, uint32_t more)
 {
     struct list list = {0};
     struct fields fields;
@@ -61,9 +61,9 @@ uint8_t *truce__update_put_number(uint8_t *to, uint32_t number)
     return to + digits;
 }
 
-static truce_status write_list(struct arena *arena, const struct list *list,
-                               const struct update_leaf *leaf, struct value *array,
-                               bson_error_t *error)
+static truce_status array_write_list(struct arena *arena, const struct list *list,
+                                     const struct update_leaf *leaf, struct value *array,
+                                     bson_error_t *error)
 {
     uint64_t size = 5;
     uint8_t *bytes, *to;
@@ -236,8 +236,8 @@ static struct list new_items(struct arena *arena, const struct update_leaf *leaf
     struct list list;
 
     if (!leaf->as.push.single)
-        return list_of(arena, leaf->as.push.items, 0);
-    list = list_of(arena, truce__value_missing(), 1);
+        return update_array_list_of(arena, leaf->as.push.items, 0);
+    list = update_array_list_of(arena, truce__value_missing(), 1);
     list.items[list.count++] = leaf->operand;
     return list;
 }
@@ -271,7 +271,7 @@ static struct value sort_value(struct value item, const struct path *path)
     return item.type == VALUE_MISSING ? truce__value_null() : item;
 }
 
-static int compare_items(const struct update_leaf *leaf, struct value a, struct value b)
+static int array_compare_items(const struct update_leaf *leaf, struct value a, struct value b)
 {
     for (uint32_t i = 0; i < leaf->as.push.sort_count; i++) {
         const struct update_sort_field *field = &leaf->as.push.sort[i];
@@ -297,8 +297,8 @@ static void sort_items(const struct update_leaf *leaf, struct value *items, uint
     sort_items(leaf, items + half, count - half, spare);
     memcpy(spare, items, half * sizeof *items);
     while (left < half && right < count)
-        items[to++] =
-            compare_items(leaf, items[right], spare[left]) < 0 ? items[right++] : spare[left++];
+        items[to++] = array_compare_items(leaf, items[right], spare[left]) < 0 ? items[right++]
+                                                                               : spare[left++];
     while (left < half)
         items[to++] = spare[left++];
 }
@@ -325,7 +325,7 @@ truce_status truce__update_push(struct update_run *run, const struct update_leaf
     if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
         return no_array(CODE_BAD_VALUE, leaf, place, old, error);
     items = new_items(arena, leaf);
-    list = list_of(arena, old, items.count);
+    list = update_array_list_of(arena, old, items.count);
     insert_items(&list, &items, leaf->as.push.position);
     sorted = leaf->as.push.sort_count && list.count;
     if (sorted)
@@ -333,7 +333,7 @@ truce_status truce__update_push(struct update_run *run, const struct update_leaf
                    truce__arena_take(arena, ((size_t)list.count / 2 + 1) * sizeof *list.items));
     slice_items(&list, leaf->as.push.slice);
     run->changes += items.count || sorted;
-    return write_list(arena, &list, leaf, new, error);
+    return array_write_list(arena, &list, leaf, new, error);
 }
 
 truce_status truce__update_parse_add(struct update_parser *parser, struct update_leaf *leaf,
@@ -363,7 +363,7 @@ truce_status truce__update_parse_add(struct update_parser *parser, struct update
     return TRUCE_OK;
 }
 
-static bool contains(const struct list *list, struct value value)
+static bool array_contains(const struct list *list, struct value value)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         if (truce__value_equal(list->items[i], value))
@@ -397,8 +397,8 @@ static truce_status add_missing(struct update_run *run, struct list *list, const
         }
     }
     for (uint32_t i = 0; i < items->count && !status; i++) {
-        bool is_new =
-            many ? truce__value_set_add(&set, items->items[i]) : !contains(list, items->items[i]);
+        bool is_new = many ? truce__value_set_add(&set, items->items[i])
+                           : !array_contains(list, items->items[i]);
 
         status = truce__budget_spend(budget, many ? 1 : list->count, error);
         if (is_new)
@@ -419,7 +419,7 @@ truce_status truce__update_add(struct update_run *run, const struct update_leaf 
     if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
         return no_array(CODE_BAD_VALUE, leaf, place, old, error);
     items = new_items(arena, leaf);
-    list = list_of(arena, old, items.count);
+    list = update_array_list_of(arena, old, items.count);
     before = list.count;
     status = add_missing(run, &list, &items, error);
     if (status)
@@ -427,7 +427,7 @@ truce_status truce__update_add(struct update_run *run, const struct update_leaf 
     *new = old;
     if (list.count == before && old.type != VALUE_MISSING)
         return TRUCE_OK;
-    return write_list(arena, &list, leaf, new, error);
+    return array_write_list(arena, &list, leaf, new, error);
 }
 
 truce_status truce__update_parse_pull(struct update_parser *parser, struct update_leaf *leaf,
@@ -463,7 +463,7 @@ static truce_status write_rest(struct update_run *run, const struct update_leaf 
     *new = old;
     if (kept->count == before)
         return TRUCE_OK;
-    return write_list(run->context->arena, kept, leaf, new, error);
+    return array_write_list(run->context->arena, kept, leaf, new, error);
 }
 
 truce_status truce__update_pull(struct update_run *run, const struct update_leaf *leaf,
@@ -475,7 +475,7 @@ truce_status truce__update_pull(struct update_run *run, const struct update_leaf
 
     if (old.type != BSON_TYPE_ARRAY)
         return no_array(CODE_BAD_VALUE, leaf, place, old, error);
-    list = list_of(run->context->arena, old, 0);
+    list = update_array_list_of(run->context->arena, old, 0);
     before = list.count;
     list.count = 0;
     for (uint32_t i = 0; i < before; i++) {
@@ -524,7 +524,8 @@ static truce_status keep_others(struct update_run *run, struct list *list,
     list->count = 0;
     for (uint32_t i = 0; i < before && !status; i++) {
         status = truce__budget_spend(budget, many ? 1 : 1 + pulled->count, error);
-        if (many ? !truce__value_set_has(&set, list->items[i]) : !contains(pulled, list->items[i]))
+        if (many ? !truce__value_set_has(&set, list->items[i])
+                 : !array_contains(pulled, list->items[i]))
             list->items[list->count++] = list->items[i];
     }
     return status;
@@ -540,8 +541,8 @@ truce_status truce__update_pull_all(struct update_run *run, const struct update_
 
     if (old.type != BSON_TYPE_ARRAY)
         return no_array(CODE_BAD_VALUE, leaf, place, old, error);
-    pulled = list_of(run->context->arena, leaf->operand, 0);
-    list = list_of(run->context->arena, old, 0);
+    pulled = update_array_list_of(run->context->arena, leaf->operand, 0);
+    list = update_array_list_of(run->context->arena, old, 0);
     before = list.count;
     status = keep_others(run, &list, &pulled, error);
     return status ? status : write_rest(run, leaf, &list, before, old, new, error);
@@ -568,12 +569,12 @@ truce_status truce__update_pop(struct update_run *run, const struct update_leaf 
 
     if (old.type != BSON_TYPE_ARRAY)
         return no_array(CODE_TYPE_MISMATCH, leaf, place, old, error);
-    list = list_of(run->context->arena, old, 0);
+    list = update_array_list_of(run->context->arena, old, 0);
     *new = old;
     if (!list.count)
         return TRUCE_OK;
     if (!leaf->as.from_end)
         list.items++;
     list.count--;
-    return write_list(run->context->arena, &list, leaf, new, error);
+    return array_write_list(run->context->arena, &list, leaf, new, error);
 }

@@ -53,9 +53,9 @@ truce_status truce__update_parse_items(struct update_parser *parser, struct upda
 }
 
 /* one item that matched */
-static truce_status change_item(struct update_run *run, const struct update_leaf *leaf,
-                                const struct update_place *item, int64_t *delta,
-                                bson_error_t *error)
+static truce_status items_change_item(struct update_run *run, const struct update_leaf *leaf,
+                                      const struct update_place *item, int64_t *delta,
+                                      bson_error_t *error)
 {
     const struct update_node *root = leaf->as.items.root;
     uint64_t changes = run->changes;
@@ -99,7 +99,7 @@ truce_status truce__update_items(struct update_run *run, const struct update_lea
             truce__update_item_matches(run, leaf->as.items.match, leaf->as.items.documents_only,
                                        fields.value, &matches, error);
         if (!status && matches)
-            status = change_item(run, leaf, &item, &grown, error);
+            status = items_change_item(run, leaf, &item, &grown, error);
         if (status)
             return status;
     }

@@ -51,7 +51,7 @@ static const struct update_operator operators[] = {
     {"$update", UPDATE_ITEMS, truce__update_parse_items, NULL},
 };
 
-static const struct update_operator *find_operator(const char *name)
+static const struct update_operator *parse_find_operator(const char *name)
 {
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
         if (strcmp(operators[i].name, name) == 0)
@@ -208,7 +208,7 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
     struct fields each = truce__fields(update);
 
     while (truce__fields_next(&each)) {
-        const struct update_operator *operator= find_operator(each.key);
+        const struct update_operator *operator= parse_find_operator(each.key);
         struct fields fields;
 
         if (parser->depth && strcmp(each.key, "$query") == 0)
@@ -247,7 +247,7 @@ static truce_status refuse_expressions(const struct match_node *node, bson_error
     return TRUCE_OK;
 }
 
-static bool is_identifier(const char *name)
+static bool parse_is_identifier(const char *name)
 {
     if (name[0] < 'a' || name[0] > 'z')
         return false;
@@ -276,7 +276,7 @@ static truce_status parse_filter(struct update *update, struct value condition, 
     status = refuse_expressions(truce__match_root(filter->match), error);
     if (status)
         return status;
-    if (!is_identifier(filter->name))
+    if (!parse_is_identifier(filter->name))
         return truce__refuse(CODE_BAD_VALUE, error,
                              "an array filter's identifier is of letters and digits and begins "
                              "with a small letter, '%s' is not",
@@ -308,7 +308,7 @@ truce_status truce__update_parse_filters(struct update *update, const bson_t *fi
 }
 
 /* {$gte: 5} is about the value; {x: 1}, and what begins with $or and the like, is about its fields. */
-static bool is_about_fields(struct value condition)
+static bool parse_is_about_fields(struct value condition)
 {
     struct fields fields;
 
@@ -326,7 +326,7 @@ truce_status truce__update_condition(struct update_parser *parser, struct value 
     bson_t document;
 
     *match = NULL;
-    *documents_only = is_about_fields(condition);
+    *documents_only = parse_is_about_fields(condition);
     if (*documents_only) {
         truce__value_bson(condition, &document);
         status = truce__match_new(&document, match, error);

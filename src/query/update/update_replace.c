@@ -18,7 +18,7 @@
 #include "base/limits.h"
 #include "bson/field_table.h"
 
-static bool is_id(const struct fields *field)
+static bool replace_is_id(const struct fields *field)
 {
     return field->key_length == 3 && memcmp(field->key, "_id", 3) == 0;
 }
@@ -42,7 +42,7 @@ truce_status truce__update_check_id(struct value id, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status check_names(struct value document, bson_error_t *error)
+static truce_status replace_check_names(struct value document, bson_error_t *error)
 {
     struct fields fields = truce__fields(document);
 
@@ -64,7 +64,7 @@ static truce_status check_replacement(struct value old_id, struct value new_id,
     truce_status status = TRUCE_OK;
 
     if (!insert && !dollar_names)
-        status = check_names(replacement, error);
+        status = replace_check_names(replacement, error);
     if (!status && !insert)
         status = truce__update_check_id(new_id, error);
     if (status)
@@ -99,7 +99,7 @@ truce_status truce__update_replace(struct value before, struct value replacement
                              "the new document is larger than %d bytes", TRUCE_DOCUMENT_BYTES_MAX);
     truce__value_append(after, "_id", 3, new_id.type == VALUE_MISSING ? old_id : new_id);
     while (truce__fields_next(&fields)) {
-        if (!is_id(&fields))
+        if (!replace_is_id(&fields))
             truce__value_append(after, fields.key, fields.key_length, fields.value);
     }
     if (after->len > TRUCE_DOCUMENT_BYTES_MAX)
@@ -109,7 +109,7 @@ truce_status truce__update_replace(struct value before, struct value replacement
 }
 
 /* exception 2; a copy in the arena, only if there is such a field */
-static struct value stamp(struct value document, const struct query_context *context)
+static struct value replace_stamp(struct value document, const struct query_context *context)
 {
     struct fields fields = truce__fields(document);
     struct value stamped = document;
@@ -117,7 +117,7 @@ static struct value stamp(struct value document, const struct query_context *con
     while (truce__fields_next(&fields)) {
         uint64_t now = truce__update_timestamp(context);
 
-        if (!truce__value_is_empty_timestamp(fields.value) || is_id(&fields))
+        if (!truce__value_is_empty_timestamp(fields.value) || replace_is_id(&fields))
             continue;
         if (stamped.data == document.data)
             stamped = truce__value_copy(context->arena, document);
@@ -179,7 +179,7 @@ truce_status truce__update_whole(const struct update *update, struct value befor
     truce_status status;
 
     if (update->kind == UPDATE_REPLACEMENT) {
-        *replacement = stamp(truce__value_document(update->source), context);
+        *replacement = replace_stamp(truce__value_document(update->source), context);
         return TRUCE_OK;
     }
     status = truce__pipeline_apply(update->pipeline, before, context, &result, error);

@@ -42,7 +42,7 @@ int64_t truce__update_index(const char *name, uint32_t length)
     return index;
 }
 
-static int compare_bytes(const char *a, uint32_t a_length, const char *b, uint32_t b_length)
+static int tree_compare_bytes(const char *a, uint32_t a_length, const char *b, uint32_t b_length)
 {
     uint32_t shorter = a_length < b_length ? a_length : b_length;
     int order = shorter ? memcmp(a, b, shorter) : 0;
@@ -62,10 +62,10 @@ int truce__update_name_compare(const char *a, uint32_t a_length, const char *b, 
         return b_length && (uint8_t)b[0] >= '0' ? -1 : 1;
     if (a_index < 0 && b_index >= 0)
         return a_length && (uint8_t)a[0] >= '0' ? 1 : -1;
-    return compare_bytes(a, a_length, b, b_length);
+    return tree_compare_bytes(a, a_length, b, b_length);
 }
 
-static uint32_t hash_name(const char *name, uint32_t length)
+static uint32_t update_tree_hash_name(const char *name, uint32_t length)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
 
@@ -79,8 +79,8 @@ static bool has_name(const struct update_branch *branch, const char *name, uint3
     return branch->length == length && !memcmp(branch->name, name, length);
 }
 
-static struct update_branch *find_branch(const struct update_node *node, const char *name,
-                                         uint32_t length)
+static struct update_branch *tree_find_branch(const struct update_node *node, const char *name,
+                                              uint32_t length)
 {
     uint32_t mask = node->table_size - 1;
 
@@ -91,7 +91,8 @@ static struct update_branch *find_branch(const struct update_node *node, const c
         }
         return NULL;
     }
-    for (uint32_t i = hash_name(name, length) & mask; node->table[i]; i = (i + 1) & mask) {
+    for (uint32_t i = update_tree_hash_name(name, length) & mask; node->table[i];
+         i = (i + 1) & mask) {
         struct update_branch *branch = &node->branches[node->table[i] - 1];
 
         if (has_name(branch, name, length))
@@ -104,7 +105,7 @@ static void enter_into_table(struct update_node *node, uint32_t number)
 {
     const struct update_branch *branch = &node->branches[number];
     uint32_t mask = node->table_size - 1;
-    uint32_t i = hash_name(branch->name, branch->length) & mask;
+    uint32_t i = update_tree_hash_name(branch->name, branch->length) & mask;
 
     while (node->table[i])
         i = (i + 1) & mask;
@@ -132,7 +133,8 @@ static void grow_branches(struct update *update, struct update_node *node)
         enter_into_table(node, i);
 }
 
-static void add_branch(struct update *update, struct update_node *node, struct update_branch branch)
+static void tree_add_branch(struct update *update, struct update_node *node,
+                            struct update_branch branch)
 {
     if (node->count == node->room)
         grow_branches(update, node);
@@ -211,14 +213,14 @@ truce_status truce__update_tree_add(struct update_parser *parser, struct update_
         status = branch_of_part(parser->update, path, i, &branch, error);
         if (status)
             return status;
-        found = find_branch(node, branch.name, branch.length);
+        found = tree_find_branch(node, branch.name, branch.length);
         if (found && (kind == UPDATE_LEAF || found->node->kind != kind))
             return conflict_at(path, i, error);
         if (!found) {
             branch.node = truce__update_node_new(parser->update, kind);
             if (node->kind == UPDATE_OBJECT && branch.length == 1 && branch.name[0] == '$')
                 node->positional = true;
-            add_branch(parser->update, node, branch);
+            tree_add_branch(parser->update, node, branch);
         }
         node = found ? found->node : branch.node;
     }
@@ -226,7 +228,7 @@ truce_status truce__update_tree_add(struct update_parser *parser, struct update_
     return TRUCE_OK;
 }
 
-static int compare_branches(const void *a, const void *b)
+static int tree_compare_branches(const void *a, const void *b)
 {
     const struct update_branch *left = a, *right = b;
 
@@ -241,12 +243,12 @@ void truce__update_tree_seal(struct update_node *node)
         node->items_only = node->items_only && node->branches[i].node->items_only;
     }
     if (node->count)
-        qsort(node->branches, node->count, sizeof *node->branches, compare_branches);
+        qsort(node->branches, node->count, sizeof *node->branches, tree_compare_branches);
 }
 
 /* the branches of several nodes, names of positional ones made plain, sorted */
-static uint32_t gather(struct update_run *run, const struct update_node *const *nodes,
-                       uint32_t count, bool resolve, struct update_branch **gathered)
+static uint32_t tree_gather(struct update_run *run, const struct update_node *const *nodes,
+                            uint32_t count, bool resolve, struct update_branch **gathered)
 {
     uint32_t total = 0, filled = 0;
     struct update_branch *branches;
@@ -266,24 +268,25 @@ static uint32_t gather(struct update_run *run, const struct update_node *const *
             branches[filled++] = branch;
         }
     }
-    qsort(branches, filled, sizeof *branches, compare_branches);
+    qsort(branches, filled, sizeof *branches, tree_compare_branches);
     *gathered = branches;
     return filled;
 }
 
-static bool same_name(const struct update_branch *a, const struct update_branch *b)
+static bool tree_same_name(const struct update_branch *a, const struct update_branch *b)
 {
     return a->length == b->length && !memcmp(a->name, b->name, a->length);
 }
 
 /* number of branches from `first` on with one name; their nodes go into the arena */
-static uint32_t same_names(struct update_run *run, const struct update_branch *branches,
-                           uint32_t first, uint32_t count, const struct update_node *const **nodes)
+static uint32_t tree_same_names(struct update_run *run, const struct update_branch *branches,
+                                uint32_t first, uint32_t count,
+                                const struct update_node *const **nodes)
 {
     uint32_t same = 1;
     const struct update_node **list;
 
-    while (first + same < count && same_name(&branches[first], &branches[first + same]))
+    while (first + same < count && tree_same_name(&branches[first], &branches[first + same]))
         same++;
     list = truce__arena_take(run->context->arena, same * sizeof(struct update_node *));
     for (uint32_t i = 0; i < same; i++)
@@ -309,13 +312,13 @@ truce_status truce__update_conflict(struct update_run *run, const struct update_
                                  "two operators of the update meet at '%s'",
                                  truce__update_place_show(place, shown, sizeof shown));
     }
-    branches_count = gather(run, nodes, count, false, &branches);
+    branches_count = tree_gather(run, nodes, count, false, &branches);
     for (uint32_t i = 0; i < branches_count; i += same) {
         struct update_place inner = {
             .up = place, .name = branches[i].name, .length = branches[i].length};
         truce_status status;
 
-        same = same_names(run, branches, i, branches_count, &below);
+        same = tree_same_names(run, branches, i, branches_count, &below);
         status = truce__update_conflict(run, &inner, below, same, error);
         if (status)
             return status;
@@ -365,7 +368,7 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
         plain_choices(run, nodes[0], choices, choices_count);
         return TRUCE_OK;
     }
-    branches_count = gather(run, nodes, count, true, &branches);
+    branches_count = tree_gather(run, nodes, count, true, &branches);
     list = truce__arena_take(run->context->arena, (branches_count + 1) * sizeof *list);
     for (uint32_t i = 0; i < branches_count; i += same) {
         struct update_choice *choice = &list[filled++];
@@ -375,7 +378,7 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
 
         *choice = (struct update_choice){
             .name = branches[i].name, .length = branches[i].length, .index = branches[i].index};
-        same = same_names(run, branches, i, branches_count, &choice->nodes);
+        same = tree_same_names(run, branches, i, branches_count, &choice->nodes);
         choice->count = same;
         status = truce__update_conflict(run, &inner, choice->nodes, same, error);
         if (status)

@@ -58,7 +58,7 @@ static const char *find_collision(const struct equalities *all, const struct pat
 }
 
 /* The path and what is above it lead to the path's text. */
-static void remember(struct equalities *all, const struct path *path)
+static void upsert_remember(struct equalities *all, const struct path *path)
 {
     struct value text = {.data = (const uint8_t *)path->text};
     bool room = true;
@@ -91,7 +91,7 @@ static truce_status take_equality(struct equalities *all, const struct path *pat
     copy = truce__update_path(&all->scratch, path->text, path->length, all->error);
     if (!copy)
         return TRUCE_INVALID;
-    remember(all, copy);
+    upsert_remember(all, copy);
     if (all->count == all->room) {
         uint32_t room = all->room ? all->room * 2 : 8;
         struct equality *items = truce__arena_take(&all->scratch.memory, room * sizeof *items);
@@ -120,18 +120,18 @@ static int compare_equalities(const void *a, const void *b)
     return strcmp(left->path->text, right->path->text);
 }
 
-static bool has_expression(const struct match_node *node)
+static bool upsert_has_expression(const struct match_node *node)
 {
     bool has = node->kind == MATCH_EXPR;
 
     for (uint32_t i = 0; !has && i < node->children_count; i++)
-        has = has_expression(node->children[i]);
+        has = upsert_has_expression(node->children[i]);
     return has;
 }
 
 /* The equalities as a document: a tree of $set, in the order of the paths, over nothing. */
-static truce_status fill(struct equalities *all, struct query_context *context, bson_t *base,
-                         bson_error_t *error)
+static truce_status upsert_fill(struct equalities *all, struct query_context *context, bson_t *base,
+                                bson_error_t *error)
 {
     static const struct update_operator set = {"the query", UPDATE_CREATES, NULL,
                                                truce__update_set};
@@ -170,14 +170,14 @@ static truce_status document_of_query(const struct update *update, const struct 
     struct equalities all = {.only_id = update->kind == UPDATE_REPLACEMENT, .error = error};
     truce_status status;
 
-    if (match && has_expression(truce__match_root(match)))
+    if (match && upsert_has_expression(truce__match_root(match)))
         return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
                              "$expr is not allowed in the query of an upsert");
     if (match)
         truce__match_equalities(match, on_equality, &all);
     status = all.status;
     if (!status)
-        status = fill(&all, context, base, error);
+        status = upsert_fill(&all, context, base, error);
     truce__update_release(&all.scratch);
     return status;
 }
@@ -197,8 +197,8 @@ static void new_id(const struct query_context *context, bson_oid_t *id)
 }
 
 /* `_id` first, made if there is none */
-static truce_status finish(struct value made, const struct query_context *context, bson_t *document,
-                           bson_error_t *error)
+static truce_status upsert_finish(struct value made, const struct query_context *context,
+                                  bson_t *document, bson_error_t *error)
 {
     struct value id = truce__value_field(made, "_id", 3);
     struct fields fields = truce__fields(made);
@@ -256,7 +256,7 @@ truce_status truce__update_insert(const struct update *update, const struct matc
     if (!status)
         status = update_base(update, truce__value_document(&base), context, &updated, error);
     if (!status)
-        status = finish(truce__value_document(&updated), context, document, error);
+        status = upsert_finish(truce__value_document(&updated), context, document, error);
     bson_destroy(&base);
     bson_destroy(&updated);
     return status;

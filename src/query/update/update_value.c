@@ -48,9 +48,9 @@ truce_status truce__update_parse_number(struct update_parser *parser, struct upd
                          leaf->operator->name, leaf->path, truce__type_name(leaf->operand.type));
 }
 
-static truce_status combine(struct update_run *run, const struct update_leaf *leaf,
-                            const struct update_place *place, enum number_operation operation,
-                            struct value old, struct value *new, bson_error_t *error)
+static truce_status value_combine(struct update_run *run, const struct update_leaf *leaf,
+                                  const struct update_place *place, enum number_operation operation,
+                                  struct value old, struct value *new, bson_error_t *error)
 {
     struct value before = old;
     bool overflow = false;
@@ -83,14 +83,14 @@ truce_status truce__update_inc(struct update_run *run, const struct update_leaf 
         *new = leaf->operand;
         return TRUCE_OK;
     }
-    return combine(run, leaf, place, NUMBER_ADD, old, new, error);
+    return value_combine(run, leaf, place, NUMBER_ADD, old, new, error);
 }
 
 truce_status truce__update_mul(struct update_run *run, const struct update_leaf *leaf,
                                const struct update_place *place, struct value old,
                                struct value *new, bson_error_t *error)
 {
-    return combine(run, leaf, place, NUMBER_MULTIPLY, old, new, error);
+    return value_combine(run, leaf, place, NUMBER_MULTIPLY, old, new, error);
 }
 
 truce_status truce__update_min(struct update_run *run, const struct update_leaf *leaf,

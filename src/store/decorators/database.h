@@ -12,7 +12,7 @@
  * queue, a sequence, a key), belongs to one database. Nothing above a view knows the form of places.
  *
  * Invariants:
- *  1. Each collection name that goes in is mapped (store/places.h): of a call, of each write of a bulk, of what a bulk
+ *  1. Each collection name that goes in is mapped (store/namespace_map.h): of a call, of each write of a bulk, of what a bulk
  *     checks, of the stages of a pipeline. A collection of another database is reached only by a stage that names its
  *     database.
  *  2. A list of collections has those of the database alone. Lists and errors have plain names.
@@ -20,10 +20,10 @@
  *     (truce_memo). Two views of one database are equal.
  *  4. A snapshot of a view is a view of a snapshot.
  */
-#include "store/places.h"
+#include "store/namespace_map.h"
 #include "truce/sys/store.h"
 
-/* Makes the view of `database` in `store`, whose own database is `own` (store/places.h). The store stays the
+/* Makes the view of `database` in `store`, whose own database is `own` (store/namespace_map.h). The store stays the
  * caller's and has to outlive the view. */
 truce_store *truce__database_open(truce_store *store, const char *own, const char *database);
 

@@ -63,7 +63,8 @@ bool truce__decorated_writes(const struct decorated_call *call)
     return verbs[call->verb].writes;
 }
 
-static truce_status run(truce_store *inner, const struct decorated_call *call, bson_error_t *error)
+static truce_status decorator_run(truce_store *inner, const struct decorated_call *call,
+                                  bson_error_t *error)
 {
     switch (call->verb) {
     case VERB_FIND:
@@ -120,7 +121,8 @@ static truce_status run(truce_store *inner, const struct decorated_call *call, b
 
 /* ---- cursors -------------------------------------------------------------------------------- */
 
-static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+static truce_status decorator_cursor_next(truce_cursor *base, const bson_t **document,
+                                          bson_error_t *error)
 {
     struct decorated_cursor *cursor = (struct decorated_cursor *)base;
     const struct decorated_call call = {
@@ -129,7 +131,7 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
     return cursor->decorator->kind->call(cursor->decorator, &call, error);
 }
 
-static void cursor_close(truce_cursor *base)
+static void decorator_cursor_close(truce_cursor *base)
 {
     struct decorated_cursor *cursor = (struct decorated_cursor *)base;
 
@@ -138,7 +140,7 @@ static void cursor_close(truce_cursor *base)
     bson_free(cursor);
 }
 
-static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+static const truce_cursor_ops cursor_ops = {decorator_cursor_next, decorator_cursor_close};
 
 static void wrap_cursor(struct decorator *decorator, const struct decorated_call *call)
 {
@@ -157,7 +159,7 @@ static void wrap_cursor(struct decorator *decorator, const struct decorated_call
 truce_status truce__decorated_run(struct decorator *decorator, const struct decorated_call *call,
                                   bson_error_t *error)
 {
-    truce_status status = run(decorator->inner, call, error);
+    truce_status status = decorator_run(decorator->inner, call, error);
 
     if (!status && call->cursor)
         wrap_cursor(decorator, call);
@@ -173,50 +175,53 @@ static struct decorator *decorator_of(truce_store *store)
     return (struct decorator *)store;
 }
 
-static truce_status pass(truce_store *store, const struct decorated_call *call, bson_error_t *error)
+static truce_status decorator_pass(truce_store *store, const struct decorated_call *call,
+                                   bson_error_t *error)
 {
     return decorator_of(store)->kind->call(decorator_of(store), call, error);
 }
 
-#define PASS(...) pass(store, &(const struct decorated_call){__VA_ARGS__}, error)
+#define PASS(...) decorator_pass(store, &(const struct decorated_call){__VA_ARGS__}, error)
 
-static truce_status find(truce_store *store, const char *collection, const bson_t *filter,
-                         const truce_find_options *options, truce_cursor **cursor,
-                         bson_error_t *error)
+static truce_status decorator_find(truce_store *store, const char *collection, const bson_t *filter,
+                                   const truce_find_options *options, truce_cursor **cursor,
+                                   bson_error_t *error)
 {
     return PASS(VERB_FIND, collection, .filter = filter, .how.find = options, .cursor = cursor);
 }
 
-static truce_status count(truce_store *store, const char *collection, const bson_t *filter,
-                          const truce_count_options *options, int64_t *number, bson_error_t *error)
+static truce_status decorator_count(truce_store *store, const char *collection,
+                                    const bson_t *filter, const truce_count_options *options,
+                                    int64_t *number, bson_error_t *error)
 {
     return PASS(VERB_COUNT, collection, .filter = filter, .how.count = options, .count = number);
 }
 
-static truce_status distinct(truce_store *store, const char *collection, const char *path,
-                             const bson_t *filter, bson_t *values, bson_error_t *error)
+static truce_status decorator_distinct(truce_store *store, const char *collection, const char *path,
+                                       const bson_t *filter, bson_t *values, bson_error_t *error)
 {
     return PASS(VERB_DISTINCT, collection, path, .filter = filter, .answer = values);
 }
 
-static truce_status aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
-                              const truce_aggregate_options *options, truce_cursor **cursor,
-                              bson_error_t *error)
+static truce_status decorator_aggregate(truce_store *store, const char *collection,
+                                        const bson_t *pipeline,
+                                        const truce_aggregate_options *options,
+                                        truce_cursor **cursor, bson_error_t *error)
 {
     return PASS(VERB_AGGREGATE, collection, .document = pipeline, .how.aggregate = options,
                 .cursor = cursor);
 }
 
-static truce_status explain(truce_store *store, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bool counts, bson_t *plan,
-                            bson_error_t *error)
+static truce_status decorator_explain(truce_store *store, const char *collection,
+                                      const bson_t *filter, const truce_find_options *options,
+                                      bool counts, bson_t *plan, bson_error_t *error)
 {
     return PASS(VERB_EXPLAIN, collection, .filter = filter, .how.find = options, .flag = counts,
                 .answer = plan);
 }
 
-static truce_status read_many(truce_store *store, truce_look *looks, size_t number,
-                              bson_error_t *error)
+static truce_status decorator_read_many(truce_store *store, truce_look *looks, size_t number,
+                                        bson_error_t *error)
 {
     return PASS(VERB_READ_MANY, .looks = looks, .number = number);
 }
@@ -228,7 +233,7 @@ static truce_status snapshot(truce_store *store, const truce_snapshot_options *o
 }
 
 /* NULL: of several */
-static const char *collection_of(const truce_write *writes, size_t number)
+static const char *decorator_collection_of(const truce_write *writes, size_t number)
 {
     for (size_t i = 1; i < number; i++)
         if (strcmp(writes[i].collection, writes[0].collection) != 0)
@@ -236,92 +241,96 @@ static const char *collection_of(const truce_write *writes, size_t number)
     return number ? writes[0].collection : NULL;
 }
 
-static truce_status bulk(truce_store *store, const truce_write *writes, size_t number,
-                         const truce_bulk_options *options, truce_write_outcome *outcomes,
-                         bson_error_t *error)
+static truce_status decorator_bulk(truce_store *store, const truce_write *writes, size_t number,
+                                   const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                   bson_error_t *error)
 {
-    return PASS(VERB_BULK, collection_of(writes, number), .how.bulk = options, .writes = writes,
-                .number = number, .outcomes = outcomes);
+    return PASS(VERB_BULK, decorator_collection_of(writes, number), .how.bulk = options,
+                .writes = writes, .number = number, .outcomes = outcomes);
 }
 
-static truce_status find_and_modify(truce_store *store, const char *collection,
-                                    const bson_t *filter, const bson_t *update,
-                                    const truce_modify_options *options, bson_t *document,
-                                    truce_write_result *result, bson_error_t *error)
+static truce_status decorator_find_and_modify(truce_store *store, const char *collection,
+                                              const bson_t *filter, const bson_t *update,
+                                              const truce_modify_options *options, bson_t *document,
+                                              truce_write_result *result, bson_error_t *error)
 {
     return PASS(VERB_FIND_AND_MODIFY, collection, .filter = filter, .document = update,
                 .how.modify = options, .answer = document, .result = result);
 }
 
-static truce_status rewrite_documents(truce_store *store, truce_rewrite *rewrite,
-                                      bson_error_t *error)
+static truce_status decorator_rewrite_documents(truce_store *store, truce_rewrite *rewrite,
+                                                bson_error_t *error)
 {
     return PASS(VERB_REWRITE, rewrite->collection, .rewrite = rewrite);
 }
 
-static truce_status index_create(truce_store *store, const char *collection, const bson_t *index,
-                                 bson_error_t *error)
+static truce_status decorator_index_create(truce_store *store, const char *collection,
+                                           const bson_t *index, bson_error_t *error)
 {
     return PASS(VERB_INDEX_CREATE, collection, .document = index);
 }
 
-static truce_status index_drop(truce_store *store, const char *collection, const char *name,
-                               bson_error_t *error)
+static truce_status decorator_index_drop(truce_store *store, const char *collection,
+                                         const char *name, bson_error_t *error)
 {
     return PASS(VERB_INDEX_DROP, collection, name);
 }
 
-static truce_status index_modify(truce_store *store, const char *collection, const char *name,
-                                 const bson_t *changes, bson_error_t *error)
+static truce_status decorator_index_modify(truce_store *store, const char *collection,
+                                           const char *name, const bson_t *changes,
+                                           bson_error_t *error)
 {
     return PASS(VERB_INDEX_MODIFY, collection, name, .document = changes);
 }
 
-static truce_status index_list(truce_store *store, const char *collection, bson_t *indexes,
-                               bson_error_t *error)
+static truce_status decorator_index_list(truce_store *store, const char *collection,
+                                         bson_t *indexes, bson_error_t *error)
 {
     return PASS(VERB_INDEX_LIST, collection, .answer = indexes);
 }
 
-static truce_status collection_create(truce_store *store, const char *collection,
-                                      bson_error_t *error)
+static truce_status decorator_collection_create(truce_store *store, const char *collection,
+                                                bson_error_t *error)
 {
     return PASS(VERB_COLLECTION_CREATE, collection);
 }
 
-static truce_status collection_drop(truce_store *store, const char *collection, bson_error_t *error)
+static truce_status decorator_collection_drop(truce_store *store, const char *collection,
+                                              bson_error_t *error)
 {
     return PASS(VERB_COLLECTION_DROP, collection);
 }
 
-static truce_status collection_rename(truce_store *store, const char *from, const char *to,
-                                      bool drop_target, bson_error_t *error)
+static truce_status decorator_collection_rename(truce_store *store, const char *from,
+                                                const char *to, bool drop_target,
+                                                bson_error_t *error)
 {
     return PASS(VERB_COLLECTION_RENAME, from, to, .flag = drop_target);
 }
 
-static truce_status collection_validate(truce_store *store, const char *collection,
-                                        const bson_t *validator, bson_error_t *error)
+static truce_status decorator_collection_validate(truce_store *store, const char *collection,
+                                                  const bson_t *validator, bson_error_t *error)
 {
     return PASS(VERB_COLLECTION_VALIDATE, collection, .document = validator);
 }
 
-static truce_status collection_list(truce_store *store, const truce_list_options *options,
-                                    bson_t *collections, bson_error_t *error)
+static truce_status decorator_collection_list(truce_store *store, const truce_list_options *options,
+                                              bson_t *collections, bson_error_t *error)
 {
     return PASS(VERB_COLLECTION_LIST, options->collection, .how.list = options,
                 .answer = collections);
 }
 
-static truce_status wait_for_change(truce_store *store, const char *collection, uint64_t *token,
-                                    uint32_t timeout_ms, bson_error_t *error)
+static truce_status decorator_wait_for_change(truce_store *store, const char *collection,
+                                              uint64_t *token, uint32_t timeout_ms,
+                                              bson_error_t *error)
 {
     return PASS(VERB_WAIT, collection, .token = token, .timeout_ms = timeout_ms);
 }
 
 /* ---- what goes straight through ------------------------------------------------------------- */
 
-static void close_store(truce_store *store)
+static void decorator_close_store(truce_store *store)
 {
     struct decorator *decorator = decorator_of(store);
 
@@ -331,7 +340,7 @@ static void close_store(truce_store *store)
     bson_free(decorator);
 }
 
-static truce_status settle(truce_store *store, bson_error_t *error)
+static truce_status decorator_settle(truce_store *store, bson_error_t *error)
 {
     return truce_settle(decorator_of(store)->inner, error);
 }
@@ -351,17 +360,17 @@ static truce_status validator(truce_store *store, const char *collection, bson_t
     return inner->ops->validator(inner, collection, validator, error);
 }
 
-static truce_status examine(truce_store *store, bool repair,
-                            void (*tell)(const bson_t *finding, void *arg), void *arg,
-                            bson_error_t *error)
+static truce_status decorator_examine(truce_store *store, bool repair,
+                                      void (*tell)(const bson_t *finding, void *arg), void *arg,
+                                      bson_error_t *error)
 {
     truce_store *inner = decorator_of(store)->inner;
 
     return inner->ops->examine ? inner->ops->examine(inner, repair, tell, arg, error) : TRUCE_OK;
 }
 
-static truce_status compact(truce_store *store, const truce_compact_options *options,
-                            truce_compact_report *report, bson_error_t *error)
+static truce_status decorator_compact(truce_store *store, const truce_compact_options *options,
+                                      truce_compact_report *report, bson_error_t *error)
 {
     truce_store *inner = decorator_of(store)->inner;
 
@@ -397,31 +406,31 @@ static void snapshot_state(truce_store *view, truce_snapshot_state *state)
 }
 
 static const truce_store_ops decorator_ops = {
-    .close = close_store,
-    .find = find,
-    .count = count,
-    .distinct = distinct,
-    .aggregate = aggregate,
-    .explain = explain,
-    .bulk = bulk,
-    .find_and_modify = find_and_modify,
-    .rewrite = rewrite_documents,
-    .read_many = read_many,
-    .index_create = index_create,
-    .index_drop = index_drop,
-    .index_modify = index_modify,
-    .index_list = index_list,
-    .collection_create = collection_create,
-    .collection_drop = collection_drop,
-    .collection_rename = collection_rename,
-    .collection_validate = collection_validate,
-    .collection_list = collection_list,
-    .wait = wait_for_change,
-    .settle = settle,
+    .close = decorator_close_store,
+    .find = decorator_find,
+    .count = decorator_count,
+    .distinct = decorator_distinct,
+    .aggregate = decorator_aggregate,
+    .explain = decorator_explain,
+    .bulk = decorator_bulk,
+    .find_and_modify = decorator_find_and_modify,
+    .rewrite = decorator_rewrite_documents,
+    .read_many = decorator_read_many,
+    .index_create = decorator_index_create,
+    .index_drop = decorator_index_drop,
+    .index_modify = decorator_index_modify,
+    .index_list = decorator_index_list,
+    .collection_create = decorator_collection_create,
+    .collection_drop = decorator_collection_drop,
+    .collection_rename = decorator_collection_rename,
+    .collection_validate = decorator_collection_validate,
+    .collection_list = decorator_collection_list,
+    .wait = decorator_wait_for_change,
+    .settle = decorator_settle,
     .facts = facts,
     .validator = validator,
-    .examine = examine,
-    .compact = compact,
+    .examine = decorator_examine,
+    .compact = decorator_compact,
     .interrupt = interrupt,
     .counters = counters,
     .snapshot = snapshot,

@@ -1,9 +1,9 @@
 /*
  * The fault decorator: a store that counts its calls and makes one of them go wrong.
  *
- *     call n     begin()  counts; dies, if it is to die before
+ *     call n     fault_begin()  counts; dies, if it is to die before
  *                inner    unless the call is to fail
- *                end()    dies, if it is to die after; forgets the answer, if that is to be lost
+ *                fault_end()    dies, if it is to die after; forgets the answer, if that is to be lost
  *
  * A lost answer is one without data: a cursor that the inner store opened is closed, documents are
  * empty, results zero.
@@ -37,7 +37,7 @@ _Noreturn static void die(const truce_fault_options *options)
 }
 
 /* Counts the call; what is to happen to it. */
-static truce_fault_kind begin(struct fault_store *fault, bool writes)
+static truce_fault_kind fault_begin(struct fault_store *fault, bool writes)
 {
     truce_fault_options options;
     bool hit = false;
@@ -56,8 +56,8 @@ static truce_fault_kind begin(struct fault_store *fault, bool writes)
     return hit ? options.kind : TRUCE_FAULT_NONE;
 }
 
-static truce_status end(struct fault_store *fault, truce_fault_kind kind, const char *verb,
-                        truce_status status, bson_error_t *error)
+static truce_status fault_end(struct fault_store *fault, truce_fault_kind kind, const char *verb,
+                              truce_status status, bson_error_t *error)
 {
     truce_fault_options options;
 
@@ -75,7 +75,7 @@ static truce_status end(struct fault_store *fault, truce_fault_kind kind, const 
 }
 
 /* Is there no answer, although the inner store may have given one? */
-static bool lost(truce_fault_kind kind)
+static bool fault_lost(truce_fault_kind kind)
 {
     return kind == TRUCE_FAULT_FAIL || kind == TRUCE_FAULT_LOSE;
 }
@@ -112,7 +112,7 @@ static void forget_opened(bool answered, const struct decorated_call *call)
 }
 
 /* `answered`: by the inner store; else nothing is initialised yet. */
-static void forget(bool answered, const struct decorated_call *call)
+static void fault_forget(bool answered, const struct decorated_call *call)
 {
     if (call->answer)
         forget_document(answered, call->answer);
@@ -203,8 +203,8 @@ static truce_status run_lying(struct decorator *decorator, const struct decorate
 
 /* ---- one call, whole ------------------------------------------------------------------------ */
 
-static truce_status run(struct decorator *decorator, const struct decorated_call *call,
-                        truce_fault_kind kind, bson_error_t *error)
+static truce_status fault_run(struct decorator *decorator, const struct decorated_call *call,
+                              truce_fault_kind kind, bson_error_t *error)
 {
     if (kind == TRUCE_FAULT_LIE)
         return run_lying(decorator, call, error);
@@ -214,32 +214,32 @@ static truce_status run(struct decorator *decorator, const struct decorated_call
                                       : TRUCE_OK;
 }
 
-static truce_status on_call(struct decorator *decorator, const struct decorated_call *call,
-                            bson_error_t *error)
+static truce_status fault_on_call(struct decorator *decorator, const struct decorated_call *call,
+                                  bson_error_t *error)
 {
     struct fault_store *fault = (struct fault_store *)decorator;
-    truce_fault_kind kind = begin(fault, truce__decorated_writes(call));
+    truce_fault_kind kind = fault_begin(fault, truce__decorated_writes(call));
     uint64_t token = call->token ? *call->token : 0;
-    truce_status status = run(decorator, call, kind, error);
+    truce_status status = fault_run(decorator, call, kind, error);
 
-    if (lost(kind)) {
-        forget(kind == TRUCE_FAULT_LOSE, call);
+    if (fault_lost(kind)) {
+        fault_forget(kind == TRUCE_FAULT_LOSE, call);
         if (call->token)
             *call->token = token;
     }
-    return end(fault, kind, truce__decorated_name(call), status, error);
+    return fault_end(fault, kind, truce__decorated_name(call), status, error);
 }
 
-static void release(struct decorator *decorator)
+static void fault_release(struct decorator *decorator)
 {
     pthread_mutex_destroy(&((struct fault_store *)decorator)->mutex);
 }
 
-static const struct decorator_kind fault_kind = {.call = on_call, .release = release};
+static const struct decorator_kind fault_kind = {.call = fault_on_call, .release = fault_release};
 
 /* ---- public --------------------------------------------------------------------------------- */
 
-static struct fault_store *fault_of(const truce_store *store)
+static struct fault_store *decorators_fault_fault_of(const truce_store *store)
 {
     truce_assert(((const struct decorator *)store)->kind == &fault_kind);
     return (struct fault_store *)store;
@@ -257,7 +257,7 @@ truce_store *truce_fault_wrap(truce_store *inner, const truce_fault_options *opt
 
 void truce_fault_arm(truce_store *store, const truce_fault_options *options)
 {
-    struct fault_store *fault = fault_of(store);
+    struct fault_store *fault = decorators_fault_fault_of(store);
 
     pthread_mutex_lock(&fault->mutex);
     fault->options = *options;
@@ -267,7 +267,7 @@ void truce_fault_arm(truce_store *store, const truce_fault_options *options)
 
 uint64_t truce_fault_calls(const truce_store *store)
 {
-    struct fault_store *fault = fault_of(store);
+    struct fault_store *fault = decorators_fault_fault_of(store);
     uint64_t calls;
 
     pthread_mutex_lock(&fault->mutex);
@@ -278,7 +278,7 @@ uint64_t truce_fault_calls(const truce_store *store)
 
 uint64_t truce_fault_hits(const truce_store *store)
 {
-    struct fault_store *fault = fault_of(store);
+    struct fault_store *fault = decorators_fault_fault_of(store);
     uint64_t hits;
 
     pthread_mutex_lock(&fault->mutex);

@@ -12,15 +12,15 @@ struct slow_store {
 };
 
 /* As the caller named it: insert, update and remove are bulks of one. */
-static const char *name_of(const struct decorated_call *call)
+static const char *slow_name_of(const struct decorated_call *call)
 {
     if (call->verb == VERB_BULK && call->number == 1 && call->writes->kind <= TRUCE_WRITE_REMOVE)
         return truce__write_name(call->writes->kind);
     return truce__decorated_name(call);
 }
 
-static truce_status on_call(struct decorator *decorator, const struct decorated_call *call,
-                            bson_error_t *error)
+static truce_status slow_on_call(struct decorator *decorator, const struct decorated_call *call,
+                                 bson_error_t *error)
 {
     const truce_store_hooks *hooks = &((const struct slow_store *)decorator)->hooks;
     int64_t begin_ns = truce__clock_monotonic_ns();
@@ -34,7 +34,7 @@ static truce_status on_call(struct decorator *decorator, const struct decorated_
 
     if (call->verb == VERB_WAIT || slow.duration_us < hooks->slow_ms * INT64_C(1000))
         return status;
-    slow.verb = name_of(call);
+    slow.verb = slow_name_of(call);
     hooks->slow(&slow, hooks->arg);
     return status;
 }
@@ -44,7 +44,7 @@ static truce_store *wrap_view(struct decorator *decorator, truce_store *view)
     return truce__slow_wrap(view, &((const struct slow_store *)decorator)->hooks);
 }
 
-static const struct decorator_kind slow_kind = {.call = on_call, .wrap_view = wrap_view};
+static const struct decorator_kind slow_kind = {.call = slow_on_call, .wrap_view = wrap_view};
 
 truce_store *truce__slow_wrap(truce_store *inner, const truce_store_hooks *hooks)
 {

@@ -58,7 +58,8 @@ static void number_call(struct trace_store *trace, struct told *told)
     pthread_mutex_unlock(&trace->mutex);
 }
 
-static void describe(const struct decorated_call *call, const struct told *told, bson_t *event)
+static void trace_describe(const struct decorated_call *call, const struct told *told,
+                           bson_t *event)
 {
     BSON_APPEND_INT64(event, "n", (int64_t)told->number);
     BSON_APPEND_UTF8(event, "verb", truce__decorated_name(call));
@@ -71,7 +72,7 @@ static void describe(const struct decorated_call *call, const struct told *told,
     BSON_APPEND_DOCUMENT(event, "arguments", &told->arguments);
 }
 
-static void tell(struct trace_store *trace, const bson_t *event)
+static void trace_tell(struct trace_store *trace, const bson_t *event)
 {
     pthread_mutex_lock(&trace->mutex);
     trace->options.function(event, trace->options.arg);
@@ -88,7 +89,7 @@ static void append_error(bson_t *parent, const bson_error_t *error)
     bson_append_document_end(parent, &child);
 }
 
-static void append_answer(bson_t *parent, const struct decorated_call *call)
+static void trace_append_answer(bson_t *parent, const struct decorated_call *call)
 {
     bson_t child;
 
@@ -102,8 +103,8 @@ static void tell_begin(struct trace_store *trace, const struct decorated_call *c
 {
     bson_t event = BSON_INITIALIZER;
 
-    describe(call, told, &event);
-    tell(trace, &event);
+    trace_describe(call, told, &event);
+    trace_tell(trace, &event);
     bson_destroy(&event);
 }
 
@@ -112,18 +113,18 @@ static void tell_end(struct trace_store *trace, const struct decorated_call *cal
 {
     bson_t event = BSON_INITIALIZER;
 
-    describe(call, told, &event);
+    trace_describe(call, told, &event);
     BSON_APPEND_UTF8(&event, "status", truce_status_name(status));
     if (status)
         append_error(&event, error);
     else
-        append_answer(&event, call);
-    tell(trace, &event);
+        trace_append_answer(&event, call);
+    trace_tell(trace, &event);
     bson_destroy(&event);
 }
 
-static truce_status on_call(struct decorator *decorator, const struct decorated_call *call,
-                            bson_error_t *error)
+static truce_status trace_on_call(struct decorator *decorator, const struct decorated_call *call,
+                                  bson_error_t *error)
 {
     struct trace_store *trace = (struct trace_store *)decorator;
     struct told told = {.arguments = BSON_INITIALIZER};
@@ -141,12 +142,12 @@ static truce_status on_call(struct decorator *decorator, const struct decorated_
     return status;
 }
 
-static void release(struct decorator *decorator)
+static void trace_release(struct decorator *decorator)
 {
     pthread_mutex_destroy(&((struct trace_store *)decorator)->mutex);
 }
 
-static const struct decorator_kind trace_kind = {.call = on_call, .release = release};
+static const struct decorator_kind trace_kind = {.call = trace_on_call, .release = trace_release};
 
 /* ---- public --------------------------------------------------------------------------------- */
 

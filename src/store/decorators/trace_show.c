@@ -5,19 +5,19 @@
 
 #include "store/store.h"
 
-static void add_document(bson_t *parent, const char *name, const bson_t *document)
+static void trace_show_add_document(bson_t *parent, const char *name, const bson_t *document)
 {
     if (document && !bson_empty(document))
         BSON_APPEND_DOCUMENT(parent, name, document);
 }
 
-static void add_array(bson_t *parent, const char *name, const bson_t *array)
+static void trace_show_add_array(bson_t *parent, const char *name, const bson_t *array)
 {
     if (array)
         BSON_APPEND_ARRAY(parent, name, array);
 }
 
-static void add_number(bson_t *parent, const char *name, int64_t number)
+static void trace_show_add_number(bson_t *parent, const char *name, int64_t number)
 {
     if (number)
         BSON_APPEND_INT64(parent, name, number);
@@ -31,27 +31,27 @@ static void add_truth(bson_t *parent, const char *name, bool truth)
 
 static void add_find_options(bson_t *parent, const truce_find_options *options)
 {
-    add_document(parent, "projection", options->projection);
-    add_document(parent, "sort", options->sort);
-    add_document(parent, "hint", options->hint);
-    add_document(parent, "min", options->min);
-    add_document(parent, "max", options->max);
+    trace_show_add_document(parent, "projection", options->projection);
+    trace_show_add_document(parent, "sort", options->sort);
+    trace_show_add_document(parent, "hint", options->hint);
+    trace_show_add_document(parent, "min", options->min);
+    trace_show_add_document(parent, "max", options->max);
     add_truth(parent, "returnKey", options->return_key);
     add_truth(parent, "showRecordId", options->show_record_id);
-    add_number(parent, "skip", options->skip);
-    add_number(parent, "limit", options->limit);
-    add_number(parent, "deadline_ms", options->deadline_ms);
+    trace_show_add_number(parent, "skip", options->skip);
+    trace_show_add_number(parent, "limit", options->limit);
+    trace_show_add_number(parent, "deadline_ms", options->deadline_ms);
 }
 
-static void add_update(bson_t *parent, const bson_t *update, bool pipeline)
+static void trace_show_add_update(bson_t *parent, const bson_t *update, bool pipeline)
 {
     if (pipeline)
-        add_array(parent, "update", update);
+        trace_show_add_array(parent, "update", update);
     else if (update)
         BSON_APPEND_DOCUMENT(parent, "update", update);
 }
 
-static void add_write(bson_t *parent, const truce_write *write)
+static void trace_show_add_write(bson_t *parent, const truce_write *write)
 {
     BSON_APPEND_UTF8(parent, "kind", truce__write_name(write->kind));
     BSON_APPEND_UTF8(parent, "collection", write->collection);
@@ -60,19 +60,19 @@ static void add_write(bson_t *parent, const truce_write *write)
     if (write->kind == TRUCE_WRITE_INSERT)
         BSON_APPEND_DOCUMENT(parent, "document", write->document);
     if (write->kind == TRUCE_WRITE_UPDATE)
-        add_update(parent, write->document, write->options.pipeline);
+        trace_show_add_update(parent, write->document, write->options.pipeline);
     add_truth(parent, "upsert", write->options.upsert);
     add_truth(parent, "multi", write->options.multi);
-    add_array(parent, "arrayFilters", write->options.array_filters);
-    add_document(parent, "sort", write->options.sort);
+    trace_show_add_array(parent, "arrayFilters", write->options.array_filters);
+    trace_show_add_document(parent, "sort", write->options.sort);
 }
 
 static void add_result(bson_t *parent, const truce_write_result *result)
 {
-    add_number(parent, "matched", result->matched);
-    add_number(parent, "modified", result->modified);
-    add_number(parent, "inserted", result->inserted);
-    add_number(parent, "removed", result->removed);
+    trace_show_add_number(parent, "matched", result->matched);
+    trace_show_add_number(parent, "modified", result->modified);
+    trace_show_add_number(parent, "inserted", result->inserted);
+    trace_show_add_number(parent, "removed", result->removed);
     if (result->upserted)
         BSON_APPEND_VALUE(parent, "upserted", &result->upserted_id);
 }
@@ -93,7 +93,7 @@ static void add_writes(bson_t *parent, const truce_write *writes, size_t count)
     BSON_APPEND_ARRAY_BEGIN(parent, "writes", &array);
     for (size_t i = 0; i < count; i++) {
         element_begin(&array, i, &child);
-        add_write(&child, &writes[i]);
+        trace_show_add_write(&child, &writes[i]);
         bson_append_document_end(&array, &child);
     }
     bson_append_array_end(parent, &array);
@@ -123,7 +123,7 @@ static void add_looks(bson_t *parent, const struct decorated_call *call, bool an
         BSON_APPEND_UTF8(&child, "collection", call->looks[i].collection);
         BSON_APPEND_VALUE(&child, "_id", call->looks[i].id);
         if (answered)
-            add_document(&child, "document", &call->looks[i].document);
+            trace_show_add_document(&child, "document", &call->looks[i].document);
         bson_append_document_end(&array, &child);
     }
     bson_append_array_end(parent, &array);
@@ -147,12 +147,12 @@ static void add_reading(bson_t *parent, const struct decorated_call *call)
 
 static void add_aggregation(bson_t *parent, const struct decorated_call *call)
 {
-    add_array(parent, "pipeline", call->document);
-    add_document(parent, "hint", call->how.aggregate->hint);
-    add_number(parent, "deadline_ms", call->how.aggregate->deadline_ms);
+    trace_show_add_array(parent, "pipeline", call->document);
+    trace_show_add_document(parent, "hint", call->how.aggregate->hint);
+    trace_show_add_number(parent, "deadline_ms", call->how.aggregate->deadline_ms);
 }
 
-static void add_bulk(bson_t *parent, const struct decorated_call *call)
+static void trace_show_add_bulk(bson_t *parent, const struct decorated_call *call)
 {
     add_writes(parent, call->writes, call->number);
     add_truth(parent, "unordered", call->how.bulk->unordered);
@@ -166,13 +166,13 @@ static void add_modification(bson_t *parent, const struct decorated_call *call)
     const truce_modify_options *options = call->how.modify;
 
     BSON_APPEND_DOCUMENT(parent, "filter", call->filter);
-    add_update(parent, call->document, options->pipeline);
-    add_document(parent, "sort", options->sort);
-    add_document(parent, "projection", options->projection);
+    trace_show_add_update(parent, call->document, options->pipeline);
+    trace_show_add_document(parent, "sort", options->sort);
+    trace_show_add_document(parent, "projection", options->projection);
     add_truth(parent, "remove", options->remove);
     add_truth(parent, "new", options->return_new);
     add_truth(parent, "upsert", options->upsert);
-    add_array(parent, "arrayFilters", options->array_filters);
+    trace_show_add_array(parent, "arrayFilters", options->array_filters);
 }
 
 void truce__trace_add_arguments(bson_t *parent, const struct decorated_call *call)
@@ -185,7 +185,7 @@ void truce__trace_add_arguments(bson_t *parent, const struct decorated_call *cal
         add_reading(parent, call);
         break;
     case VERB_NEXT:
-        add_number(parent, "cursor", (int64_t)call->at->number);
+        trace_show_add_number(parent, "cursor", (int64_t)call->at->number);
         break;
     case VERB_AGGREGATE:
         add_aggregation(parent, call);
@@ -194,7 +194,7 @@ void truce__trace_add_arguments(bson_t *parent, const struct decorated_call *cal
         add_looks(parent, call, false);
         break;
     case VERB_BULK:
-        add_bulk(parent, call);
+        trace_show_add_bulk(parent, call);
         break;
     case VERB_FIND_AND_MODIFY:
         add_modification(parent, call);
@@ -220,8 +220,8 @@ void truce__trace_add_arguments(bson_t *parent, const struct decorated_call *cal
         add_truth(parent, "drop_target", call->flag);
         break;
     case VERB_WAIT:
-        add_number(parent, "token", (int64_t)*call->token);
-        add_number(parent, "timeout_ms", call->timeout_ms);
+        trace_show_add_number(parent, "token", (int64_t)*call->token);
+        trace_show_add_number(parent, "timeout_ms", call->timeout_ms);
         break;
     default:
         break;
@@ -233,8 +233,8 @@ void truce__trace_add_answer(bson_t *parent, const struct decorated_call *call)
     const bool lists = call->verb == VERB_INDEX_LIST || call->verb == VERB_COLLECTION_LIST;
 
     if (call->cursor)
-        add_number(parent, "cursor",
-                   (int64_t)((const struct decorated_cursor *)*call->cursor)->number);
+        trace_show_add_number(parent, "cursor",
+                              (int64_t)((const struct decorated_cursor *)*call->cursor)->number);
     if (call->next && *call->next)
         BSON_APPEND_DOCUMENT(parent, "document", *call->next);
     if (call->count)
@@ -244,15 +244,16 @@ void truce__trace_add_answer(bson_t *parent, const struct decorated_call *call)
     if (call->outcomes)
         add_outcomes(parent, call->outcomes, call->number);
     if (call->verb == VERB_DISTINCT)
-        add_array(parent, "values", call->answer);
+        trace_show_add_array(parent, "values", call->answer);
     else if (call->verb == VERB_EXPLAIN)
-        add_document(parent, "plan", call->answer);
+        trace_show_add_document(parent, "plan", call->answer);
     else if (lists)
-        add_array(parent, call->verb == VERB_INDEX_LIST ? "indexes" : "collections", call->answer);
+        trace_show_add_array(parent, call->verb == VERB_INDEX_LIST ? "indexes" : "collections",
+                             call->answer);
     else if (call->answer)
-        add_document(parent, "document", call->answer);
+        trace_show_add_document(parent, "document", call->answer);
     if (call->result)
         add_result(parent, call->result);
     if (call->token)
-        add_number(parent, "token", (int64_t)*call->token);
+        trace_show_add_number(parent, "token", (int64_t)*call->token);
 }

@@ -14,80 +14,81 @@ struct file_store {
     struct engine *engine;
 };
 
-static struct engine *engine_of(truce_store *store)
+static struct engine *file_engine_of(truce_store *store)
 {
     return ((struct file_store *)store)->engine;
 }
 
 struct engine *truce__file_engine(truce_store *store)
 {
-    return engine_of(store);
+    return file_engine_of(store);
 }
 
-static void close_store(truce_store *store)
+static void file_close_store(truce_store *store)
 {
-    truce__engine_close(engine_of(store));
+    truce__engine_close(file_engine_of(store));
     bson_free(store);
 }
 
-static truce_status find(truce_store *store, const char *collection, const bson_t *filter,
-                         const truce_find_options *options, truce_cursor **cursor,
-                         bson_error_t *error)
+static truce_status file_find(truce_store *store, const char *collection, const bson_t *filter,
+                              const truce_find_options *options, truce_cursor **cursor,
+                              bson_error_t *error)
 {
-    return truce__engine_find(engine_of(store), collection, filter, options, cursor, error);
+    return truce__engine_find(file_engine_of(store), collection, filter, options, cursor, error);
 }
 
-static truce_status count(truce_store *store, const char *collection, const bson_t *filter,
-                          const truce_count_options *options, int64_t *found, bson_error_t *error)
+static truce_status file_count(truce_store *store, const char *collection, const bson_t *filter,
+                               const truce_count_options *options, int64_t *found,
+                               bson_error_t *error)
 {
     const truce_find_options as_find = truce__count_as_find(options);
 
-    return truce__engine_count(engine_of(store), collection, filter, &as_find, found, error);
+    return truce__engine_count(file_engine_of(store), collection, filter, &as_find, found, error);
 }
 
-static truce_status distinct(truce_store *store, const char *collection, const char *path,
-                             const bson_t *filter, bson_t *values, bson_error_t *error)
+static truce_status file_distinct(truce_store *store, const char *collection, const char *path,
+                                  const bson_t *filter, bson_t *values, bson_error_t *error)
 {
-    return truce__engine_distinct(engine_of(store), collection, path, filter, values, error);
+    return truce__engine_distinct(file_engine_of(store), collection, path, filter, values, error);
 }
 
-static truce_status explain(truce_store *store, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bool counts, bson_t *plan,
-                            bson_error_t *error)
+static truce_status file_explain(truce_store *store, const char *collection, const bson_t *filter,
+                                 const truce_find_options *options, bool counts, bson_t *plan,
+                                 bson_error_t *error)
 {
-    return truce__engine_explain(engine_of(store), collection, filter, options, counts, plan,
+    return truce__engine_explain(file_engine_of(store), collection, filter, options, counts, plan,
                                  error);
 }
 
-static truce_status bulk(truce_store *store, const truce_write *writes, size_t number,
-                         const truce_bulk_options *options, truce_write_outcome *outcomes,
-                         bson_error_t *error)
+static truce_status file_bulk(truce_store *store, const truce_write *writes, size_t number,
+                              const truce_bulk_options *options, truce_write_outcome *outcomes,
+                              bson_error_t *error)
 {
-    const struct engine *view = options->checks ? engine_of(options->checks->view) : NULL;
+    const struct engine *view = options->checks ? file_engine_of(options->checks->view) : NULL;
 
-    return truce__engine_checked_bulk(engine_of(store), view, writes, number, options, outcomes,
-                                      error);
+    return truce__engine_checked_bulk(file_engine_of(store), view, writes, number, options,
+                                      outcomes, error);
 }
 
-static truce_status find_and_modify(truce_store *store, const char *collection,
-                                    const bson_t *filter, const bson_t *update,
-                                    const truce_modify_options *options, bson_t *document,
-                                    truce_write_result *result, bson_error_t *error)
+static truce_status file_find_and_modify(truce_store *store, const char *collection,
+                                         const bson_t *filter, const bson_t *update,
+                                         const truce_modify_options *options, bson_t *document,
+                                         truce_write_result *result, bson_error_t *error)
 {
-    return truce__engine_find_and_modify(engine_of(store), collection, filter, update, options,
+    return truce__engine_find_and_modify(file_engine_of(store), collection, filter, update, options,
                                          document, result, error);
 }
 
-static truce_status rewrite_documents(truce_store *store, truce_rewrite *rewrite,
-                                      bson_error_t *error)
+static truce_status file_rewrite_documents(truce_store *store, truce_rewrite *rewrite,
+                                           bson_error_t *error)
 {
-    return truce__engine_rewrite(engine_of(store), rewrite, error);
+    return truce__engine_rewrite(file_engine_of(store), rewrite, error);
 }
 
-static truce_status read_many(truce_store *store, truce_look *looks, size_t number,
-                              bson_error_t *error)
+static truce_status file_read_many(truce_store *store, truce_look *looks, size_t number,
+                                   bson_error_t *error)
 {
-    return truce__engine_read_many(engine_of(store), looks, number, error);
+    return truce__engine_read_many(file_engine_of(store), looks, number, error);
 }
 
 /* ---- aggregation: a cursor of the engine feeds the pipeline ---------------------------------- */
@@ -111,7 +112,7 @@ static truce_status each_of_cursor(struct source *base, document_take *take, voi
     return truce__engine_each(((struct cursor_source *)base)->cursor, take, arg, error);
 }
 
-static void free_source(struct source *base)
+static void file_free_source(struct source *base)
 {
     truce_cursor *cursor = ((struct cursor_source *)base)->cursor;
 
@@ -120,10 +121,10 @@ static void free_source(struct source *base)
 }
 
 /* The documents that the pipeline starts from, in an order of its $sort if that costs nothing. */
-static truce_status open_head(truce_store *reads, const char *collection,
-                              const struct pipeline_head *head,
-                              const truce_aggregate_options *options, struct cursor_source *source,
-                              bson_error_t *error)
+static truce_status file_open_head(truce_store *reads, const char *collection,
+                                   const struct pipeline_head *head,
+                                   const truce_aggregate_options *options,
+                                   struct cursor_source *source, bson_error_t *error)
 {
     static const bson_t all = BSON_INITIALIZER;
     const bson_t *filter = head->filter ? head->filter : &all;
@@ -134,14 +135,15 @@ static truce_status open_head(truce_store *reads, const char *collection,
                               .limit = head->limit};
 
     if (head->sort && !head->same_sort)
-        return truce__engine_find_if_sorted(engine_of(reads), collection, filter, &how,
+        return truce__engine_find_if_sorted(file_engine_of(reads), collection, filter, &how,
                                             &source->cursor, &source->base.ordered, error);
-    return truce__engine_find(engine_of(reads), collection, filter, &how, &source->cursor, error);
+    return truce__engine_find(file_engine_of(reads), collection, filter, &how, &source->cursor,
+                              error);
 }
 
-static truce_status aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
-                              const truce_aggregate_options *options, truce_cursor **cursor,
-                              bson_error_t *error)
+static truce_status file_aggregate(truce_store *store, const char *collection,
+                                   const bson_t *pipeline, const truce_aggregate_options *options,
+                                   truce_cursor **cursor, bson_error_t *error)
 {
     struct cursor_source *source;
     struct pipeline_head head = {0};
@@ -158,8 +160,8 @@ static truce_status aggregate(truce_store *store, const char *collection, const 
     }
     truce__pipeline_head(compiled, &head);
     source = bson_malloc0(sizeof *source);
-    source->base = (struct source){next_of_cursor, free_source, each_of_cursor};
-    status = open_head(reads ? reads : store, collection, &head, options, source, error);
+    source->base = (struct source){next_of_cursor, file_free_source, each_of_cursor};
+    status = file_open_head(reads ? reads : store, collection, &head, options, source, error);
     if (status) {
         bson_free(source);
         truce__pipeline_free(compiled);
@@ -172,81 +174,83 @@ static truce_status aggregate(truce_store *store, const char *collection, const 
 
 /* ---- indexes and collections ---------------------------------------------------------------- */
 
-static truce_status index_create(truce_store *store, const char *collection, const bson_t *index,
-                                 bson_error_t *error)
+static truce_status file_index_create(truce_store *store, const char *collection,
+                                      const bson_t *index, bson_error_t *error)
 {
-    return truce__engine_index_create(engine_of(store), collection, index, error);
+    return truce__engine_index_create(file_engine_of(store), collection, index, error);
 }
 
-static truce_status index_drop(truce_store *store, const char *collection, const char *name,
-                               bson_error_t *error)
+static truce_status file_index_drop(truce_store *store, const char *collection, const char *name,
+                                    bson_error_t *error)
 {
-    return truce__engine_index_drop(engine_of(store), collection, name, error);
+    return truce__engine_index_drop(file_engine_of(store), collection, name, error);
 }
 
-static truce_status index_modify(truce_store *store, const char *collection, const char *name,
-                                 const bson_t *changes, bson_error_t *error)
+static truce_status file_index_modify(truce_store *store, const char *collection, const char *name,
+                                      const bson_t *changes, bson_error_t *error)
 {
-    return truce__engine_index_modify(engine_of(store), collection, name, changes, error);
+    return truce__engine_index_modify(file_engine_of(store), collection, name, changes, error);
 }
 
-static truce_status index_list(truce_store *store, const char *collection, bson_t *indexes,
-                               bson_error_t *error)
+static truce_status file_index_list(truce_store *store, const char *collection, bson_t *indexes,
+                                    bson_error_t *error)
 {
-    return truce__engine_index_list(engine_of(store), collection, indexes, error);
+    return truce__engine_index_list(file_engine_of(store), collection, indexes, error);
 }
 
-static truce_status collection_create(truce_store *store, const char *collection,
-                                      bson_error_t *error)
+static truce_status file_collection_create(truce_store *store, const char *collection,
+                                           bson_error_t *error)
 {
-    return truce__engine_collection_create(engine_of(store), collection,
+    return truce__engine_collection_create(file_engine_of(store), collection,
                                            &(struct collection_options){0}, error);
 }
 
-static truce_status collection_drop(truce_store *store, const char *collection, bson_error_t *error)
+static truce_status file_collection_drop(truce_store *store, const char *collection,
+                                         bson_error_t *error)
 {
-    return truce__engine_collection_drop(engine_of(store), collection, error);
+    return truce__engine_collection_drop(file_engine_of(store), collection, error);
 }
 
-static truce_status collection_rename(truce_store *store, const char *from, const char *to,
-                                      bool drop_target, bson_error_t *error)
+static truce_status file_collection_rename(truce_store *store, const char *from, const char *to,
+                                           bool drop_target, bson_error_t *error)
 {
-    return truce__engine_collection_rename(engine_of(store), from, to, drop_target, error);
+    return truce__engine_collection_rename(file_engine_of(store), from, to, drop_target, error);
 }
 
-static truce_status collection_validate(truce_store *store, const char *collection,
-                                        const bson_t *validator, bson_error_t *error)
+static truce_status file_collection_validate(truce_store *store, const char *collection,
+                                             const bson_t *validator, bson_error_t *error)
 {
-    return truce__engine_collection_modify(
-        engine_of(store), collection, &(struct collection_options){.validator = validator}, error);
+    return truce__engine_collection_modify(file_engine_of(store), collection,
+                                           &(struct collection_options){.validator = validator},
+                                           error);
 }
 
-static truce_status collection_list(truce_store *store, const truce_list_options *options,
-                                    bson_t *collections, bson_error_t *error)
+static truce_status file_collection_list(truce_store *store, const truce_list_options *options,
+                                         bson_t *collections, bson_error_t *error)
 {
-    return truce__engine_collection_list(engine_of(store), options, collections, error);
+    return truce__engine_collection_list(file_engine_of(store), options, collections, error);
 }
 
-static truce_status validator_of(truce_store *store, const char *collection, bson_t *validator,
-                                 bson_error_t *error)
+static truce_status file_validator_of(truce_store *store, const char *collection, bson_t *validator,
+                                      bson_error_t *error)
 {
-    return truce__engine_validator(engine_of(store), collection, validator, error);
+    return truce__engine_validator(file_engine_of(store), collection, validator, error);
 }
 
-static uint64_t structure_of(truce_store *store)
+static uint64_t file_structure_of(truce_store *store)
 {
-    return truce__engine_structure(engine_of(store));
+    return truce__engine_structure(file_engine_of(store));
 }
 
-static truce_status wait_for_change(truce_store *store, const char *collection, uint64_t *token,
-                                    uint32_t timeout_ms, bson_error_t *error)
+static truce_status file_wait_for_change(truce_store *store, const char *collection,
+                                         uint64_t *token, uint32_t timeout_ms, bson_error_t *error)
 {
-    return truce__engine_wait(engine_of(store), collection, token, timeout_ms, error);
+    return truce__engine_wait(file_engine_of(store), collection, token, timeout_ms, error);
 }
 
-static truce_status settle(truce_store *store, bson_error_t *error)
+static truce_status file_settle(truce_store *store, bson_error_t *error)
 {
-    return truce__engine_settle(engine_of(store), error);
+    return truce__engine_settle(file_engine_of(store), error);
 }
 
 struct examining {
@@ -254,7 +258,7 @@ struct examining {
     void *arg;
 };
 
-static void tell_fault(const struct examine_fault *fault, void *arg)
+static void file_tell_fault(const struct examine_fault *fault, void *arg)
 {
     struct examining *examining = arg;
     bson_t finding = BSON_INITIALIZER;
@@ -268,31 +272,31 @@ static void tell_fault(const struct examine_fault *fault, void *arg)
     bson_destroy(&finding);
 }
 
-static truce_status examine(truce_store *store, bool repair,
-                            void (*tell)(const bson_t *finding, void *arg), void *arg,
-                            bson_error_t *error)
+static truce_status file_examine(truce_store *store, bool repair,
+                                 void (*tell)(const bson_t *finding, void *arg), void *arg,
+                                 bson_error_t *error)
 {
     struct examining examining = {tell, arg};
 
-    return truce__engine_examine(engine_of(store), repair, tell_fault, &examining, error);
+    return truce__engine_examine(file_engine_of(store), repair, file_tell_fault, &examining, error);
 }
 
-static truce_status compact(truce_store *store, const truce_compact_options *options,
-                            truce_compact_report *report, bson_error_t *error)
+static truce_status file_compact(truce_store *store, const truce_compact_options *options,
+                                 truce_compact_report *report, bson_error_t *error)
 {
-    return truce__engine_compact(engine_of(store), options, report, error);
+    return truce__engine_compact(file_engine_of(store), options, report, error);
 }
 
 static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     (void)error;
-    truce__file_facts(engine_of(store), facts);
+    truce__file_facts(file_engine_of(store), facts);
     return TRUCE_OK;
 }
 
 static void count_work(truce_store *store, truce_store_counters *counters)
 {
-    struct engine *engine = engine_of(store);
+    struct engine *engine = file_engine_of(store);
 
     if (engine->read_only)
         return;
@@ -303,54 +307,54 @@ static void count_work(truce_store *store, truce_store_counters *counters)
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static truce_status take_snapshot(truce_store *store, const truce_snapshot_options *options,
-                                  truce_store **view, bson_error_t *error);
+static truce_status file_take_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                       truce_store **view, bson_error_t *error);
 
 static void state_of_view(truce_store *view, truce_snapshot_state *state)
 {
     struct moment_state known;
 
-    truce__moment_look(engine_of(view)->moment, &known);
+    truce__moment_look(file_engine_of(view)->moment, &known);
     *state = (truce_snapshot_state){
         .age_ms = known.age_ms, .log_bytes = known.log, .ended = known.ended};
 }
 
 static const truce_store_ops file_ops = {
     .scheme = "file",
-    .close = close_store,
-    .find = find,
-    .count = count,
-    .distinct = distinct,
-    .aggregate = aggregate,
-    .explain = explain,
-    .bulk = bulk,
-    .find_and_modify = find_and_modify,
-    .rewrite = rewrite_documents,
-    .read_many = read_many,
-    .index_create = index_create,
-    .index_drop = index_drop,
-    .index_modify = index_modify,
-    .index_list = index_list,
-    .collection_create = collection_create,
-    .collection_drop = collection_drop,
-    .collection_rename = collection_rename,
-    .collection_validate = collection_validate,
-    .collection_list = collection_list,
-    .validator = validator_of,
-    .wait = wait_for_change,
-    .structure = structure_of,
-    .settle = settle,
+    .close = file_close_store,
+    .find = file_find,
+    .count = file_count,
+    .distinct = file_distinct,
+    .aggregate = file_aggregate,
+    .explain = file_explain,
+    .bulk = file_bulk,
+    .find_and_modify = file_find_and_modify,
+    .rewrite = file_rewrite_documents,
+    .read_many = file_read_many,
+    .index_create = file_index_create,
+    .index_drop = file_index_drop,
+    .index_modify = file_index_modify,
+    .index_list = file_index_list,
+    .collection_create = file_collection_create,
+    .collection_drop = file_collection_drop,
+    .collection_rename = file_collection_rename,
+    .collection_validate = file_collection_validate,
+    .collection_list = file_collection_list,
+    .validator = file_validator_of,
+    .wait = file_wait_for_change,
+    .structure = file_structure_of,
+    .settle = file_settle,
     .facts = facts_of_file,
     .counters = count_work,
-    .examine = examine,
-    .compact = compact,
-    .snapshot = take_snapshot,
+    .examine = file_examine,
+    .compact = file_compact,
+    .snapshot = file_take_snapshot,
     .snapshot_state = state_of_view,
 };
 
 struct engine *truce__file_engine_or_null(truce_store *store)
 {
-    return store->ops == &file_ops ? engine_of(store) : NULL;
+    return store->ops == &file_ops ? file_engine_of(store) : NULL;
 }
 
 truce_status truce__file_keep_images(truce_store *store, const char *collection, bool images,
@@ -362,7 +366,7 @@ truce_status truce__file_keep_images(truce_store *store, const char *collection,
     return engine ? truce__engine_collection_modify(engine, collection, &options, error) : TRUCE_OK;
 }
 
-static truce_store *new_store(struct engine *engine, uint32_t capabilities)
+static truce_store *file_new_store(struct engine *engine, uint32_t capabilities)
 {
     struct file_store *made = bson_malloc0(sizeof *made);
 
@@ -374,16 +378,16 @@ static truce_store *new_store(struct engine *engine, uint32_t capabilities)
     return &made->base;
 }
 
-static truce_status take_snapshot(truce_store *store, const truce_snapshot_options *options,
-                                  truce_store **view, bson_error_t *error)
+static truce_status file_take_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                       truce_store **view, bson_error_t *error)
 {
     const struct moment_limits limits = {
         .age_ms = options->age_ms, .log = options->log_bytes, .unlimited = options->unlimited};
     struct engine *engine;
-    truce_status status = truce__engine_view(engine_of(store), &limits, &engine, error);
+    truce_status status = truce__engine_view(file_engine_of(store), &limits, &engine, error);
 
     if (!status)
-        *view = new_store(engine, store->capabilities | TRUCE_IS_VIEW);
+        *view = file_new_store(engine, store->capabilities | TRUCE_IS_VIEW);
     return status;
 }
 
@@ -404,12 +408,12 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
         return status;
     engine->spill = open_spill;
     engine->writer.untold = truce__reserved_place;
-    *store = new_store(engine, TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
-                                   TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
-                                   TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
-                                   TRUCE_CAN_WAIT | TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ |
-                                   TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER |
-                                   TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE | TRUCE_CAN_CHECK |
-                                   TRUCE_CAN_RECEIPT | TRUCE_CAN_SORT_UPDATE);
+    *store = file_new_store(
+        engine, TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
+                    TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
+                    TRUCE_CAN_WAIT | TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ |
+                    TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE |
+                    TRUCE_CAN_COMPARE | TRUCE_CAN_CHECK | TRUCE_CAN_RECEIPT |
+                    TRUCE_CAN_SORT_UPDATE);
     return TRUCE_OK;
 }

@@ -150,7 +150,7 @@ static void put_writes(bson_t *facts, struct engine *engine)
 }
 
 /* What is kept for change streams, if anything is. */
-static void put_feed(bson_t *facts, struct engine *engine)
+static void facts_put_feed(bson_t *facts, struct engine *engine)
 {
     struct feed_state state;
     bson_error_t ignored; /* it is the check that says what is wrong with it */
@@ -184,5 +184,5 @@ void truce__file_facts(struct engine *engine, bson_t *facts)
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
     put_pins(facts, &engine->lock);
     put_writes(facts, engine);
-    put_feed(facts, engine);
+    facts_put_feed(facts, engine);
 }

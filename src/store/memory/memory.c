@@ -35,7 +35,7 @@
 /* ---- collections ---------------------------------------------------------------------------- */
 
 /* Where the name stands, or would stand. */
-static size_t position_of(const struct memory_store *store, const char *name)
+static size_t memory_position_of(const struct memory_store *store, const char *name)
 {
     size_t low = 0, high = store->count;
 
@@ -52,7 +52,7 @@ static size_t position_of(const struct memory_store *store, const char *name)
 
 struct memory_collection *truce__memory_find(struct memory_store *store, const char *name)
 {
-    size_t at = position_of(store, name);
+    size_t at = memory_position_of(store, name);
 
     if (at == store->count || strcmp(store->collections[at]->name, name))
         return NULL;
@@ -61,7 +61,7 @@ struct memory_collection *truce__memory_find(struct memory_store *store, const c
 
 static void attach(struct memory_store *store, struct memory_collection *collection)
 {
-    size_t at = position_of(store, collection->name);
+    size_t at = memory_position_of(store, collection->name);
 
     store->collections =
         bson_realloc(store->collections, (store->count + 1) * sizeof(*store->collections));
@@ -73,7 +73,7 @@ static void attach(struct memory_store *store, struct memory_collection *collect
 
 static void detach(struct memory_store *store, struct memory_collection *collection)
 {
-    size_t at = position_of(store, collection->name);
+    size_t at = memory_position_of(store, collection->name);
 
     truce_assert(at < store->count && store->collections[at] == collection);
     store->count--;
@@ -127,7 +127,8 @@ void truce__memory_written(struct memory_store *store, struct memory_collection 
 
 /* ---- the table's functions: collections ----------------------------------------------------- */
 
-static truce_status collection_create(truce_store *base, const char *name, bson_error_t *error)
+static truce_status memory_collection_create(truce_store *base, const char *name,
+                                             bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     truce_status status = TRUCE_OK;
@@ -146,7 +147,7 @@ static truce_status no_collection(const char *name, bson_error_t *error)
     return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", name);
 }
 
-static truce_status collection_drop(truce_store *base, const char *name, bson_error_t *error)
+static truce_status memory_collection_drop(truce_store *base, const char *name, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     struct memory_collection *collection;
@@ -162,8 +163,8 @@ static truce_status collection_drop(truce_store *base, const char *name, bson_er
     return status;
 }
 
-static void rename_to(struct memory_store *store, struct memory_collection *collection,
-                      const char *name)
+static void memory_rename_to(struct memory_store *store, struct memory_collection *collection,
+                             const char *name)
 {
     detach(store, collection);
     bson_free(collection->name);
@@ -173,8 +174,8 @@ static void rename_to(struct memory_store *store, struct memory_collection *coll
     truce__memory_written(store, collection);
 }
 
-static truce_status collection_rename(truce_store *base, const char *from, const char *to,
-                                      bool drop_target, bson_error_t *error)
+static truce_status memory_collection_rename(truce_store *base, const char *from, const char *to,
+                                             bool drop_target, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     struct memory_collection *collection, *target;
@@ -190,14 +191,14 @@ static truce_status collection_rename(truce_store *base, const char *from, const
     } else {
         if (target)
             truce__memory_drop(store, target);
-        rename_to(store, collection, to);
+        memory_rename_to(store, collection, to);
     }
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
 
-static truce_status collection_validate(truce_store *base, const char *name,
-                                        const bson_t *validator, bson_error_t *error)
+static truce_status memory_collection_validate(truce_store *base, const char *name,
+                                               const bson_t *validator, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     struct memory_collection *collection;
@@ -221,8 +222,8 @@ static truce_status collection_validate(truce_store *base, const char *name,
     return status;
 }
 
-static truce_status validator_of(truce_store *base, const char *name, bson_t *validator,
-                                 bson_error_t *error)
+static truce_status memory_validator_of(truce_store *base, const char *name, bson_t *validator,
+                                        bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     const struct memory_collection *collection;
@@ -237,7 +238,7 @@ static truce_status validator_of(truce_store *base, const char *name, bson_t *va
     return TRUCE_OK;
 }
 
-static void measure(const struct memory_collection *collection, bson_t *description)
+static void memory_measure(const struct memory_collection *collection, bson_t *description)
 {
     int64_t bytes = 0;
 
@@ -248,18 +249,18 @@ static void measure(const struct memory_collection *collection, bson_t *descript
     BSON_APPEND_INT32(description, "indexes", (int32_t)collection->indexes_count);
 }
 
-static void describe_collection(const struct memory_collection *collection, bool measured,
-                                bson_t *description)
+static void memory_describe_collection(const struct memory_collection *collection, bool measured,
+                                       bson_t *description)
 {
     BSON_APPEND_UTF8(description, "name", collection->name);
     if (measured)
-        measure(collection, description);
+        memory_measure(collection, description);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
 }
 
-static truce_status collection_list(truce_store *base, const truce_list_options *options,
-                                    bson_t *collections, bson_error_t *error)
+static truce_status memory_collection_list(truce_store *base, const truce_list_options *options,
+                                           bson_t *collections, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     char buffer[16];
@@ -276,7 +277,7 @@ static truce_status collection_list(truce_store *base, const truce_list_options 
             continue;
         bson_uint32_to_string(count++, &key, buffer, sizeof(buffer));
         bson_append_document_begin(collections, key, -1, &description);
-        describe_collection(collection, !options->unmeasured, &description);
+        memory_describe_collection(collection, !options->unmeasured, &description);
         bson_append_document_end(collections, &description);
     }
     pthread_mutex_unlock(&store->mutex);
@@ -285,8 +286,8 @@ static truce_status collection_list(truce_store *base, const truce_list_options 
 
 /* ---- the table's functions: indexes --------------------------------------------------------- */
 
-static truce_status add_index(struct memory_store *store, const char *name, struct index_spec *spec,
-                              bool *taken, bson_error_t *error)
+static truce_status memory_add_index(struct memory_store *store, const char *name,
+                                     struct index_spec *spec, bool *taken, bson_error_t *error)
 {
     struct memory_collection *collection = truce__memory_find(store, name);
     bool created = !collection, present = false;
@@ -307,8 +308,8 @@ static truce_status add_index(struct memory_store *store, const char *name, stru
     return status;
 }
 
-static truce_status index_create(truce_store *base, const char *name, const bson_t *index,
-                                 bson_error_t *error)
+static truce_status memory_index_create(truce_store *base, const char *name, const bson_t *index,
+                                        bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     struct index_spec *spec = bson_malloc0(sizeof(*spec));
@@ -320,7 +321,7 @@ static truce_status index_create(truce_store *base, const char *name, const bson
         return status;
     }
     pthread_mutex_lock(&store->mutex);
-    status = add_index(store, name, spec, &taken, error);
+    status = memory_add_index(store, name, spec, &taken, error);
     pthread_mutex_unlock(&store->mutex);
     if (!taken) {
         truce__index_spec_release(spec);
@@ -329,9 +330,9 @@ static truce_status index_create(truce_store *base, const char *name, const bson
     return status;
 }
 
-static truce_status find_index(struct memory_store *store, const char *collection_name,
-                               const char *name, struct memory_collection **collection,
-                               uint32_t *number, bson_error_t *error)
+static truce_status memory_find_index(struct memory_store *store, const char *collection_name,
+                                      const char *name, struct memory_collection **collection,
+                                      uint32_t *number, bson_error_t *error)
 {
     *collection = truce__memory_find(store, collection_name);
     if (!*collection)
@@ -343,8 +344,8 @@ static truce_status find_index(struct memory_store *store, const char *collectio
                          collection_name);
 }
 
-static truce_status index_drop(truce_store *base, const char *collection_name, const char *name,
-                               bson_error_t *error)
+static truce_status memory_index_drop(truce_store *base, const char *collection_name,
+                                      const char *name, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     struct memory_collection *collection;
@@ -352,7 +353,7 @@ static truce_status index_drop(truce_store *base, const char *collection_name, c
     uint32_t number;
 
     pthread_mutex_lock(&store->mutex);
-    status = find_index(store, collection_name, name, &collection, &number, error);
+    status = memory_find_index(store, collection_name, name, &collection, &number, error);
     if (!status && !number)
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
     if (!status) {
@@ -363,8 +364,9 @@ static truce_status index_drop(truce_store *base, const char *collection_name, c
     return status;
 }
 
-static truce_status index_modify(truce_store *base, const char *collection_name, const char *name,
-                                 const bson_t *changes, bson_error_t *error)
+static truce_status memory_index_modify(truce_store *base, const char *collection_name,
+                                        const char *name, const bson_t *changes,
+                                        bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     struct memory_collection *collection;
@@ -372,15 +374,15 @@ static truce_status index_modify(truce_store *base, const char *collection_name,
     uint32_t number;
 
     pthread_mutex_lock(&store->mutex);
-    status = find_index(store, collection_name, name, &collection, &number, error);
+    status = memory_find_index(store, collection_name, name, &collection, &number, error);
     if (!status)
         status = truce__index_change(collection->indexes[number], changes, error);
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
 
-static truce_status index_list(truce_store *base, const char *name, bson_t *indexes,
-                               bson_error_t *error)
+static truce_status memory_index_list(truce_store *base, const char *name, bson_t *indexes,
+                                      bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     const struct memory_collection *collection;
@@ -426,8 +428,8 @@ static int64_t sleep_a_while(struct memory_store *store, int64_t longest_ms)
     return (truce__clock_monotonic_ns() - begun_ns + 999999) / 1000000;
 }
 
-static truce_status wait_for_change(truce_store *base, const char *name, uint64_t *token,
-                                    uint32_t timeout_ms, bson_error_t *error)
+static truce_status memory_wait_for_change(truce_store *base, const char *name, uint64_t *token,
+                                           uint32_t timeout_ms, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
     truce_status status = TRUCE_OK;
@@ -449,7 +451,7 @@ static truce_status wait_for_change(truce_store *base, const char *name, uint64_
     return TRUCE_OK;
 }
 
-static uint64_t structure_of(truce_store *base)
+static uint64_t memory_structure_of(truce_store *base)
 {
     struct memory_store *store = (struct memory_store *)base;
     uint64_t structure;
@@ -462,10 +464,10 @@ static uint64_t structure_of(truce_store *base)
 
 /* ---- the table's functions: views ----------------------------------------------------------- */
 
-static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
-                                  truce_store **view, bson_error_t *error);
+static truce_status memory_take_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                         truce_store **view, bson_error_t *error);
 
-static void close_store(truce_store *base)
+static void memory_close_store(truce_store *base)
 {
     struct memory_store *store = (struct memory_store *)base;
 
@@ -479,7 +481,7 @@ static void close_store(truce_store *base)
 
 static const truce_store_ops memory_ops = {
     .scheme = "memory",
-    .close = close_store,
+    .close = memory_close_store,
     .find = truce__memory_find_documents,
     .count = truce__memory_count,
     .distinct = truce__memory_distinct,
@@ -489,22 +491,22 @@ static const truce_store_ops memory_ops = {
     .find_and_modify = truce__memory_find_and_modify,
     .rewrite = truce__memory_rewrite,
     .read_many = truce__memory_read_many,
-    .index_create = index_create,
-    .index_drop = index_drop,
-    .index_modify = index_modify,
-    .index_list = index_list,
-    .collection_create = collection_create,
-    .collection_drop = collection_drop,
-    .collection_rename = collection_rename,
-    .collection_validate = collection_validate,
-    .collection_list = collection_list,
-    .wait = wait_for_change,
-    .structure = structure_of,
-    .validator = validator_of,
-    .snapshot = take_snapshot,
+    .index_create = memory_index_create,
+    .index_drop = memory_index_drop,
+    .index_modify = memory_index_modify,
+    .index_list = memory_index_list,
+    .collection_create = memory_collection_create,
+    .collection_drop = memory_collection_drop,
+    .collection_rename = memory_collection_rename,
+    .collection_validate = memory_collection_validate,
+    .collection_list = memory_collection_list,
+    .wait = memory_wait_for_change,
+    .structure = memory_structure_of,
+    .validator = memory_validator_of,
+    .snapshot = memory_take_snapshot,
 };
 
-static struct memory_store *new_store(uint32_t capabilities)
+static struct memory_store *memory_new_store(uint32_t capabilities)
 {
     struct memory_store *made = bson_malloc0(sizeof(*made));
     pthread_condattr_t attributes;
@@ -551,11 +553,11 @@ static struct memory_collection *copy_collection(const struct memory_collection 
     return copy;
 }
 
-static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
-                                  truce_store **view, bson_error_t *error)
+static truce_status memory_take_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                         truce_store **view, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
-    struct memory_store *made = new_store(base->capabilities | TRUCE_IS_VIEW);
+    struct memory_store *made = memory_new_store(base->capabilities | TRUCE_IS_VIEW);
 
     (void)options;
     (void)error;
@@ -578,11 +580,12 @@ truce_status truce__memory_open(const char *path, const truce_store_options *opt
     if (options->read_only || options->must_exist)
         return truce__fail(TRUCE_INVALID, error,
                            "a memory store starts empty: read_only and must_exist make no sense");
-    *store = &new_store(TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
-                        TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX |
-                        TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT | TRUCE_CAN_SNAPSHOT_READ |
-                        TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE |
-                        TRUCE_CAN_COMPARE | TRUCE_CAN_RECEIPT | TRUCE_CAN_SORT_UPDATE)
-                  ->base;
+    *store =
+        &memory_new_store(TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                          TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX |
+                          TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT | TRUCE_CAN_SNAPSHOT_READ |
+                          TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE |
+                          TRUCE_CAN_COMPARE | TRUCE_CAN_RECEIPT | TRUCE_CAN_SORT_UPDATE)
+             ->base;
     return TRUCE_OK;
 }

@@ -56,7 +56,8 @@ truce_status truce__memory_document_new(const struct memory_collection *collecti
 
 /* ---- unique keys ---------------------------------------------------------------------------- */
 
-static const uint8_t *key_at(const struct index_keys *keys, uint32_t number, size_t *size)
+static const uint8_t *memory_documents_key_at(const struct index_keys *keys, uint32_t number,
+                                              size_t *size)
 {
     uint32_t start = number > 0 ? keys->ends[number - 1] : 0;
 
@@ -70,7 +71,8 @@ static int64_t common_key(const struct index_keys *a, const struct index_keys *b
 {
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         size_t a_size, b_size;
-        const uint8_t *a_key = key_at(a, i, &a_size), *b_key = key_at(b, j, &b_size);
+        const uint8_t *a_key = memory_documents_key_at(a, i, &a_size),
+                      *b_key = memory_documents_key_at(b, j, &b_size);
         int order = truce__bytes_compare(a_key, a_size, b_key, b_size);
 
         if (order == 0)
@@ -83,10 +85,10 @@ static int64_t common_key(const struct index_keys *a, const struct index_keys *b
     return -1;
 }
 
-static truce_status check_index(const struct memory_collection *collection,
-                                const struct index_spec *spec, uint32_t number,
-                                const struct memory_document *document, size_t except,
-                                bson_error_t *error)
+static truce_status documents_check_index(const struct memory_collection *collection,
+                                          const struct index_spec *spec, uint32_t number,
+                                          const struct memory_document *document, size_t except,
+                                          bson_error_t *error)
 {
     const struct index_keys *keys = &document->keys[number];
 
@@ -99,16 +101,16 @@ static truce_status check_index(const struct memory_collection *collection,
             common = common_key(keys, &collection->documents[i]->keys[number]);
         if (common < 0)
             continue;
-        key = key_at(keys, (uint32_t)common, &size);
+        key = memory_documents_key_at(keys, (uint32_t)common, &size);
         return truce__index_refuse_duplicate(
             collection->name, spec, truce__value_document(document->bson), key, size, error);
     }
     return TRUCE_OK;
 }
 
-static truce_status check_id(const struct memory_collection *collection,
-                             const struct memory_document *document, size_t except,
-                             bson_error_t *error)
+static truce_status documents_check_id(const struct memory_collection *collection,
+                                       const struct memory_document *document, size_t except,
+                                       bson_error_t *error)
 {
     struct value whole = truce__value_document(document->bson);
     const struct memory_document *found =
@@ -118,7 +120,7 @@ static truce_status check_id(const struct memory_collection *collection,
 
     if (!found || (except != SIZE_MAX && found == collection->documents[except]))
         return TRUCE_OK;
-    key = key_at(&document->keys[0], 0, &size);
+    key = memory_documents_key_at(&document->keys[0], 0, &size);
     return truce__index_refuse_duplicate(collection->name, collection->indexes[0], whole, key, size,
                                          error);
 }
@@ -127,7 +129,7 @@ truce_status truce__memory_check_unique(const struct memory_collection *collecti
                                         const struct memory_document *document, size_t except,
                                         struct budget *budget, bson_error_t *error)
 {
-    truce_status status = check_id(collection, document, except, error);
+    truce_status status = documents_check_id(collection, document, except, error);
 
     for (uint32_t i = 1; i < collection->indexes_count && !status; i++) {
         if (!collection->indexes[i]->unique)
@@ -135,15 +137,16 @@ truce_status truce__memory_check_unique(const struct memory_collection *collecti
         status =
             truce__budget_spend(budget, (uint32_t)(collection->count / DOCUMENTS_OF_STEP), error);
         if (!status)
-            status = check_index(collection, collection->indexes[i], i, document, except, error);
+            status = documents_check_index(collection, collection->indexes[i], i, document, except,
+                                           error);
     }
     return status;
 }
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-static void check_document(const struct memory_collection *collection,
-                           const struct memory_document *document)
+static void documents_check_document(const struct memory_collection *collection,
+                                     const struct memory_document *document)
 {
     truce_assert(document != NULL);
     truce_assert(document->keys_count == collection->indexes_count);
@@ -152,7 +155,7 @@ static void check_document(const struct memory_collection *collection,
 void truce__memory_insert(struct memory_collection *collection, size_t position,
                           struct memory_document *document)
 {
-    check_document(collection, document);
+    documents_check_document(collection, document);
     truce_assert(position <= collection->count);
     if (collection->count == collection->room) {
         collection->room = collection->room ? collection->room * 2 : 16;
@@ -173,7 +176,7 @@ struct memory_document *truce__memory_replace(struct memory_collection *collecti
 {
     struct memory_document *old;
 
-    check_document(collection, document);
+    documents_check_document(collection, document);
     truce_assert(position < collection->count);
     old = collection->documents[position];
     if (!document->record)
@@ -201,8 +204,9 @@ struct memory_document *truce__memory_remove(struct memory_collection *collectio
 
 /* Every document once more, with the keys of the indexes as they are now; a collection that differs
  * in its documents alone. */
-static truce_status rebuild(const struct memory_collection *collection, struct budget *budget,
-                            struct memory_collection *rebuilt, bson_error_t *error)
+static truce_status documents_rebuild(const struct memory_collection *collection,
+                                      struct budget *budget, struct memory_collection *rebuilt,
+                                      bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -269,7 +273,7 @@ static size_t place_keys(const struct memory_collection *collection, uint32_t nu
         const struct index_keys *of = &collection->documents[i]->keys[number];
 
         for (uint32_t j = 0; j < of->count; j++, at++) {
-            (*keys)[at].bytes = key_at(of, j, &(*keys)[at].size);
+            (*keys)[at].bytes = memory_documents_key_at(of, j, &(*keys)[at].size);
             (*keys)[at].position = i;
         }
     }
@@ -278,8 +282,8 @@ static size_t place_keys(const struct memory_collection *collection, uint32_t nu
 
 /* Does each key of the index, of which no document has one twice, stand in one document only? The first document in order that has one of another
  * is refused. */
-static truce_status check_all(const struct memory_collection *collection, uint32_t number,
-                              bson_error_t *error)
+static truce_status documents_check_all(const struct memory_collection *collection, uint32_t number,
+                                        bson_error_t *error)
 {
     const struct placed_key *found = NULL;
     struct placed_key *keys;
@@ -313,9 +317,9 @@ truce_status truce__memory_index_add(struct memory_collection *collection, struc
     collection->indexes =
         bson_realloc(collection->indexes, collection->indexes_count * sizeof(struct index_spec *));
     collection->indexes[number] = spec;
-    status = rebuild(collection, budget, &rebuilt, error);
+    status = documents_rebuild(collection, budget, &rebuilt, error);
     if (!status && spec->unique)
-        status = check_all(&rebuilt, number, error);
+        status = documents_check_all(&rebuilt, number, error);
     if (!status) {
         replace_documents(collection, &rebuilt);
         return TRUCE_OK;
@@ -336,7 +340,7 @@ void truce__memory_index_remove(struct memory_collection *collection, uint32_t n
     collection->indexes_count--;
     memmove(collection->indexes + number, collection->indexes + number + 1,
             (collection->indexes_count - number) * sizeof(struct index_spec *));
-    status = rebuild(collection, NULL, &rebuilt, NULL);
+    status = documents_rebuild(collection, NULL, &rebuilt, NULL);
     truce_assert(status == TRUCE_OK);
     replace_documents(collection, &rebuilt);
 }

@@ -12,7 +12,7 @@
 
 #define ROOM_LEAST 32
 
-static struct value id_of(const struct memory_document *document)
+static struct value memory_ids_id_of(const struct memory_document *document)
 {
     return truce__value_field(truce__value_document(document->bson), "_id", 3);
 }
@@ -22,9 +22,9 @@ static size_t home_of(const struct memory_ids *ids, struct value id)
     return truce__value_hash(id) & (ids->room - 1);
 }
 
-static void put(struct memory_ids *ids, struct memory_document *document)
+static void memory_ids_put(struct memory_ids *ids, struct memory_document *document)
 {
-    size_t at = home_of(ids, id_of(document));
+    size_t at = home_of(ids, memory_ids_id_of(document));
 
     while (ids->slots[at])
         at = (at + 1) & (ids->room - 1);
@@ -36,7 +36,7 @@ void truce__memory_ids_add(struct memory_collection *collection, struct memory_d
     struct memory_ids *ids = &collection->ids;
 
     if (2 * collection->count <= ids->room) {
-        put(ids, document);
+        memory_ids_put(ids, document);
         return;
     }
     bson_free(ids->slots);
@@ -45,21 +45,21 @@ void truce__memory_ids_add(struct memory_collection *collection, struct memory_d
         ids->room *= 2;
     ids->slots = bson_malloc0(ids->room * sizeof(struct memory_document *));
     for (size_t i = 0; i < collection->count; i++)
-        put(ids, collection->documents[i]);
+        memory_ids_put(ids, collection->documents[i]);
 }
 
 void truce__memory_ids_remove(struct memory_collection *collection,
                               const struct memory_document *document)
 {
     struct memory_ids *ids = &collection->ids;
-    size_t last = ids->room - 1, hole = home_of(ids, id_of(document));
+    size_t last = ids->room - 1, hole = home_of(ids, memory_ids_id_of(document));
 
     while (ids->slots[hole] != document) {
         truce_assert(ids->slots[hole] != NULL);
         hole = (hole + 1) & last;
     }
     for (size_t at = (hole + 1) & last; ids->slots[at]; at = (at + 1) & last) {
-        size_t home = home_of(ids, id_of(ids->slots[at]));
+        size_t home = home_of(ids, memory_ids_id_of(ids->slots[at]));
 
         if (((at - home) & last) >= ((at - hole) & last)) { /* it may stand as far in front */
             ids->slots[hole] = ids->slots[at];
@@ -77,7 +77,7 @@ const struct memory_document *truce__memory_ids_find(const struct memory_collect
     if (!ids->room)
         return NULL;
     for (size_t at = home_of(ids, id); ids->slots[at]; at = (at + 1) & (ids->room - 1))
-        if (truce__value_equal(id_of(ids->slots[at]), id))
+        if (truce__value_equal(memory_ids_id_of(ids->slots[at]), id))
             return ids->slots[at];
     return NULL;
 }
@@ -98,8 +98,8 @@ static const struct match_node *naming(const struct match_node *node)
 }
 
 /* Documents stand in the order of their numbers. */
-static size_t position_of(const struct memory_collection *collection,
-                          const struct memory_document *document)
+static size_t memory_ids_position_of(const struct memory_collection *collection,
+                                     const struct memory_document *document)
 {
     size_t from = 0, to = collection->count;
 
@@ -143,7 +143,7 @@ bool truce__memory_ids_of(const struct memory_collection *collection, const stru
         const struct memory_document *document = truce__memory_ids_find(collection, operands[i]);
 
         if (document)
-            (*positions)[(*count)++] = position_of(collection, document);
+            (*positions)[(*count)++] = memory_ids_position_of(collection, document);
     }
     qsort(*positions, *count, sizeof **positions, compare_positions);
     for (size_t i = 0; i < *count; i++)

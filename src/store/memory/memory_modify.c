@@ -34,9 +34,9 @@ static truce_status modifying_compile(struct modifying *modifying, const bson_t 
 }
 
 /* `shown` (initialised, empty) becomes what the caller sees of `document`. */
-static truce_status show(struct writing *writing, const struct modifying *modifying,
-                         const bson_t *document, const struct match_result *found, bson_t *shown,
-                         bson_error_t *error)
+static truce_status memory_modify_show(struct writing *writing, const struct modifying *modifying,
+                                       const bson_t *document, const struct match_result *found,
+                                       bson_t *shown, bson_error_t *error)
 {
     bson_destroy(shown);
     if (!modifying->project) {
@@ -68,8 +68,8 @@ static truce_status modify_found(struct writing *writing, const char *name,
         status = TRUCE_OK;
     }
     if (!status)
-        status = show(writing, modifying, return_new ? &after : match->document->bson,
-                      &match->found, document, error);
+        status = memory_modify_show(writing, modifying, return_new ? &after : match->document->bson,
+                                    &match->found, document, error);
     bson_destroy(&after);
     return status;
 }
@@ -88,7 +88,7 @@ static truce_status modify_missing(struct writing *writing, const char *name,
     status = truce__memory_upsert(writing, name, modifying->match, modifying->update, &made, result,
                                   error);
     if (!status && options->return_new)
-        status = show(writing, modifying, &made, &found, document, error);
+        status = memory_modify_show(writing, modifying, &made, &found, document, error);
     bson_destroy(&made);
     return status;
 }

@@ -12,8 +12,8 @@
 
 /* ---- selecting ------------------------------------------------------------------------------ */
 
-static void push(struct memory_matches *matches, size_t position, struct memory_document *document,
-                 struct match_result found)
+static void memory_read_push(struct memory_matches *matches, size_t position,
+                             struct memory_document *document, struct match_result found)
 {
     if (matches->count == matches->room) {
         matches->room = matches->room ? matches->room * 2 : 16;
@@ -42,8 +42,8 @@ static bool hidden(const struct memory_collection *collection,
 }
 
 /* Is it in the span of the index, if there is one? */
-static bool within(const struct index_span *span, const struct memory_document *document,
-                   int64_t index)
+static bool memory_read_within(const struct index_span *span,
+                               const struct memory_document *document, int64_t index)
 {
     const uint8_t *key;
     size_t size;
@@ -66,13 +66,14 @@ static truce_status scan(const struct memory_collection *collection,
         struct match_result found = {.array_index = -1};
 
         status = truce__budget_spend(query->context->budget, STEPS_OF_DOCUMENT, error);
-        if (status || hidden(collection, document, index) || !within(span, document, index))
+        if (status || hidden(collection, document, index) ||
+            !memory_read_within(span, document, index))
             continue;
         truce__arena_reset(query->context->arena);
         status = truce__match_test(query->match, truce__value_document(document->bson),
                                    query->context, &found, error);
         if (!status && found.matched)
-            push(matches, position, document, found);
+            memory_read_push(matches, position, document, found);
     }
     bson_free(positions);
     return status;
@@ -84,7 +85,7 @@ struct sort_item {
     size_t order; /* equal keys stay in the order they came in */
 };
 
-static int compare_items(const void *a, const void *b)
+static int memory_read_compare_items(const void *a, const void *b)
 {
     const struct sort_item *x = a, *y = b;
     int order = truce__bytes_compare(x->key.bytes, x->key.size, y->key.bytes, y->key.size);
@@ -103,9 +104,9 @@ static struct sort_item *items_of(const struct memory_matches *matches)
     return items;
 }
 
-static void arrange(struct sort_item *items, struct memory_matches *matches)
+static void memory_read_arrange(struct sort_item *items, struct memory_matches *matches)
 {
-    qsort(items, matches->count, sizeof(*items), compare_items);
+    qsort(items, matches->count, sizeof(*items), memory_read_compare_items);
     for (size_t i = 0; i < matches->count; i++)
         matches->items[i] = items[i].match;
 }
@@ -128,7 +129,7 @@ static truce_status sort_matches(const bson_t *specification, struct memory_matc
         status = truce__sort_key(&sort, truce__value_document(matches->items[i].document->bson),
                                  &items[i].key, error);
     if (!status)
-        arrange(items, matches);
+        memory_read_arrange(items, matches);
     free_items(items, matches->count);
     truce__sort_release(&sort);
     return status;
@@ -147,12 +148,12 @@ static void sort_by_keys(const struct index_span *span, int64_t index,
         (void)truce__index_span_first(span, &matches->items[i].document->keys[index], &key, &size);
         truce__buffer_append(&items[i].key, key, size);
     }
-    arrange(items, matches);
+    memory_read_arrange(items, matches);
     free_items(items, matches->count);
 }
 
 /* Leaves matches[skip .. skip + limit). */
-static void cut(struct memory_matches *matches, int64_t skip, int64_t limit)
+static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_t limit)
 {
     size_t from = (uint64_t)skip < matches->count ? (size_t)skip : matches->count;
     size_t left = matches->count - from;
@@ -207,7 +208,7 @@ truce_status truce__memory_select(const struct memory_collection *collection,
     if (!status && sorted)
         status = sort_matches(query->sort, matches, error);
     if (!status)
-        cut(matches, query->skip, query->limit);
+        memory_read_cut(matches, query->skip, query->limit);
     else
         truce__memory_matches_release(matches);
     return status;
@@ -247,9 +248,10 @@ static truce_status note_hinted(const struct memory_collection *collection, cons
 
 /* Compiles the filter and selects, with the mutex held only for the latter. The options are never
  * NULL; the reading is released by the caller in any case. */
-static truce_status read_collection(struct memory_store *store, const char *name,
-                                    const bson_t *filter, const truce_find_options *options,
-                                    struct reading *reading, bson_error_t *error)
+static truce_status memory_read_read_collection(struct memory_store *store, const char *name,
+                                                const bson_t *filter,
+                                                const truce_find_options *options,
+                                                struct reading *reading, bson_error_t *error)
 {
     struct memory_query query = {.sort = options->sort,
                                  .hint = options->hint,
@@ -287,7 +289,8 @@ struct memory_cursor {
     bson_t document;
 };
 
-static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+static truce_status memory_read_cursor_next(truce_cursor *base, const bson_t **document,
+                                            bson_error_t *error)
 {
     struct memory_cursor *cursor = (struct memory_cursor *)base;
     const struct memory_match *match;
@@ -310,7 +313,7 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
     return status;
 }
 
-static void cursor_close(truce_cursor *base)
+static void memory_read_cursor_close(truce_cursor *base)
 {
     struct memory_cursor *cursor = (struct memory_cursor *)base;
 
@@ -320,10 +323,10 @@ static void cursor_close(truce_cursor *base)
     bson_free(cursor);
 }
 
-static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+static const truce_cursor_ops cursor_ops = {memory_read_cursor_next, memory_read_cursor_close};
 
-static truce_status open_shown(struct memory_cursor *cursor, const truce_find_options *options,
-                               bson_error_t *error)
+static truce_status memory_read_open_shown(struct memory_cursor *cursor,
+                                           const truce_find_options *options, bson_error_t *error)
 {
     struct shown_wanted wanted = {.projection = options->projection,
                                   .match = cursor->reading.match,
@@ -347,12 +350,12 @@ truce_status truce__memory_find_documents(truce_store *base, const char *name, c
     made->base.ops = &cursor_ops;
     made->reading.context.arena = &made->reading.arena;
     bson_init(&made->document);
-    status =
-        read_collection((struct memory_store *)base, name, filter, options, &made->reading, error);
+    status = memory_read_read_collection((struct memory_store *)base, name, filter, options,
+                                         &made->reading, error);
     if (!status)
-        status = open_shown(made, options, error);
+        status = memory_read_open_shown(made, options, error);
     if (status) {
-        cursor_close(&made->base);
+        memory_read_cursor_close(&made->base);
         made = NULL;
     }
     *cursor = (truce_cursor *)made;
@@ -367,8 +370,8 @@ truce_status truce__memory_count(truce_store *base, const char *name, const bson
 {
     const truce_find_options as_find = truce__count_as_find(options);
     struct reading reading = {0};
-    truce_status status =
-        read_collection((struct memory_store *)base, name, filter, &as_find, &reading, error);
+    truce_status status = memory_read_read_collection((struct memory_store *)base, name, filter,
+                                                      &as_find, &reading, error);
 
     *count = (int64_t)reading.matches.count;
     reading_release(&reading);
@@ -381,8 +384,8 @@ truce_status truce__memory_distinct(truce_store *base, const char *name, const c
     static const truce_find_options all = {0};
     struct reading reading = {0};
     struct distinct *distinct = NULL;
-    truce_status status =
-        read_collection((struct memory_store *)base, name, filter, &all, &reading, error);
+    truce_status status = memory_read_read_collection((struct memory_store *)base, name, filter,
+                                                      &all, &reading, error);
 
     if (!status)
         status = truce__distinct_new(path, &distinct, error);
@@ -400,7 +403,7 @@ truce_status truce__memory_distinct(truce_store *base, const char *name, const c
 }
 
 /* {stage: "COLLSCAN"}, of a count as the input of {stage: "COUNT"} */
-static void append_winning(bson_t *planner, const bson_t *filter, bool count)
+static void memory_read_append_winning(bson_t *planner, const bson_t *filter, bool count)
 {
     bson_t winning, input, *scan = &winning;
 
@@ -419,7 +422,7 @@ static void append_winning(bson_t *planner, const bson_t *filter, bool count)
     bson_append_document_end(planner, &winning);
 }
 
-static void append_stats(bson_t *plan, int64_t found, int64_t examined, bool count)
+static void memory_read_append_stats(bson_t *plan, int64_t found, int64_t examined, bool count)
 {
     bson_t stats, stages;
 
@@ -443,7 +446,8 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
     struct memory_store *store = (struct memory_store *)base;
     const struct memory_collection *collection;
     struct reading reading = {0};
-    truce_status status = read_collection(store, name, filter, options, &reading, error);
+    truce_status status =
+        memory_read_read_collection(store, name, filter, options, &reading, error);
     bson_t planner;
 
     bson_init(plan);
@@ -452,18 +456,18 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
         collection = truce__memory_find(store, name);
         BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &planner);
         BSON_APPEND_UTF8(&planner, "namespace", name);
-        append_winning(&planner, filter, count);
+        memory_read_append_winning(&planner, filter, count);
         bson_append_document_end(plan, &planner);
         if (!options->plan_only)
-            append_stats(plan, (int64_t)reading.matches.count,
-                         collection ? (int64_t)collection->count : 0, count);
+            memory_read_append_stats(plan, (int64_t)reading.matches.count,
+                                     collection ? (int64_t)collection->count : 0, count);
         pthread_mutex_unlock(&store->mutex);
     }
     reading_release(&reading);
     return status;
 }
 
-static void look(const struct memory_collection *collection, truce_look *look_at)
+static void memory_read_look(const struct memory_collection *collection, truce_look *look_at)
 {
     bson_t wrapped = BSON_INITIALIZER;
     struct value id, other;
@@ -495,7 +499,7 @@ truce_status truce__memory_read_many(truce_store *base, truce_look *looks, size_
         bson_init(&looks[i].document);
         looks[i].found = false;
         if (collection)
-            look(collection, &looks[i]);
+            memory_read_look(collection, &looks[i]);
     }
     pthread_mutex_unlock(&store->mutex);
     return TRUCE_OK;
@@ -543,8 +547,8 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
     if (!status)
         status = truce__view_for_pipeline(base, pipeline, &reads, error);
     if (!status)
-        status = read_collection((struct memory_store *)(reads ? reads : base), name, NULL, &all,
-                                 &source->reading, error);
+        status = memory_read_read_collection((struct memory_store *)(reads ? reads : base), name,
+                                             NULL, &all, &source->reading, error);
     if (status) {
         source_free(&source->base);
         truce__pipeline_free(compiled);

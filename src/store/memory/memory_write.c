@@ -19,8 +19,9 @@
 
 /* ---- the journal ---------------------------------------------------------------------------- */
 
-static void note(struct writing *writing, enum change_kind kind,
-                 struct memory_collection *collection, size_t position, struct memory_document *old)
+static void memory_write_note(struct writing *writing, enum change_kind kind,
+                              struct memory_collection *collection, size_t position,
+                              struct memory_document *old)
 {
     struct journal *journal = &writing->journal;
 
@@ -61,7 +62,7 @@ void truce__memory_undo(struct writing *writing, size_t mark)
 }
 
 /* Forgets the journal; what it changed stays, and who waits for it wakes. */
-static void keep(struct writing *writing)
+static void memory_write_keep(struct writing *writing)
 {
     struct journal *journal = &writing->journal;
 
@@ -83,7 +84,7 @@ void truce__memory_writing_begin(struct writing *writing, truce_store *base, uin
 
 void truce__memory_writing_end(struct writing *writing)
 {
-    keep(writing);
+    memory_write_keep(writing);
     pthread_mutex_unlock(&writing->store->mutex);
     bson_free(writing->journal.changes);
     truce__arena_release(&writing->arena);
@@ -91,17 +92,17 @@ void truce__memory_writing_end(struct writing *writing)
 
 /* ---- single documents ----------------------------------------------------------------------- */
 
-static truce_status validate(const struct writing *writing,
-                             const struct memory_collection *collection, const bson_t *document,
-                             bson_error_t *error)
+static truce_status memory_write_validate(const struct writing *writing,
+                                          const struct memory_collection *collection,
+                                          const bson_t *document, bson_error_t *error)
 {
     return writing->unvalidated ? TRUCE_OK
                                 : truce__validator_test(collection->validator, collection->name,
                                                         writing->context.now_ms, document, error);
 }
 
-static truce_status insert(struct writing *writing, const char *name, const bson_t *bson,
-                           bson_error_t *error)
+static truce_status memory_write_insert(struct writing *writing, const char *name,
+                                        const bson_t *bson, bson_error_t *error)
 {
     struct memory_collection *collection = truce__memory_find(writing->store, name);
     struct memory_document *document = NULL;
@@ -109,9 +110,9 @@ static truce_status insert(struct writing *writing, const char *name, const bson
 
     if (!collection) {
         collection = truce__memory_find_or_create(writing->store, name);
-        note(writing, CHANGE_CREATED, collection, 0, NULL);
+        memory_write_note(writing, CHANGE_CREATED, collection, 0, NULL);
     }
-    status = validate(writing, collection, bson, error);
+    status = memory_write_validate(writing, collection, bson, error);
     if (!status)
         status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
@@ -121,19 +122,20 @@ static truce_status insert(struct writing *writing, const char *name, const bson
         truce__memory_document_release(document);
         return status;
     }
-    note(writing, CHANGE_INSERTED, collection, collection->count, NULL);
+    memory_write_note(writing, CHANGE_INSERTED, collection, collection->count, NULL);
     truce__memory_insert(collection, collection->count, document);
     return TRUCE_OK;
 }
 
-static truce_status replace(struct writing *writing, struct memory_collection *collection,
-                            size_t position, const bson_t *bson, bson_error_t *error)
+static truce_status memory_write_replace(struct writing *writing,
+                                         struct memory_collection *collection, size_t position,
+                                         const bson_t *bson, bson_error_t *error)
 {
     struct memory_document *document = NULL, *old;
     truce_status status = truce__document_check(bson, "updated document", error);
 
     if (!status)
-        status = validate(writing, collection, bson, error);
+        status = memory_write_validate(writing, collection, bson, error);
     if (!status)
         status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
@@ -144,7 +146,7 @@ static truce_status replace(struct writing *writing, struct memory_collection *c
         return status;
     }
     old = truce__memory_replace(collection, position, document);
-    note(writing, CHANGE_REPLACED, collection, position, old);
+    memory_write_note(writing, CHANGE_REPLACED, collection, position, old);
     return TRUCE_OK;
 }
 
@@ -153,7 +155,7 @@ void truce__memory_remove_document(struct writing *writing, struct memory_collec
 {
     struct memory_document *old = truce__memory_remove(collection, position);
 
-    note(writing, CHANGE_REMOVED, collection, position, old);
+    memory_write_note(writing, CHANGE_REMOVED, collection, position, old);
 }
 
 /* ---- one write ------------------------------------------------------------------------------ */
@@ -170,7 +172,7 @@ truce_status truce__memory_change(struct writing *writing, struct memory_collect
     status = truce__update_apply(update, match->document->bson, &match->found, &writing->context,
                                  after, &changed, error);
     if (!status && changed.modified)
-        status = replace(writing, collection, match->position, after, error);
+        status = memory_write_replace(writing, collection, match->position, after, error);
     if (!status) {
         result->matched++;
         result->modified += changed.modified;
@@ -178,7 +180,7 @@ truce_status truce__memory_change(struct writing *writing, struct memory_collect
     return status;
 }
 
-static void keep_id(const bson_t *document, truce_write_result *result)
+static void memory_write_keep_id(const bson_t *document, truce_write_result *result)
 {
     bson_iter_t iter;
     bool found = bson_iter_init_find(&iter, document, "_id");
@@ -206,9 +208,9 @@ truce_status truce__memory_upsert(struct writing *writing, const char *name,
         status = truce__document_prepare(&raw, &writing->context, made, error);
     }
     if (!status)
-        status = insert(writing, name, made, error);
+        status = memory_write_insert(writing, name, made, error);
     if (!status)
-        keep_id(made, result);
+        memory_write_keep_id(made, result);
     bson_destroy(&raw);
     return status;
 }
@@ -231,8 +233,8 @@ static truce_status select_for(struct writing *writing, const truce_write *write
     return status;
 }
 
-static truce_status do_update(struct writing *writing, const truce_write *write,
-                              truce_write_result *result, bson_error_t *error)
+static truce_status memory_write_do_update(struct writing *writing, const truce_write *write,
+                                           truce_write_result *result, bson_error_t *error)
 {
     const truce_write_options *options = &write->options;
     struct update_options how = {options->pipeline, options->multi, options->array_filters};
@@ -266,17 +268,17 @@ static truce_status do_update(struct writing *writing, const truce_write *write,
     return status;
 }
 
-static truce_status do_insert(struct writing *writing, const truce_write *write,
-                              truce_write_result *result, bson_error_t *error)
+static truce_status memory_write_do_insert(struct writing *writing, const truce_write *write,
+                                           truce_write_result *result, bson_error_t *error)
 {
-    truce_status status = insert(writing, write->collection, write->document, error);
+    truce_status status = memory_write_insert(writing, write->collection, write->document, error);
 
     result->inserted += !status;
     return status;
 }
 
-static truce_status do_remove(struct writing *writing, const truce_write *write,
-                              truce_write_result *result, bson_error_t *error)
+static truce_status memory_write_do_remove(struct writing *writing, const truce_write *write,
+                                           truce_write_result *result, bson_error_t *error)
 {
     struct memory_matches matches = {0};
     struct match *match = NULL;
@@ -298,8 +300,8 @@ static truce_status do_remove(struct writing *writing, const truce_write *write,
     return status;
 }
 
-static truce_status do_require(struct writing *writing, const truce_write *write,
-                               truce_write_result *result, bson_error_t *error)
+static truce_status memory_write_do_require(struct writing *writing, const truce_write *write,
+                                            truce_write_result *result, bson_error_t *error)
 {
     struct memory_matches matches = {0};
     struct match *match = NULL;
@@ -318,9 +320,12 @@ typedef truce_status write_function(struct writing *writing, const truce_write *
                                     truce_write_result *result, bson_error_t *error);
 
 static write_function *const write_functions[] = {
-    [TRUCE_WRITE_INSERT] = do_insert,           [TRUCE_WRITE_UPDATE] = do_update,
-    [TRUCE_WRITE_REMOVE] = do_remove,           [TRUCE_WRITE_REQUIRE] = do_require,
-    [TRUCE_WRITE_REQUIRE_MISSING] = do_require, [TRUCE_WRITE_LOOK] = do_require,
+    [TRUCE_WRITE_INSERT] = memory_write_do_insert,
+    [TRUCE_WRITE_UPDATE] = memory_write_do_update,
+    [TRUCE_WRITE_REMOVE] = memory_write_do_remove,
+    [TRUCE_WRITE_REQUIRE] = memory_write_do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = memory_write_do_require,
+    [TRUCE_WRITE_LOOK] = memory_write_do_require,
 };
 
 /* ---- bulk ----------------------------------------------------------------------------------- */
@@ -359,13 +364,13 @@ static truce_status do_write(struct writing *writing, const truce_write *write,
         truce_write_result_release(&outcome->result);
     }
     if (!options->atomic && !options->receipt)
-        keep(writing);
+        memory_write_keep(writing);
     outcome->status = status;
     return status;
 }
 
-static void reset_outcomes(truce_write_outcome *outcomes, size_t count, size_t but,
-                           truce_status status)
+static void memory_write_reset_outcomes(truce_write_outcome *outcomes, size_t count, size_t but,
+                                        truce_status status)
 {
     for (size_t i = 0; i < count; i++) {
         if (i == but)
@@ -390,7 +395,7 @@ static truce_status do_writes(struct writing *writing, const truce_write *writes
             *error = outcomes[i].error;
         if (options->atomic) {
             truce__memory_undo(writing, 0);
-            reset_outcomes(outcomes, count, i, TRUCE_CONFLICT);
+            memory_write_reset_outcomes(outcomes, count, i, TRUCE_CONFLICT);
             truce_write_result_release(&outcomes[i].result);
             break;
         }
@@ -399,11 +404,12 @@ static truce_status do_writes(struct writing *writing, const truce_write *writes
 }
 
 /* Nothing of it stays; the first write says why. */
-static truce_status fail_all(struct writing *writing, truce_write_outcome *outcomes, size_t count,
-                             truce_status status, const bson_error_t *error)
+static truce_status memory_write_fail_all(struct writing *writing, truce_write_outcome *outcomes,
+                                          size_t count, truce_status status,
+                                          const bson_error_t *error)
 {
     truce__memory_undo(writing, 0);
-    reset_outcomes(outcomes, count, SIZE_MAX, TRUCE_NOT_FOUND);
+    memory_write_reset_outcomes(outcomes, count, SIZE_MAX, TRUCE_NOT_FOUND);
     outcomes[0].status = status;
     outcomes[0].error = *error;
     return status;
@@ -427,7 +433,7 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
         status =
             truce__memory_receipt_put(&writing, options->receipt, outcomes, count, NULL, error);
     if (status)
-        first = fail_all(&writing, outcomes, count, status, error);
+        first = memory_write_fail_all(&writing, outcomes, count, status, error);
     truce__memory_writing_end(&writing);
     return first;
 }
@@ -435,8 +441,8 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
 /* ---- rewriting ------------------------------------------------------------------------------ */
 
 /* The index that `wanted` is a key of, which is put into `key`; its number, or -1. */
-static int64_t index_of(const struct memory_collection *collection, const bson_t *wanted,
-                        struct buffer *key)
+static int64_t memory_write_index_of(const struct memory_collection *collection,
+                                     const bson_t *wanted, struct buffer *key)
 {
     for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
         if (truce__index_key_of(collection->indexes[i], wanted, key))
@@ -446,8 +452,8 @@ static int64_t index_of(const struct memory_collection *collection, const bson_t
 }
 
 /* SIZE_MAX: no document has it. */
-static size_t position_of(const struct memory_collection *collection, int64_t index,
-                          const struct buffer *key)
+static size_t memory_write_position_of(const struct memory_collection *collection, int64_t index,
+                                       const struct buffer *key)
 {
     for (size_t at = 0; at < collection->count; at++) {
         const struct index_keys *keys = &collection->documents[at]->keys[index];
@@ -462,16 +468,17 @@ static size_t position_of(const struct memory_collection *collection, int64_t in
     return SIZE_MAX;
 }
 
-static truce_status put(struct writing *writing, const char *name, size_t position,
-                        const bson_t *after, bson_error_t *error)
+static truce_status memory_write_put(struct writing *writing, const char *name, size_t position,
+                                     const bson_t *after, bson_error_t *error)
 {
     truce_status status = truce__document_check_size(after, "document", error);
 
     if (status)
         return status;
     if (position == SIZE_MAX)
-        return insert(writing, name, after, error);
-    return replace(writing, truce__memory_find(writing->store, name), position, after, error);
+        return memory_write_insert(writing, name, after, error);
+    return memory_write_replace(writing, truce__memory_find(writing->store, name), position, after,
+                                error);
 }
 
 /* Where the document of the receipt stands; SIZE_MAX: nowhere. */
@@ -480,8 +487,8 @@ static size_t receipt_at(const struct writing *writing, const truce_receipt *rec
     const struct memory_collection *collection =
         truce__memory_find(writing->store, receipt->collection);
     struct buffer key = {0};
-    int64_t index = index_of(collection, receipt->key, &key);
-    size_t at = index < 0 ? SIZE_MAX : position_of(collection, index, &key);
+    int64_t index = memory_write_index_of(collection, receipt->key, &key);
+    size_t at = index < 0 ? SIZE_MAX : memory_write_position_of(collection, index, &key);
 
     truce__buffer_release(&key);
     return at;
@@ -511,14 +518,15 @@ truce_status truce__memory_receipt_put(struct writing *writing, truce_receipt *r
 
     if (receipt && receipt->make(receipt, outcomes, count, document, &after)) {
         writing->unvalidated = true; /* it is not the user's */
-        status = put(writing, receipt->collection, receipt_at(writing, receipt), &after, error);
+        status = memory_write_put(writing, receipt->collection, receipt_at(writing, receipt),
+                                  &after, error);
     }
     bson_destroy(&after);
     return status;
 }
 
-static void rewrite_one(struct writing *writing, truce_rewrite *rewrite, size_t number,
-                        const struct memory_collection *collection, size_t position)
+static void memory_write_rewrite_one(struct writing *writing, truce_rewrite *rewrite, size_t number,
+                                     const struct memory_collection *collection, size_t position)
 {
     bool found = position != SIZE_MAX;
     bson_t after = BSON_INITIALIZER;
@@ -527,7 +535,7 @@ static void rewrite_one(struct writing *writing, truce_rewrite *rewrite, size_t 
 
     if (rewrite->make(rewrite, number, found ? collection->documents[position]->bson : NULL,
                       &after))
-        status = put(writing, rewrite->collection, position, &after, &why);
+        status = memory_write_put(writing, rewrite->collection, position, &after, &why);
     if (status)
         rewrite->refuse(rewrite, number, status, &why);
     bson_destroy(&after);
@@ -545,10 +553,11 @@ truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bs
     rewrite->begin(rewrite);
     collection = truce__memory_find(writing.store, rewrite->collection);
     for (size_t i = 0; i < rewrite->count && index >= 0; i++) {
-        index = index_of(collection, rewrite->keys[i], &key);
+        index = memory_write_index_of(collection, rewrite->keys[i], &key);
         truce_assert(index >= 0 || i == 0);
         if (index >= 0)
-            rewrite_one(&writing, rewrite, i, collection, position_of(collection, index, &key));
+            memory_write_rewrite_one(&writing, rewrite, i, collection,
+                                     memory_write_position_of(collection, index, &key));
     }
     truce__memory_writing_end(&writing);
     truce__buffer_release(&key);

@@ -49,7 +49,7 @@
 
 #define CLOSE_MS  1000 /* to tell a server that its sessions are over */
 
-static void close_store(truce_store *base)
+static void mongo_close_store(truce_store *base)
 {
     struct mongo_store *store = (struct mongo_store *)base;
 
@@ -67,7 +67,7 @@ static void close_store(truce_store *base)
 
 static const truce_store_ops mongo_ops = {
     .scheme = "mongodb",
-    .close = close_store,
+    .close = mongo_close_store,
     .find = truce__mongo_find,
     .count = truce__mongo_count,
     .distinct = truce__mongo_distinct,
@@ -280,7 +280,8 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
-static truce_status reach(struct mongo_store *store, const mongoc_uri_t *uri, bson_error_t *error)
+static truce_status mongo_reach(struct mongo_store *store, const mongoc_uri_t *uri,
+                                bson_error_t *error)
 {
     bson_error_t caught = {0};
 
@@ -312,7 +313,7 @@ static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson
 
     memcpy(name, store->server.name, sizeof name);
     mongoc_uri_set_option_as_utf8(uri, MONGOC_URI_REPLICASET, name);
-    status = reach(store, uri, &caught);
+    status = mongo_reach(store, uri, &caught);
     if (status)
         truce__fail(
             status, error,
@@ -332,13 +333,13 @@ static bool is_one_mongos(const struct mongo_store *store, const mongoc_uri_t *u
 static truce_status reach_cluster(struct mongo_store *store, mongoc_uri_t *uri, bson_error_t *error)
 {
     mongoc_uri_set_option_as_bool(uri, MONGOC_URI_DIRECTCONNECTION, false);
-    return reach(store, uri, error);
+    return mongo_reach(store, uri, error);
 }
 
 static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *options,
                               struct mongo_store *store, bson_error_t *error)
 {
-    truce_status status = reach(store, uri, error);
+    truce_status status = mongo_reach(store, uri, error);
 
     if (!status && wants_whole_set(store, uri))
         status = reach_set(store, uri, error);
@@ -364,9 +365,9 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
     return status;
 }
 
-static truce_status open_store(const char *scheme, const char *path,
-                               const truce_store_options *options, truce_store **store,
-                               bson_error_t *error)
+static truce_status mongo_open_store(const char *scheme, const char *path,
+                                     const truce_store_options *options, truce_store **store,
+                                     bson_error_t *error)
 {
     char *text = bson_strdup_printf("%s:%s", scheme, path);
     struct mongo_store *made;
@@ -399,7 +400,7 @@ static truce_status open_store(const char *scheme, const char *path,
     status = open_with(uri, options, made, error);
     mongoc_uri_destroy(uri);
     if (status)
-        close_store(&made->base);
+        mongo_close_store(&made->base);
     else
         *store = &made->base;
     return status;
@@ -408,11 +409,11 @@ static truce_status open_store(const char *scheme, const char *path,
 truce_status truce__mongo_open(const char *path, const truce_store_options *options,
                                truce_store **store, bson_error_t *error)
 {
-    return open_store("mongodb", path, options, store, error);
+    return mongo_open_store("mongodb", path, options, store, error);
 }
 
 truce_status truce__mongo_srv_open(const char *path, const truce_store_options *options,
                                    truce_store **store, bson_error_t *error)
 {
-    return open_store("mongodb+srv", path, options, store, error);
+    return mongo_open_store("mongodb+srv", path, options, store, error);
 }

@@ -85,8 +85,9 @@ static bool in_transaction(const struct mongo_command *command)
     return command->session && mongoc_client_session_in_transaction(command->session);
 }
 
-static bool make_options(const struct mongo_store *store, const struct mongo_command *command,
-                         bson_t *options, bson_error_t *caught)
+static bool command_make_options(const struct mongo_store *store,
+                                 const struct mongo_command *command, bson_t *options,
+                                 bson_error_t *caught)
 {
     bool made = true;
 
@@ -105,8 +106,9 @@ static bool make_options(const struct mongo_store *store, const struct mongo_com
     return made;
 }
 
-static bool run(mongoc_client_t *client, const char *database, const struct mongo_command *command,
-                const bson_t *options, bson_t *reply, bson_error_t *caught)
+static bool command_run(mongoc_client_t *client, const char *database,
+                        const struct mongo_command *command, const bson_t *options, bson_t *reply,
+                        bson_error_t *caught)
 {
     if (command->write_concern)
         return mongoc_client_write_command_with_opts(client, database, command->body, options,
@@ -140,16 +142,16 @@ truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client
 
     truce__mongo_limit(command->wait_ms);
     truce__mongo_call();
-    done = make_options(store, command, &options, &caught);
+    done = command_make_options(store, command, &options, &caught);
     if (done)
-        done = run(client, database, command, &options, reply, &caught);
+        done = command_run(client, database, command, &options, reply, &caught);
     else
         bson_init(reply);
     for (int i = 1; !done && i < RUNS && may_run_again(command, &caught) &&
                     truce__mongo_await_server(store, client, NULL);
          i++) {
         bson_destroy(reply);
-        done = run(client, database, command, &options, reply, &caught);
+        done = command_run(client, database, command, &options, reply, &caught);
     }
     if (!done && is_too_old(store, &caught))
         status = truce__fail(TRUCE_EXPIRED, error,

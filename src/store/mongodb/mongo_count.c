@@ -24,23 +24,23 @@ bool truce__mongo_lost(void)
     return lost;
 }
 
-static void add_one(struct mongo_store *store)
+static void count_add_one(struct mongo_store *store)
 {
     atomic_fetch_add_explicit(&store->round_trips, 1, memory_order_relaxed);
 }
 
-static void answered(const mongoc_apm_command_succeeded_t *event)
+static void count_answered(const mongoc_apm_command_succeeded_t *event)
 {
-    add_one(mongoc_apm_command_succeeded_get_context(event));
+    count_add_one(mongoc_apm_command_succeeded_get_context(event));
     if (bson_has_field(mongoc_apm_command_succeeded_get_reply(event), "writeConcernError"))
         lost = true; /* done, and it may be taken back */
 }
 
-static void failed(const mongoc_apm_command_failed_t *event)
+static void count_failed(const mongoc_apm_command_failed_t *event)
 {
     bson_error_t caught;
 
-    add_one(mongoc_apm_command_failed_get_context(event));
+    count_add_one(mongoc_apm_command_failed_get_context(event));
     mongoc_apm_command_failed_get_error(event, &caught);
     if (truce__mongo_is_open(&caught))
         lost = true;
@@ -50,8 +50,8 @@ void truce__mongo_watch(struct mongo_store *store)
 {
     mongoc_apm_callbacks_t *callbacks = mongoc_apm_callbacks_new();
 
-    mongoc_apm_set_command_succeeded_cb(callbacks, answered);
-    mongoc_apm_set_command_failed_cb(callbacks, failed);
+    mongoc_apm_set_command_succeeded_cb(callbacks, count_answered);
+    mongoc_apm_set_command_failed_cb(callbacks, count_failed);
     mongoc_client_pool_set_apm_callbacks(store->pool, callbacks, store);
     mongoc_apm_callbacks_destroy(callbacks); /* the pool has copied them */
 }

@@ -30,7 +30,7 @@ struct mongo_cursor {
 };
 
 /* Gives the connection back. */
-static void let_go(struct mongo_cursor *cursor)
+static void cursor_let_go(struct mongo_cursor *cursor)
 {
     if (cursor->session)
         mongoc_client_session_destroy(cursor->session);
@@ -56,11 +56,11 @@ static truce_status open_batch(struct mongo_cursor *cursor, const char *field, b
         return nonsense(cursor, error);
     cursor->id = truce__mongo_number(&cursor->reply, "cursor.id", 0);
     if (!cursor->id)
-        let_go(cursor);
+        cursor_let_go(cursor);
     return TRUCE_OK;
 }
 
-static truce_status next_batch(struct mongo_cursor *cursor, bson_error_t *error)
+static truce_status cursor_next_batch(struct mongo_cursor *cursor, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER;
     struct mongo_command command = {.what = cursor->what,
@@ -78,12 +78,13 @@ static truce_status next_batch(struct mongo_cursor *cursor, bson_error_t *error)
     if (!status)
         status = open_batch(cursor, "cursor.nextBatch", error);
     if (status)
-        let_go(cursor);
+        cursor_let_go(cursor);
     return status;
 }
 
 /* A view of the document that the iterator stands on. */
-static truce_status show(struct mongo_cursor *cursor, const bson_t **document, bson_error_t *error)
+static truce_status cursor_show(struct mongo_cursor *cursor, const bson_t **document,
+                                bson_error_t *error)
 {
     const uint8_t *bytes;
     uint32_t size;
@@ -99,7 +100,8 @@ static truce_status show(struct mongo_cursor *cursor, const bson_t **document, b
     return TRUCE_OK;
 }
 
-static truce_status next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **document,
+                                      bson_error_t *error)
 {
     struct mongo_cursor *cursor = (struct mongo_cursor *)base;
     truce_status status = TRUCE_OK;
@@ -107,12 +109,12 @@ static truce_status next(truce_cursor *base, const bson_t **document, bson_error
 
     /* an empty batch is not the end */
     while (!status && !at_document && cursor->client) {
-        status = next_batch(cursor, error);
+        status = cursor_next_batch(cursor, error);
         at_document = !status && bson_iter_next(&cursor->iter);
     }
     if (status || !at_document)
         return status;
-    return show(cursor, document, error);
+    return cursor_show(cursor, document, error);
 }
 
 /* The server need not wait for its own time-out; whether it hears this does not matter. */
@@ -135,22 +137,23 @@ static void kill_cursor(struct mongo_cursor *cursor)
     bson_destroy(&body);
 }
 
-static void close_cursor(truce_cursor *base)
+static void cursor_close_cursor(truce_cursor *base)
 {
     struct mongo_cursor *cursor = (struct mongo_cursor *)base;
 
     if (cursor->client)
         kill_cursor(cursor);
-    let_go(cursor);
+    cursor_let_go(cursor);
     bson_destroy(&cursor->reply);
     bson_free(cursor->collection);
     bson_free(cursor);
 }
 
-static const truce_cursor_ops cursor_ops = {next, close_cursor};
+static const truce_cursor_ops cursor_ops = {mongo_cursor_next, cursor_close_cursor};
 
 /* A server without sessions has cursors without them; the server is the one that writes. */
-static truce_status prepare(struct mongo_cursor *cursor, uint32_t wait_ms, bson_error_t *error)
+static truce_status cursor_prepare(struct mongo_cursor *cursor, uint32_t wait_ms,
+                                   bson_error_t *error)
 {
     bson_error_t caught = {0};
     mongoc_server_description_t *server =
@@ -201,7 +204,7 @@ truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_c
     bson_strncpy(made->what, command->what, sizeof made->what);
     status = truce__mongo_borrow(store, &made->client, error);
     if (!status)
-        status = prepare(made, command->wait_ms, error);
+        status = cursor_prepare(made, command->wait_ms, error);
     if (!status) {
         bound.session = made->session;
         bound.server_id = made->server_id;
@@ -212,8 +215,8 @@ truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_c
     if (!status)
         status = open_batch(made, "cursor.firstBatch", error);
     if (status) {
-        let_go(made);
-        close_cursor(&made->base);
+        cursor_let_go(made);
+        cursor_close_cursor(&made->base);
         return status;
     }
     *cursor = &made->base;

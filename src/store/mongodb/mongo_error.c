@@ -121,7 +121,7 @@ static const uint16_t refusals[] = {
     292, 322, 323, 324, 347, 349, 352, 357, 359, 361, 370, 371, 376, 378, 388, 396, 411,
 };
 
-static bool is_refusal(uint32_t code)
+static bool error_is_refusal(uint32_t code)
 {
     bool found = code >= CODE_ASSERTIONS;
 
@@ -136,10 +136,10 @@ static enum meaning meaning_of(uint32_t code)
 
     while (codes[i].code && codes[i].code != code)
         i++;
-    return codes[i].code || is_refusal(code) ? codes[i].meaning : STRANGE;
+    return codes[i].code || error_is_refusal(code) ? codes[i].meaning : STRANGE;
 }
 
-static truce_status unanswered(enum mongo_kind kind)
+static truce_status error_unanswered(enum mongo_kind kind)
 {
     switch (kind) {
     case MONGO_READ:
@@ -152,7 +152,7 @@ static truce_status unanswered(enum mongo_kind kind)
     return TRUCE_CONFLICT;
 }
 
-static truce_status status_of(enum mongo_kind kind, uint32_t code)
+static truce_status mongo_error_status_of(enum mongo_kind kind, uint32_t code)
 {
     switch (meaning_of(code)) {
     case REFUSED:
@@ -162,7 +162,7 @@ static truce_status status_of(enum mongo_kind kind, uint32_t code)
     case UNSENT:
         return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
     case OPEN:
-        return unanswered(kind);
+        return error_unanswered(kind);
     case TRANSIENT:
     case BUSY:
         return TRUCE_CONFLICT;
@@ -180,8 +180,8 @@ static truce_status status_of(enum mongo_kind kind, uint32_t code)
 
 /* "find in things: MESSAGE", without a full stop at its end. A code of the server's keeps its domain
  * only where its status does not say more. */
-static truce_status tell(truce_status status, const char *what, uint32_t code, const char *message,
-                         bson_error_t *error)
+static truce_status error_tell(truce_status status, const char *what, uint32_t code,
+                               const char *message, bson_error_t *error)
 {
     size_t length;
 
@@ -216,7 +216,7 @@ static const struct {
     {"", "", true},
 };
 
-static void append_reason(const char *reason, size_t length, char *text, size_t size)
+static void error_append_reason(const char *reason, size_t length, char *text, size_t size)
 {
     size_t at = strlen(text), row = 0, skipped;
 
@@ -238,7 +238,7 @@ static void say_unreached(const char *message, char *text, size_t size)
         end = strstr(at, "] [");
         end = end ? end : strrchr(at, ']');
         end = end ? end : at + strlen(at);
-        append_reason(at + 1, (size_t)(end - at) - 1, text, size);
+        error_append_reason(at + 1, (size_t)(end - at) - 1, text, size);
         end += *end != '\0';
     }
     if (!text[0])
@@ -255,17 +255,17 @@ truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32
                                   const char *message, bson_error_t *error)
 {
     /* a server that gives no code has refused all the same */
-    return tell(after_lost(kind, code ? status_of(kind, code) : TRUCE_INVALID), what, code, message,
-                error);
+    return error_tell(after_lost(kind, code ? mongo_error_status_of(kind, code) : TRUCE_INVALID),
+                      what, code, message, error);
 }
 
 truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bson_error_t *error)
 {
     return after_lost(kind, TRUCE_OK)
-               ? tell(TRUCE_UNKNOWN, what, 0,
-                      "it was sent twice, since the first sending had no answer; now nothing "
-                      "matches",
-                      error)
+               ? error_tell(TRUCE_UNKNOWN, what, 0,
+                            "it was sent twice, since the first sending had no answer; now nothing "
+                            "matches",
+                            error)
                : TRUCE_OK;
 }
 
@@ -306,7 +306,7 @@ static truce_status local_status(enum mongo_kind kind, const bson_error_t *caugh
         if (caught->code == MONGOC_ERROR_STREAM_CONNECT ||
             caught->code == MONGOC_ERROR_STREAM_NAME_RESOLUTION)
             return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
-        return unanswered(kind);
+        return error_unanswered(kind);
     case MONGOC_ERROR_CLIENT:
     case MONGOC_ERROR_SASL:
     case MONGOC_ERROR_SCRAM:
@@ -315,14 +315,14 @@ static truce_status local_status(enum mongo_kind kind, const bson_error_t *caugh
         /* the server was lost between its choice and the command; there is no code for that */
         if (strstr(caught->message, "invalidated server"))
             return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
-        return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? unanswered(kind)
+        return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? error_unanswered(kind)
                                                                    : TRUCE_INVALID;
     case MONGOC_ERROR_BSON:
     case MONGOC_ERROR_NAMESPACE:
-        return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? unanswered(kind)
+        return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? error_unanswered(kind)
                                                                    : TRUCE_INVALID;
     default:
-        return unanswered(kind);
+        return error_unanswered(kind);
     }
 }
 
@@ -336,19 +336,20 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     truce_status status;
 
     if (durable) /* done, but not known to be durable */
-        return tell(
-            unanswered(kind), what, caught->code,
+        return error_tell(
+            error_unanswered(kind), what, caught->code,
             caught->code == CODE_WRITE_CONCERN_FAILED
                 ? "it is done, but the majority did not have it before the deadline: it may "
                   "stay or be rolled back"
                 : caught->message,
             error);
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))
-        return tell(TRUCE_CONFLICT, what, answered ? caught->code : 0, caught->message, error);
-    status = answered ? status_of(kind, caught->code) : local_status(kind, caught);
+        return error_tell(TRUCE_CONFLICT, what, answered ? caught->code : 0, caught->message,
+                          error);
+    status = answered ? mongo_error_status_of(kind, caught->code) : local_status(kind, caught);
     if (caught->domain == MONGOC_ERROR_SERVER_SELECTION) {
         say_unreached(caught->message, ours, sizeof ours);
         message = ours;
     }
-    return tell(after_lost(kind, status), what, answered ? caught->code : 0, message, error);
+    return error_tell(after_lost(kind, status), what, answered ? caught->code : 0, message, error);
 }

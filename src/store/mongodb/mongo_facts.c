@@ -40,8 +40,8 @@ static const struct question {
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-static truce_status ask(struct mongo_store *store, const char *database, const bson_t *body,
-                        bson_t *reply, bson_error_t *error)
+static truce_status facts_ask(struct mongo_store *store, const char *database, const bson_t *body,
+                              bson_t *reply, bson_error_t *error)
 {
     struct mongo_command command = {
         .what = "ask what the server is", .body = body, .database = database, .kind = MONGO_READ};
@@ -50,13 +50,13 @@ static truce_status ask(struct mongo_store *store, const char *database, const b
 }
 
 /* A server that does not answer is a failure; one that refuses is a fact. */
-static bool is_refusal(truce_status status)
+static bool facts_is_refusal(truce_status status)
 {
     return status && status != TRUCE_IO && status != TRUCE_TIMEOUT;
 }
 
-static void append_answer(bson_t *facts, const char *name, const bson_t *reply,
-                          const char *const leave_out[6])
+static void facts_append_answer(bson_t *facts, const char *name, const bson_t *reply,
+                                const char *const leave_out[6])
 {
     bson_t answer;
     bson_iter_t iter;
@@ -85,24 +85,24 @@ static void append_refusal(bson_t *facts, const char *name, const bson_error_t *
     bson_append_document_end(facts, &answer);
 }
 
-static truce_status put(struct mongo_store *store, const struct question *question, bson_t *facts,
-                        bson_error_t *error)
+static truce_status facts_put(struct mongo_store *store, const struct question *question,
+                              bson_t *facts, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, reply;
     bson_error_t caught = {0};
     truce_status status;
 
     BSON_APPEND_INT32(&body, question->command, 1);
-    status = ask(store, question->database, &body, &reply, &caught);
+    status = facts_ask(store, question->database, &body, &reply, &caught);
     if (!status)
-        append_answer(facts, question->name, &reply, question->leave_out);
-    else if (is_refusal(status))
+        facts_append_answer(facts, question->name, &reply, question->leave_out);
+    else if (facts_is_refusal(status))
         append_refusal(facts, question->name, &caught);
     else if (error)
         *error = caught;
     bson_destroy(&reply);
     bson_destroy(&body);
-    return is_refusal(status) ? TRUCE_OK : status;
+    return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
 /* ---- what is asked in another way ------------------------------------------------------------ */
@@ -121,10 +121,10 @@ static truce_status put_hello(struct mongo_store *store, bson_t *facts, bson_err
         bson_iter_t iter;
 
         BSON_APPEND_INT32(&body, names[i], 1);
-        status = ask(store, "admin", &body, &reply, error);
+        status = facts_ask(store, "admin", &body, &reply, error);
         after_ms = truce__clock_wall_ms();
         if (!status) {
-            append_answer(facts, "hello", &reply, all);
+            facts_append_answer(facts, "hello", &reply, all);
             if (bson_iter_init_find(&iter, &reply, "localTime") &&
                 BSON_ITER_HOLDS_DATE_TIME(&iter)) {
                 BSON_APPEND_DOCUMENT_BEGIN(facts, "clock", &clock);
@@ -136,10 +136,10 @@ static truce_status put_hello(struct mongo_store *store, bson_t *facts, bson_err
         }
         bson_destroy(&reply);
         bson_destroy(&body);
-        if (!is_refusal(status))
+        if (!facts_is_refusal(status))
             break;
     }
-    return is_refusal(status) ? TRUCE_OK : status;
+    return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
 static truce_status put_feature(struct mongo_store *store, bson_t *facts, bson_error_t *error)
@@ -149,17 +149,17 @@ static truce_status put_feature(struct mongo_store *store, bson_t *facts, bson_e
         BCON_NEW("getParameter", BCON_INT32(1), "featureCompatibilityVersion", BCON_INT32(1));
     bson_error_t caught = {0};
     bson_t reply;
-    truce_status status = ask(store, "admin", body, &reply, &caught);
+    truce_status status = facts_ask(store, "admin", body, &reply, &caught);
 
     if (!status)
-        append_answer(facts, "feature", &reply, all);
-    else if (is_refusal(status))
+        facts_append_answer(facts, "feature", &reply, all);
+    else if (facts_is_refusal(status))
         append_refusal(facts, "feature", &caught);
     else if (error)
         *error = caught;
     bson_destroy(&reply);
     bson_destroy(body);
-    return is_refusal(status) ? TRUCE_OK : status;
+    return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
 /* The sharded collections of the database, as the config servers have them. */
@@ -174,12 +174,12 @@ static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_e
     bson_error_t caught = {0};
     bson_iter_t iter, found;
     bson_t reply;
-    truce_status status = ask(store, "config", body, &reply, &caught);
+    truce_status status = facts_ask(store, "config", body, &reply, &caught);
 
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch", &found))
         bson_append_iter(facts, "sharded", -1, &found);
-    else if (is_refusal(status))
+    else if (facts_is_refusal(status))
         append_refusal(facts, "sharded", &caught);
     else if (status && error)
         *error = caught;
@@ -187,7 +187,7 @@ static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_e
     bson_destroy(body);
     bson_free(from);
     bson_free(to);
-    return is_refusal(status) ? TRUCE_OK : status;
+    return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
 /* ---- all ------------------------------------------------------------------------------------ */
@@ -232,7 +232,7 @@ truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *
     status = put_hello(store, facts, error);
     for (size_t i = 0; !status && i < sizeof questions / sizeof *questions; i++)
         if (questions[i].deployment < 0 || questions[i].deployment == (int)store->server.deployment)
-            status = put(store, &questions[i], facts, error);
+            status = facts_put(store, &questions[i], facts, error);
     if (!status)
         status = put_feature(store, facts, error);
     if (!status && store->server.deployment == MONGO_SHARDED)

@@ -16,8 +16,8 @@
 
 #include "store/mongodb/mongo_transaction.h"
 
-static void append_change(bson_t *updates, const char *key, const bson_t *filter,
-                          const char *operation, const bson_oid_t *fresh)
+static void guard_append_change(bson_t *updates, const char *key, const bson_t *filter,
+                                const char *operation, const bson_oid_t *fresh)
 {
     bson_t statement, update, fields;
 
@@ -81,8 +81,8 @@ static truce_status touch_id(struct transaction *transaction, const char *collec
     BSON_APPEND_OID(&by_id, MONGO_TOUCH, &fresh);
     BSON_APPEND_UTF8(&body, "update", collection);
     BSON_APPEND_ARRAY_BEGIN(&body, "updates", &updates);
-    append_change(&updates, "0", filter, "$set", &fresh);
-    append_change(&updates, "1", &by_id, "$unset", &fresh);
+    guard_append_change(&updates, "0", filter, "$set", &fresh);
+    guard_append_change(&updates, "1", &by_id, "$unset", &fresh);
     bson_append_array_end(&body, &updates);
     truce__mongo_what(text, sizeof text, "look at a guard in", collection);
     status = truce__mongo_statement(transaction, text, &body, true, &reply, error);

@@ -61,7 +61,7 @@ void truce__mongo_limit_until(const atomic_bool *stop)
     limit.stop = stop;
 }
 
-static bool is_stopped(void)
+static bool limit_is_stopped(void)
 {
     return limit.stop && atomic_load(limit.stop);
 }
@@ -131,7 +131,7 @@ static bool await_message(mongoc_stream_t *inner, int32_t timeout_ms)
     int64_t until_ns = truce__clock_monotonic_ns() + INT64_C(1000000) * timeout_ms;
     mongoc_stream_poll_t readable = {.stream = inner, .events = POLLIN};
 
-    while (!is_stopped()) {
+    while (!limit_is_stopped()) {
         if (mongoc_stream_poll(&readable, 1, STOP_SLICE_MS) ||
             (timeout_ms >= 0 && truce__clock_monotonic_ns() >= until_ns))
             return true;
@@ -158,7 +158,7 @@ static void destroy(mongoc_stream_t *stream)
     bson_free(stream);
 }
 
-static void failed(mongoc_stream_t *stream)
+static void limit_failed(mongoc_stream_t *stream)
 {
     mongoc_stream_failed(inner_of(stream));
     bson_free(stream);
@@ -169,7 +169,7 @@ static int close_inner(mongoc_stream_t *stream)
     return mongoc_stream_close(inner_of(stream));
 }
 
-static int flush(mongoc_stream_t *stream)
+static int limit_flush(mongoc_stream_t *stream)
 {
     return mongoc_stream_flush(inner_of(stream));
 }
@@ -204,7 +204,7 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
     mongoc_stream_t *inner;
     struct limited *made;
 
-    if (is_stopped()) {
+    if (limit_is_stopped()) {
         bson_set_error(error, MONGOC_ERROR_STREAM, MONGOC_ERROR_STREAM_CONNECT,
                        "the store is being closed");
         return NULL;
@@ -220,13 +220,13 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
     made->stream = (mongoc_stream_t){.type = STREAM_TYPE,
                                      .destroy = destroy,
                                      .close = close_inner,
-                                     .flush = flush,
+                                     .flush = limit_flush,
                                      .writev = write_limited,
                                      .readv = read_limited,
                                      .setsockopt = set_option,
                                      .get_base_stream = inner_of,
                                      .check_closed = is_closed,
-                                     .failed = failed,
+                                     .failed = limit_failed,
                                      .timed_out = timed_out,
                                      .should_retry = should_retry};
     return &made->stream;

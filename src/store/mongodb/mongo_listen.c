@@ -50,7 +50,7 @@ struct mongo_listener {
     atomic_bool stop; /* set under the mutex; the thread's reads look at it without */
     int64_t idle_ns;
     int waiters;
-    int64_t heard_ns, waited_ns; /* by now_ns() */
+    int64_t heard_ns, waited_ns; /* by listen_now_ns() */
 };
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ void truce__mongo_listener_close(struct mongo_listener *listener)
 }
 
 /* The system's, also where a test has put another clock in its place: nobody could wake by that. */
-static int64_t now_ns(void)
+static int64_t listen_now_ns(void)
 {
     struct timespec now;
 
@@ -107,7 +107,7 @@ static int64_t now_ns(void)
 }
 
 /* Under the mutex: until `until_ns`, or something moved. */
-static void sleep_until(struct mongo_listener *listener, int64_t until_ns)
+static void listen_sleep_until(struct mongo_listener *listener, int64_t until_ns)
 {
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
 
@@ -116,7 +116,7 @@ static void sleep_until(struct mongo_listener *listener, int64_t until_ns)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static uint32_t slot_of(const char *collection, size_t length)
+static uint32_t listen_slot_of(const char *collection, size_t length)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
 
@@ -125,7 +125,7 @@ static uint32_t slot_of(const char *collection, size_t length)
     return hash % SLOTS;
 }
 
-static void move_all(struct mongo_listener *listener)
+static void listen_move_all(struct mongo_listener *listener)
 {
     for (size_t i = 0; i < SLOTS; i++)
         listener->counters[i]++;
@@ -142,21 +142,21 @@ static bool move_named(struct mongo_listener *listener, const bson_t *event, con
         !BSON_ITER_HOLDS_UTF8(&name))
         return false;
     text = bson_iter_utf8(&name, &length);
-    listener->counters[slot_of(text, length)]++;
+    listener->counters[listen_slot_of(text, length)]++;
     return true;
 }
 
 /* An event, or NULL: the server had nothing to tell. */
-static void hear(struct mongo_listener *listener, const bson_t *event)
+static void listen_hear(struct mongo_listener *listener, const bson_t *event)
 {
     pthread_mutex_lock(&listener->mutex);
-    listener->heard_ns = now_ns();
+    listener->heard_ns = listen_now_ns();
     if (event) {
         bool named = move_named(listener, event, "ns.coll");
 
         named |= move_named(listener, event, "to.coll"); /* of a rename */
         if (!named)
-            move_all(listener); /* the database was dropped, or the stream has ended */
+            listen_move_all(listener); /* the database was dropped, or the stream has ended */
         pthread_cond_broadcast(&listener->moved);
     }
     pthread_mutex_unlock(&listener->mutex);
@@ -166,31 +166,31 @@ static void set_listening(struct mongo_listener *listener, bool listening)
 {
     pthread_mutex_lock(&listener->mutex);
     listener->listening = listening;
-    listener->heard_ns = now_ns();
+    listener->heard_ns = listen_now_ns();
     if (listening)
-        move_all(listener);
+        listen_move_all(listener);
     pthread_cond_broadcast(&listener->moved);
     pthread_mutex_unlock(&listener->mutex);
 }
 
 /* Under the mutex: no wait needs the stream any more. */
-static bool is_idle(const struct mongo_listener *listener)
+static bool listen_is_idle(const struct mongo_listener *listener)
 {
-    return !listener->waiters && now_ns() - listener->waited_ns > listener->idle_ns;
+    return !listener->waiters && listen_now_ns() - listener->waited_ns > listener->idle_ns;
 }
 
 /* Under the mutex. */
-static bool is_over(const struct mongo_listener *listener)
+static bool listen_is_over(const struct mongo_listener *listener)
 {
-    return atomic_load(&listener->stop) || is_idle(listener);
+    return atomic_load(&listener->stop) || listen_is_idle(listener);
 }
 
-static bool goes_on(struct mongo_listener *listener)
+static bool listen_goes_on(struct mongo_listener *listener)
 {
     bool over;
 
     pthread_mutex_lock(&listener->mutex);
-    over = is_over(listener);
+    over = listen_is_over(listener);
     pthread_mutex_unlock(&listener->mutex);
     return !over;
 }
@@ -207,13 +207,13 @@ static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
 
     if (begun)
         set_listening(listener, true);
-    while (begun && goes_on(listener)) {
+    while (begun && listen_goes_on(listener)) {
         const bson_t *event = NULL;
 
         if (!mongoc_change_stream_next(stream, &event) &&
             mongoc_change_stream_error_document(stream, NULL, NULL))
             break;
-        hear(listener, event);
+        listen_hear(listener, event);
     }
     if (begun)
         set_listening(listener, false);
@@ -227,11 +227,11 @@ static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
 /* Some time, or until it is over. */
 static void pause_for(struct mongo_listener *listener, int64_t pause_ms)
 {
-    int64_t until_ns = now_ns() + pause_ms * 1000000;
+    int64_t until_ns = listen_now_ns() + pause_ms * 1000000;
 
     pthread_mutex_lock(&listener->mutex);
-    while (!is_over(listener) && now_ns() < until_ns)
-        sleep_until(listener, until_ns);
+    while (!listen_is_over(listener) && listen_now_ns() < until_ns)
+        listen_sleep_until(listener, until_ns);
     pthread_mutex_unlock(&listener->mutex);
 }
 
@@ -245,7 +245,7 @@ static void listen_while_needed(struct mongo_listener *listener)
         mongoc_client_set_error_api(client, MONGOC_ERROR_API_VERSION_2);
         truce__mongo_limit_listener(client);
     }
-    while (goes_on(listener)) {
+    while (listen_goes_on(listener)) {
         if (client && hear_all(listener, client))
             pause_ms = RETRY_MS;
         pause_for(listener, pause_ms);
@@ -262,7 +262,7 @@ static bool sleep_while_idle(struct mongo_listener *listener)
 
     pthread_mutex_lock(&listener->mutex);
     listener->asleep = true;
-    while (!atomic_load(&listener->stop) && is_idle(listener))
+    while (!atomic_load(&listener->stop) && listen_is_idle(listener))
         pthread_cond_wait(&listener->moved, &listener->mutex);
     listener->asleep = false;
     stop = atomic_load(&listener->stop);
@@ -270,7 +270,7 @@ static bool sleep_while_idle(struct mongo_listener *listener)
     return !stop;
 }
 
-static void *run(void *arg)
+static void *listen_run(void *arg)
 {
     struct mongo_listener *listener = arg;
 
@@ -295,8 +295,8 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
                                         const char *collection, uint64_t *token,
                                         uint32_t timeout_ms, bson_error_t *error)
 {
-    uint32_t *counter = &listener->counters[slot_of(collection, strlen(collection))];
-    int64_t begun_ns = now_ns(), at_ns = begun_ns, trusted_ns;
+    uint32_t *counter = &listener->counters[listen_slot_of(collection, strlen(collection))];
+    int64_t begun_ns = listen_now_ns(), at_ns = begun_ns, trusted_ns;
     int64_t until_ns = begun_ns + (int64_t)timeout_ms * 1000000, wake_ns;
     truce_status status = TRUCE_OK;
     uint64_t seen;
@@ -306,7 +306,7 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
     if (listener->asleep)
         pthread_cond_broadcast(&listener->moved);
     if (!listener->started) /* if there is no thread to have, waits poll */
-        listener->started = truce__thread_start(&listener->thread, run, listener);
+        listener->started = truce__thread_start(&listener->thread, listen_run, listener);
     for (;;) {
         seen = (uint64_t)*counter << 1 | 1; /* never 0 */
         trusted_ns = trusted_until(listener, begun_ns);
@@ -317,8 +317,8 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
             break;
         wake_ns = at_ns + INTERRUPT_MS * INT64_C(1000000);
         wake_ns = until_ns < wake_ns ? until_ns : wake_ns;
-        sleep_until(listener, trusted_ns < wake_ns ? trusted_ns : wake_ns);
-        at_ns = now_ns();
+        listen_sleep_until(listener, trusted_ns < wake_ns ? trusted_ns : wake_ns);
+        at_ns = listen_now_ns();
     }
     listener->waiters--;
     listener->waited_ns = at_ns;

@@ -17,7 +17,7 @@
 #include "bson/value.h"
 #include "query/distinct.h"
 
-static struct mongo_store *of(truce_store *base)
+static struct mongo_store *mongo_read_of(truce_store *base)
 {
     return (struct mongo_store *)base;
 }
@@ -39,7 +39,7 @@ bool truce__mongo_names_id(const bson_t *filter, bson_value_t *id)
     return true;
 }
 
-static void append_time(bson_t *body, uint32_t deadline_ms)
+static void mongo_read_append_time(bson_t *body, uint32_t deadline_ms)
 {
     if (deadline_ms)
         BSON_APPEND_INT64(body, "maxTimeMS", deadline_ms);
@@ -47,8 +47,9 @@ static void append_time(bson_t *body, uint32_t deadline_ms)
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
-static void append_find(const struct mongo_store *store, const char *collection,
-                        const bson_t *filter, const truce_find_options *options, bson_t *body)
+static void mongo_read_append_find(const struct mongo_store *store, const char *collection,
+                                   const bson_t *filter, const truce_find_options *options,
+                                   bson_t *body)
 {
     BSON_APPEND_UTF8(body, "find", collection);
     BSON_APPEND_DOCUMENT(body, "filter", filter);
@@ -77,7 +78,7 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
                                const truce_find_options *options, truce_cursor **cursor,
                                bson_error_t *error)
 {
-    struct mongo_store *store = of(base);
+    struct mongo_store *store = mongo_read_of(base);
     bson_t body = BSON_INITIALIZER;
     char text[200];
     struct mongo_command command = {
@@ -89,13 +90,14 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
     };
     truce_status status;
 
-    append_find(store, collection, filter, options, &body);
+    mongo_read_append_find(store, collection, filter, options, &body);
     BSON_APPEND_INT32(&body, "batchSize",
                       options->limit > 0 && options->limit < MONGO_BATCH ? (int32_t)options->limit
                                                                          : MONGO_BATCH);
     /* a linearizable read waits for the majority, which may be away */
-    append_time(&body, options->deadline_ms || !command.linearizable ? options->deadline_ms
-                                                                     : store->deadline_ms);
+    mongo_read_append_time(&body, options->deadline_ms || !command.linearizable
+                                      ? options->deadline_ms
+                                      : store->deadline_ms);
     status = truce__mongo_cursor(store, &command, cursor, error);
     bson_destroy(&body);
     return status;
@@ -103,7 +105,8 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
 
 /* ---- count, distinct ------------------------------------------------------------------------ */
 
-static void append_stage(bson_t *stages, uint32_t *count, const char *name, const bson_t *document)
+static void mongo_read_append_stage(bson_t *stages, uint32_t *count, const char *name,
+                                    const bson_t *document)
 {
     char buffer[16];
     const char *key;
@@ -129,8 +132,8 @@ static void append_number_stage(bson_t *stages, uint32_t *count, const char *nam
     bson_append_document_end(stages, &stage);
 }
 
-static void append_count(const char *collection, const bson_t *filter,
-                         const truce_count_options *options, bson_t *body)
+static void mongo_read_append_count(const char *collection, const bson_t *filter,
+                                    const truce_count_options *options, bson_t *body)
 {
     bson_t stages, group = BSON_INITIALIZER, none;
     uint32_t count = 0;
@@ -138,15 +141,15 @@ static void append_count(const char *collection, const bson_t *filter,
     BCON_APPEND(&group, "_id", BCON_INT32(1), "n", "{", "$sum", BCON_INT32(1), "}");
     BSON_APPEND_UTF8(body, "aggregate", collection);
     BSON_APPEND_ARRAY_BEGIN(body, "pipeline", &stages);
-    append_stage(&stages, &count, "$match", filter);
+    mongo_read_append_stage(&stages, &count, "$match", filter);
     append_number_stage(&stages, &count, "$skip", options->skip);
     append_number_stage(&stages, &count, "$limit", options->limit);
-    append_stage(&stages, &count, "$group", &group);
+    mongo_read_append_stage(&stages, &count, "$group", &group);
     bson_append_array_end(body, &stages);
     BSON_APPEND_DOCUMENT_BEGIN(body, "cursor", &none);
     bson_append_document_end(body, &none);
     truce__mongo_append_hint(body, options->hint);
-    append_time(body, options->deadline_ms);
+    mongo_read_append_time(body, options->deadline_ms);
     bson_destroy(&group);
 }
 
@@ -163,8 +166,8 @@ truce_status truce__mongo_count(truce_store *base, const char *collection, const
     };
     truce_status status;
 
-    append_count(collection, filter, options, &body);
-    status = truce__mongo_run_alone(of(base), &command, &reply, error);
+    mongo_read_append_count(collection, filter, options, &body);
+    status = truce__mongo_run_alone(mongo_read_of(base), &command, &reply, error);
     if (!status)
         *count = truce__mongo_number(&reply, "cursor.firstBatch.0.n", 0);
     if (*count < 0)
@@ -175,8 +178,8 @@ truce_status truce__mongo_count(truce_store *base, const char *collection, const
 }
 
 /* The field of the reply, a document or array, as a document of its own. */
-static truce_status take(const bson_t *reply, const char *field, const char *what, bson_t *taken,
-                         bson_error_t *error)
+static truce_status mongo_read_take(const bson_t *reply, const char *field, const char *what,
+                                    bson_t *taken, bson_error_t *error)
 {
     const uint8_t *bytes = NULL;
     uint32_t size = 0;
@@ -209,9 +212,9 @@ truce_status truce__mongo_distinct(truce_store *base, const char *collection, co
     BSON_APPEND_UTF8(&body, "distinct", collection);
     BSON_APPEND_UTF8(&body, "key", path);
     BSON_APPEND_DOCUMENT(&body, "query", filter);
-    status = truce__mongo_run_alone(of(base), &command, &reply, error);
+    status = truce__mongo_run_alone(mongo_read_of(base), &command, &reply, error);
     if (!status)
-        status = take(&reply, "values", command.what, values, error);
+        status = mongo_read_take(&reply, "values", command.what, values, error);
     if (!status)
         status = truce__distinct_sort(values, error);
     bson_destroy(&reply);
@@ -221,7 +224,7 @@ truce_status truce__mongo_distinct(truce_store *base, const char *collection, co
 
 /* ---- aggregate, explain --------------------------------------------------------------------- */
 
-static bool writes(const bson_t *pipeline)
+static bool mongo_read_writes(const bson_t *pipeline)
 {
     bson_iter_t stages, stage;
     const char *last = "";
@@ -238,8 +241,8 @@ truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
                                     const bson_t *pipeline, const truce_aggregate_options *options,
                                     truce_cursor **cursor, bson_error_t *error)
 {
-    struct mongo_store *store = of(base);
-    bool writing = writes(pipeline);
+    struct mongo_store *store = mongo_read_of(base);
+    bool writing = mongo_read_writes(pipeline);
     bson_t body = BSON_INITIALIZER, batch;
     char text[200];
     struct mongo_command command = {
@@ -265,7 +268,7 @@ truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
     if (options->allow_disk_use)
         BSON_APPEND_BOOL(&body, "allowDiskUse", true);
     truce__mongo_append_hint(&body, options->hint);
-    append_time(&body, options->deadline_ms);
+    mongo_read_append_time(&body, options->deadline_ms);
     status = truce__mongo_cursor(store, &command, cursor, error);
     bson_destroy(&body);
     return status;
@@ -299,11 +302,11 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
     if (count)
         append_explained_count(collection, filter, options, &explained);
     else
-        append_find(of(base), collection, filter, options, &explained);
+        mongo_read_append_find(mongo_read_of(base), collection, filter, options, &explained);
     bson_append_document_end(&body, &explained);
     BSON_APPEND_UTF8(&body, "verbosity", options->plan_only ? "queryPlanner" : "executionStats");
-    append_time(&body, options->deadline_ms);
-    status = truce__mongo_run_alone(of(base), &command, plan, error);
+    mongo_read_append_time(&body, options->deadline_ms);
+    status = truce__mongo_run_alone(mongo_read_of(base), &command, plan, error);
     if (!status && !bson_has_field(plan, "queryPlanner"))
         status = truce__fail(TRUCE_INVALID, error, "%s: this server tells no plan", command.what);
     if (status)

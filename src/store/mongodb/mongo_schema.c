@@ -13,17 +13,17 @@
 #include "bson/value.h"
 #include "query/index/index_set.h"
 
-static struct mongo_store *of(truce_store *base)
+static struct mongo_store *schema_of(truce_store *base)
 {
     return (struct mongo_store *)base;
 }
 
 /* A command that changes the schema and answers nothing of interest; `reply` may be NULL. */
-static truce_status change(truce_store *base, const char *verb, const char *collection,
-                           const char *database, const bson_t *body, bson_t *reply,
-                           bson_error_t *error)
+static truce_status schema_change(truce_store *base, const char *verb, const char *collection,
+                                  const char *database, const bson_t *body, bson_t *reply,
+                                  bson_error_t *error)
 {
-    struct mongo_store *store = of(base);
+    struct mongo_store *store = schema_of(base);
     char text[200];
     struct mongo_command command = {
         .what = truce__mongo_what(text, sizeof text, verb, collection),
@@ -66,7 +66,7 @@ truce_status truce__mongo_index_create(truce_store *base, const char *collection
     BSON_APPEND_ARRAY_BEGIN(&body, "indexes", &list);
     BSON_APPEND_DOCUMENT(&list, "0", &definition);
     bson_append_array_end(&body, &list);
-    status = change(base, "create an index of", collection, NULL, &body, NULL, error);
+    status = schema_change(base, "create an index of", collection, NULL, &body, NULL, error);
     bson_destroy(&definition);
     bson_destroy(&body);
     truce__index_spec_release(&spec);
@@ -81,7 +81,7 @@ truce_status truce__mongo_index_drop(truce_store *base, const char *collection, 
 
     BSON_APPEND_UTF8(&body, "dropIndexes", collection);
     BSON_APPEND_UTF8(&body, "index", name);
-    status = change(base, "drop an index of", collection, NULL, &body, NULL, error);
+    status = schema_change(base, "drop an index of", collection, NULL, &body, NULL, error);
     bson_destroy(&body);
     return status;
 }
@@ -97,13 +97,13 @@ truce_status truce__mongo_index_modify(truce_store *base, const char *collection
     BSON_APPEND_UTF8(&index, "name", name);
     bson_concat(&index, changes);
     bson_append_document_end(&body, &index);
-    status = change(base, "change an index of", collection, NULL, &body, NULL, error);
+    status = schema_change(base, "change an index of", collection, NULL, &body, NULL, error);
     bson_destroy(&body);
     return status;
 }
 
 /* The server's definition as every store tells it, if it can be. */
-static void append_definition(bson_t *indexes, uint32_t number, const bson_t *told)
+static void schema_append_definition(bson_t *indexes, uint32_t number, const bson_t *told)
 {
     struct index_spec spec = {0};
     bson_t known, definition;
@@ -140,14 +140,14 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
 
     bson_init(indexes);
     BSON_APPEND_UTF8(&body, "listIndexes", collection);
-    status = truce__mongo_cursor(of(base), &command, &cursor, error);
+    status = truce__mongo_cursor(schema_of(base), &command, &cursor, error);
     while (!status) {
         told = NULL;
         status = cursor->ops->next(cursor, &told, error);
         if (status || !told)
             break;
         if (*truce__field_text(told, "name"))
-            append_definition(indexes, count++, told);
+            schema_append_definition(indexes, count++, told);
         else
             status =
                 truce__fail(TRUCE_IO, error, "%s: the server's answer has an index without a name",
@@ -186,7 +186,7 @@ static void free_names(struct names *names)
 }
 
 /* A collection of the user's: no view, none of the server's own. */
-static const char *name_of(const bson_t *told)
+static const char *schema_name_of(const bson_t *told)
 {
     bson_iter_t iter;
     const char *name;
@@ -200,7 +200,7 @@ static const char *name_of(const bson_t *told)
     return strncmp(name, "system.", 7) && strcmp(name, PROBE) ? name : NULL;
 }
 
-static bool is_option(const bson_t *told, const char *path, const char *value)
+static bool schema_is_option(const bson_t *told, const char *path, const char *value)
 {
     bson_iter_t iter, option;
 
@@ -208,7 +208,7 @@ static bool is_option(const bson_t *told, const char *path, const char *value)
            BSON_ITER_HOLDS_UTF8(&option) && !strcmp(bson_iter_utf8(&option, NULL), value);
 }
 
-static bson_t *validator_of(const bson_t *told)
+static bson_t *schema_validator_of(const bson_t *told)
 {
     bson_iter_t iter, options;
     bson_t view;
@@ -224,13 +224,13 @@ static bson_t *validator_of(const bson_t *told)
 /* A validator may be there to warn. */
 static bool refuses(const bson_t *told)
 {
-    return !is_option(told, "options.validationAction", "warn") &&
-           !is_option(told, "options.validationLevel", "off");
+    return !schema_is_option(told, "options.validationAction", "warn") &&
+           !schema_is_option(told, "options.validationLevel", "off");
 }
 
 /* All collections, or the one that is asked for, and with their validators unless by name only. */
-static truce_status read_names(struct mongo_store *store, const char *only, bool name_only,
-                               struct names *names, bson_error_t *error)
+static truce_status schema_read_names(struct mongo_store *store, const char *only, bool name_only,
+                                      struct names *names, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter;
     struct mongo_command command = {.what = "list the collections", .body = &body};
@@ -253,12 +253,12 @@ static truce_status read_names(struct mongo_store *store, const char *only, bool
         status = cursor->ops->next(cursor, &told, error);
         if (status || !told)
             break;
-        name = name_of(told);
+        name = schema_name_of(told);
         if (!name || (only && strcmp(name, only) != 0))
             continue;
         names->items = bson_realloc(names->items, (names->count + 1) * sizeof *names->items);
         names->items[names->count++] =
-            (struct name){bson_strdup(name), validator_of(told), refuses(told)};
+            (struct name){bson_strdup(name), schema_validator_of(told), refuses(told)};
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);
@@ -269,7 +269,7 @@ truce_status truce__mongo_collection_exists(struct mongo_store *store, const cha
                                             bson_error_t *error)
 {
     struct names names = {0};
-    truce_status status = read_names(store, collection, true, &names, error);
+    truce_status status = schema_read_names(store, collection, true, &names, error);
 
     if (!status && !names.count)
         status = truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s",
@@ -284,7 +284,7 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
     bson_t body = BSON_INITIALIZER;
     bson_error_t ignored;
     /* MongoDB 7 says yes to what is there already */
-    truce_status status = truce__mongo_collection_exists(of(base), collection, &ignored);
+    truce_status status = truce__mongo_collection_exists(schema_of(base), collection, &ignored);
 
     if (!status)
         status =
@@ -295,7 +295,7 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
         *error = ignored;
     BSON_APPEND_UTF8(&body, "create", collection);
     if (!status)
-        status = change(base, "create the collection", collection, NULL, &body, NULL, error);
+        status = schema_change(base, "create the collection", collection, NULL, &body, NULL, error);
     bson_destroy(&body);
     return status;
 }
@@ -307,9 +307,9 @@ truce_status truce__mongo_collection_drop(truce_store *base, const char *collect
     truce_status status;
 
     BSON_APPEND_UTF8(&body, "drop", collection);
-    status = change(base, "drop the collection", collection, NULL, &body, &reply, error);
+    status = schema_change(base, "drop the collection", collection, NULL, &body, &reply, error);
     /* MongoDB 7 says yes to what is not there, but does not name it */
-    if (!status && of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
+    if (!status && schema_of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
         !bson_has_field(&reply, "nIndexesWas"))
         status =
             truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", collection);
@@ -333,10 +333,10 @@ truce_status truce__mongo_collection_rename(truce_store *base, const char *from,
     bson_t body = BSON_INITIALIZER;
     truce_status status;
 
-    append_namespace(&body, "renameCollection", of(base)->database, from);
-    append_namespace(&body, "to", of(base)->database, to);
+    append_namespace(&body, "renameCollection", schema_of(base)->database, from);
+    append_namespace(&body, "to", schema_of(base)->database, to);
     BSON_APPEND_BOOL(&body, "dropTarget", drop_target);
-    status = change(base, "rename the collection", from, "admin", &body, NULL, error);
+    status = schema_change(base, "rename the collection", from, "admin", &body, NULL, error);
     bson_destroy(&body);
     return status;
 }
@@ -351,7 +351,7 @@ truce_status truce__mongo_collection_validate(truce_store *base, const char *col
     BSON_APPEND_DOCUMENT(&body, "validator", validator);
     BSON_APPEND_UTF8(&body, "validationLevel", "strict");
     BSON_APPEND_UTF8(&body, "validationAction", "error");
-    status = change(base, "set the validator of", collection, NULL, &body, NULL, error);
+    status = schema_change(base, "set the validator of", collection, NULL, &body, NULL, error);
     bson_destroy(&body);
     return status;
 }
@@ -360,7 +360,7 @@ truce_status truce__mongo_validator(truce_store *base, const char *collection, b
                                     bson_error_t *error)
 {
     struct names names = {0};
-    truce_status status = read_names(of(base), collection, false, &names, error);
+    truce_status status = schema_read_names(schema_of(base), collection, false, &names, error);
 
     bson_init(validator);
     if (!status && names.count && names.items[0].validator && names.items[0].refuses)
@@ -369,13 +369,13 @@ truce_status truce__mongo_validator(truce_store *base, const char *collection, b
     return status;
 }
 
-static int compare_names(const void *a, const void *b)
+static int schema_compare_names(const void *a, const void *b)
 {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-static truce_status describe(struct mongo_store *store, const char *name, bson_t *description,
-                             bson_error_t *error)
+static truce_status schema_describe(struct mongo_store *store, const char *name,
+                                    bson_t *description, bson_error_t *error)
 {
     static const bson_t everything = BSON_INITIALIZER;
     static const truce_count_options all = {0};
@@ -414,9 +414,9 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
     truce_status status;
 
     bson_init(collections);
-    status = read_names(of(base), options->collection, false, &names, error);
+    status = schema_read_names(schema_of(base), options->collection, false, &names, error);
     if (names.count)
-        qsort(names.items, names.count, sizeof *names.items, compare_names);
+        qsort(names.items, names.count, sizeof *names.items, schema_compare_names);
     for (size_t i = 0; i < names.count && !status; i++) {
         bson_t description = BSON_INITIALIZER;
         char buffer[16];
@@ -425,7 +425,7 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
         if (options->unmeasured)
             BSON_APPEND_UTF8(&description, "name", names.items[i].text);
         else
-            status = describe(of(base), names.items[i].text, &description, error);
+            status = schema_describe(schema_of(base), names.items[i].text, &description, error);
         if (names.items[i].validator)
             BSON_APPEND_DOCUMENT(&description, "validator", names.items[i].validator);
         if (!status) {

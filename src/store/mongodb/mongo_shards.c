@@ -73,7 +73,7 @@ static struct layout *layout_of(struct mongo_shards *shards, const char *collect
     return layout;
 }
 
-static bool recall(struct mongo_shards *shards, const char *collection, bson_t *key)
+static bool shards_recall(struct mongo_shards *shards, const char *collection, bson_t *key)
 {
     const struct layout *layout;
     bool known;
@@ -87,7 +87,7 @@ static bool recall(struct mongo_shards *shards, const char *collection, bson_t *
     return known;
 }
 
-static void remember(struct mongo_shards *shards, const char *collection, const bson_t *key)
+static void shards_remember(struct mongo_shards *shards, const char *collection, const bson_t *key)
 {
     struct layout *layout;
 
@@ -119,8 +119,8 @@ void truce__mongo_shards_forget(struct mongo_store *store, const char *collectio
     pthread_mutex_unlock(&store->shards->mutex);
 }
 
-static truce_status ask(struct mongo_store *store, mongoc_client_t *client, const char *collection,
-                        bson_t *key, bson_error_t *error)
+static truce_status shards_ask(struct mongo_store *store, mongoc_client_t *client,
+                               const char *collection, bson_t *key, bson_error_t *error)
 {
     char *namespace = bson_strdup_printf("%s.%s", store->database, collection);
     bson_t *body = BCON_NEW("find", "collections", "filter", "{", "_id", BCON_UTF8(namespace), "}",
@@ -167,15 +167,15 @@ static truce_status shard_key(struct mongo_store *store, mongoc_client_t *client
         bson_init(key);
         return TRUCE_OK;
     }
-    if (recall(store->shards, collection, key))
+    if (shards_recall(store->shards, collection, key))
         return TRUCE_OK;
-    status = ask(store, client, collection, key, error);
+    status = shards_ask(store, client, collection, key, error);
     if (!status)
-        remember(store->shards, collection, key);
+        shards_remember(store->shards, collection, key);
     return status;
 }
 
-static bool is_id_alone(const bson_t *key)
+static bool mongo_shards_is_id_alone(const bson_t *key)
 {
     return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
 }
@@ -208,7 +208,7 @@ static bool names_all(const bson_t *filter, const bson_t *key)
 }
 
 /* `path: {$eq: its value in the document}`; a field that is missing is null there. */
-static void append_value(bson_t *filter, const bson_t *document, const char *path)
+static void shards_append_value(bson_t *filter, const bson_t *document, const char *path)
 {
     bson_iter_t iter, found;
     bson_t equal;
@@ -229,11 +229,11 @@ static void aim_at(const bson_t *filter, const bson_t *document, const bson_t *k
     bool both = false; /* a field stands in both */
 
     if (!truce__mongo_names_id(filter, NULL) && !bson_has_field(key, "_id"))
-        append_value(&values, document, "_id");
+        shards_append_value(&values, document, "_id");
     bson_iter_init(&iter, key);
     while (bson_iter_next(&iter))
         if (!names_value(filter, bson_iter_key(&iter)))
-            append_value(&values, document, bson_iter_key(&iter));
+            shards_append_value(&values, document, bson_iter_key(&iter));
     bson_iter_init(&iter, &values);
     while (bson_iter_next(&iter))
         both = both || truce__value_field(truce__value_document(filter), bson_iter_key(&iter),
@@ -248,9 +248,9 @@ static void aim_at(const bson_t *filter, const bson_t *document, const bson_t *k
     bson_destroy(&values);
 }
 
-static truce_status look(struct mongo_store *store, const char *collection, const bson_t *filter,
-                         const truce_modify_options *options, const bson_t *key, bson_t *document,
-                         bson_error_t *error)
+static truce_status shards_look(struct mongo_store *store, const char *collection,
+                                const bson_t *filter, const truce_modify_options *options,
+                                const bson_t *key, bson_t *document, bson_error_t *error)
 {
     bson_t projection = BSON_INITIALIZER;
     truce_find_options find = {.sort = options->sort, .limit = 1, .projection = &projection};
@@ -277,7 +277,7 @@ truce_status truce__mongo_aim(struct mongo_store *store, const char *collection,
     bson_init(aimed);
     *changed = !status && !bson_empty(&key) && !options->upsert && !names_all(filter, &key);
     if (*changed) {
-        status = look(store, collection, filter, options, &key, &document, error);
+        status = shards_look(store, collection, filter, options, &key, &document, error);
         if (!status)
             aim_at(filter, &document, &key, aimed);
         bson_destroy(&document);
@@ -290,8 +290,8 @@ truce_status truce__mongo_aim(struct mongo_store *store, const char *collection,
 
 /* ---- H2, H3 --------------------------------------------------------------------------------- */
 
-static truce_status refuse(const char *collection, const bson_t *key, const char *why,
-                           bson_error_t *error)
+static truce_status shards_refuse(const char *collection, const bson_t *key, const char *why,
+                                  bson_error_t *error)
 {
     char *shown = bson_as_relaxed_extended_json(key, NULL);
 
@@ -317,27 +317,29 @@ static bool may_make(const truce_write *write)
     return write->kind == TRUCE_WRITE_INSERT || write->options.upsert;
 }
 
-static truce_status check(const truce_write *write, const bson_t *key, bson_error_t *error)
+static truce_status shards_check(const truce_write *write, const bson_t *key, bson_error_t *error)
 {
-    if (bson_empty(key) || is_id_alone(key))
+    if (bson_empty(key) || mongo_shards_is_id_alone(key))
         return bson_empty(key) || truce__reserved_shards(write->collection) != SHARD_NEVER
                    ? TRUCE_OK
-                   : refuse(write->collection, key, "leave it unsharded (docs/mongodb.md)", error);
+                   : shards_refuse(write->collection, key, "leave it unsharded (docs/mongodb.md)",
+                                   error);
     switch (truce__reserved_shards(write->collection)) {
     case SHARD_NEVER:
-        return refuse(write->collection, key, "leave it unsharded (docs/mongodb.md)", error);
+        return shards_refuse(write->collection, key, "leave it unsharded (docs/mongodb.md)", error);
     case SHARD_BY_ID:
-        return refuse(write->collection, key,
-                      "shard it by {_id: \"hashed\"}, or leave it unsharded (docs/mongodb.md)",
-                      error);
+        return shards_refuse(
+            write->collection, key,
+            "shard it by {_id: \"hashed\"}, or leave it unsharded (docs/mongodb.md)", error);
     case SHARD_FREE:
         break;
     }
     return is_one_of_its_id(write)
-               ? refuse(write->collection, key,
-                        "two documents of one _id may be made there; what commits and revisions "
-                        "make must be sharded by its _id, or have an ObjectId",
-                        error)
+               ? shards_refuse(
+                     write->collection, key,
+                     "two documents of one _id may be made there; what commits and revisions "
+                     "make must be sharded by its _id, or have an ObjectId",
+                     error)
                : TRUCE_OK;
 }
 
@@ -358,7 +360,7 @@ truce_status truce__mongo_shards_check(struct mongo_store *store, mongoc_client_
             last = writes[i].collection;
         }
         if (!status)
-            status = check(&writes[i], &key, error);
+            status = shards_check(&writes[i], &key, error);
     }
     bson_destroy(&key);
     return status;

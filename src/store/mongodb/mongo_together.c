@@ -62,7 +62,7 @@ static void message_init(struct message *message, size_t writes)
                                 .own = bson_malloc0(3 * writes * sizeof *message->own)};
 }
 
-static void message_release(struct message *message)
+static void together_message_release(struct message *message)
 {
     for (size_t i = 0; i < message->own_count; i++)
         bson_destroy(&message->own[i]);
@@ -72,14 +72,14 @@ static void message_release(struct message *message)
     bson_free(message->own);
 }
 
-static void add(struct message *message, size_t owner, const truce_write *write)
+static void together_add(struct message *message, size_t owner, const truce_write *write)
 {
     message->owners[message->count] = owner;
     message->outcomes[message->count] = (truce_write_outcome){.status = TRUCE_CONFLICT};
     message->writes[message->count++] = *write;
 }
 
-static bson_t *own(struct message *message)
+static bson_t *together_own(struct message *message)
 {
     bson_t *document = &message->own[message->own_count++];
 
@@ -90,7 +90,8 @@ static bson_t *own(struct message *message)
 /* What matches gets a fresh field, and the document with this _id loses it. */
 static void add_touch(struct message *message, size_t owner, const truce_write *require)
 {
-    bson_t *set = own(message), *by_id = own(message), *unset = own(message), child;
+    bson_t *set = together_own(message), *by_id = together_own(message),
+           *unset = together_own(message), child;
     truce_write write = {.kind = TRUCE_WRITE_UPDATE, .collection = require->collection};
     bson_value_t id = {0};
     bson_oid_t fresh;
@@ -105,10 +106,10 @@ static void add_touch(struct message *message, size_t owner, const truce_write *
     BSON_APPEND_OID(by_id, MONGO_TOUCH, &fresh);
     write.filter = require->filter;
     write.document = set;
-    add(message, owner, &write);
+    together_add(message, owner, &write);
     write.filter = by_id;
     write.document = unset;
-    add(message, owner, &write);
+    together_add(message, owner, &write);
 }
 
 /* An error of a statement is one of its write. */
@@ -140,7 +141,7 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
         if (batch->writes[i].kind == TRUCE_WRITE_REQUIRE)
             add_touch(&message, i, &batch->writes[i]);
         else
-            add(&message, i, &batch->writes[i]);
+            together_add(&message, i, &batch->writes[i]);
     }
     statements.writes = message.writes;
     statements.outcomes = message.outcomes;
@@ -148,6 +149,6 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
     statements.all = all;
     status = truce__mongo_send(store, client, &statements, error);
     give_outcomes(&message, batch->writes, batch->outcomes);
-    message_release(&message);
+    together_message_release(&message);
     return status;
 }

@@ -37,7 +37,8 @@ uint32_t truce__mongo_left_ms(const struct transaction *transaction)
     return left_ms > LEAST_MS ? (uint32_t)left_ms : LEAST_MS;
 }
 
-static mongoc_transaction_opt_t *make_options(const struct mongo_store *store, bool relaxed)
+static mongoc_transaction_opt_t *transaction_make_options(const struct mongo_store *store,
+                                                          bool relaxed)
 {
     mongoc_transaction_opt_t *options = mongoc_transaction_opts_new();
     mongoc_write_concern_t *write = truce__mongo_write_concern(store, relaxed || store->relaxed);
@@ -53,7 +54,7 @@ static mongoc_transaction_opt_t *make_options(const struct mongo_store *store, b
 }
 
 /* Out of time, nobody waits for the abort: the server ends the transaction by itself. */
-static void release(struct transaction *transaction)
+static void transaction_release(struct transaction *transaction)
 {
     if (transaction->session && truce__mongo_left_ms(transaction) <= LEAST_MS)
         mongoc_client_reset(transaction->client);
@@ -63,8 +64,8 @@ static void release(struct transaction *transaction)
     truce__mongo_return(transaction->store, transaction->client);
 }
 
-static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool relaxed,
-                          struct transaction *transaction, bson_error_t *error)
+static truce_status transaction_begin(struct mongo_store *store, uint32_t deadline_ms, bool relaxed,
+                                      struct transaction *transaction, bson_error_t *error)
 {
     uint32_t wait_ms = deadline_ms ? deadline_ms : store->deadline_ms;
     mongoc_session_opt_t *session = mongoc_session_opts_new();
@@ -76,7 +77,7 @@ static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool 
     *transaction = (struct transaction){
         .store = store, .until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000};
     truce__mongo_limit(wait_ms);
-    options = make_options(store, relaxed);
+    options = transaction_make_options(store, relaxed);
     mongoc_session_opts_set_causal_consistency(session, false);
     status = truce__mongo_borrow(store, &transaction->client, error);
     if (!status) {
@@ -88,7 +89,7 @@ static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool 
             status = truce__mongo_failed(MONGO_READ, "begin a transaction", &none, &caught, error);
     }
     if (status)
-        release(transaction);
+        transaction_release(transaction);
     mongoc_transaction_opts_destroy(options);
     mongoc_session_opts_destroy(session);
     return status;
@@ -122,7 +123,7 @@ static truce_status commit_once(struct transaction *transaction, bool *lost, boo
 }
 
 /* OK; CONFLICT: surely nothing was changed; UNKNOWN. */
-static truce_status commit(struct transaction *transaction, bson_error_t *error)
+static truce_status transaction_commit(struct transaction *transaction, bson_error_t *error)
 {
     bool lost = false, again = false;
     truce_status status;
@@ -182,7 +183,7 @@ static truce_status send_some(struct transaction *transaction, const truce_write
 }
 
 /* Nothing was done: what was answered before the failure is taken back. */
-static void take_back(truce_write_outcome *outcomes, size_t count)
+static void transaction_take_back(truce_write_outcome *outcomes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         truce_write_result_release(&outcomes[i].result);
@@ -225,12 +226,14 @@ static truce_status send_next(struct transaction *transaction, const truce_write
 
 /* *together: several writes may be one message; false after it: it has to be done again without, to see
  * which of them found nothing. */
-static truce_status attempt(struct mongo_store *store, const truce_write *writes, size_t count,
-                            const truce_bulk_options *options, bool *together,
-                            truce_write_outcome *outcomes, bson_error_t *error)
+static truce_status transaction_attempt(struct mongo_store *store, const truce_write *writes,
+                                        size_t count, const truce_bulk_options *options,
+                                        bool *together, truce_write_outcome *outcomes,
+                                        bson_error_t *error)
 {
     struct transaction transaction;
-    truce_status status = begin(store, options->deadline_ms, options->relaxed, &transaction, error);
+    truce_status status =
+        transaction_begin(store, options->deadline_ms, options->relaxed, &transaction, error);
     bool wanted = *together;
 
     if (status)
@@ -243,14 +246,14 @@ static truce_status attempt(struct mongo_store *store, const truce_write *writes
     else if (status)
         status = copy_first_error(outcomes, count, status, error);
     else
-        status = commit(&transaction, error);
-    release(&transaction);
+        status = transaction_commit(&transaction, error);
+    transaction_release(&transaction);
     if (status)
-        take_back(outcomes, count);
+        transaction_take_back(outcomes, count);
     return status;
 }
 
-static void forget(truce_write_outcome *outcomes, size_t count)
+static void transaction_forget(truce_write_outcome *outcomes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
@@ -262,13 +265,14 @@ static truce_status attempts(struct mongo_store *store, const truce_write *write
                              bson_error_t *error)
 {
     bool together = true;
-    truce_status status = attempt(store, writes, count, options, &together, outcomes, error);
+    truce_status status =
+        transaction_attempt(store, writes, count, options, &together, outcomes, error);
 
     if (together)
         return status;
-    forget(outcomes, count);
+    transaction_forget(outcomes, count);
     *error = (bson_error_t){0};
-    return attempt(store, writes, count, options, &together, outcomes, error);
+    return transaction_attempt(store, writes, count, options, &together, outcomes, error);
 }
 
 /* Makes the collections that the writes may insert into, outside of any transaction. */
@@ -300,7 +304,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
                            "this server has no transactions: no bulk is atomic there");
     status = attempts(store, writes, count, options, outcomes, &caught);
     if (status && caught.domain == TRUCE_ERROR_SERVER && caught.code == CODE_NOT_IN_TRANSACTION) {
-        forget(outcomes, count);
+        transaction_forget(outcomes, count);
         status = make_collections(store, writes, count, &caught);
         if (!status)
             status = attempts(store, writes, count, options, outcomes, &caught);
@@ -312,7 +316,8 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
 
 /* ---- looks ---------------------------------------------------------------------------------- */
 
-static truce_status look(struct transaction *transaction, truce_look *one, bson_error_t *error)
+static truce_status transaction_look(struct transaction *transaction, truce_look *one,
+                                     bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter, equal, reply, view;
     bson_iter_t iter, found;
@@ -353,15 +358,15 @@ static truce_status look_once(struct mongo_store *store, truce_look *looks, size
                               bson_error_t *error)
 {
     struct transaction transaction;
-    truce_status status = begin(store, 0, true, &transaction, error);
+    truce_status status = transaction_begin(store, 0, true, &transaction, error);
 
     if (status)
         return status;
     for (size_t i = 0; i < count && !status; i++)
-        status = look(&transaction, &looks[i], error);
+        status = transaction_look(&transaction, &looks[i], error);
     if (!status)
-        status = commit(&transaction, error);
-    release(&transaction);
+        status = transaction_commit(&transaction, error);
+    transaction_release(&transaction);
     return status;
 }
 

@@ -61,7 +61,7 @@ static const char *mode_name(mongoc_read_mode_t mode)
 }
 
 /* readPreference, readConcernLevel: a read sees what was acknowledged. */
-static truce_status check_reads(const mongoc_uri_t *uri, bson_error_t *error)
+static truce_status mongo_uri_check_reads(const mongoc_uri_t *uri, bson_error_t *error)
 {
     mongoc_read_mode_t mode = mongoc_read_prefs_get_mode(mongoc_uri_get_read_prefs_t(uri));
     const char *level = mongoc_read_concern_get_level(mongoc_uri_get_read_concern(uri));
@@ -151,7 +151,7 @@ static bool tells_secret(const char *message, const char *text)
     return false;
 }
 
-static truce_status refuse(const char *reason, const char *text, bson_error_t *error)
+static truce_status mongo_uri_refuse(const char *reason, const char *text, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "the store's URI is wrong: %s",
                        tells_secret(reason, text) ? "the reason repeats a part of it that may be "
@@ -172,7 +172,7 @@ truce_status truce__mongo_uri_parse(const char *text, const truce_store_options 
         return status;
     *uri = mongoc_uri_new_with_error(text, &caught);
     if (!*uri)
-        return refuse(caught.message, text, error);
+        return mongo_uri_refuse(caught.message, text, error);
     database = mongoc_uri_get_database(*uri);
     if (database && *database && options->database && strcmp(database, options->database) != 0)
         status = truce__fail(TRUCE_INVALID, error,
@@ -186,7 +186,7 @@ truce_status truce__mongo_uri_parse(const char *text, const truce_store_options 
     else
         status = check_writes(*uri, error);
     if (!status)
-        status = check_reads(*uri, error);
+        status = mongo_uri_check_reads(*uri, error);
     if (status) {
         mongoc_uri_destroy(*uri);
         *uri = NULL;

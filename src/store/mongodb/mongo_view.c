@@ -17,20 +17,20 @@
 
 #define WIRE_SNAPSHOT 13 /* MongoDB 5.0 */
 
-static struct mongo_store *of(truce_store *base)
+static struct mongo_store *view_of(truce_store *base)
 {
     return (struct mongo_store *)base;
 }
 
-static void close_view(truce_store *base)
+static void view_close_view(truce_store *base)
 {
-    bson_free(of(base)->database);
+    bson_free(view_of(base)->database);
     bson_free(base);
 }
 
 /* One after the other, all at the view's time. */
-static truce_status read_many(truce_store *base, truce_look *looks, size_t count,
-                              bson_error_t *error)
+static truce_status view_read_many(truce_store *base, truce_look *looks, size_t count,
+                                   bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -62,20 +62,21 @@ static truce_status view_of_view(truce_store *base, const truce_snapshot_options
 
 static const truce_store_ops view_ops = {
     .scheme = "mongodb",
-    .close = close_view,
+    .close = view_close_view,
     .find = truce__mongo_find,
     .count = truce__mongo_count,
     .distinct = truce__mongo_distinct,
     .aggregate = truce__mongo_aggregate,
     .explain = truce__mongo_explain,
-    .read_many = read_many,
+    .read_many = view_read_many,
     .index_list = truce__mongo_index_list,
     .collection_list = truce__mongo_collection_list,
     .facts = truce__mongo_facts,
     .snapshot = view_of_view,
 };
 
-static truce_store *new_view(const struct mongo_store *store, uint32_t seconds, uint32_t ordinal)
+static truce_store *view_new_view(const struct mongo_store *store, uint32_t seconds,
+                                  uint32_t ordinal)
 {
     struct mongo_store *made = bson_malloc0(sizeof *made);
 
@@ -97,7 +98,7 @@ static truce_status view_of_view(truce_store *base, const truce_snapshot_options
 {
     (void)options;
     (void)error;
-    *view = new_view(of(base), of(base)->at.seconds, of(base)->at.ordinal);
+    *view = view_new_view(view_of(base), view_of(base)->at.seconds, view_of(base)->at.ordinal);
     return TRUCE_OK;
 }
 
@@ -128,7 +129,7 @@ static truce_status ask_time(struct mongo_store *store, uint32_t *seconds, uint3
 truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error)
 {
-    struct mongo_store *store = of(base);
+    struct mongo_store *store = view_of(base);
     uint32_t seconds, ordinal;
     truce_status status;
 
@@ -139,6 +140,6 @@ truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_optio
                            "MongoDB 5.0 and a replica set");
     status = ask_time(store, &seconds, &ordinal, error);
     if (!status)
-        *view = new_view(store, seconds, ordinal);
+        *view = view_new_view(store, seconds, ordinal);
     return status;
 }

@@ -19,7 +19,7 @@
 #include "base/random.h"
 #include "bson/value.h"
 
-static struct mongo_store *of(truce_store *base)
+static struct mongo_store *mongo_write_of(truce_store *base)
 {
     return (struct mongo_store *)base;
 }
@@ -77,8 +77,9 @@ static truce_status copy_stages(const bson_t *pipeline, bson_t *stages, bson_err
 }
 
 /* The update in a form that libmongoc sends as it is meant. */
-static truce_status prepare_update(const struct mongo_store *store, const truce_write *write,
-                                   bson_t *update, bson_error_t *error)
+static truce_status mongo_write_prepare_update(const struct mongo_store *store,
+                                               const truce_write *write, bson_t *update,
+                                               bson_error_t *error)
 {
     bool can = store->base.capabilities & TRUCE_CAN_PIPELINE_UPDATE;
 
@@ -96,8 +97,8 @@ static truce_status prepare_update(const struct mongo_store *store, const truce_
     return TRUCE_OK;
 }
 
-static bool add_update(mongoc_bulk_operation_t *bulk, const truce_write *write,
-                       const bson_t *update, bson_error_t *caught)
+static bool mongo_write_add_update(mongoc_bulk_operation_t *bulk, const truce_write *write,
+                                   const bson_t *update, bson_error_t *caught)
 {
     bson_t options = BSON_INITIALIZER;
     bool added;
@@ -145,8 +146,8 @@ static bool add_insert(mongoc_bulk_operation_t *bulk, const truce_write *write,
     return added;
 }
 
-static truce_status add(const struct mongo_store *store, mongoc_bulk_operation_t *bulk,
-                        const truce_write *write, bson_error_t *error)
+static truce_status mongo_write_add(const struct mongo_store *store, mongoc_bulk_operation_t *bulk,
+                                    const truce_write *write, bson_error_t *error)
 {
     bson_error_t caught = {0};
     truce_status status = TRUCE_OK;
@@ -158,8 +159,8 @@ static truce_status add(const struct mongo_store *store, mongoc_bulk_operation_t
         added = add_insert(bulk, write, &caught);
         break;
     case TRUCE_WRITE_UPDATE:
-        status = prepare_update(store, write, &update, error);
-        added = !status && add_update(bulk, write, &update, &caught);
+        status = mongo_write_prepare_update(store, write, &update, error);
+        added = !status && mongo_write_add_update(bulk, write, &update, &caught);
         break;
     case TRUCE_WRITE_REMOVE:
         added = add_remove(bulk, write, &caught);
@@ -197,7 +198,7 @@ static const char *name_write(const truce_write *write, char *text, size_t size)
     return truce__mongo_what(text, size, verb, write->collection);
 }
 
-static enum mongo_kind kind_of(const struct mongo_batch *batch)
+static enum mongo_kind mongo_write_kind_of(const struct mongo_batch *batch)
 {
     return batch->session ? MONGO_STATEMENT : MONGO_WRITE;
 }
@@ -225,7 +226,8 @@ static truce_status take_counts(const struct mongo_batch *batch, const bson_t *r
     }
     if (result->matched || result->upserted)
         return TRUCE_OK;
-    return truce__mongo_found_none(kind_of(batch), name_write(write, text, sizeof text), error);
+    return truce__mongo_found_none(mongo_write_kind_of(batch), name_write(write, text, sizeof text),
+                                   error);
 }
 
 /* Refusals of single statements. True: there were some. */
@@ -256,7 +258,7 @@ static bool take_write_errors(const struct mongo_batch *batch, const bson_t *rep
         if (index < 0 || index >= (int64_t)batch->count)
             continue;
         outcome = &batch->outcomes[index];
-        outcome->status = truce__mongo_refused(kind_of(batch),
+        outcome->status = truce__mongo_refused(mongo_write_kind_of(batch),
                                                name_write(&batch->writes[index], text, sizeof text),
                                                (uint32_t)code, message, &outcome->error);
         any = true;
@@ -265,15 +267,15 @@ static bool take_write_errors(const struct mongo_batch *batch, const bson_t *rep
 }
 
 /* Nothing is known of any write of the batch, or all were refused alike: the first tells why. */
-static truce_status fail_all(const struct mongo_batch *batch, const bson_t *reply,
-                             const bson_error_t *caught)
+static truce_status mongo_write_fail_all(const struct mongo_batch *batch, const bson_t *reply,
+                                         const bson_error_t *caught)
 {
     truce_write_outcome *first = &batch->outcomes[0];
     char text[200];
 
-    first->status =
-        truce__mongo_failed(kind_of(batch), name_write(&batch->writes[0], text, sizeof text), reply,
-                            caught, &first->error);
+    first->status = truce__mongo_failed(mongo_write_kind_of(batch),
+                                        name_write(&batch->writes[0], text, sizeof text), reply,
+                                        caught, &first->error);
     for (size_t i = 1; first->status == TRUCE_UNKNOWN && i < batch->count; i++)
         batch->outcomes[i].status = TRUCE_UNKNOWN;
     return first->status;
@@ -289,7 +291,7 @@ static bool all_changed(const struct mongo_batch *batch, const bson_t *reply)
     return matched == wanted && truce__mongo_number(reply, "nModified", matched) == wanted;
 }
 
-static void take_each(const truce_write *write, truce_write_result *result)
+static void mongo_write_take_each(const truce_write *write, truce_write_result *result)
 {
     result->matched = 1;
     if (write->kind == TRUCE_WRITE_REMOVE)
@@ -309,8 +311,9 @@ static truce_status not_all(const struct mongo_batch *batch, truce_status refuse
         truce_write_result_release(&batch->outcomes[i].result);
     if (refused)
         return refused;
-    first->status = truce__mongo_found_none(
-        kind_of(batch), name_write(&batch->writes[0], text, sizeof text), &first->error);
+    first->status =
+        truce__mongo_found_none(mongo_write_kind_of(batch),
+                                name_write(&batch->writes[0], text, sizeof text), &first->error);
     for (size_t i = 1; i < batch->count; i++)
         batch->outcomes[i].status = first->status;
     return first->status;
@@ -335,7 +338,7 @@ static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t 
         if (batch->writes[i].kind == TRUCE_WRITE_INSERT)
             outcome->result.inserted = 1;
         else if (batch->all)
-            take_each(&batch->writes[i], &outcome->result);
+            mongo_write_take_each(&batch->writes[i], &outcome->result);
         else
             outcome->status = take_counts(batch, reply, &outcome->result, &outcome->error);
         if (outcome->status && !first)
@@ -356,18 +359,18 @@ static bool has_elements(const bson_t *reply, const char *array)
 }
 
 /* Not known to be durable: nothing of the batch is known to stay. */
-static truce_status take_answer(const struct mongo_batch *batch, bool done, const bson_t *reply,
-                                const bson_error_t *caught)
+static truce_status mongo_write_take_answer(const struct mongo_batch *batch, bool done,
+                                            const bson_t *reply, const bson_error_t *caught)
 {
     bson_error_t weak = {.domain = MONGOC_ERROR_WRITE_CONCERN, .code = caught->code};
 
     if (has_elements(reply, "writeConcernErrors")) {
         bson_strncpy(weak.message, caught->message[0] ? caught->message : "not durable yet",
                      sizeof weak.message);
-        return fail_all(batch, reply, &weak);
+        return mongo_write_fail_all(batch, reply, &weak);
     }
     if (!done && !take_write_errors(batch, reply))
-        return fail_all(batch, reply, caught);
+        return mongo_write_fail_all(batch, reply, caught);
     return take_outcomes(batch, reply);
 }
 
@@ -404,7 +407,8 @@ static truce_status send_once(struct mongo_store *store, mongoc_client_t *client
     bool done;
 
     while (number < batch->count && !status) {
-        status = add(store, bulk, &batch->writes[number], &batch->outcomes[number].error);
+        status =
+            mongo_write_add(store, bulk, &batch->writes[number], &batch->outcomes[number].error);
         if (status)
             batch->outcomes[number].status = status;
         number++;
@@ -412,7 +416,7 @@ static truce_status send_once(struct mongo_store *store, mongoc_client_t *client
     if (!status) {
         truce__mongo_call();
         done = mongoc_bulk_operation_execute(bulk, &reply, &caught) != 0;
-        status = take_answer(batch, done, &reply, &caught);
+        status = mongo_write_take_answer(batch, done, &reply, &caught);
         *unsent = !done && caught.domain == MONGOC_ERROR_SERVER_SELECTION && !truce__mongo_lost() &&
                   !batch->session && status == TRUCE_IO;
         bson_destroy(&reply);
@@ -491,9 +495,10 @@ static truce_status send_batch(struct mongo_store *store, mongoc_client_t *clien
     return status;
 }
 
-static struct mongo_batch next_batch(const struct mongo_store *store, const truce_write *writes,
-                                     size_t count, const truce_bulk_options *options,
-                                     truce_write_outcome *outcomes)
+static struct mongo_batch mongo_write_next_batch(const struct mongo_store *store,
+                                                 const truce_write *writes, size_t count,
+                                                 const truce_bulk_options *options,
+                                                 truce_write_outcome *outcomes)
 {
     size_t size = truce__mongo_batch_size(writes, count);
 
@@ -514,10 +519,10 @@ static bool no_answer(truce_status status)
     return status == TRUCE_UNKNOWN || status == TRUCE_IO;
 }
 
-static truce_status send_all(struct mongo_store *store, mongoc_client_t *client,
-                             const truce_write *writes, size_t count,
-                             const truce_bulk_options *options, truce_write_outcome *outcomes,
-                             bson_error_t *error)
+static truce_status mongo_write_send_all(struct mongo_store *store, mongoc_client_t *client,
+                                         const truce_write *writes, size_t count,
+                                         const truce_bulk_options *options,
+                                         truce_write_outcome *outcomes, bson_error_t *error)
 {
     uint32_t wait_ms = options->deadline_ms ? options->deadline_ms : store->deadline_ms;
     int64_t until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000;
@@ -525,7 +530,7 @@ static truce_status send_all(struct mongo_store *store, mongoc_client_t *client,
 
     for (size_t from = 0; from < count;) {
         struct mongo_batch batch =
-            next_batch(store, writes + from, count - from, options, outcomes + from);
+            mongo_write_next_batch(store, writes + from, count - from, options, outcomes + from);
         bool all; /* what is told of each says so, too */
         truce_status status;
 
@@ -544,7 +549,7 @@ truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, siz
                                const truce_bulk_options *options, truce_write_outcome *outcomes,
                                bson_error_t *error)
 {
-    struct mongo_store *store = of(base);
+    struct mongo_store *store = mongo_write_of(base);
     mongoc_client_t *client = NULL;
     truce_status status = truce__mongo_writable(store, error);
 
@@ -562,7 +567,7 @@ truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, siz
     if (!status)
         status = truce__mongo_shards_check(store, client, writes, count, error);
     if (!status)
-        status = send_all(store, client, writes, count, options, outcomes, error);
+        status = mongo_write_send_all(store, client, writes, count, options, outcomes, error);
     truce__mongo_return(store, client);
     return status;
 }

@@ -89,8 +89,8 @@ static void remove_counters(void)
     (void)shm_unlink(name); /* mostly there is none */
 }
 
-static truce_status find_all(void *handle, const char *library, struct mongoc_functions *found,
-                             bson_error_t *error)
+static truce_status mongoc_find_all(void *handle, const char *library,
+                                    struct mongoc_functions *found, bson_error_t *error)
 {
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(handle, functions[i].name);
@@ -104,7 +104,7 @@ static truce_status find_all(void *handle, const char *library, struct mongoc_fu
     return TRUCE_OK;
 }
 
-static truce_status load(const char *library, bson_error_t *error)
+static truce_status mongoc_load(const char *library, bson_error_t *error)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     bool own = handle != NULL;
@@ -124,7 +124,7 @@ static truce_status load(const char *library, bson_error_t *error)
                            " install libmongoc-1.0-0): %.300s",
                            why ? why : library);
     }
-    status = find_all(handle, library, &found, error);
+    status = mongoc_find_all(handle, library, &found, error);
     if (status) {
         dlclose(handle);
         return status;
@@ -148,7 +148,7 @@ truce_status truce__mongoc_load(const char *library, bson_error_t *error)
 
     pthread_mutex_lock(&mutex);
     if (!loaded || library)
-        status = load(library ? library : TRUCE_MONGOC_LIBRARY, error);
+        status = mongoc_load(library ? library : TRUCE_MONGOC_LIBRARY, error);
     loaded |= !status;
     pthread_mutex_unlock(&mutex);
     return status;

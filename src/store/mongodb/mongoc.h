@@ -8,7 +8,7 @@
  */
 #include <mongoc/mongoc.h>
 
-#include "base/notice.h"
+#include "base/log_hook.h"
 #include "base/status.h"
 
 /* clang-format off */

@@ -89,12 +89,13 @@ void truce__overlay_id(const bson_t *document, bson_t *filter)
         BSON_APPEND_VALUE(filter, "_id", bson_iter_value(&id));
 }
 
-static void key_of(const bson_t *document, struct buffer *key)
+static void overlay_key_of(const bson_t *document, struct buffer *key)
 {
     truce__key_append(key, truce__value_field(truce__value_document(document), "_id", 3), false);
 }
 
-static struct entry **bucket_of(const struct collection_part *part, const struct buffer *key)
+static struct entry **overlay_bucket_of(const struct collection_part *part,
+                                        const struct buffer *key)
 {
     struct fingerprint sum = {0};
 
@@ -109,8 +110,8 @@ struct entry *truce__overlay_entry(const struct collection_part *part, const bso
 
     if (!part->entries)
         return NULL;
-    key_of(document, &key);
-    at = *bucket_of(part, &key);
+    overlay_key_of(document, &key);
+    at = *overlay_bucket_of(part, &key);
     while (at && (at->key.size != key.size || memcmp(at->key.bytes, key.bytes, key.size) != 0))
         at = at->next;
     truce__buffer_release(&key);
@@ -126,7 +127,7 @@ static void widen(struct collection_part *part)
     part->buckets = bson_malloc0(part->buckets_count * sizeof *part->buckets);
     for (uint32_t i = 0; i < count; i++)
         while (old[i]) {
-            struct entry *entry = old[i], **to = bucket_of(part, &entry->key);
+            struct entry *entry = old[i], **to = overlay_bucket_of(part, &entry->key);
 
             old[i] = entry->next;
             entry->next = *to;
@@ -142,11 +143,11 @@ struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part
 
     if (part->entries == part->buckets_count)
         widen(part);
-    key_of(document, &entry->key);
+    overlay_key_of(document, &entry->key);
     entry->base = base ? bson_copy(base) : NULL;
     entry->since = overlay->writes;
     entry->size = base ? base->len : 0;
-    bucket = bucket_of(part, &entry->key);
+    bucket = overlay_bucket_of(part, &entry->key);
     entry->next = *bucket;
     *bucket = entry;
     part->entries++;

@@ -27,8 +27,8 @@ static truce_status not_as_said(const truce_write *write, bool found, bson_error
 }
 
 /* Does the write match what it says it does? `kept` gets the document that it is about to change. */
-static truce_status look(struct overlay *overlay, const truce_write *write, struct kept *kept,
-                         bson_error_t *error)
+static truce_status atomic_look(struct overlay *overlay, const truce_write *write,
+                                struct kept *kept, bson_error_t *error)
 {
     bool wanted = write->kind != TRUCE_WRITE_REQUIRE_MISSING, found;
     bson_t document;
@@ -79,8 +79,9 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
     truce_status status;
 
     kept->part = truce__overlay_part(overlay, write->collection);
-    status = write->kind == TRUCE_WRITE_INSERT ? look_before_insert(overlay, write, kept, error)
-                                               : look(overlay, write, changes ? kept : NULL, error);
+    status = write->kind == TRUCE_WRITE_INSERT
+                 ? look_before_insert(overlay, write, kept, error)
+                 : atomic_look(overlay, write, changes ? kept : NULL, error);
     keep_kind(kept);
     if (!status && (changes || write->kind == TRUCE_WRITE_INSERT))
         return truce__overlay_write(overlay, write, outcome, error);
@@ -93,7 +94,7 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
 
 /* ---- putting back ----------------------------------------------------------------------------- */
 
-static truce_status put_back(struct overlay *overlay, const struct kept *kept)
+static truce_status atomic_put_back(struct overlay *overlay, const struct kept *kept)
 {
     const bson_t *document = kept->document ? kept->document : kept->made;
     struct entry *entry = truce__overlay_entry(kept->part, document);
@@ -112,10 +113,10 @@ static truce_status put_back(struct overlay *overlay, const struct kept *kept)
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static void undo(struct overlay *overlay, const struct kept *kept, size_t count)
+static void atomic_undo(struct overlay *overlay, const struct kept *kept, size_t count)
 {
     for (size_t i = count; i-- > 0;)
-        if ((kept[i].document || kept[i].made) && put_back(overlay, &kept[i]))
+        if ((kept[i].document || kept[i].made) && atomic_put_back(overlay, &kept[i]))
             overlay->spoiled = true;
 }
 
@@ -129,7 +130,7 @@ truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *w
     for (; done < count && !status; done++)
         status = do_one(overlay, &writes[done], &kept[done], &outcomes[done], error);
     if (status) {
-        undo(overlay, kept, done);
+        atomic_undo(overlay, kept, done);
         for (size_t i = 0; i + 1 < done; i++) {
             truce_write_result_release(&outcomes[i].result);
             outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};

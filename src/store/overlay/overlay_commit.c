@@ -46,7 +46,7 @@ static void differ(struct differences *differences, const char *collection,
     truce__overlay_id(now ? now : entry->base, &made->id);
 }
 
-static void release(struct differences *differences)
+static void commit_release(struct differences *differences)
 {
     for (size_t i = 0; i < differences->count; i++) {
         if (differences->all[i].now)
@@ -91,7 +91,7 @@ static void find_gone(struct collection_part *part, struct differences *differen
                 differ(differences, part->name, entry, NULL);
 }
 
-static bool same_field(const bson_t *a, const bson_t *b, const char *name, size_t length)
+static bool commit_same_field(const bson_t *a, const bson_t *b, const char *name, size_t length)
 {
     return truce__value_identical(truce__value_field(truce__value_document(a), name, length),
                                   truce__value_field(truce__value_document(b), name, length));
@@ -104,7 +104,7 @@ static bool changes_key(const struct collection_part *part, const struct differe
         for (uint32_t j = 0; j < part->unique[i].count; j++) {
             const char *path = part->unique[i].fields[j].path.text;
 
-            if (!same_field(difference->base, difference->now, path, strcspn(path, ".")))
+            if (!commit_same_field(difference->base, difference->now, path, strcspn(path, ".")))
                 return true;
         }
     return false;
@@ -159,7 +159,7 @@ static truce_status find_differences(struct overlay *overlay, struct differences
 enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
 
 /* False: it has nothing in this turn. */
-static bool write_of(const struct difference *difference, enum turn turn, truce_write *write)
+static bool commit_write_of(const struct difference *difference, enum turn turn, truce_write *write)
 {
     bool stays = difference->base && difference->now && !difference->moves;
 
@@ -185,9 +185,9 @@ static bool write_of(const struct difference *difference, enum turn turn, truce_
     }
 }
 
-static truce_write *make_writes(const struct differences *differences,
-                                const struct makings *makings, const truce_write *more,
-                                size_t more_count, size_t *count)
+static truce_write *commit_make_writes(const struct differences *differences,
+                                       const struct makings *makings, const truce_write *more,
+                                       size_t more_count, size_t *count)
 {
     truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
 
@@ -197,7 +197,7 @@ static truce_write *make_writes(const struct differences *differences,
                                            .collection = makings->all[0].collection};
     for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++)
         for (size_t i = 0; i < differences->count; i++)
-            *count += write_of(&differences->all[i], turn, &writes[*count]);
+            *count += commit_write_of(&differences->all[i], turn, &writes[*count]);
     if (more_count)
         memcpy(writes + *count, more, more_count * sizeof *writes);
     *count += more_count;
@@ -206,7 +206,8 @@ static truce_write *make_writes(const struct differences *differences,
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-static void add_reads(const struct collection_part *part, truce_read_check *checks, size_t *count)
+static void commit_add_reads(const struct collection_part *part, truce_read_check *checks,
+                             size_t *count)
 {
     for (const struct read *read = part->reads; read; read = read->next) {
         if (!read->ended && !read->count)
@@ -236,7 +237,7 @@ static truce_read_check *make_checks(const struct overlay *overlay, size_t *coun
         if (part->whole)
             checks[(*count)++] = (truce_read_check){.collection = part->name, .count = -1};
         else
-            add_reads(part, checks, count);
+            commit_add_reads(part, checks, count);
     return checks;
 }
 
@@ -250,9 +251,9 @@ void truce__overlay_checks(truce_store *base, struct truce_read_checks *checks)
 
 /* ---- the commit ----------------------------------------------------------------------------- */
 
-static truce_status write_all(struct overlay *overlay, const struct makings *makings,
-                              const truce_write *writes, size_t count,
-                              const truce_bulk_options *options, bson_error_t *error)
+static truce_status commit_write_all(struct overlay *overlay, const struct makings *makings,
+                                     const truce_write *writes, size_t count,
+                                     const truce_bulk_options *options, bson_error_t *error)
 {
     truce_bulk_options how = *options;
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
@@ -298,11 +299,12 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
         status = find_differences(overlay, &differences, error);
     if (status || (!differences.count && !makings.count)) {
         truce__overlay_makings_release(&makings);
-        release(&differences);
+        commit_release(&differences);
         return status;
     }
-    writes = make_writes(&differences, &makings, more, more_count, &count);
-    status = write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
+    writes = commit_make_writes(&differences, &makings, more, more_count, &count);
+    status =
+        commit_write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
     if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE || has_become_view(status, &caught))
         status = truce__refuse(CODE_WRITE_CONFLICT, error, "somebody else was faster: %.400s",
                                caught.message);
@@ -310,6 +312,6 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
         *error = caught;
     bson_free(writes);
     truce__overlay_makings_release(&makings);
-    release(&differences);
+    commit_release(&differences);
     return status;
 }

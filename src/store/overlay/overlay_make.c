@@ -75,8 +75,8 @@ truce_status truce__overlay_validate(truce_store *base, const char *name, const 
 }
 
 /* Those of the scratch that the view has not, and that are there. */
-static truce_status append_new(struct overlay *overlay, const bson_t *scratch, bson_t *collections,
-                               bson_error_t *error)
+static truce_status overlay_make_append_new(struct overlay *overlay, const bson_t *scratch,
+                                            bson_t *collections, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(scratch));
     uint32_t count = bson_count_keys(collections);
@@ -117,7 +117,7 @@ truce_status truce__overlay_list(truce_store *base, const truce_list_options *op
         return status;
     status = truce_collection_list(overlay->scratch, options, &scratch, error);
     if (!status)
-        status = append_new(overlay, &scratch, collections, error);
+        status = overlay_make_append_new(overlay, &scratch, collections, error);
     bson_destroy(&scratch);
     return status;
 }
@@ -149,8 +149,8 @@ static truce_status refuse_index(const char *name, const char *why, bson_error_t
         name, why);
 }
 
-static truce_status make_index(struct overlay *overlay, struct collection_part *part,
-                               const bson_t *index, bson_error_t *error)
+static truce_status overlay_make_make_index(struct overlay *overlay, struct collection_part *part,
+                                            const bson_t *index, bson_error_t *error)
 {
     bool written;
     truce_status status = has_documents(overlay, part->name, &written, error);
@@ -183,8 +183,9 @@ truce_status truce__overlay_index_create(truce_store *base, const char *name, co
         return status;
     if (there)
         return TRUCE_OK;
-    return in_view ? refuse_index(name, "is not new", error)
-                   : make_index(overlay, truce__overlay_part(overlay, name), index, error);
+    return in_view
+               ? refuse_index(name, "is not new", error)
+               : overlay_make_make_index(overlay, truce__overlay_part(overlay, name), index, error);
 }
 
 /* ---- the commit ------------------------------------------------------------------------------ */

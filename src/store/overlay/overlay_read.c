@@ -129,7 +129,7 @@ static truce_status sort_one(struct overlay_cursor *cursor, const bson_t *docume
                   : truce__sorter_add_key(cursor->sorter, key, size, value.data, value.size, error);
 }
 
-static truce_status sort_all(struct overlay_cursor *cursor, bson_error_t *error)
+static truce_status overlay_read_sort_all(struct overlay_cursor *cursor, bson_error_t *error)
 {
     const bson_t *document;
     truce_status status;
@@ -206,8 +206,8 @@ static const truce_cursor_ops cursor_ops = {next_of_overlay, close_of_overlay};
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* What was read of a part of an index is not asked again as such: nothing of the collection may change. */
-static struct read *note(struct overlay_cursor *cursor, const bson_t *filter, bool natural,
-                         const truce_find_options *how)
+static struct read *overlay_read_note(struct overlay_cursor *cursor, const bson_t *filter,
+                                      bool natural, const truce_find_options *how)
 {
     if (cursor->overlay->options.snapshot)
         return NULL;
@@ -232,7 +232,7 @@ static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filt
     status = truce__natural_direction(how.sort, &natural, error);
     if (status)
         return status;
-    cursor->read = note(cursor, filter, natural, &how);
+    cursor->read = overlay_read_note(cursor, filter, natural, &how);
     return truce_find(cursor->overlay->view, cursor->part->name, filter, &how, &cursor->under,
                       error);
 }
@@ -266,12 +266,12 @@ static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter
     truce__sorter_new(&cursor->sort,
                       options->limit ? (uint64_t)options->skip + (uint64_t)options->limit : 0,
                       &in_memory, &cursor->sorter);
-    return sort_all(cursor, error);
+    return overlay_read_sort_all(cursor, error);
 }
 
-static truce_status open_shown(struct overlay_cursor *cursor, const bson_t *filter,
-                               const truce_find_options *options, const struct index_spec *index,
-                               bson_error_t *error)
+static truce_status overlay_read_open_shown(struct overlay_cursor *cursor, const bson_t *filter,
+                                            const truce_find_options *options,
+                                            const struct index_spec *index, bson_error_t *error)
 {
     struct shown_wanted wanted = {.projection = options->projection,
                                   .key = options->return_key,
@@ -287,9 +287,9 @@ static truce_status open_shown(struct overlay_cursor *cursor, const bson_t *filt
 }
 
 /* The hint's index, for who wants its keys; without fields: nobody does, or there is none. */
-static truce_status read_index(truce_store *base, const char *collection,
-                               const truce_find_options *options, struct index_spec *index,
-                               bson_error_t *error)
+static truce_status overlay_read_read_index(truce_store *base, const char *collection,
+                                            const truce_find_options *options,
+                                            struct index_spec *index, bson_error_t *error)
 {
     bson_t indexes;
     truce_status status;
@@ -305,17 +305,18 @@ static truce_status read_index(truce_store *base, const char *collection,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status open_all(struct overlay_cursor *cursor, const bson_t *filter,
-                             const truce_find_options *options, bson_error_t *error)
+static truce_status overlay_read_open_all(struct overlay_cursor *cursor, const bson_t *filter,
+                                          const truce_find_options *options, bson_error_t *error)
 {
     struct index_spec index;
     truce_status status = open_under(cursor, filter, options, error);
 
     if (status)
         return status;
-    status = read_index(&cursor->overlay->base, cursor->part->name, options, &index, error);
+    status =
+        overlay_read_read_index(&cursor->overlay->base, cursor->part->name, options, &index, error);
     if (!status)
-        status = open_shown(cursor, filter, options, &index, error);
+        status = overlay_read_open_shown(cursor, filter, options, &index, error);
     if (!status && cursor->part->entries)
         status = open_own(cursor, filter, options, &index, error);
     truce__index_spec_release(&index);
@@ -345,7 +346,7 @@ truce_status truce__overlay_find(truce_store *base, const char *collection, cons
     truce__store_budget(base, options->deadline_ms, &made->budget);
     made->context = (struct query_context){
         .now_ms = truce__clock_wall_ms(), .budget = &made->budget, .arena = &made->arena};
-    status = open_all(made, filter, options, error);
+    status = overlay_read_open_all(made, filter, options, error);
     if (status)
         close_of_overlay(&made->base);
     *cursor = status ? NULL : &made->base;
@@ -357,9 +358,9 @@ truce_status truce__overlay_find(truce_store *base, const char *collection, cons
 typedef truce_status each_function(void *arg, const bson_t *document, struct budget *budget,
                                    bson_error_t *error);
 
-static truce_status each(truce_store *base, const char *collection, const bson_t *filter,
-                         const truce_find_options *options, each_function *take, void *arg,
-                         bson_error_t *error)
+static truce_status overlay_read_each(truce_store *base, const char *collection,
+                                      const bson_t *filter, const truce_find_options *options,
+                                      each_function *take, void *arg, bson_error_t *error)
 {
     const bson_t *document;
     truce_cursor *cursor;
@@ -376,8 +377,8 @@ static truce_status each(truce_store *base, const char *collection, const bson_t
     return status;
 }
 
-static truce_status add_one(void *arg, const bson_t *document, struct budget *budget,
-                            bson_error_t *error)
+static truce_status overlay_read_add_one(void *arg, const bson_t *document, struct budget *budget,
+                                         bson_error_t *error)
 {
     (void)document;
     ++*(int64_t *)arg;
@@ -391,7 +392,8 @@ truce_status truce__overlay_count(truce_store *base, const char *collection, con
     const truce_find_options as_find = truce__count_as_find(options);
 
     *count = 0;
-    return each(base, collection, filter, &as_find, add_one, count, error);
+    return overlay_read_each(base, collection, filter, &as_find, overlay_read_add_one, count,
+                             error);
 }
 
 static truce_status add_values(void *arg, const bson_t *document, struct budget *budget,
@@ -408,7 +410,7 @@ truce_status truce__overlay_distinct(truce_store *base, const char *collection, 
     truce_status status = truce__distinct_new(path, &distinct, error);
 
     if (!status)
-        status = each(base, collection, filter, &all, add_values, distinct, error);
+        status = overlay_read_each(base, collection, filter, &all, add_values, distinct, error);
     if (!status)
         truce__distinct_values(distinct, values);
     else
@@ -430,14 +432,14 @@ static truce_status next_of_source(struct source *base, const bson_t **document,
     return next_of_overlay(((struct overlay_source *)base)->cursor, document, error);
 }
 
-static void free_source(struct source *base)
+static void overlay_read_free_source(struct source *base)
 {
     close_of_overlay(((struct overlay_source *)base)->cursor);
     bson_free(base);
 }
 
 /* $out and $merge write past the transaction. */
-static truce_status check_stages(const bson_t *pipeline, bson_error_t *error)
+static truce_status overlay_read_check_stages(const bson_t *pipeline, bson_error_t *error)
 {
     bson_iter_t stage, field;
 
@@ -451,10 +453,10 @@ static truce_status check_stages(const bson_t *pipeline, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status open_head(truce_store *base, const char *collection,
-                              const struct pipeline_head *head,
-                              const truce_aggregate_options *options, truce_cursor **cursor,
-                              bson_error_t *error)
+static truce_status overlay_read_open_head(truce_store *base, const char *collection,
+                                           const struct pipeline_head *head,
+                                           const truce_aggregate_options *options,
+                                           truce_cursor **cursor, bson_error_t *error)
 {
     static const bson_t all = BSON_INITIALIZER;
     bool straight = !head->sort || head->same_sort;
@@ -477,21 +479,21 @@ truce_status truce__overlay_aggregate(truce_store *base, const char *collection,
     struct pipeline *compiled = NULL;
     struct pipeline_head head = {0};
     truce_cursor *reads = NULL;
-    truce_status status = check_stages(pipeline, error);
+    truce_status status = overlay_read_check_stages(pipeline, error);
 
     *cursor = NULL;
     if (!status)
         status = truce__pipeline_new(pipeline, &compiled, error);
     if (!status) {
         truce__pipeline_head(compiled, &head);
-        status = open_head(base, collection, &head, options, &reads, error);
+        status = overlay_read_open_head(base, collection, &head, options, &reads, error);
     }
     if (status) {
         truce__pipeline_free(compiled);
         return status;
     }
     source = bson_malloc0(sizeof *source);
-    source->base = (struct source){.next = next_of_source, .free = free_source};
+    source->base = (struct source){.next = next_of_source, .free = overlay_read_free_source};
     source->cursor = reads;
     return truce__store_pipeline_cursor(base, NULL, compiled, head.stages_taken, &source->base,
                                         options, cursor, error);

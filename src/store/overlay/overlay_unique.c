@@ -17,7 +17,7 @@ struct unique_key {
 };
 
 /* Finds every document that may have the key; those that have it not are sorted out by look_at. */
-static void filter_of(const struct unique_key *key, bson_t *filter)
+static void unique_filter_of(const struct unique_key *key, bson_t *filter)
 {
     bson_t both;
 
@@ -30,7 +30,7 @@ static void filter_of(const struct unique_key *key, bson_t *filter)
     }
 }
 
-static bool holds(const struct index_keys *keys, const struct unique_key *key)
+static bool overlay_unique_holds(const struct index_keys *keys, const struct unique_key *key)
 {
     uint32_t start = 0;
 
@@ -41,7 +41,8 @@ static bool holds(const struct index_keys *keys, const struct unique_key *key)
     return false;
 }
 
-static truce_status look_at(const struct unique_key *key, const bson_t *other, bson_error_t *error)
+static truce_status unique_look_at(const struct unique_key *key, const bson_t *other,
+                                   bson_error_t *error)
 {
     struct index_keys keys = {.bounded = true};
     truce_status status = TRUCE_OK;
@@ -49,7 +50,7 @@ static truce_status look_at(const struct unique_key *key, const bson_t *other, b
     if (truce__overlay_entry(key->part, other))
         return TRUCE_OK; /* the scratch has answered for it */
     status = truce__index_keys(key->spec, truce__value_document(other), &keys, error);
-    if (!status && holds(&keys, key))
+    if (!status && overlay_unique_holds(&keys, key))
         status = truce__index_refuse_duplicate(key->part->name, key->spec,
                                                truce__value_document(key->document), key->bytes,
                                                key->size, error);
@@ -57,14 +58,14 @@ static truce_status look_at(const struct unique_key *key, const bson_t *other, b
     return status;
 }
 
-static truce_status look_for(const struct unique_key *key, bson_error_t *error)
+static truce_status unique_look_for(const struct unique_key *key, bson_error_t *error)
 {
     const bson_t *other;
     truce_cursor *cursor;
     truce_status status;
     bson_t filter;
 
-    filter_of(key, &filter);
+    unique_filter_of(key, &filter);
     status = truce_find(key->overlay->view, key->part->name, &filter, NULL, &cursor, error);
     bson_destroy(&filter);
     if (status)
@@ -72,7 +73,7 @@ static truce_status look_for(const struct unique_key *key, bson_error_t *error)
     do {
         status = truce_cursor_next(cursor, &other, error);
         if (!status && other)
-            status = look_at(key, other, error);
+            status = unique_look_at(key, other, error);
     } while (!status && other);
     truce_cursor_close(cursor);
     return status;
@@ -92,7 +93,7 @@ truce_status truce__overlay_unique(struct overlay *overlay, struct collection_pa
         for (uint32_t j = 0; j < keys.count && !status; start = keys.ends[j++]) {
             key.bytes = keys.bytes.bytes + start;
             key.size = keys.ends[j] - start;
-            status = look_for(&key, error);
+            status = unique_look_for(&key, error);
         }
         truce__index_keys_release(&keys);
     }

@@ -55,7 +55,7 @@ static truce_status check_total(struct overlay *overlay, bson_error_t *error)
                                total->bytes_max);
 }
 
-static truce_status check_room(struct overlay *overlay, bson_error_t *error)
+static truce_status overlay_write_check_room(struct overlay *overlay, bson_error_t *error)
 {
     if (overlay->documents > overlay->options.documents_max)
         return truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
@@ -102,7 +102,7 @@ static truce_status bring(struct overlay *overlay, struct collection_part *part,
     if (status)
         return status;
     truce__overlay_add(overlay, part, document, document);
-    status = check_room(overlay, error);
+    status = overlay_write_check_room(overlay, error);
     return status ? status : truce_insert(overlay->scratch, part->name, document, NULL, error);
 }
 
@@ -154,7 +154,7 @@ static truce_status aim(struct overlay *overlay, struct collection_part *part, c
 }
 
 /* {_id: {$in: the targets'}} */
-static void ids_of(const struct targets *targets, bson_t *filter)
+static void overlay_write_ids_of(const struct targets *targets, bson_t *filter)
 {
     bson_t in, list;
 
@@ -175,11 +175,12 @@ static void ids_of(const struct targets *targets, bson_t *filter)
 }
 
 /* The statement's filter, for the targets alone: the position that it finds in an array is the filter's own. */
-static void narrow(const struct targets *targets, const bson_t *filter, bson_t *narrowed)
+static void overlay_write_narrow(const struct targets *targets, const bson_t *filter,
+                                 bson_t *narrowed)
 {
     bson_t both, ids;
 
-    ids_of(targets, &ids);
+    overlay_write_ids_of(targets, &ids);
     bson_init(narrowed);
     BSON_APPEND_ARRAY_BEGIN(narrowed, "$and", &both);
     BSON_APPEND_DOCUMENT(&both, "0", &ids);
@@ -204,13 +205,13 @@ static truce_status look_at_changed(struct overlay *overlay, struct collection_p
 
     truce_assert(entry);
     truce__overlay_weigh(overlay, entry, document->len);
-    status = check_room(overlay, error);
+    status = overlay_write_check_room(overlay, error);
     return status ? status : truce__overlay_unique(overlay, part, document, error);
 }
 
 /* What became of the targets in the scratch. */
-static truce_status look_after(struct overlay *overlay, struct collection_part *part,
-                               const struct targets *targets, bson_error_t *error)
+static truce_status overlay_write_look_after(struct overlay *overlay, struct collection_part *part,
+                                             const struct targets *targets, bson_error_t *error)
 {
     const bson_t *document;
     truce_cursor *cursor;
@@ -224,7 +225,7 @@ static truce_status look_after(struct overlay *overlay, struct collection_part *
         entry->replaced = entry->replaced || targets->replaced;
         truce__overlay_weigh(overlay, entry, 0);
     }
-    ids_of(targets, &filter);
+    overlay_write_ids_of(targets, &filter);
     status = truce_find(overlay->scratch, part->name, &filter, NULL, &cursor, error);
     bson_destroy(&filter);
     if (status)
@@ -253,7 +254,7 @@ static truce_status look_after_new(struct overlay *overlay, struct collection_pa
     if (!status && !found && !truce__overlay_entry(part, &document))
         truce__overlay_add(overlay, part, &document, NULL);
     if (!status)
-        status = look_after(overlay, part, &targets, error);
+        status = overlay_write_look_after(overlay, part, &targets, error);
     bson_destroy(&document);
     return status;
 }
@@ -286,9 +287,9 @@ static truce_status write_scratch(struct overlay *overlay, const struct collecti
     return status ? status : after;
 }
 
-static truce_status insert(struct overlay *overlay, struct collection_part *part,
-                           const truce_write *write, truce_write_outcome *outcome,
-                           bson_error_t *error)
+static truce_status overlay_write_insert(struct overlay *overlay, struct collection_part *part,
+                                         const truce_write *write, truce_write_outcome *outcome,
+                                         bson_error_t *error)
 {
     bson_t *document = (bson_t *)write->document;
     const struct targets targets = {
@@ -303,12 +304,12 @@ static truce_status insert(struct overlay *overlay, struct collection_part *part
         truce__overlay_add(overlay, part, write->document, NULL);
     if (!status)
         status = write_scratch(overlay, part, write, outcome, error);
-    return status ? status : look_after(overlay, part, &targets, error);
+    return status ? status : overlay_write_look_after(overlay, part, &targets, error);
 }
 
-static truce_status change(struct overlay *overlay, struct collection_part *part,
-                           const truce_write *write, truce_write_outcome *outcome,
-                           bson_error_t *error)
+static truce_status overlay_write_change(struct overlay *overlay, struct collection_part *part,
+                                         const truce_write *write, truce_write_outcome *outcome,
+                                         bson_error_t *error)
 {
     const truce_find_options how = {.sort = write->options.sort,
                                     .hint = write->options.hint,
@@ -323,7 +324,7 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
     narrowed.options.sort = narrowed.options.hint = NULL;
     if (!status && targets.count) {
         bson_destroy(&filter);
-        narrow(&targets, write->filter, &filter);
+        overlay_write_narrow(&targets, write->filter, &filter);
         narrowed.filter = &filter;
     }
     if (!status)
@@ -332,7 +333,7 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
         status =
             look_after_new(overlay, part, &outcome->result.upserted_id, targets.unvalidated, error);
     else if (!status && targets.count)
-        status = look_after(overlay, part, &targets, error);
+        status = overlay_write_look_after(overlay, part, &targets, error);
     targets_release(&targets);
     bson_destroy(&filter);
     return status;
@@ -343,8 +344,8 @@ truce_status truce__overlay_write(struct overlay *overlay, const truce_write *wr
 {
     struct collection_part *part = truce__overlay_part(overlay, write->collection);
     truce_status status = write->kind == TRUCE_WRITE_INSERT
-                              ? insert(overlay, part, write, outcome, error)
-                              : change(overlay, part, write, outcome, error);
+                              ? overlay_write_insert(overlay, part, write, outcome, error)
+                              : overlay_write_change(overlay, part, write, outcome, error);
 
     if (status)
         truce_write_result_release(&outcome->result);
@@ -410,7 +411,7 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
     status = aim(overlay, part, filter, &how, &targets, error);
     if (!status && targets.count) {
         bson_destroy(&narrowed);
-        narrow(&targets, filter, &narrowed);
+        overlay_write_narrow(&targets, filter, &narrowed);
     }
     if (!status)
         status = modify_scratch(overlay, part, targets.count ? &narrowed : filter, update,
@@ -418,7 +419,7 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
     if (!status && result->upserted)
         status = look_after_new(overlay, part, &result->upserted_id, targets.unvalidated, error);
     else if (!status && targets.count)
-        status = look_after(overlay, part, &targets, error);
+        status = overlay_write_look_after(overlay, part, &targets, error);
     if (status) {
         bson_reinit(document);
         truce_write_result_release(result);

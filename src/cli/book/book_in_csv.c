@@ -1,0 +1,795 @@
+/*
+ * Books in: CSV, in truce's own form (book_out.c), or, by rules, whatever a bank gives:
+ *
+ *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount", decimal: ",",
+ *      currency: "EUR", id: "$Reference", description: "$Text", skip: {Status: "pending"},
+ *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}], otherwise: "expenses:unknown",
+ *      separator: ";"}
+ *
+ * "$Name" is the cell of that column, without spaces around it; `if` and `skip` are filters on the line, whose cells are
+ * texts. `amount` goes to `account`, from the first of `other` that fits. Without `id` it is made of the line's content.
+ *
+ *     amountIn, amountOut      two columns in place of `amount`: what comes in, and what goes out
+ *     headerLines, footerLines how many lines stand above the header, and below the last record
+ *     separator                else the one that the header has most of: , ; | or a tab
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/field.h"
+#include "base/limits.h"
+#include "bson/date.h"
+#include "bson/value.h"
+#include "cli/book/book.h"
+#include "cli/core/csv.h"
+#include "query/match/match.h"
+
+struct records {
+    struct book_source *source;
+    struct csv *csv;
+    char separator;
+    const char *text; /* of the record that is read */
+    size_t size;
+    int64_t line;
+    /* own form: the record that is gathered */
+    int64_t begun; /* 0: none */
+    bson_t record, entries;
+    uint32_t count;
+    /* by rules */
+    struct match *others[LEDGER_CSV_RULES_MAX], *skip;
+    const char *accounts[LEDGER_CSV_RULES_MAX];
+    uint32_t others_count;
+    struct book_ids *ids;
+};
+
+typedef truce_status row_function(struct records *records, const bson_t *row, bson_error_t *error);
+
+static truce_status book_in_csv_refuse(bson_error_t *error, const char *why)
+{
+    return truce__fail(TRUCE_INVALID, error, "%s", why);
+}
+
+static bool is_line_end(const char *text, size_t at)
+{
+    return text[at] == '\n' || (text[at] == '\r' && text[at + 1] != '\n');
+}
+
+/* Behind so many lines; *lines: how many there were, at most those. */
+static const char *behind_lines(const char *text, int64_t wanted, int64_t *lines)
+{
+    for (*lines = 0; *text && *lines < wanted; text++)
+        *lines += is_line_end(text, 0) || !text[1];
+    return text;
+}
+
+/* The lines between those of `headerLines` and `footerLines`. */
+static truce_status cut_lines(const struct records *records, const char **text, size_t *size,
+                              bson_error_t *error)
+{
+    int64_t header = truce__field_count(records->source->rules, "headerLines"),
+            footer = truce__field_count(records->source->rules, "footerLines"), all, skipped;
+    const char *from = behind_lines(*text, header, &skipped);
+
+    (void)behind_lines(*text, INT64_MAX, &all);
+    if (all <= header + footer)
+        return truce__fail(TRUCE_INVALID, error,
+                           "rules: the file has %lld lines, and `headerLines` and `footerLines` "
+                           "leave none of them",
+                           (long long)all);
+    *size = (size_t)(behind_lines(*text, all - footer, &skipped) - from);
+    *text = from;
+    return TRUCE_OK;
+}
+
+static size_t record_size(const struct records *records, const char *text, size_t left)
+{
+    struct csv_scan scan = {.separator = records->separator};
+
+    return cli_csv_end(text, left, &scan) ? scan.looked : left;
+}
+
+static int64_t lines_in(const char *text, size_t size)
+{
+    int64_t lines = 0;
+
+    for (size_t i = 0; i < size; i++)
+        lines += is_line_end(text, i);
+    return lines;
+}
+
+static truce_status check_column(const struct records *records, const char *rule, const char *name,
+                                 bson_error_t *error)
+{
+    return cli_csv_has(records->csv, name)
+               ? TRUCE_OK
+               : truce__fail(TRUCE_INVALID, error,
+                             "rules: `%s` is about \"%.60s\", and the header has no such column",
+                             rule, name);
+}
+
+static truce_status book_in_csv_check_filter(const struct records *records, const char *rule,
+                                             const bson_iter_t *filter, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t field;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(filter) || !bson_iter_recurse(filter, &field))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&field)) {
+        if (*bson_iter_key(&field) != '$')
+            status = check_column(records, rule, bson_iter_key(&field), error);
+    }
+    return status;
+}
+
+/* What a rule takes of a column that is not there would be nothing, in every line. */
+static truce_status check_columns(const struct records *records, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter, list, rule;
+
+    if (!records->source->rules || !bson_iter_init(&iter, records->source->rules))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&iter)) {
+        const char *name = bson_iter_key(&iter),
+                   *text = BSON_ITER_HOLDS_UTF8(&iter) ? bson_iter_utf8(&iter, NULL) : "";
+
+        if (*text == '$')
+            status = check_column(records, name, text + 1, error);
+        else if (!strcmp(name, "skip"))
+            status = book_in_csv_check_filter(records, name, &iter, error);
+        else if (!strcmp(name, "other") && bson_iter_recurse(&iter, &list)) {
+            while (!status && bson_iter_next(&list)) {
+                if (bson_iter_recurse(&list, &rule) && bson_iter_find(&rule, "if"))
+                    status = book_in_csv_check_filter(records, "other", &rule, error);
+            }
+        }
+    }
+    return status;
+}
+
+static truce_status book_in_csv_read_header(struct records *records, const char *text, size_t left,
+                                            size_t *size, const char *types, bson_error_t *error)
+{
+    const char *rule =
+        records->source->rules ? truce__field_text(records->source->rules, "separator") : ",";
+
+    records->separator = ',';
+    *size = record_size(records, text, left);
+    if (!*rule)
+        records->separator = cli_csv_separator(text, *size);
+    else
+        (void)cli_csv_separator_of(rule, &records->separator);
+    *size = record_size(records, text, left);
+    records->csv = cli_csv_new(text, *size, records->separator, types, error);
+    return records->csv ? check_columns(records, error) : TRUCE_INVALID;
+}
+
+static truce_status book_in_csv_read_rows(struct records *records, const char *types,
+                                          row_function *function, bson_error_t *error)
+{
+    const char *at = records->source->text;
+    size_t left = strlen(at), size = 0;
+    truce_status status = TRUCE_OK;
+
+    if (records->source->rules)
+        status = cut_lines(records, &at, &left, error);
+    records->line = 1 + lines_in(records->source->text, (size_t)(at - records->source->text));
+    records->source->line = records->line;
+    if (!status)
+        status = book_in_csv_read_header(records, at, left, &size, types, error);
+    while (!status) {
+        const char *wrong;
+        bson_t row;
+
+        records->line += lines_in(at, size);
+        at += size;
+        left -= size;
+        size = record_size(records, at, left);
+        if (!left)
+            break;
+        records->source->line = records->line;
+        if (strspn(at, "\r\n") >= size)
+            continue;
+        records->text = at;
+        records->size = size;
+        wrong = cli_csv_document(records->csv, at, size, &row);
+        status = wrong ? book_in_csv_refuse(error, wrong) : function(records, &row, error);
+    }
+    return status;
+}
+
+/* ---- the own form --------------------------------------------------------------------------- */
+
+static truce_status end_record(struct records *records, bson_error_t *error)
+{
+    truce_status status;
+
+    if (!records->begun)
+        return TRUCE_OK;
+    if (records->count)
+        BSON_APPEND_ARRAY(&records->record, "entries", &records->entries);
+    records->source->line = records->begun;
+    status =
+        records->source->function(records->source->arg, records->begun, &records->record, error);
+    bson_reinit(&records->record);
+    bson_reinit(&records->entries);
+    records->count = 0;
+    records->begun = 0;
+    return status;
+}
+
+static void book_in_csv_add_entry(struct records *records, const bson_t *row)
+{
+    bson_t entry;
+    char key[16];
+
+    if (!bson_has_field(row, "account"))
+        return;
+    snprintf(key, sizeof key, "%u", records->count++);
+    bson_append_document_begin(&records->entries, key, -1, &entry);
+    bson_copy_to_excluding_noinit(row, &entry, "id", "kind", "of", "part", "date", "expires",
+                                  "meta", NULL);
+    bson_append_document_end(&records->entries, &entry);
+}
+
+/* A currency, an account or its rules. */
+static void add_other(struct records *records, const char *kind, const bson_t *row)
+{
+    bson_iter_t iter, meta;
+
+    if (strcmp(kind, "currency") != 0)
+        BSON_APPEND_UTF8(&records->record, kind, truce__field_text(row, "account"));
+    if (bson_has_field(row, "currency"))
+        BSON_APPEND_UTF8(&records->record, "currency", truce__field_text(row, "currency"));
+    if (bson_iter_init_find(&iter, row, "meta") && BSON_ITER_HOLDS_DOCUMENT(&iter) &&
+        bson_iter_recurse(&iter, &meta)) {
+        while (bson_iter_next(&meta))
+            bson_append_iter(&records->record, NULL, 0, &meta);
+    }
+}
+
+static truce_status book_in_csv_take_own(struct records *records, const bson_t *row,
+                                         bson_error_t *error)
+{
+    const char *kind = truce__field_text(row, "kind");
+    truce_status status;
+
+    if (!*kind && !records->begun)
+        return book_in_csv_refuse(error,
+                                  "a line without a kind, and none above it that it belongs to");
+    if (*kind) {
+        status = end_record(records, error);
+        if (status)
+            return status;
+        records->begun = records->source->line = records->line;
+    }
+    if (!strcmp(kind, "currency") || !strcmp(kind, "open") || !strcmp(kind, "rules")) {
+        add_other(records, kind, row);
+        return TRUCE_OK;
+    }
+    if (*kind)
+        bson_copy_to_excluding_noinit(row, &records->record, "account", "amount", "currency",
+                                      "type", NULL);
+    book_in_csv_add_entry(records, row);
+    return TRUCE_OK;
+}
+
+static truce_status read_own(struct records *records, bson_error_t *error)
+{
+    truce_status status =
+        book_in_csv_read_rows(records,
+                              "kind=string,date=string,expires=string,account=string,amount=string,"
+                              "currency=string,type=string,meta=json",
+                              book_in_csv_take_own, error);
+
+    if (!records->csv)
+        return book_in_csv_refuse(
+            error, "the columns are id, kind, of, part, date, expires, account, amount, "
+                   "currency, type and meta; others need --rules");
+    return status ? status : end_record(records, error);
+}
+
+/* ---- by rules ------------------------------------------------------------------------------- */
+
+/* The cell that it names, or itself; "": there is none. A name with dots is a path. */
+static const char *book_in_csv_cell_of(const struct records *records, const bson_t *row,
+                                       const char *rule)
+{
+    const char *text = truce__field_text(records->source->rules, rule);
+    bson_iter_t iter, cell;
+
+    if (*text != '$')
+        return text;
+    return bson_iter_init(&iter, row) && bson_iter_find_descendant(&iter, text + 1, &cell) &&
+                   BSON_ITER_HOLDS_UTF8(&cell)
+               ? bson_iter_utf8(&cell, NULL)
+               : "";
+}
+
+/* ---- dates -------------------------------------------------------------------------------------- */
+
+/* A number of at most so many digits at *text; spaces before it are passed over, as %e pads with one. */
+static bool book_in_csv_take_number(const char **text, int most, int *number)
+{
+    int digits = 0;
+
+    *text += strspn(*text, " ");
+    for (*number = 0; digits < most && **text >= '0' && **text <= '9'; digits++)
+        *number = *number * 10 + *(*text)++ - '0';
+    return digits > 0;
+}
+
+static bool take_month(const char **text, int *month)
+{
+    static const char *const names[] = {"January",   "February", "March",    "April",
+                                        "May",       "June",     "July",     "August",
+                                        "September", "October",  "November", "December"};
+
+    for (int i = 0; i < 12; i++) {
+        size_t size = strlen(names[i]);
+
+        size = strncasecmp(*text, names[i], size) ? 3 : size;
+        if (strncasecmp(*text, names[i], size))
+            continue;
+        *text += size;
+        *month = i + 1;
+        return true;
+    }
+    return false;
+}
+
+struct day {
+    int year, month, day;
+    int64_t in_day_s;
+};
+
+/* One specifier; false: the text has no such thing. */
+static bool take_specifier(char specifier, const char **text, struct day *day)
+{
+    int number;
+
+    switch (specifier) {
+    case 'Y':
+        return book_in_csv_take_number(text, 4, &day->year) && day->year > 0;
+    case 'y': /* as POSIX has it */
+        if (!book_in_csv_take_number(text, 2, &number))
+            return false;
+        day->year = number + (number < 69 ? 2000 : 1900);
+        return true;
+    case 'm':
+        return book_in_csv_take_number(text, 2, &day->month);
+    case 'b':
+    case 'B':
+    case 'h':
+        return take_month(text, &day->month);
+    case 'd':
+    case 'e':
+        return book_in_csv_take_number(text, 2, &day->day);
+    case 'H':
+    case 'M':
+    case 'S':
+        if (!book_in_csv_take_number(text, 2, &number) || number > (specifier == 'H' ? 23 : 59))
+            return false;
+        day->in_day_s += (int64_t)number * (specifier == 'H' ? 3600 : specifier == 'M' ? 60 : 1);
+        return true;
+    default:
+        return **text == specifier && (*text)++; /* %% */
+    }
+}
+
+/* Reads a date as strptime does. *unknown: a specifier that it does not have. */
+static bool take_day(const char *text, const char *format, struct day *day, char *unknown)
+{
+    bool good = true;
+
+    *unknown = '\0';
+    for (; *format; format++) {
+        if (*format != '%') {
+            good = good && (*format == ' ' ? (text += strspn(text, " "), true)
+                                           : *text && *text++ == *format);
+            continue;
+        }
+        format += format[1] == '-' || format[1] == 'E' || format[1] == 'O' ? 2 : 1;
+        if (!*format || !strchr("YymbBhdeHMS%", *format)) {
+            *unknown = *format ? *format : '%';
+            return false;
+        }
+        good = good && take_specifier(*format, &text, day);
+    }
+    return good && !text[strspn(text, " ")];
+}
+
+static truce_status refuse_day(const char *text, const char *format, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is not a date of the form \"%s\"", text,
+                       *format ? format : "2024-01-31");
+}
+
+static truce_status read_day(const struct records *records, const bson_t *row, bson_t *record,
+                             bson_error_t *error)
+{
+    const char *text = book_in_csv_cell_of(records, row, "date"),
+               *format = truce__field_text(records->source->rules, "dateFormat");
+    char shown[DATE_TEXT_MAX], plain[40], unknown = '\0';
+    struct day day = {0};
+    int64_t date_ms;
+
+    if (*format && !take_day(text, format, &day, &unknown)) {
+        if (!unknown)
+            return refuse_day(text, format, error);
+        /* what MongoDB's $dateFromString has beyond strptime */
+        if (truce__date_parse_format(text, strlen(text), format, strlen(format), NULL, &date_ms,
+                                     error))
+            return truce__fail(TRUCE_INVALID, error,
+                               "\"%.40s\" is not a date of the form \"%s\": known are %%Y %%y %%m "
+                               "%%b %%B %%d %%e %%H %%M %%S and those of $dateFromString (and %%%c "
+                               "stands there)",
+                               text, format, unknown);
+    } else if (*format) {
+        snprintf(plain, sizeof plain, "%04d-%02d-%02d", day.year % 10000, day.month % 100,
+                 day.day % 100);
+        if (truce__date_parse(plain, strlen(plain), NULL, &date_ms, error))
+            return truce__fail(TRUCE_INVALID, error, "\"%.40s\": there is no day %s", text, plain);
+        date_ms += 1000 * day.in_day_s;
+    } else if (truce__date_parse(text, strlen(text), NULL, &date_ms, error)) {
+        return refuse_day(text, format, error);
+    }
+    BSON_APPEND_UTF8(record, "date", truce__date_show(date_ms, shown));
+    return TRUCE_OK;
+}
+
+/* ---- amounts ------------------------------------------------------------------------------------ */
+
+static bool book_in_csv_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Whether what separates thousands has three digits behind it, up to the next one, the point or the end: else "1.50", where
+ * the point is a comma, would be 150. */
+static bool is_group(const char *at, char point)
+{
+    return book_in_csv_is_digit(at[1]) && book_in_csv_is_digit(at[2]) &&
+           book_in_csv_is_digit(at[3]) && !book_in_csv_is_digit(at[4]) &&
+           (!at[4] || at[4] == at[0] || at[4] == point || at[4] == ' ');
+}
+
+static truce_status book_in_csv_refuse_amount(const char *text, char point, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no amount with \"%c\" in it", text,
+                       point);
+}
+
+/* The sign of an amount: "-5", "5-" or "(5)" is below zero. The text is cut to what is between. */
+static bool take_sign(const char **from, const char **end)
+{
+    const char *at = *from, *stop = *end;
+    bool minus = false;
+
+    if (stop - at >= 2 && *at == '(' && stop[-1] == ')') {
+        minus = true;
+        at++;
+        stop--;
+    } else if (stop > at && stop[-1] == '-') {
+        minus = true;
+        stop--;
+    } else if (stop > at && (*at == '-' || *at == '+')) {
+        minus = *at == '-';
+        at++;
+    }
+    while (at < stop && *at == ' ')
+        at++;
+    while (stop > at && stop[-1] == ' ')
+        stop--;
+    *from = at;
+    *end = stop;
+    return minus;
+}
+
+/* With "." before its last digits, and nothing between the others. `sign` -1: the opposite of what the cell says. */
+static truce_status book_in_csv_read_amount(const struct records *records, const char *text,
+                                            int sign, char amount[TRUCE_LEDGER_AMOUNT],
+                                            bson_error_t *error)
+{
+    const char *at = text, *end = text + strlen(text),
+               *decimal = truce__field_text(records->source->rules, "decimal");
+    char point = *decimal ? *decimal : '.', group = point == '.' ? ',' : '.';
+    size_t length = 0;
+    bool minus = take_sign(&at, &end), pointed = false, grouped = false;
+
+    if (at == end)
+        return truce__fail(TRUCE_INVALID, error, "the amount is missing");
+    for (; at < end; at++) {
+        bool separates = *at == group || *at == '\'' || *at == ' ';
+
+        if (separates ? pointed || !length || (!grouped && length > 3) || !is_group(at, point)
+                      : !book_in_csv_is_digit(*at) && (*at != point || pointed))
+            return book_in_csv_refuse_amount(text, point, error);
+        if (length >= TRUCE_LEDGER_AMOUNT - 3)
+            return truce__fail(TRUCE_LIMIT, error,
+                               "\"%.60s\" has too many digits: an amount has at most 64 bits of "
+                               "the smallest unit",
+                               text);
+        pointed = pointed || *at == point;
+        grouped = grouped || separates;
+        if (!separates)
+            amount[1 + length++] = *at == point ? '.' : *at;
+    }
+    amount[0] = minus == (sign > 0) ? '-' : '+';
+    amount[1 + length] = '\0';
+    return TRUCE_OK;
+}
+
+static bool book_in_csv_is_nothing(const char *text)
+{
+    return !text[strspn(text, "0.,- ")];
+}
+
+/* The cell with the amount; *sign is turned if it is one of what goes out. */
+static truce_status find_amount(const struct records *records, const bson_t *row, int *sign,
+                                const char **text, bson_error_t *error)
+{
+    const char *in, *out;
+
+    *text = book_in_csv_cell_of(records, row, "amount");
+    if (*truce__field_text(records->source->rules, "amount"))
+        return TRUCE_OK;
+    in = book_in_csv_cell_of(records, row, "amountIn");
+    out = book_in_csv_cell_of(records, row, "amountOut");
+    if (book_in_csv_is_nothing(in) == book_in_csv_is_nothing(out))
+        return truce__fail(TRUCE_INVALID, error,
+                           book_in_csv_is_nothing(in)
+                               ? "the amount is missing: both columns are empty or 0"
+                               : "both columns have an amount: \"%.30s\" and \"%.30s\"",
+                           in, out);
+    *text = book_in_csv_is_nothing(in) ? out : in;
+    if (book_in_csv_is_nothing(
+            in)) { /* some write what goes out below zero, which means the same */
+        *text += **text == '-';
+        *sign = -*sign;
+    }
+    return TRUCE_OK;
+}
+
+static bool book_in_csv_matches(const struct match *match, const bson_t *row)
+{
+    struct match_result result = {0};
+
+    return match && !truce__match_test(match, truce__value_document(row), NULL, &result, NULL) &&
+           result.matched;
+}
+
+static const char *other_of(const struct records *records, const bson_t *row)
+{
+    for (uint32_t i = 0; i < records->others_count; i++) {
+        if (book_in_csv_matches(records->others[i], row))
+            return records->accounts[i];
+    }
+    return truce__field_text(records->source->rules, "otherwise");
+}
+
+static truce_status book_in_csv_append_side(const struct records *records, const bson_t *row,
+                                            const char *account, int sign, bson_t *entries,
+                                            bson_error_t *error)
+{
+    const char *currency = book_in_csv_cell_of(records, row, "currency");
+    char amount[TRUCE_LEDGER_AMOUNT];
+    const char *text, *key = sign > 0 ? "0" : "1";
+    truce_status status = find_amount(records, row, &sign, &text, error);
+    bson_t entry;
+
+    if (!status)
+        status = book_in_csv_read_amount(records, text, sign, amount, error);
+    bson_append_document_begin(entries, key, 1, &entry);
+    BSON_APPEND_UTF8(&entry, "account", account);
+    if (!status)
+        BSON_APPEND_UTF8(&entry, "amount", amount);
+    if (*currency)
+        BSON_APPEND_UTF8(&entry, "currency", currency);
+    bson_append_document_end(entries, &entry);
+    return status;
+}
+
+static truce_status book_in_csv_make_record(struct records *records, const bson_t *row,
+                                            const char *other, bson_t *record, bson_error_t *error)
+{
+    const char *id = book_in_csv_cell_of(records, row, "id"),
+               *description = book_in_csv_cell_of(records, row, "description");
+    bson_t entries, meta;
+    truce_status status;
+
+    if (*id)
+        BSON_APPEND_UTF8(record, "id", id);
+    else
+        book_make_id(records->ids, "csv", records->text, records->size, record);
+    status = read_day(records, row, record, error);
+    if (*description) {
+        bson_append_document_begin(record, "meta", 4, &meta);
+        BSON_APPEND_UTF8(&meta, "description", description);
+        bson_append_document_end(record, &meta);
+    }
+    bson_append_array_begin(record, "entries", 7, &entries);
+    if (!status)
+        status = book_in_csv_append_side(
+            records, row, truce__field_text(records->source->rules, "account"), 1, &entries, error);
+    if (!status)
+        status = book_in_csv_append_side(records, row, other, -1, &entries, error);
+    bson_append_array_end(record, &entries);
+    return status;
+}
+
+/* How many bytes of white space the text begins with: also a no-break space (U+00A0, U+202F) is one. */
+static size_t space_at(const char *text)
+{
+    if (*text == ' ' || *text == '\t')
+        return 1;
+    return !strncmp(text, "\xc2\xa0", 2) ? 2 : !strncmp(text, "\xe2\x80\xaf", 3) ? 3 : 0;
+}
+
+/* The row with plain spaces, and none around its cells. */
+static void tidy_row(const bson_t *row, bson_t *tidy)
+{
+    bson_iter_t iter, below;
+
+    (void)!bson_iter_init(&iter, row);
+    while (bson_iter_next(&iter)) {
+        const char *text = BSON_ITER_HOLDS_UTF8(&iter) ? bson_iter_utf8(&iter, NULL) : "";
+        struct buffer cell = {0};
+        bson_t inner, plain;
+
+        if (BSON_ITER_HOLDS_DOCUMENT(&iter) && bson_iter_recurse(&iter, &below)) {
+            truce__value_bson(truce__value_of_iter(&iter), &inner);
+            bson_append_document_begin(tidy, bson_iter_key(&iter), -1, &plain);
+            tidy_row(&inner, &plain);
+            bson_append_document_end(tidy, &plain);
+            continue;
+        }
+        for (size_t space; *text; text += space ? space : 1) {
+            space = space_at(text);
+            if (!space || cell.size)
+                truce__buffer_append_byte(&cell, space ? ' ' : (uint8_t)*text);
+        }
+        while (cell.size && cell.bytes[cell.size - 1] == ' ')
+            cell.size--;
+        bson_append_utf8(tidy, bson_iter_key(&iter), -1, cell.size ? (const char *)cell.bytes : "",
+                         (int)cell.size);
+        truce__buffer_release(&cell);
+    }
+}
+
+static truce_status take_tidy(struct records *records, const bson_t *row, bson_error_t *error)
+{
+    const char *other;
+    bson_t record = BSON_INITIALIZER;
+    truce_status status;
+
+    if (book_in_csv_matches(records->skip, row)) {
+        bson_destroy(&record);
+        return TRUCE_OK;
+    }
+    other = other_of(records, row);
+    status = *other
+                 ? book_in_csv_make_record(records, row, other, &record, error)
+                 : book_in_csv_refuse(error,
+                                      "none of the rules `other` is for this line, and there is no "
+                                      "`otherwise`");
+    if (!status)
+        status = records->source->function(records->source->arg, records->line, &record, error);
+    bson_destroy(&record);
+    return status;
+}
+
+static truce_status take_by_rules(struct records *records, const bson_t *row, bson_error_t *error)
+{
+    bson_t tidy = BSON_INITIALIZER;
+    truce_status status;
+
+    tidy_row(row, &tidy);
+    status = take_tidy(records, &tidy, error);
+    bson_destroy(&tidy);
+    return status;
+}
+
+static truce_status book_in_csv_compile(const bson_iter_t *filter, struct match **match,
+                                        bson_error_t *error)
+{
+    const uint8_t *data;
+    uint32_t length;
+    bson_t document;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(filter))
+        return book_in_csv_refuse(error, "rules: `if` and `skip` are filters: {Text: \"RENT\"}");
+    bson_iter_document(filter, &length, &data);
+    bson_init_static(&document, data, length);
+    return truce__match_new(&document, match, error);
+}
+
+static truce_status compile_other(struct records *records, const bson_iter_t *rule,
+                                  bson_error_t *error)
+{
+    struct match **match = &records->others[records->others_count];
+    bson_iter_t condition, account;
+
+    if (records->others_count == LEDGER_CSV_RULES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "rules: at most %d in `other`",
+                           LEDGER_CSV_RULES_MAX);
+    if (!BSON_ITER_HOLDS_DOCUMENT(rule) || !bson_iter_recurse(rule, &condition) ||
+        !bson_iter_find(&condition, "if") || !bson_iter_recurse(rule, &account) ||
+        !bson_iter_find(&account, "account") || !BSON_ITER_HOLDS_UTF8(&account))
+        return book_in_csv_refuse(error, "rules: each of `other` is {if: FILTER, account: NAME}");
+    records->accounts[records->others_count++] = bson_iter_utf8(&account, NULL);
+    return book_in_csv_compile(&condition, match, error);
+}
+
+static truce_status book_in_csv_read_rules(struct records *records, bson_error_t *error)
+{
+    static const char *const texts[] = {"account",  "date",        "dateFormat", "amount",
+                                        "amountIn", "amountOut",   "decimal",    "currency",
+                                        "id",       "description", "otherwise",  "separator"};
+    static const char *const needed[] = {"account", "date"};
+    const bson_t *rules = records->source->rules;
+    bool two = *truce__field_text(rules, "amountIn") && *truce__field_text(rules, "amountOut");
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter, list;
+    char separator;
+
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (!*truce__field_text(rules, needed[i]))
+            return truce__fail(TRUCE_INVALID, error, "rules: `%s` is missing", needed[i]);
+    }
+    if (two == (*truce__field_text(rules, "amount") != 0))
+        return book_in_csv_refuse(
+            error, "rules: `amount` is missing, or `amountIn` and `amountOut` are: one "
+                   "column, or two");
+    if (bson_iter_init_find(&iter, rules, "separator") &&
+        (!BSON_ITER_HOLDS_UTF8(&iter) ||
+         !cli_csv_separator_of(bson_iter_utf8(&iter, NULL), &separator)))
+        return book_in_csv_refuse(error, "rules: `separator` is one character: ';'");
+    (void)!bson_iter_init(&iter, records->source->rules);
+    while (!status && bson_iter_next(&iter)) {
+        const char *name = bson_iter_key(&iter);
+        bool known = false;
+
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+            known = known || (!strcmp(texts[i], name) && BSON_ITER_HOLDS_UTF8(&iter));
+        known = known || ((!strcmp(name, "headerLines") || !strcmp(name, "footerLines")) &&
+                          BSON_ITER_HOLDS_INT(&iter) && bson_iter_as_int64(&iter) >= 0);
+        if (!strcmp(name, "skip")) {
+            status = book_in_csv_compile(&iter, &records->skip, error);
+        } else if (!strcmp(name, "other") && BSON_ITER_HOLDS_ARRAY(&iter) &&
+                   bson_iter_recurse(&iter, &list)) {
+            while (!status && bson_iter_next(&list))
+                status = compile_other(records, &list, error);
+        } else if (!known) {
+            status =
+                truce__fail(TRUCE_INVALID, error, "rules: `%s` is none, or not of that type", name);
+        }
+    }
+    return status;
+}
+
+truce_status book_read_csv(struct book_source *source, bson_error_t *error)
+{
+    struct records *records = bson_malloc0(sizeof *records);
+    truce_status status;
+
+    records->source = source;
+    records->ids = book_ids_new();
+    bson_init(&records->record);
+    bson_init(&records->entries);
+    status = source->rules ? book_in_csv_read_rules(records, error) : TRUCE_OK;
+    if (!status)
+        status = source->rules ? book_in_csv_read_rows(records, "*=string", take_by_rules, error)
+                               : read_own(records, error);
+    for (uint32_t i = 0; i < records->others_count; i++)
+        truce__match_free(records->others[i]);
+    truce__match_free(records->skip);
+    cli_csv_free(records->csv);
+    book_ids_free(records->ids);
+    bson_destroy(&records->record);
+    bson_destroy(&records->entries);
+    bson_free(records);
+    return status;
+}

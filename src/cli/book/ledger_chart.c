@@ -1,0 +1,221 @@
+/*
+ * A report as a picture (SVG). Whole numbers only, so that the same book gives the same bytes everywhere.
+ *
+ *     periods    a line for each account, through its balance at the end of each
+ *     metadata   a bar for each account in each group, of what changed
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/ledger/ledger_report.h"
+
+#define LEFT   120
+#define TOP    20
+#define WIDTH  640
+#define HEIGHT 300
+#define LEGEND 40 /* below the picture: labels of groups, then the names */
+
+struct chart {
+    const struct report *report;
+    struct buffer *out;
+
+    uint32_t group_count, line_count;
+    const struct report_cell *lines[REPORT_LINES_MAX]; /* any cell of the account */
+    int64_t low, high;
+    int digits;
+};
+
+static const char *const colours[REPORT_LINES_MAX] = {"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e",
+                                                      "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
+                                                      "#bcbd22", "#17becf", "#000000", "#aec7e8"};
+
+TRUCE_PRINTF(2, 3) static void chart_add(struct chart *chart, const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    truce__buffer_append(chart->out, text, strlen(text));
+}
+
+static void add_text(struct chart *chart, const char *text)
+{
+    for (; *text; text++) {
+        if (strchr("&<>\"'", *text))
+            chart_add(chart, "&#%d;", *text);
+        else
+            truce__buffer_append_byte(chart->out, (uint8_t)*text < ' ' ? ' ' : (uint8_t)*text);
+    }
+}
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+static uint32_t chart_line_of(const struct chart *chart, const struct report_cell *cell)
+{
+    uint32_t line = 0;
+
+    while (line < chart->line_count && strcmp(chart->lines[line]->account, cell->account) != 0)
+        line++;
+    return line;
+}
+
+static truce_status survey(struct chart *chart, bson_error_t *error)
+{
+    const struct report *report = chart->report;
+
+    for (uint32_t i = 0; i < report->count; i++) {
+        const struct report_cell *cell = &report->cells[i];
+        int64_t value = report->path ? cell->change : cell->balance;
+
+        if (strcmp(cell->currency, report->cells[0].currency) != 0)
+            return truce__fail(TRUCE_INVALID, error,
+                               "a picture is of one currency, and there are %s and %s: give a "
+                               "PREFIX",
+                               report->cells[0].currency, cell->currency);
+        if (!i || strcmp(cell->group, report->cells[i - 1].group) != 0)
+            chart->group_count++;
+        if (chart_line_of(chart, cell) == chart->line_count) {
+            if (chart->line_count == REPORT_LINES_MAX)
+                return truce__fail(TRUCE_LIMIT, error,
+                                   "a picture has at most %d accounts: give a PREFIX, or --depth",
+                                   REPORT_LINES_MAX);
+            chart->lines[chart->line_count++] = cell;
+        }
+        chart->low = value < chart->low ? value : chart->low;
+        chart->high = value > chart->high ? value : chart->high;
+    }
+    chart->high += chart->high == chart->low;
+    return report->count ? truce_ledger_digits(report->ledger, report->cells[0].currency,
+                                               &chart->digits, error)
+                         : TRUCE_OK;
+}
+
+/* ---- drawing -------------------------------------------------------------------------------- */
+
+static int height_of(const struct chart *chart, int64_t value)
+{
+    __int128 range = (__int128)chart->high - chart->low;
+
+    return TOP + (int)(((__int128)chart->high - value) * HEIGHT / range);
+}
+
+/* The middle of a group's place. */
+static int middle_of(const struct chart *chart, uint32_t group)
+{
+    return LEFT + (int)((2 * (uint64_t)group + 1) * WIDTH / (2 * (uint64_t)chart->group_count));
+}
+
+static void draw_level(struct chart *chart, int64_t value)
+{
+    char amount[TRUCE_LEDGER_AMOUNT];
+    int y = height_of(chart, value);
+
+    chart_add(chart, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#ccc\"/>\n", LEFT, y,
+              LEFT + WIDTH, y);
+    chart_add(chart, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", LEFT - 6, y + 4,
+              truce_ledger_show(value, chart->digits, amount));
+}
+
+static void draw_groups(struct chart *chart)
+{
+    const struct report *report = chart->report;
+    uint32_t group = 0, every = (chart->group_count + 7) / 8;
+
+    for (uint32_t i = 0; i < report->count; i++) {
+        if (i && !strcmp(report->cells[i].group, report->cells[i - 1].group))
+            continue;
+        if (group % every == 0) {
+            chart_add(chart, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">",
+                      middle_of(chart, group), TOP + HEIGHT + 18);
+            add_text(chart, report->cells[i].group);
+            chart_add(chart, "</text>\n");
+        }
+        group++;
+    }
+}
+
+/* What does not change in a group stays as it was. */
+static void draw_line(struct chart *chart, uint32_t line)
+{
+    const struct report *report = chart->report;
+    uint32_t group = 0, i = 0;
+    int64_t balance = 0;
+
+    chart_add(chart, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"",
+              colours[line]);
+    while (i < report->count) {
+        const char *name = report->cells[i].group;
+
+        for (; i < report->count && !strcmp(report->cells[i].group, name); i++) {
+            if (chart_line_of(chart, &report->cells[i]) == line)
+                balance = report->cells[i].balance;
+        }
+        chart_add(chart, "%s%d,%d", group ? " " : "", middle_of(chart, group),
+                  height_of(chart, balance));
+        group++;
+    }
+    chart_add(chart, "\"/>\n");
+}
+
+static void draw_bars(struct chart *chart)
+{
+    const struct report *report = chart->report;
+    int wide = WIDTH / (int)(chart->group_count * (chart->line_count + 1));
+    uint32_t group = 0;
+
+    wide = wide ? wide : 1;
+    for (uint32_t i = 0; i < report->count; i++) {
+        const struct report_cell *cell = &report->cells[i];
+        uint32_t line = chart_line_of(chart, cell);
+        int y = height_of(chart, cell->change), zero = height_of(chart, 0);
+
+        group += i && strcmp(cell->group, report->cells[i - 1].group) != 0;
+        chart_add(chart, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n",
+                  middle_of(chart, group) + wide * (2 * (int)line - (int)chart->line_count) / 2,
+                  y < zero ? y : zero, wide, y < zero ? zero - y : y - zero, colours[line]);
+    }
+}
+
+static void draw_names(struct chart *chart)
+{
+    for (uint32_t line = 0; line < chart->line_count; line++) {
+        int y = TOP + HEIGHT + LEGEND + 18 * (int)line;
+
+        chart_add(chart, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", LEFT,
+                  y - 10, colours[line]);
+        chart_add(chart, "<text x=\"%d\" y=\"%d\">", LEFT + 18, y);
+        add_text(chart, chart->lines[line]->account);
+        chart_add(chart, " (%s)</text>\n", chart->lines[line]->currency);
+    }
+}
+
+truce_status report_draw(const struct report *report, struct buffer *out, bson_error_t *error)
+{
+    struct chart chart = {.report = report, .out = out};
+    truce_status status = survey(&chart, error);
+
+    if (status)
+        return status;
+    chart_add(&chart,
+              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+              "font-family=\"sans-serif\" font-size=\"12\">\n"
+              "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+              LEFT + WIDTH + 40, TOP + HEIGHT + LEGEND + 18 * (int)chart.line_count + 10);
+    if (report->count) {
+        draw_level(&chart, chart.low);
+        if (chart.low < 0 && chart.high > 0)
+            draw_level(&chart, 0);
+        draw_level(&chart, chart.high);
+        draw_groups(&chart);
+    }
+    for (uint32_t line = 0; !report->path && line < chart.line_count; line++)
+        draw_line(&chart, line);
+    if (report->path && report->count)
+        draw_bars(&chart);
+    draw_names(&chart);
+    chart_add(&chart, "</svg>\n");
+    return TRUCE_OK;
+}

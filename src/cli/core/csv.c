@@ -1,0 +1,535 @@
+#include "cli/core/csv.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/date.h"
+
+#define REASON 400
+
+enum type { TYPE_GUESSED, TYPE_STRING, TYPE_DATE, TYPE_OBJECT_ID, TYPE_JSON };
+
+/* Columns with the same first part of their path stand below one node. */
+struct node {
+    char *name;
+    int column; /* -1: there are nodes below it */
+    struct node *below, *next;
+};
+
+struct cell {
+    size_t at, size; /* in `cells`, without quotes */
+    bool quoted;
+};
+
+struct csv {
+    char separator;
+    char **names;
+    enum type *types;
+    int count;
+    struct node *top;
+    struct cell *found; /* of the record that is read */
+    struct buffer cells;
+    struct buffer text;
+    struct json_reader reader;
+    bson_t document;
+    char reason[REASON];
+};
+
+/* ---- records and cells ---------------------------------------------------------------------- */
+
+bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
+{
+    char separator = scan->separator ? scan->separator : ',';
+
+    while (scan->looked < size) {
+        char c = text[scan->looked++];
+        bool doubled = scan->closed && c == '"';
+
+        if (scan->quoted) {
+            scan->closed = c == '"';
+            scan->quoted = c != '"';
+            continue;
+        }
+        if (c == '\n')
+            return true;
+        if (scan->returned) { /* a CR by itself ended the record */
+            scan->looked--;
+            return true;
+        }
+        scan->returned = c == '\r';
+        scan->quoted = doubled || (c == '"' && !scan->inside);
+        scan->inside = c != separator;
+        scan->closed = false;
+    }
+    return false;
+}
+
+static const char *csv_wrong(struct csv *csv, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(csv->reason, sizeof csv->reason, format, arguments);
+    va_end(arguments);
+    truce__message_clean(csv->reason, sizeof csv->reason);
+    return csv->reason;
+}
+
+/* The cell in quotes at *at, which is moved behind it. */
+static const char *read_quoted(struct csv *csv, const char **at, const char *end)
+{
+    const char *from = *at + 1;
+
+    for (;; from++) {
+        const char *quote = memchr(from, '"', (size_t)(end - from));
+
+        if (!quote)
+            return csv_wrong(csv, "a quote is not closed");
+        truce__buffer_append(&csv->cells, from, (size_t)(quote - from));
+        from = quote + 1;
+        if (from == end || *from != '"')
+            break;
+        truce__buffer_append_byte(&csv->cells, '"');
+    }
+    if (from < end && *from != csv->separator)
+        return csv_wrong(csv, "a cell goes on behind its quotes");
+    *at = from;
+    return NULL;
+}
+
+static const char *read_bare(struct csv *csv, const char **at, const char *end)
+{
+    const char *next = memchr(*at, csv->separator, (size_t)(end - *at)), *stop = next ? next : end;
+
+    if (memchr(*at, '"', (size_t)(stop - *at)))
+        return csv_wrong(csv,
+                         "a quote stands inside of a cell: put the cell in quotes, and double it");
+    truce__buffer_append(&csv->cells, *at, (size_t)(stop - *at));
+    *at = stop;
+    return NULL;
+}
+
+/* Cells of text[0..size) in `found`, at most `room`; `*count` is how many there are. */
+static const char *csv_split(struct csv *csv, const char *text, size_t size, int room, int *count)
+{
+    const char *at = text, *end = text + size;
+
+    if (end > at && end[-1] == '\n')
+        end--;
+    if (end > at && end[-1] == '\r')
+        end--;
+    csv->cells.size = 0;
+    for (*count = 0;; at++) {
+        struct cell cell = {csv->cells.size, 0, at < end && *at == '"'};
+        const char *why = cell.quoted ? read_quoted(csv, &at, end) : read_bare(csv, &at, end);
+
+        if (why)
+            return why;
+        cell.size = csv->cells.size - cell.at;
+        if (*count < room)
+            csv->found[*count] = cell;
+        ++*count;
+        if (at == end)
+            return NULL;
+    }
+}
+
+static const char *csv_text_of(const struct csv *csv, const struct cell *cell)
+{
+    return (const char *)csv->cells.bytes + cell->at;
+}
+
+/* ---- the header ----------------------------------------------------------------------------- */
+
+/* The node of text[0..size) at *link; NULL: the names stand against each other. */
+static struct node *csv_place(struct node **link, const char *text, size_t size, bool last,
+                              int column)
+{
+    for (; *link; link = &(*link)->next) {
+        if (strlen((*link)->name) == size && !memcmp((*link)->name, text, size))
+            return last || (*link)->column >= 0 ? NULL : *link;
+    }
+    *link = bson_malloc0(sizeof **link);
+    (*link)->name = bson_strndup(text, size);
+    (*link)->column = last ? column : -1;
+    return *link;
+}
+
+static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
+{
+    const char *name = csv->names[column], *at = name;
+    struct node **link = &csv->top;
+
+    if (!*name || strchr(name, '$') == name)
+        return truce__fail(TRUCE_INVALID, error, "column %d of the header cannot be named \"%s\"",
+                           column + 1, name);
+    for (;;) {
+        size_t size = strcspn(at, ".");
+        struct node *node = size ? csv_place(link, at, size, !at[size], column) : NULL;
+
+        if (!node)
+            return truce__fail(TRUCE_INVALID, error,
+                               "the name \"%s\" of the header stands twice, has an empty part, or "
+                               "is the beginning of another",
+                               name);
+        if (!at[size])
+            return TRUCE_OK;
+        link = &node->below;
+        at += size + 1;
+    }
+}
+
+/* Without spaces around it, unless it is in quotes. */
+static char *csv_name_of(const struct csv *csv, const struct cell *cell)
+{
+    const char *text = csv_text_of(csv, cell);
+    size_t size = cell->size;
+
+    while (!cell->quoted && size && *text == ' ') {
+        text++;
+        size--;
+    }
+    while (!cell->quoted && size && text[size - 1] == ' ')
+        size--;
+    return bson_strndup(text, size);
+}
+
+static truce_status csv_read_header(struct csv *csv, const char *text, size_t size,
+                                    bson_error_t *error)
+{
+    int count;
+    const char *why;
+
+    csv->found = bson_malloc0(TRUCE_CSV_COLUMNS_MAX * sizeof *csv->found);
+    why = csv_split(csv, text, size, TRUCE_CSV_COLUMNS_MAX, &count);
+    if (why)
+        return truce__fail(TRUCE_INVALID, error, "the header: %s", why);
+    if (count > TRUCE_CSV_COLUMNS_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the header has %d columns, the maximum is %d",
+                           count, TRUCE_CSV_COLUMNS_MAX);
+    csv->names = bson_malloc0((size_t)count * sizeof *csv->names);
+    csv->types = bson_malloc0((size_t)count * sizeof *csv->types);
+    csv->count = count;
+    for (int i = 0; i < count; i++)
+        csv->names[i] = csv_name_of(csv, &csv->found[i]);
+    for (int i = 0; i < count; i++) {
+        truce_status status = place_path(csv, i, error);
+
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status csv_set_type(struct csv *csv, const char *text, size_t size,
+                                 bson_error_t *error)
+{
+    static const char *const names[] = {"", "string", "date", "objectId", "json"};
+    const char *equals = memchr(text, '=', size);
+    size_t name = equals ? (size_t)(equals - text) : 0, type = equals ? size - name - 1 : 0;
+    int column = 0;
+
+    if (!equals)
+        return truce__fail(TRUCE_INVALID, error,
+                           "--types is COLUMN=TYPE, comma between, not \"%.*s\"", (int)size, text);
+    if (name == 1 && *text == '*' && type == 6 && !memcmp(equals, "=string", 7)) {
+        for (int i = 0; i < csv->count; i++)
+            csv->types[i] = TYPE_STRING;
+        return TRUCE_OK;
+    }
+    while (column < csv->count &&
+           (strlen(csv->names[column]) != name || memcmp(csv->names[column], text, name) != 0))
+        column++;
+    if (column == csv->count)
+        return truce__fail(TRUCE_INVALID, error, "--types: the header has no column \"%.*s\"",
+                           (int)name, text);
+    for (size_t i = TYPE_STRING; i < sizeof names / sizeof *names; i++) {
+        if (strlen(names[i]) == type && !memcmp(names[i], equals + 1, type)) {
+            csv->types[column] = (enum type)i;
+            return TRUCE_OK;
+        }
+    }
+    return truce__fail(TRUCE_INVALID, error,
+                       "--types: \"%.*s\" is none of string, date, objectId, json", (int)type,
+                       equals + 1);
+}
+
+static truce_status read_types(struct csv *csv, const char *types, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (const char *at = types; at && !status;) {
+        size_t size = strcspn(at, ",");
+
+        status = csv_set_type(csv, at, size, error);
+        at = at[size] ? at + size + 1 : NULL;
+    }
+    return status;
+}
+
+/* Outside of quotes. */
+static size_t csv_count_of(const char *text, size_t size, char wanted)
+{
+    bool quoted = false;
+    size_t count = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        quoted = quoted != (text[i] == '"');
+        count += !quoted && text[i] == wanted;
+    }
+    return count;
+}
+
+char cli_csv_separator(const char *header, size_t size)
+{
+    static const char separators[] = {',', ';', '\t', '|'};
+    char best = ',';
+
+    for (size_t i = 0; i < sizeof separators; i++) {
+        if (csv_count_of(header, size, separators[i]) > csv_count_of(header, size, best))
+            best = separators[i];
+    }
+    return best;
+}
+
+bool cli_csv_separator_of(const char *text, char *separator)
+{
+    bool tab = !strcmp(text, "tab") || !strcmp(text, "\\t");
+
+    *separator = tab ? '\t' : *text;
+    return tab || (strlen(text) == 1 && !strchr("\"\r\n", *text) && (uint8_t)*text < 0x80);
+}
+
+struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
+                        bson_error_t *error)
+{
+    struct csv *csv = bson_malloc0(sizeof *csv);
+    truce_status status;
+
+    csv->separator = separator;
+    bson_init(&csv->document);
+    truce__buffer_reserve(&csv->cells, size + 1);
+    status = csv_read_header(csv, text, size, error);
+    if (!status)
+        status = read_types(csv, types, error);
+    if (!status)
+        return csv;
+    cli_csv_free(csv);
+    return NULL;
+}
+
+bool cli_csv_has(const struct csv *csv, const char *name)
+{
+    for (int i = 0; i < csv->count; i++) {
+        if (!strcmp(csv->names[i], name))
+            return true;
+    }
+    return false;
+}
+
+static void free_nodes(struct node *node)
+{
+    while (node) {
+        struct node *next = node->next;
+
+        free_nodes(node->below);
+        bson_free(node->name);
+        bson_free(node);
+        node = next;
+    }
+}
+
+void cli_csv_free(struct csv *csv)
+{
+    if (!csv)
+        return;
+    for (int i = 0; i < csv->count; i++)
+        bson_free(csv->names[i]);
+    free_nodes(csv->top);
+    bson_free(csv->names);
+    bson_free(csv->types);
+    bson_free(csv->found);
+    truce__buffer_release(&csv->cells);
+    truce__buffer_release(&csv->text);
+    truce__json_reader_release(&csv->reader);
+    bson_destroy(&csv->document);
+    bson_free(csv);
+}
+
+/* ---- a record as a document ----------------------------------------------------------------- */
+
+/* Could it be a number, or a word, of JSON? */
+static bool looks_like_json(const char *text, size_t size)
+{
+    return size && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9') ||
+                    (size == 4 && (!memcmp(text, "true", 4) || !memcmp(text, "null", 4))) ||
+                    (size == 5 && !memcmp(text, "false", 5)));
+}
+
+/* {"v": <before> text <behind>}; false: it is no single value. */
+static bool csv_read_value(struct csv *csv, const char *before, const char *text, size_t size,
+                           const char *behind, bson_iter_t *value)
+{
+    bson_t document;
+
+    csv->text.size = 0;
+    truce__buffer_append(&csv->text, "{\"v\": ", 6);
+    truce__buffer_append(&csv->text, before, strlen(before));
+    truce__buffer_append(&csv->text, text, size);
+    truce__buffer_append(&csv->text, behind, strlen(behind));
+    truce__buffer_append_byte(&csv->text, '}');
+    return !truce__json_read(&csv->reader, (const char *)csv->text.bytes, csv->text.size, &document,
+                             NULL, NULL) &&
+           bson_count_keys(&document) == 1 && bson_iter_init_find(value, &document, "v");
+}
+
+static bool is_object_id(const char *text, size_t size)
+{
+    char id[25];
+
+    if (size != sizeof id - 1)
+        return false;
+    memcpy(id, text, size);
+    id[size] = '\0';
+    return bson_oid_is_valid(id, size);
+}
+
+/* A cell of a column with a type; false: it is none of that type. */
+static bool append_typed(struct csv *csv, enum type type, const char *text, size_t size,
+                         const char *name, bson_t *to)
+{
+    bson_iter_t value;
+    int64_t date_ms;
+
+    if (type == TYPE_DATE)
+        return !truce__date_parse(text, size, NULL, &date_ms, NULL) &&
+               BSON_APPEND_DATE_TIME(to, name, date_ms);
+    if (type == TYPE_OBJECT_ID && !is_object_id(text, size))
+        return false;
+    return csv_read_value(csv, type == TYPE_JSON ? "" : "{\"$oid\": \"", text, size,
+                          type == TYPE_JSON ? "" : "\"}", &value) &&
+           bson_append_iter(to, name, -1, &value);
+}
+
+static const char *append_cell(struct csv *csv, int column, const char *name, bson_t *to)
+{
+    static const char *const names[] = {
+        [TYPE_DATE] = "date", [TYPE_OBJECT_ID] = "ObjectId", [TYPE_JSON] = "Extended JSON"};
+    const struct cell *cell = &csv->found[column];
+    const char *text = csv_text_of(csv, cell);
+    enum type type = csv->types[column];
+    bson_iter_t value;
+
+    if (!cell->size && !cell->quoted)
+        return NULL;
+    if (type > TYPE_STRING)
+        return append_typed(csv, type, text, cell->size, name, to)
+                   ? NULL
+                   : csv_wrong(csv, "column %s: \"%.*s\" is no %s", csv->names[column],
+                               cell->size > 100 ? 100 : (int)cell->size, text, names[type]);
+    if (type == TYPE_GUESSED && !cell->quoted && looks_like_json(text, cell->size) &&
+        csv_read_value(csv, "", text, cell->size, "", &value))
+        bson_append_iter(to, name, -1, &value);
+    else
+        bson_append_utf8(to, name, -1, text, (int)cell->size);
+    return NULL;
+}
+
+static const char *append_nodes(struct csv *csv, const struct node *node, bson_t *to)
+{
+    const char *why = NULL;
+
+    for (; node && !why; node = node->next) {
+        bson_t below = BSON_INITIALIZER;
+
+        if (node->column >= 0) {
+            why = append_cell(csv, node->column, node->name, to);
+        } else {
+            why = append_nodes(csv, node->below, &below);
+            if (!why && !bson_empty(&below))
+                bson_append_document(to, node->name, -1, &below);
+        }
+        bson_destroy(&below);
+    }
+    return why;
+}
+
+const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bson_t *document)
+{
+    const char *why;
+    int count;
+
+    bson_reinit(&csv->document);
+    why = csv_split(csv, text, size, csv->count, &count);
+    if (!why && count != csv->count)
+        why = csv_wrong(csv, "%d cell%s, and the header has %d", count, count == 1 ? "" : "s",
+                        csv->count);
+    if (!why)
+        why = append_nodes(csv, csv->top, &csv->document);
+    if (why)
+        bson_reinit(&csv->document);
+    truce_assert(bson_init_static(document, bson_get_data(&csv->document), csv->document.len));
+    return why;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static void csv_write_quoted(struct buffer *out, const char *text, size_t size)
+{
+    truce__buffer_append_byte(out, '"');
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '"')
+            truce__buffer_append_byte(out, '"');
+        truce__buffer_append_byte(out, (uint8_t)text[i]);
+    }
+    truce__buffer_append_byte(out, '"');
+}
+
+static bool needs_quotes(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r')
+            return true;
+    return false;
+}
+
+void cli_csv_write_text(struct buffer *out, const char *text, size_t size)
+{
+    if (!size || needs_quotes(text, size))
+        csv_write_quoted(out, text, size);
+    else
+        truce__buffer_append(out, text, size);
+}
+
+void cli_csv_write(struct buffer *out, const bson_iter_t *value)
+{
+    struct buffer json = {0};
+    char id[25], date[DATE_TEXT_MAX];
+    uint32_t size;
+    const char *text;
+
+    if (BSON_ITER_HOLDS_DATE_TIME(value)) {
+        text = truce__date_show(bson_iter_date_time(value), date);
+        truce__buffer_append(out, text, strlen(text));
+        return;
+    }
+    if (BSON_ITER_HOLDS_OID(value)) {
+        bson_oid_to_string(bson_iter_oid(value), id);
+        truce__buffer_append(out, id, sizeof id - 1);
+        return;
+    }
+    if (BSON_ITER_HOLDS_UTF8(value)) {
+        text = bson_iter_utf8(value, &size);
+        if (looks_like_json(text, size))
+            csv_write_quoted(out, text, size);
+        else
+            cli_csv_write_text(out, text, size);
+        return;
+    }
+    truce__json_write_value(&json, value, JSON_RELAXED);
+    cli_csv_write_text(out, (const char *)json.bytes, json.size);
+    truce__buffer_release(&json);
+}

@@ -1,0 +1,210 @@
+/* Help from the table of commands, and guesses at what a mistyped word was meant to be. */
+#include "cli/core/help.h"
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+
+#include <string.h>
+
+const struct cli_command *cli_command_find(const char *noun, const char *verb)
+{
+    for (int i = 0; cli_commands[i]; i++) {
+        const struct cli_command *c = cli_commands[i];
+
+        if (strcmp(c->noun, noun) != 0)
+            continue;
+        if (!c->verb ? !verb : verb && !strcmp(c->verb, verb))
+            return c;
+    }
+    return NULL;
+}
+
+bool cli_noun_exists(const char *noun)
+{
+    for (int i = 0; cli_commands[i]; i++) {
+        if (!strcmp(cli_commands[i]->noun, noun))
+            return true;
+    }
+    return false;
+}
+
+static void print_call(const struct cli_command *c)
+{
+    printf("truce %s%s%s%s%s", c->noun, c->verb ? " " : "", c->verb ? c->verb : "",
+           c->arguments ? " " : "", c->arguments ? c->arguments : "");
+}
+
+static bool help_is_among(const struct cli_option *options, const char *name)
+{
+    while (options && options->name && strcmp(options->name, name) != 0)
+        options++;
+    return options && options->name;
+}
+
+/* Those that are not among `but` (NULL: all). */
+static void print_options(const struct cli_option *options, const struct cli_option *but)
+{
+    for (; options && options->name; options++) {
+        char left[64];
+        char letter[8] = "    ";
+
+        if (help_is_among(but, options->name))
+            continue;
+        if (options->letter)
+            snprintf(letter, sizeof letter, "-%c, ", options->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, options->name, options->value ? " " : "",
+                 options->value ? options->value : "");
+        printf("  %-26s %s\n", left, options->help);
+    }
+}
+
+static void print_indented(const char *text)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+
+        printf("    %.*s\n", (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
+int cli_help(const struct cli_command *c)
+{
+    printf("usage: ");
+    print_call(c);
+    printf("%s\n\n%s\n", c->options ? " [options]" : "", c->summary);
+    if (c->help)
+        printf("\n%s\n", c->help);
+    if (c->options) {
+        printf("\noptions:\n");
+        print_options(c->options, NULL);
+    }
+    printf("\nevery command:\n");
+    print_options(cli_common_options, c->options);
+    if (c->example) {
+        printf("\nexample (export TRUCE_STORE=school.truce):\n");
+        print_indented(c->example);
+    }
+    return cli_output_end(CLI_DONE);
+}
+
+static void help_print_summary(const struct cli_command *c)
+{
+    char left[64];
+
+    snprintf(left, sizeof left, "%s%s%s", c->noun, c->verb ? " " : "", c->verb ? c->verb : "");
+    printf("  %-22s %s\n", left, c->summary);
+}
+
+static void help_print_all(void)
+{
+    const char *noun = "";
+
+    printf("usage: truce COMMAND [arguments] [options]\n\n"
+           "truce keeps documents consistent while many writers change them at once, out of\n"
+           "order, and crash half-way.\n");
+    for (int i = 0; cli_commands[i]; i++) {
+        if (cli_commands[i]->hidden)
+            continue;
+        if (cli_commands[i]->verb ? strcmp(noun, cli_commands[i]->noun) != 0 : *noun || !i) {
+            if (cli_output_end(CLI_DONE)) /* why it cannot be written is known only here */
+                return;
+            printf("\n");
+        }
+        noun = cli_commands[i]->verb ? cli_commands[i]->noun : "";
+        help_print_summary(cli_commands[i]);
+    }
+    printf("\n"
+           "every command:\n");
+    print_options(cli_common_options, NULL);
+    printf("\n"
+           "truce help COMMAND shows its arguments, its options and an example.\n"
+           "exit codes: 0 done, 1 answered \"no\", 2 wrong usage, 3 the store failed.\n");
+}
+
+int cli_help_noun(const char *noun)
+{
+    if (!noun) {
+        help_print_all();
+        return cli_output_end(CLI_DONE);
+    }
+    printf("usage: truce %s VERB [arguments] [options]\n\n", noun);
+    for (int i = 0; cli_commands[i]; i++) {
+        if (!strcmp(cli_commands[i]->noun, noun) && !cli_commands[i]->hidden)
+            help_print_summary(cli_commands[i]);
+    }
+    printf("\ntruce help %s VERB shows the arguments, the options and an example.\n", noun);
+    return cli_output_end(CLI_DONE);
+}
+
+/* ---- truce help ---------------------------------------------------------------------------- */
+
+static int help_run(struct cli *cli)
+{
+    const char *noun = cli->arguments[0], *verb = noun ? cli->arguments[1] : NULL;
+    const struct cli_command *command;
+
+    if (!noun)
+        return cli_help_noun(NULL);
+    command = cli_command_find(noun, verb);
+    if (command)
+        return cli_help(command);
+    if (cli_noun_exists(noun) && !verb)
+        return cli_help_noun(noun);
+    return cli_usage(cli, "there is no command \"%s%s%s\"; truce help lists what there is", noun,
+                     verb ? " " : "", verb ? verb : "");
+}
+
+const struct cli_command cli_help_command = {
+    .noun = "help",
+    .arguments = "[NOUN] [VERB]",
+    .summary = "what there is; of one command: arguments, options, an example",
+    .example = "truce help find",
+    .run = help_run,
+};
+
+/* ---- guesses ------------------------------------------------------------------------------- */
+
+#define WORD_MAX 40
+
+/* edits from one to the other, a swap of neighbours counting one (optimal string alignment) */
+static int distance(const char *a, const char *b)
+{
+    int rows[WORD_MAX + 1][WORD_MAX + 1];
+    int m = (int)strlen(a), n = (int)strlen(b);
+
+    for (int i = 0; i <= m; i++)
+        rows[i][0] = i;
+    for (int j = 0; j <= n; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= m; i++) {
+        for (int j = 1; j <= n; j++) {
+            int best = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+
+            if (rows[i - 1][j] + 1 < best)
+                best = rows[i - 1][j] + 1;
+            if (rows[i][j - 1] + 1 < best)
+                best = rows[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                rows[i - 2][j - 2] + 1 < best)
+                best = rows[i - 2][j - 2] + 1;
+            rows[i][j] = best;
+        }
+    }
+    return rows[m][n];
+}
+
+void cli_guess(struct cli_guess *guess, const char *candidate)
+{
+    size_t length = strlen(guess->word);
+    int edits;
+
+    if (length > WORD_MAX || strlen(candidate) > WORD_MAX)
+        return;
+    edits = distance(guess->word, candidate);
+    if (edits > (int)(length + 2) / 3)
+        return;
+    if (guess->best && edits >= guess->distance)
+        return;
+    guess->best = candidate;
+    guess->distance = edits;
+}

@@ -1,0 +1,45 @@
+#include "cli/core/interrupt.h"
+
+#include <signal.h>
+
+#define STORES_MAX 2 /* `truce copy` has two */
+
+static truce_store *watched[STORES_MAX];
+static volatile sig_atomic_t count, interrupted;
+
+/* SA_RESETHAND: the next one has its usual effect. */
+static void on_interrupt(int number)
+{
+    interrupted = 1;
+    for (int i = 0; i < count; i++)
+        truce_interrupt(watched[i]);
+}
+
+void cli_interrupt_watch(truce_store *store)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND}, before;
+
+    if (!store || count == STORES_MAX)
+        return;
+    watched[count] = store;
+    count++;
+    /* a command whose Ctrl-C is ignored (nohup, a job in the background) stays so */
+    if (count == 1 && !sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL) {
+        sigemptyset(&action.sa_mask);
+        sigaction(SIGINT, &action, NULL);
+    }
+}
+
+void cli_interrupt_forget(void)
+{
+    struct sigaction before;
+
+    if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == on_interrupt)
+        signal(SIGINT, SIG_DFL);
+    count = 0;
+}
+
+int cli_interrupt_code(int code)
+{
+    return interrupted ? CLI_INTERRUPTED : code;
+}

@@ -1,0 +1,52 @@
+#ifndef TRUCE_CLI_CORE_MESSAGE_H
+#define TRUCE_CLI_CORE_MESSAGE_H
+
+/*
+ * Messages of a work queue, as operations on a set:
+ *
+ *     {"operation": "insert", "student_id": 1, "element": "CS 101", "sequence_number": 1000}
+ *
+ * The operation is insert or add, delete or remove. The element is its name, or a document with the
+ * name and payload. Other fields are ignored.
+ */
+#include "cli/core/cli.h"
+
+#define MESSAGE_KEYS_MAX  4
+#define MESSAGE_BYTES_MAX (1024 * 1024)
+
+struct message_format {
+    const char *operation, *element, *seq, *source; /* the message's fields; source may be NULL */
+    char *keys[MESSAGE_KEYS_MAX];                   /* the set's key fields ... */
+    char *from[MESSAGE_KEYS_MAX];                   /* ... and the message's, in the same order */
+    int keys_count;
+    const char *name; /* the element's field that names it */
+};
+
+#define CLI_MESSAGE_OPTIONS                                                                        \
+    {"message-operation", 0, "FIELD", "the message's operation (operation)", false},               \
+        {"message-key", 0, "FIELDS", "the message's key (as --key)", false},                       \
+        {"message-element", 0, "FIELD", "the message's element (element)", false},                 \
+        {"message-seq", 0, "FIELD", "the message's number (sequence_number)", false},              \
+    {                                                                                              \
+        "message-source", 0, "FIELD", "the message's source (none)", false                         \
+    }
+
+/* `keys`: the set's key fields, comma between. Borrows the options' texts. False: the error was
+ * printed, return CLI_USAGE. */
+bool message_format_init(struct message_format *format, const struct cli *cli, const char *keys,
+                         const char *name);
+void message_format_release(struct message_format *format);
+
+struct message {
+    truce_set_operation operation; /* points into the rest */
+    bson_t key, element;
+    char source[128];
+    int64_t line;
+};
+
+/* False: `reason` (of `size` bytes) says what is wrong. `message` is to be released if true. */
+bool message_read(const struct message_format *format, const bson_t *document,
+                  struct message *message, char *reason, size_t size);
+void message_release(struct message *message);
+
+#endif

@@ -1,0 +1,169 @@
+/*
+ * The opening of the store.
+ *
+ * A refused call makes no store: where the file is not there yet, a child of this process runs the rest of
+ * the command on a store in memory first, and prints into the void. An empty file answers what an empty
+ * store in memory does. So if the child was refused (or changed nothing and answered "no"), what it
+ * printed is the answer, and nothing is made; else the file is made, and the command goes on here.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/core/cli.h"
+#include "cli/core/interrupt.h"
+#include "cli/core/pool.h"
+#include "cli/core/slow.h"
+
+#define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
+#define REACHABLE_MS    4000
+
+const char *cli_store_path(const char *uri)
+{
+    if (!strncmp(uri, "file:", 5))
+        return uri + 5;
+    return !strncmp(uri, "memory:", 7) || !strncmp(uri, "mongodb:", 8) ||
+                   !strncmp(uri, "mongodb+srv:", 12)
+               ? NULL
+               : uri;
+}
+
+static bool open_is_server(const char *uri)
+{
+    return !strncmp(uri, "mongodb://", 10) || !strncmp(uri, "mongodb+srv://", 14);
+}
+
+static int open_failed(const struct cli *cli, truce_status status, const bson_error_t *error)
+{
+    cli_error(cli, NULL, status, error);
+    return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
+}
+
+/* ---- the rehearsal ------------------------------------------------------------------------- */
+
+static void copy_out(int from, FILE *to)
+{
+    char bytes[4096];
+    ssize_t got;
+
+    for (off_t at = 0; (got = pread(from, bytes, sizeof bytes, at)) > 0; at += got)
+        fwrite(bytes, 1, (size_t)got, to); /* cli_output_end asks ferror */
+    fflush(to);
+}
+
+static bool become_rehearsal(struct cli *cli, int out, int err, truce_store **store)
+{
+    bson_error_t error;
+
+    cli->rehearsal = true;
+    return dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0 &&
+           !truce_store_open("memory:", &(truce_store_options){.database = cli->database}, store,
+                             &error);
+}
+
+/* `*done`: the child's answer stands; the result is the exit code. */
+static int open_take_answer(pid_t child, int out, int err, bool *done)
+{
+    int state = 0;
+
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
+        continue;
+    *done = WIFEXITED(state) &&
+            (WEXITSTATUS(state) == CLI_USAGE || WEXITSTATUS(state) == NOTHING_CHANGED);
+    if (!*done)
+        return CLI_DONE;
+    copy_out(out, stdout);
+    copy_out(err, stderr);
+    return WEXITSTATUS(state) == CLI_USAGE ? CLI_USAGE : CLI_NO;
+}
+
+/* In the child `*store` is open afterwards. */
+static int open_rehearse(struct cli *cli, truce_store **store, bool *done)
+{
+    int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+    pid_t child = -1;
+    int code = CLI_DONE;
+
+    *done = false;
+    if (out >= 0 && err >= 0)
+        child = pool_fork();
+    if (!child && !become_rehearsal(cli, out, err, store))
+        _exit(CLI_FAILED);
+    if (child > 0)
+        code = open_take_answer(child, out, err, done);
+    if (out >= 0)
+        close(out);
+    if (err >= 0)
+        close(err);
+    return code;
+}
+
+int cli_rehearsal_end(struct cli *cli, int code)
+{
+    bson_t collections;
+
+    if (!cli->rehearsal || code != CLI_NO)
+        return code;
+    if (!truce_collection_list(cli->store, &(truce_list_options){.unmeasured = true}, &collections,
+                               NULL) &&
+        bson_empty(&collections))
+        code = NOTHING_CHANGED;
+    bson_destroy(&collections);
+    return code;
+}
+
+/* ---- the store ----------------------------------------------------------------------------- */
+
+/* Is a server there at all? Later calls may wait longer for it, while it elects another primary. */
+static int open_reach(const struct cli *cli)
+{
+    const truce_store_options options = {
+        .deadline_ms =
+            cli->deadline_ms && cli->deadline_ms < REACHABLE_MS ? cli->deadline_ms : REACHABLE_MS,
+        .database = cli->database};
+    truce_store *store = NULL;
+    bson_error_t error;
+    truce_status status = truce_store_open(cli->uri, &options, &store, &error);
+
+    truce_store_close(store);
+    return status ? open_failed(cli, status, &error) : CLI_DONE;
+}
+
+int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
+{
+    const truce_store_hooks hooks = cli_slow_hooks(cli);
+    const truce_store_options options = {
+        .hooks = &hooks,
+        .read_only = use == CLI_STORE_READ,
+        .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
+        .deadline_ms = cli->deadline_ms,
+        .database = cli->database,
+    };
+    struct stat about;
+    bson_error_t error;
+    truce_status status;
+    bool done = false;
+    int code = CLI_DONE;
+
+    *store = NULL;
+    if (!cli->uri)
+        return cli_usage(cli, "which store? Say --store FILE, or set TRUCE_STORE");
+    if (!strcmp(cli->uri, "memory:") && options.must_exist)
+        return cli_usage(cli, "memory: is empty when a command begins and gone when it ends: "
+                              "there is nothing in it");
+    if (use == CLI_STORE_WRITE && cli_store_path(cli->uri) &&
+        stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT)
+        code = open_rehearse(cli, store, &done);
+    else if (open_is_server(cli->uri))
+        code = open_reach(cli);
+    if (done || code || *store)
+        return code;
+    status = truce_store_open(cli->uri, &options, store, &error);
+    if (!status &&
+        use != CLI_STORE_INPUT) /* there Ctrl-C ends the workers, too, and the rest goes on later */
+        cli_interrupt_watch(*store);
+    return status ? open_failed(cli, status, &error) : CLI_DONE;
+}

@@ -1,0 +1,177 @@
+/* What a command asks about its own call: options and documents. */
+#include "cli/core/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "bson/date.h"
+
+const struct cli_option cli_common_options[] = {
+    {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
+     false},
+    {"database", 0, "NAME",
+     "the database of a file: that which truce serve serves by this name (else the file's own)",
+     false},
+    {"json", 'j', NULL, "every answer is a document", false},
+    {"pretty", 0, NULL, "documents over several lines", false},
+    {"table", 0, NULL, "documents as the rows of a table", false},
+    {"deadline", 0, "MS", "give up after so many milliseconds", false},
+    {"slow", 0, "MS",
+     "print calls to the store that take as long, or longer (else TRUCE_SLOW_MS says it)", false},
+    {"quiet", 'q', NULL, "no progress and no remarks", false},
+    {"help", 'h', NULL, "this help", false},
+    {0},
+};
+
+bool cli_is_common(const struct cli_option *option)
+{
+    const struct cli_option *at = cli_common_options;
+
+    while (at->name && at != option)
+        at++;
+    return at == option;
+}
+
+static bool declared(const struct cli *cli, const char *name)
+{
+    for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
+        if (!strcmp(o->name, name))
+            return true;
+    }
+    for (const struct cli_option *o = cli_common_options; o->name; o++) {
+        if (!strcmp(o->name, name))
+            return true;
+    }
+    return false;
+}
+
+/* the i-th from the front (i >= 0) or the last (-1) place where the option was given, or -1 */
+static int given_at(const struct cli *cli, const char *name, int i)
+{
+    int found = -1;
+
+    truce_assert(declared(cli, name));
+    for (int k = 0; k < cli->given_count; k++) {
+        if (strcmp(cli->given[k].option->name, name) != 0)
+            continue;
+        found = k;
+        if (i-- == 0)
+            return k;
+    }
+    return i >= -1 ? -1 : found;
+}
+
+bool cli_flag(const struct cli *cli, const char *name)
+{
+    return given_at(cli, name, -1) >= 0;
+}
+
+const char *cli_text(const struct cli *cli, const char *name)
+{
+    int at = given_at(cli, name, -1);
+
+    return at < 0 ? NULL : cli->given[at].value;
+}
+
+const char *cli_texts(const struct cli *cli, const char *name, int i)
+{
+    int at;
+
+    truce_assert(i >= 0);
+    at = given_at(cli, name, i);
+    return at < 0 ? NULL : cli->given[at].value;
+}
+
+static bool options_read_number(const struct cli *cli, const char *text, const char *what,
+                                int64_t least, int64_t most, int64_t *number)
+{
+    char *end;
+
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    if (!errno && end != text && !*end && *number >= least && *number <= most)
+        return true;
+    cli_usage(cli, "%s needs a number from %lld to %lld, not \"%s\"", what, (long long)least,
+              (long long)most, text);
+    return false;
+}
+
+bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t least,
+                         int64_t most, int64_t *number)
+{
+    return options_read_number(cli, cli->arguments[i], what, least, most, number);
+}
+
+void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size)
+{
+    int at = given_at(cli, name, -1);
+
+    if (at >= 0 && cli->given[at].line)
+        snprintf(said, size, "%s line %d: %s", cli->config_path, cli->given[at].line, name);
+    else
+        snprintf(said, size, "--%s", name);
+}
+
+bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
+                int64_t otherwise, int64_t *number)
+{
+    const char *text = cli_text(cli, name);
+    char what[CLI_SAID_MAX];
+
+    *number = otherwise;
+    cli_option_said(cli, name, what, sizeof what);
+    return !text || options_read_number(cli, text, what, least, most, number);
+}
+
+bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms)
+{
+    const char *text = cli_text(cli, name);
+    bson_error_t error;
+
+    *date_ms = 0;
+    if (!text || !truce__date_parse(text, strlen(text), NULL, date_ms, &error))
+        return true;
+    cli_usage(cli, "--%s: \"%s\" is no date (2024-01-31, or 2024-01-31T12:00:00Z)", name, text);
+    return false;
+}
+
+bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
+                           bson_t *document, bool *is_array)
+{
+    struct json_reader reader = {.typed = true};
+    bson_error_t error;
+    bson_t borrowed;
+    bool good = true;
+
+    bson_init(document);
+    if (is_array)
+        *is_array = false;
+    if (!text)
+        return true;
+    if (truce__json_read(&reader, text, strlen(text), &borrowed, is_array, &error)) {
+        cli_usage(cli, "%s is not Extended JSON: %s", what, error.message);
+        good = false;
+    } else {
+        bson_destroy(document);
+        bson_copy_to(&borrowed, document);
+    }
+    truce__json_reader_release(&reader);
+    return good;
+}
+
+bool cli_document(const struct cli *cli, const char *text, const char *what, bson_t *document)
+{
+    return cli_document_or_array(cli, text, what, document, NULL);
+}
+
+bool cli_option_document(const struct cli *cli, const char *name, bson_t *document, bool *given)
+{
+    const char *text = cli_text(cli, name);
+    char what[64];
+
+    snprintf(what, sizeof what, "--%s", name);
+    *given = text != NULL;
+    return cli_document(cli, text, what, document);
+}

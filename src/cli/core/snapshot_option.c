@@ -1,0 +1,42 @@
+/* Reading a store as of one moment, and saying what that keeps from being written over. */
+#include "cli/core/snapshot_option.h"
+
+#define MEGABYTE INT64_C(1048576)
+#define TELLING  (64 * MEGABYTE) /* the log has as much on any day */
+
+int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **view)
+{
+    bool limited = cli_text(cli, "max-age") || cli_text(cli, "max-log");
+    truce_snapshot_options options = {.unlimited = !limited};
+    int64_t age = 0, log = 0;
+    bson_error_t error;
+    truce_status status;
+
+    *view = NULL;
+    if (!cli_number(cli, "max-age", 1, 4000000, 0, &age) ||
+        !cli_number(cli, "max-log", 1, INT64_C(1) << 40, 0, &log))
+        return CLI_USAGE;
+    /* what was not said has no maximum */
+    options.age_ms = limited && !age ? UINT32_MAX : (uint32_t)(age * 1000);
+    options.log_bytes = limited && !log ? UINT64_MAX / 4 : (uint64_t)(log * MEGABYTE);
+    status = truce_snapshot(store, &options, view, &error);
+    if (status == TRUCE_INVALID)
+        return CLI_DONE;
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+int64_t cli_moment_pinned(truce_store *view)
+{
+    truce_snapshot_state state = {0};
+
+    if (!view || truce_snapshot_look(view, &state, NULL))
+        return 0;
+    return (int64_t)state.log_bytes;
+}
+
+void cli_moment_tell(const struct cli *cli, int64_t pinned)
+{
+    if (pinned >= TELLING)
+        cli_remark(cli, "%lld MB were written to the store meanwhile, and kept in its log",
+                   (long long)(pinned / MEGABYTE));
+}

@@ -1,0 +1,67 @@
+/* truce aggregate: what a pipeline makes of a collection. */
+#include "cli/commands.h"
+#include "cli/core/plain.h"
+#include "cli/data/query.h"
+
+#include <string.h>
+
+/* $out and $merge write: the store must be open for that. */
+static bool pipeline_writes(const bson_t *pipeline)
+{
+    bson_iter_t stage, name;
+    bool writes = false;
+
+    if (!bson_iter_init(&stage, pipeline))
+        return false;
+    while (bson_iter_next(&stage)) {
+        writes |=
+            BSON_ITER_HOLDS_DOCUMENT(&stage) && bson_iter_recurse(&stage, &name) &&
+            bson_iter_next(&name) &&
+            (!strcmp(bson_iter_key(&name), "$out") || !strcmp(bson_iter_key(&name), "$merge"));
+    }
+    return writes;
+}
+
+static int aggregate_run(struct cli *cli)
+{
+    struct cli_query query;
+    bson_t pipeline;
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    bool is_array = false;
+    int code = cli_query_read(cli, NULL, &query);
+
+    if (!cli_document_or_array(cli, cli->arguments[1], "PIPELINE", &pipeline, &is_array))
+        code = CLI_USAGE;
+    else if (!is_array)
+        code = cli_usage(cli, "PIPELINE must be an array of stages: [{\"$match\": {...}}, ...]");
+    if (!code)
+        code = cli_store_open(cli, pipeline_writes(&pipeline) ? CLI_STORE_CHANGE : CLI_STORE_READ,
+                              &cli->store);
+    if (!code) {
+        const truce_aggregate_options options = {.hint = query.options.hint,
+                                                 .deadline_ms = query.options.deadline_ms,
+                                                 .allow_disk_use = query.options.allow_disk_use};
+        truce_status status =
+            truce_aggregate(cli->store, cli->arguments[0], &pipeline, &options, &cursor, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor);
+    }
+    bson_destroy(&pipeline);
+    cli_query_release(&query);
+    return code;
+}
+
+const struct cli_command cli_aggregate = {
+    .noun = "aggregate",
+    .arguments = "COLLECTION PIPELINE",
+    .summary = "run an aggregation pipeline and print what comes out of it",
+    .help = "PIPELINE is an array of MongoDB's stages. $out and $merge write into this store.",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce aggregate students '[{$unwind: \"$classes\"},\n"
+        "    {$group: {_id: \"$classes.name\", students: {$sum: 1}}}]'",
+    .options =
+        (const struct cli_option[]){CLI_HINT_OPTION, CLI_PLAIN_OPTION, CLI_CANONICAL_OPTION, {0}},
+    .store = CLI_STORE_NONE, /* depends on the pipeline */
+    .run = aggregate_run,
+};

@@ -1,0 +1,65 @@
+/* truce distinct: the different values of a path. */
+#include "cli/commands.h"
+#include "cli/data/query.h"
+
+static bool print_values(const bson_t *values, enum json_form form)
+{
+    struct buffer line = {0};
+    bson_iter_t iter;
+    bool good = bson_iter_init(&iter, values);
+
+    while (good && bson_iter_next(&iter)) {
+        line.size = 0;
+        truce__json_write_value(&line, &iter, form);
+        truce__buffer_append_byte(&line, '\n');
+        good = cli_write(line.bytes, line.size);
+    }
+    truce__buffer_release(&line);
+    return good;
+}
+
+static int distinct_run(struct cli *cli)
+{
+    enum json_form form = cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
+    bson_t filter, values = BSON_INITIALIZER, answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_DONE;
+    int64_t before;
+
+    if (!cli_document(cli, cli->arguments[2], "FILTER", &filter)) {
+        code = CLI_USAGE;
+        goto out;
+    }
+    bson_destroy(&values);
+    before = truce_deadline_begin(cli->deadline_ms);
+    status =
+        truce_distinct(cli->store, cli->arguments[0], cli->arguments[1], &filter, &values, &error);
+    truce_deadline_end(before);
+    if (status) {
+        code = cli_error(cli, NULL, status, &error);
+    } else if (cli->json) {
+        BSON_APPEND_ARRAY(&answer, "values", &values);
+        cli_print(&answer, form);
+    } else {
+        print_values(&values, form);
+    }
+out:
+    bson_destroy(&filter);
+    bson_destroy(&values);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_distinct = {
+    .noun = "distinct",
+    .arguments = "COLLECTION PATH [FILTER]",
+    .summary = "print the different values of a path, one a line",
+    .help = "The elements of arrays count one by one.",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce distinct students classes.name '{year: 2}'",
+    .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
+    .store = CLI_STORE_READ,
+    .run = distinct_run,
+};

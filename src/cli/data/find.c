@@ -1,0 +1,46 @@
+/* truce find: the documents that match, as NDJSON. */
+#include "cli/commands.h"
+#include "cli/core/plain.h"
+#include "cli/data/query.h"
+
+static int find_run(struct cli *cli)
+{
+    struct cli_query query;
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = cli_query_read(cli, cli->arguments[1], &query);
+
+    if (!code) {
+        query.options.return_key = cli_flag(cli, "keys");
+        query.options.show_record_id = cli_flag(cli, "records");
+        status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
+                            &error);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor);
+    }
+    cli_query_release(&query);
+    return code;
+}
+
+const struct cli_command cli_find = {
+    .noun = "find",
+    .arguments = "COLLECTION [FILTER]",
+    .summary = "print the documents that match, one a line",
+    .help = "FILTER is a query of MongoDB's language, in Extended JSON; without it, all documents\n"
+            "are printed. Numbers and dates are printed as people write them; --canonical shows\n"
+            "every type. --min and --max keep to a part of the index of --hint, whose keys they\n"
+            "are, and print it in the index's order.",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce find students '{year: {$gte: 2}}' --sort '{name: 1}' -n 10",
+    .options =
+        (const struct cli_option[]){
+            CLI_FIND_OPTIONS,
+            {"keys", 0, NULL, "print the keys of the index instead", false},
+            {"records", 0, NULL, "number each by its record: $recordId", false},
+            CLI_PLAIN_OPTION,
+            CLI_CANONICAL_OPTION,
+            {0}},
+    .store = CLI_STORE_READ,
+    .run = find_run,
+};

@@ -1,0 +1,187 @@
+/* truce index create, list, drop. */
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+
+/* ---- create -------------------------------------------------------------------------------- */
+
+static bool index_describe(const struct cli *cli, bson_t *index)
+{
+    bson_t keys, partial;
+    int64_t expire;
+    bool given = false, good = true;
+
+    good &= cli_document(cli, cli->arguments[1], "KEYS", &keys);
+    good &= cli_option_document(cli, "partial", &partial, &given);
+    good &= cli_number(cli, "expire-after", 0, INT32_MAX, -1, &expire);
+    BSON_APPEND_DOCUMENT(index, "key", &keys);
+    if (cli_text(cli, "name"))
+        BSON_APPEND_UTF8(index, "name", cli_text(cli, "name"));
+    if (cli_flag(cli, "unique"))
+        BSON_APPEND_BOOL(index, "unique", true);
+    if (cli_flag(cli, "sparse"))
+        BSON_APPEND_BOOL(index, "sparse", true);
+    if (cli_flag(cli, "hidden"))
+        BSON_APPEND_BOOL(index, "hidden", true);
+    if (given)
+        BSON_APPEND_DOCUMENT(index, "partialFilterExpression", &partial);
+    if (expire >= 0)
+        BSON_APPEND_INT32(index, "expireAfterSeconds", (int32_t)expire);
+    bson_destroy(&keys);
+    bson_destroy(&partial);
+    return good;
+}
+
+static int index_run_create(struct cli *cli)
+{
+    bson_t index = BSON_INITIALIZER, answer = BSON_INITIALIZER;
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (index_describe(cli, &index)) {
+        int64_t before = truce_deadline_begin(cli->deadline_ms);
+        truce_status status = truce_index_create(cli->store, cli->arguments[0], &index, &error);
+
+        truce_deadline_end(before);
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        BSON_APPEND_BOOL(&answer, "created", true);
+        if (!code)
+            cli_answer(cli, &answer, "created");
+    }
+    bson_destroy(&index);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_index_create = {
+    .noun = "index",
+    .verb = "create",
+    .arguments = "COLLECTION KEYS",
+    .summary = "make an index; writers go on meanwhile",
+    .help = "KEYS is {\"path\": 1} or -1 for descending, several paths for a compound index,\n"
+            "{\"path.$**\": 1} for every path below one. An index that is there already with the\n"
+            "same definition is no error.",
+    .example = "truce index create students '{student_id: 1}' --unique",
+    .options =
+        (const struct cli_option[]){
+            {"name", 0, "NAME", "instead of one made from the keys", false},
+            {"unique", 0, NULL, "no two documents with the same key", false},
+            {"sparse", 0, NULL, "leave out documents without the path", false},
+            {"partial", 0, "FILTER", "hold only the documents that match", false},
+            {"expire-after", 0, "SECONDS", "delete documents so long after the date at the path",
+             false},
+            {"hidden", 0, NULL, "no query uses it yet", false},
+            {0}},
+    .store = CLI_STORE_WRITE,
+    .run = index_run_create,
+};
+
+/* ---- modify -------------------------------------------------------------------------------- */
+
+static bool describe_changes(const struct cli *cli, bson_t *changes)
+{
+    bool hide = cli_flag(cli, "hide"), show = cli_flag(cli, "show");
+    int64_t expire;
+
+    if (!cli_number(cli, "expire-after", 0, INT32_MAX, -1, &expire))
+        return false;
+    if (hide && show)
+        return cli_usage(cli, "--hide and --show exclude each other"), false;
+    if (!hide && !show && expire < 0)
+        return cli_usage(cli, "one of --hide, --show and --expire-after must be given"), false;
+    if (hide || show)
+        BSON_APPEND_BOOL(changes, "hidden", hide);
+    if (expire >= 0)
+        BSON_APPEND_INT32(changes, "expireAfterSeconds", (int32_t)expire);
+    return true;
+}
+
+static int index_run_modify(struct cli *cli)
+{
+    bson_t changes = BSON_INITIALIZER, answer = BSON_INITIALIZER;
+    const char *name = cli->arguments[1];
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (describe_changes(cli, &changes)) {
+        truce_status status =
+            truce_index_modify(cli->store, cli->arguments[0], name, &changes, &error);
+
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        BSON_APPEND_UTF8(&answer, "modified", name);
+        if (!code)
+            cli_answer(cli, &answer, "modified %s", name);
+    }
+    bson_destroy(&changes);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_index_modify = {
+    .noun = "index",
+    .verb = "modify",
+    .arguments = "COLLECTION NAME",
+    .summary = "hide an index from queries, show it again, or let documents expire by it",
+    .help =
+        "A hidden index is kept as any other: what is unique stays so, and what expires is\n"
+        "removed. But no query uses it, so that one sees how it is without the index before it\n"
+        "is dropped.",
+    .example = "truce index create students '{student_id: 1}'\n"
+               "truce index modify students student_id_1 --hide",
+    .options =
+        (const struct cli_option[]){{"hide", 0, NULL, "no query uses it from now on", false},
+                                    {"show", 0, NULL, "queries use it again", false},
+                                    {"expire-after", 0, "SECONDS",
+                                     "delete documents so long after the date at the path", false},
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = index_run_modify,
+};
+
+/* ---- list ---------------------------------------------------------------------------------- */
+
+static int index_run_list(struct cli *cli)
+{
+    bson_t indexes;
+    bson_error_t error;
+    truce_status status = truce_index_list(cli->store, cli->arguments[0], &indexes, &error);
+
+    return cli_print_array(cli, status, &indexes, NULL, &error);
+}
+
+const struct cli_command cli_index_list = {
+    .noun = "index",
+    .verb = "list",
+    .arguments = "COLLECTION",
+    .summary = "print the definitions of a collection's indexes",
+    .example = "truce index create students '{student_id: 1}'\n"
+               "truce index list students",
+    .store = CLI_STORE_READ,
+    .run = index_run_list,
+};
+
+/* ---- drop ---------------------------------------------------------------------------------- */
+
+static int index_run_drop(struct cli *cli)
+{
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status =
+        truce_index_drop(cli->store, cli->arguments[0], cli->arguments[1], &error);
+
+    BSON_APPEND_UTF8(&answer, "dropped", cli->arguments[1]);
+    if (!status)
+        cli_answer(cli, &answer, "dropped %s", cli->arguments[1]);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_index_drop = {
+    .noun = "index",
+    .verb = "drop",
+    .arguments = "COLLECTION NAME",
+    .summary = "delete an index",
+    .example = "truce index create students '{student_id: 1}'\n"
+               "truce index drop students student_id_1",
+    .store = CLI_STORE_CHANGE,
+    .run = index_run_drop,
+};

@@ -1,0 +1,150 @@
+/* truce insert: documents from the call, or NDJSON from standard input. */
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+
+#include <inttypes.h>
+
+#include "cli/core/ndjson.h"
+
+struct insert {
+    struct cli *cli;
+    bson_t ids; /* of what was inserted, for --json */
+    int64_t inserted;
+};
+
+/* The caller learns the _id: one is put in front where there is none. */
+static void with_id(const bson_t *document, bson_t *whole)
+{
+    bson_oid_t oid;
+
+    bson_init(whole);
+    if (!bson_has_field(document, "_id")) {
+        bson_oid_init(&oid, NULL);
+        BSON_APPEND_OID(whole, "_id", &oid);
+    }
+    bson_concat(whole, document);
+}
+
+static void remember_id(struct insert *insert, const bson_t *document)
+{
+    char key[16];
+    const char *at;
+    bson_iter_t iter;
+
+    insert->inserted++;
+    if (!insert->cli->json || insert->inserted > 10000 ||
+        !bson_iter_init_find(&iter, document, "_id"))
+        return;
+    bson_uint32_to_string((uint32_t)(insert->inserted - 1), &at, key, sizeof key);
+    bson_append_iter(&insert->ids, at, -1, &iter);
+}
+
+static int insert_one(struct insert *insert, const bson_t *document, const char *what)
+{
+    const struct cli *cli = insert->cli;
+    const truce_write_options options = {.relaxed = cli_flag(cli, "relaxed")};
+    bson_error_t error;
+    truce_status status;
+    bson_t whole;
+
+    with_id(document, &whole);
+    status = truce_insert(cli->store, cli->arguments[0], &whole, &options, &error);
+    if (!status)
+        remember_id(insert, &whole);
+    bson_destroy(&whole);
+    return status ? cli_error(cli, what, status, &error) : CLI_DONE;
+}
+
+static int insert_arguments(struct insert *insert)
+{
+    const struct cli *cli = insert->cli;
+    int code = CLI_DONE;
+
+    for (int i = 1; i < cli->count && !code; i++) {
+        char what[32];
+        bson_t document;
+
+        snprintf(what, sizeof what, "document %d", i);
+        code = CLI_USAGE;
+        if (cli_document(cli, cli->arguments[i], what, &document))
+            code = insert_one(insert, &document, cli->count > 2 ? what : NULL);
+        bson_destroy(&document);
+    }
+    return code;
+}
+
+/* The store is opened at the first good line: bad input makes none. */
+static int insert_line(struct insert *insert, const bson_t *document, const char *what)
+{
+    int code = CLI_DONE;
+
+    if (!insert->cli->store)
+        code = cli_store_open(insert->cli, CLI_STORE_WRITE, &insert->cli->store);
+    return code ? code : insert_one(insert, document, what);
+}
+
+static int insert_lines(struct insert *insert)
+{
+    const struct cli *cli = insert->cli;
+    bson_error_t error;
+    struct ndjson *input = cli_ndjson_open("-", &error);
+    struct ndjson_line line;
+    bson_t document;
+    int code = CLI_DONE;
+
+    if (!input)
+        return cli_error(cli, NULL, TRUCE_INVALID, &error);
+    while (!code && !(cli->rehearsal && insert->inserted)) {
+        char what[40];
+        const char *wrong;
+        truce_status status = cli_ndjson_next(input, &line, &error);
+
+        if (status)
+            code = cli_error(cli, NULL, status, &error);
+        if (status || !line.text)
+            break;
+        snprintf(what, sizeof what, "line %" PRId64, line.number);
+        wrong = cli_ndjson_document(input, &line, &document);
+        code = wrong ? cli_usage(cli, "%s, %s", what, wrong) : insert_line(insert, &document, what);
+    }
+    cli_ndjson_close(input);
+    return code;
+}
+
+static int insert_run(struct cli *cli)
+{
+    struct insert insert = {.cli = cli, .ids = BSON_INITIALIZER};
+    bson_t answer = BSON_INITIALIZER;
+    int code = CLI_DONE;
+
+    if (cli->count > 1)
+        code = cli_store_open(cli, CLI_STORE_WRITE, &cli->store);
+    if (!code)
+        code = cli->count > 1 ? insert_arguments(&insert) : insert_lines(&insert);
+
+    if (!code || insert.inserted) {
+        BSON_APPEND_INT64(&answer, "inserted", insert.inserted);
+        BSON_APPEND_ARRAY(&answer, "ids", &insert.ids);
+        cli_answer(cli, &answer, "inserted %" PRId64, insert.inserted);
+    }
+    bson_destroy(&insert.ids);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_insert = {
+    .noun = "insert",
+    .arguments = "COLLECTION [DOCUMENT...]",
+    .summary = "insert documents, from the call or one a line from standard input",
+    .help =
+        "A document without _id gets an ObjectId; --json shows the ids (the first 10,000). The\n"
+        "first document that cannot be inserted ends it; those before it stay. For large\n"
+        "files, truce import is faster and goes on after bad lines.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}' '{_id: 2, name: \"Bob\"}'",
+    .options =
+        (const struct cli_option[]){
+            {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},
+    .store = CLI_STORE_NONE,
+    /* opened when there is a document */
+    .run = insert_run,
+};

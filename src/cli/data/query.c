@@ -1,0 +1,122 @@
+/* Filters and find options from the call; documents of a cursor to standard output. */
+#include "cli/data/query.h"
+
+#include <string.h>
+
+#include "cli/core/plain.h"
+
+static bool has_option(const struct cli *cli, const char *name)
+{
+    for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
+        if (!strcmp(o->name, name))
+            return true;
+    }
+    return false;
+}
+
+/* the option's document, initialised; *set points to it if it was given */
+static bool query_read_document(const struct cli *cli, const char *name, bson_t *document,
+                                const bson_t **set)
+{
+    bool given;
+
+    bson_init(document);
+    if (!has_option(cli, name))
+        return true;
+    if (!cli_option_document(cli, name, document, &given))
+        return false;
+    if (given)
+        *set = document;
+    return true;
+}
+
+bool cli_hint_read(const struct cli *cli, bson_t *hint)
+{
+    const char *text = cli_text(cli, "hint");
+
+    bson_init(hint);
+    if (!text)
+        return true;
+    if (text[strspn(text, " \t")] == '{')
+        return cli_document(cli, text, "--hint", hint);
+    BSON_APPEND_UTF8(hint, "", text);
+    return true;
+}
+
+static bool query_read_number(const struct cli *cli, const char *name, int64_t most,
+                              int64_t *number)
+{
+    *number = 0;
+    return !has_option(cli, name) || cli_number(cli, name, 0, most, 0, number);
+}
+
+int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *query)
+{
+    truce_find_options *options = &query->options;
+    bool good = true;
+
+    *options = (truce_find_options){0};
+    bson_init(&query->hint);
+    good &= cli_document(cli, filter, "FILTER", &query->filter);
+    good &= query_read_document(cli, "projection", &query->projection, &options->projection);
+    good &= query_read_document(cli, "sort", &query->sort, &options->sort);
+    good &= query_read_document(cli, "min", &query->min, &options->min);
+    good &= query_read_document(cli, "max", &query->max, &options->max);
+    good &= query_read_number(cli, "skip", INT64_MAX, &options->skip);
+    good &= query_read_number(cli, "limit", INT64_MAX, &options->limit);
+    options->deadline_ms = cli->deadline_ms;
+    options->allow_disk_use = true;
+    if (has_option(cli, "hint")) {
+        good &= cli_hint_read(cli, &query->hint);
+        options->hint = bson_empty(&query->hint) ? NULL : &query->hint;
+    }
+    query->counting = (truce_count_options){.hint = options->hint,
+                                            .skip = options->skip,
+                                            .limit = options->limit,
+                                            .deadline_ms = options->deadline_ms};
+    return good ? CLI_DONE : CLI_USAGE;
+}
+
+void cli_query_release(struct cli_query *query)
+{
+    bson_destroy(&query->filter);
+    bson_destroy(&query->projection);
+    bson_destroy(&query->sort);
+    bson_destroy(&query->hint);
+    bson_destroy(&query->min);
+    bson_destroy(&query->max);
+}
+
+enum json_form cli_form(const struct cli *cli)
+{
+    return cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
+}
+
+static bool print_one(const bson_t *document, const struct plain *plain, enum json_form form)
+{
+    bson_t shown;
+    bool good;
+
+    if (!plain)
+        return cli_print(document, form);
+    cli_plain(plain, document, &shown);
+    good = cli_print(&shown, form);
+    bson_destroy(&shown);
+    return good;
+}
+
+int cli_print_cursor(const struct cli *cli, truce_cursor *cursor)
+{
+    struct plain *plain = cli_plain_new(cli, cli->arguments[0]);
+    enum json_form form = cli_form(cli);
+    const bson_t *document;
+    bson_error_t error;
+    truce_status status;
+
+    do {
+        status = truce_cursor_next(cursor, &document, &error);
+    } while (!status && document && print_one(document, plain, form));
+    truce_cursor_close(cursor);
+    cli_plain_free(plain);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}

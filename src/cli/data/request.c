@@ -1,0 +1,275 @@
+/*
+ * truce request add, show, list, run.
+ *
+ * `run` is a handler for the shell: a program gets the input of a request, and what it prints are changes
+ * as `truce commit apply` takes them. They and the end of the request are one commit, so a request takes
+ * effect once, however often its program is run and whoever dies when.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bson/json.h"
+#include "cli/commands.h"
+#include "cli/core/ndjson.h"
+#include "cli/document/commit_parts.h"
+#include "patterns/change_list/change_list.h"
+#include "store/reserved.h"
+
+/* ---- add, show, list ------------------------------------------------------------------------ */
+
+static int request_run_add(struct cli *cli)
+{
+    bson_t input, answer = BSON_INITIALIZER;
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (cli_document(cli, cli->arguments[2], "INPUT", &input)) {
+        truce_status status =
+            truce_request_add(cli->store, cli->arguments[0], cli->arguments[1], &input, &error);
+
+        BSON_APPEND_UTF8(&answer, "added", cli->arguments[0]);
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        if (!code)
+            cli_answer(cli, &answer, "added %s", cli->arguments[0]);
+    }
+    bson_destroy(&input);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_request_add = {
+    .noun = "request",
+    .verb = "add",
+    .arguments = "KEY NAME [INPUT]",
+    .summary = "leave work that is done exactly once, by whichever process is free",
+    .help = "KEY is yours: the same key with the same name and input adds nothing. NAME says who\n"
+            "does it (truce request run NAME, or a handler in C), INPUT is a document.",
+    .example = "truce request add order-17 ship '{order: 17}'",
+    .store = CLI_STORE_WRITE,
+    .run = request_run_add,
+};
+
+static int request_run_show(struct cli *cli)
+{
+    bson_error_t error;
+    bson_t document;
+    truce_status status = truce_request_state(cli->store, cli->arguments[0], &document, &error);
+
+    if (!status)
+        cli_print(&document, JSON_RELAXED);
+    bson_destroy(&document);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_request_show = {
+    .noun = "request",
+    .verb = "show",
+    .arguments = "KEY",
+    .summary = "print a request: waiting, done or failed, and why",
+    .example = "truce request add order-17 ship '{order: 17}'\n"
+               "truce request show order-17",
+    .store = CLI_STORE_READ,
+    .run = request_run_show,
+};
+
+static int request_run_list(struct cli *cli)
+{
+    const char *state = cli_text(cli, "state");
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("created", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .allow_disk_use = true};
+    truce_cursor *cursor = NULL;
+    int64_t limit;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+
+    if (state)
+        BSON_APPEND_UTF8(&filter, "state", state);
+    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &limit)) {
+        options.limit = limit + 1;
+        status = truce_find(cli->store, REQUESTS, &filter, &options, &cursor, &error);
+        code = cli_print_page(cli, status, cursor, limit, &error);
+    }
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return code;
+}
+
+const struct cli_command cli_request_list = {
+    .noun = "request",
+    .verb = "list",
+    .summary = "print the requests, oldest first",
+    .example = "truce request add order-17 ship '{order: 17}'\n"
+               "truce request list --state waiting",
+    .options = (const struct cli_option[]){{"state", 0, "STATE",
+                                            "only waiting, done or failed ones", false},
+                                           {"limit", 'n', "N", "at most so many (100)", false},
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = request_run_list,
+};
+
+/* ---- run ------------------------------------------------------------------------------------ */
+
+/* The file holds the input, and then what the program printed. */
+static truce_status run_program(const struct cli *cli, int in, int out, bson_error_t *error)
+{
+    char **words = (char **)(uintptr_t)(cli->arguments + 1);
+    posix_spawn_file_actions_t actions;
+    int failed, state = 0;
+    pid_t child;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    failed = posix_spawnp(&child, words[0], &actions, NULL, words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed)
+        return truce__fail(TRUCE_INVALID, error, "%s cannot be run: %s", words[0],
+                           strerror(failed));
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
+        continue;
+    if (WIFEXITED(state) && !WEXITSTATUS(state))
+        return TRUCE_OK;
+    if (WIFEXITED(state))
+        return truce__fail(TRUCE_INVALID, error, "%s ended with exit code %d", words[0],
+                           WEXITSTATUS(state));
+    return truce__fail(TRUCE_INVALID, error, "%s was killed: %s", words[0],
+                       strsignal(WTERMSIG(state)));
+}
+
+static int file_of(const bson_t *input)
+{
+    int file = memfd_create("input", MFD_CLOEXEC);
+    struct buffer text = {0};
+    bool good = file >= 0;
+
+    truce__json_write(&text, input, false, JSON_RELAXED);
+    truce__buffer_append_byte(&text, '\n');
+    good = good && write(file, text.bytes, text.size) == (ssize_t)text.size &&
+           !lseek(file, 0, SEEK_SET);
+    truce__buffer_release(&text);
+    if (!good && file >= 0)
+        close(file);
+    return good ? file : -1;
+}
+
+/* What the program printed, as changes in the commit; nothing: no changes. */
+static truce_status take_changes(const struct cli *cli, int out, truce_commit *commit,
+                                 bson_error_t *error)
+{
+    char path[40], *text = NULL;
+    struct json_reader reader = {.typed = true};
+    bool is_array = false;
+    bson_error_t why;
+    bson_t changes;
+    truce_status status;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", out);
+    status = cli_text_file(path, &text, error);
+    if (!status && text[strspn(text, " \t\r\n")]) {
+        status = truce__json_read(&reader, text, strlen(text), &changes, &is_array, &why);
+        if (status)
+            truce__fail(status, error, "what %s printed is no array of changes: %s",
+                        cli->arguments[1], why.message);
+        if (!status && (!is_array || cli_parts_check(cli, &changes)))
+            status = truce__fail(TRUCE_INVALID, error, "%s printed no array of changes",
+                                 cli->arguments[1]);
+        if (!status)
+            status = truce__written_add(&changes, NULL, commit, error);
+        truce__json_reader_release(&reader);
+    }
+    bson_free(text);
+    return status;
+}
+
+static truce_status handle(truce_commit *commit, const bson_t *input, void *arg,
+                           bson_error_t *error)
+{
+    const struct cli *cli = arg;
+    int in = file_of(input), out = memfd_create("output", MFD_CLOEXEC);
+    truce_status status;
+
+    if (in < 0 || out < 0)
+        status = truce__fail(TRUCE_IO, error, "no memory for the program's input and output");
+    else
+        status = run_program(cli, in, out, error);
+    if (!status)
+        status = take_changes(cli, out, commit, error);
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
+    return status;
+}
+
+static int request_tell(const struct cli *cli, const truce_request_report *report)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_INT64(&answer, "done", report->done);
+    BSON_APPEND_INT64(&answer, "failed", report->failed);
+    cli_answer(cli, &answer, "%" PRId64 " done, %" PRId64 " failed", report->done, report->failed);
+    bson_destroy(&answer);
+    return cli_output_end(report->failed ? CLI_NO : CLI_DONE);
+}
+
+static int request_run_run(struct cli *cli)
+{
+    const truce_request_handler handler = {
+        .name = cli->arguments[0], .function = handle, .arg = cli};
+    const truce_commit_options options = {.deadline_ms = cli->deadline_ms};
+    truce_request_report report;
+    bson_error_t error;
+    int64_t limit;
+    uint64_t token = 0;
+    int code = CLI_DONE;
+
+    if (!cli_number(cli, "limit", 1, 100000, 100, &limit))
+        return CLI_USAGE;
+    for (;;) {
+        truce_status status =
+            truce_request_run(cli->store, &handler, 1, (uint32_t)limit, &options, &report, &error);
+
+        if (status)
+            return cli_error(cli, NULL, status, &error);
+        if (report.done || report.failed || !cli_flag(cli, "loop"))
+            code = request_tell(cli, &report);
+        if (!cli_flag(cli, "loop") || code == CLI_FAILED)
+            return code;
+        if (report.done + report.failed < limit) {
+            status = truce_wait(cli->store, REQUESTS, &token, 1000, &error);
+            if (status && status != TRUCE_TIMEOUT)
+                truce__clock_sleep_ms(1000);
+        }
+    }
+}
+
+const struct cli_command cli_request_run = {
+    .noun = "request",
+    .verb = "run",
+    .arguments = "NAME PROGRAM [WORD...]",
+    .summary = "do the requests of a name, each by a program and in one commit",
+    .help =
+        "PROGRAM gets the request's input on its standard input, and prints an array of changes\n"
+        "as truce commit apply takes them, or nothing. They take effect together with the end\n"
+        "of the request: once, also if PROGRAM has to be run again. If it fails, the request is\n"
+        "tried again later, longer each time, and set aside as failed after 10 attempts. Put --\n"
+        "in front of the program's own options. Exit code 1: an attempt failed.",
+    .example = "truce request add order-17 ship '{_id: 17}'\n"
+               "truce request run ship -- sh -c 'echo \"[{insert: \\\"mail\\\", with: $(cat)}]\"'\n"
+               "truce find mail",
+    .options =
+        (const struct cli_option[]){{"limit", 'n', "N", "at most so many in a round (100)", false},
+                                    {"loop", 0, NULL, "go on until killed", false},
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = request_run_run,
+};

@@ -1,0 +1,104 @@
+/*
+ * truce wait: until a document matches, or until something is written.
+ *
+ * The token is taken before the look, so that no write is missed between a look and the wait.
+ */
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/core/interrupt.h"
+#include "cli/data/query.h"
+
+#define SLICE_MS 60000
+
+/* NOT_FOUND: nothing matches yet. */
+static truce_status wait_look(const struct cli *cli, const bson_t *filter, bson_t *found,
+                              bson_error_t *error)
+{
+    truce_find_options options = {.limit = 1};
+
+    return truce_find_one(cli->store, cli->arguments[0], filter, &options, found, error);
+}
+
+/* Waits for one write, at most until `until_ns`, or Ctrl-C. */
+static truce_status wait_once(const struct cli *cli, uint64_t *token, int64_t until_ns,
+                              bson_error_t *error)
+{
+    for (;;) {
+        int64_t left_ms = (until_ns - truce__clock_monotonic_ns()) / 1000000;
+        truce_status status;
+
+        if (left_ms <= 0)
+            return TRUCE_TIMEOUT;
+        status = truce_wait(cli->store, cli->arguments[0], token,
+                            (uint32_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS), error);
+        if (status != TRUCE_TIMEOUT || cli_interrupt_code(CLI_DONE))
+            return status;
+    }
+}
+
+static int wait_tell(const struct cli *cli, truce_status status, const bson_t *found,
+                     const bson_error_t *error)
+{
+    if (status == TRUCE_TIMEOUT && !cli_interrupt_code(CLI_DONE)) {
+        cli_remark(cli, "the time is over");
+        return CLI_NO;
+    }
+    if (status)
+        return cli_error(cli, NULL, status, error);
+    if (found)
+        cli_print(found, JSON_RELAXED);
+    return CLI_DONE;
+}
+
+static int wait_run(struct cli *cli)
+{
+    bool for_match = cli->arguments[1] != NULL;
+    bson_t filter, found = BSON_INITIALIZER;
+    uint64_t token = 0;
+    int64_t seconds, longest_ms, until_ns;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+
+    if (!cli_document(cli, cli->arguments[1], "FILTER", &filter) ||
+        !cli_number(cli, "timeout", 0, INT32_MAX, INT32_MAX, &seconds))
+        goto out;
+    longest_ms = seconds * 1000;
+    if (cli->deadline_ms && cli->deadline_ms < longest_ms)
+        longest_ms = cli->deadline_ms;
+    until_ns = truce__clock_monotonic_ns() + longest_ms * 1000000;
+    status = truce_wait(cli->store, cli->arguments[0], &token, 0, &error); /* the first token */
+    while (!status || status == TRUCE_TIMEOUT) {
+        if (for_match) {
+            bson_destroy(&found);
+            status = wait_look(cli, &filter, &found, &error);
+            if (status != TRUCE_NOT_FOUND)
+                break;
+        }
+        status = wait_once(cli, &token, until_ns, &error);
+        if (status || !for_match)
+            break;
+    }
+    code = wait_tell(cli, status, for_match ? &found : NULL, &error);
+out:
+    bson_destroy(&filter);
+    bson_destroy(&found);
+    return code;
+}
+
+const struct cli_command cli_wait = {
+    .noun = "wait",
+    .arguments = "COLLECTION [FILTER]",
+    .summary = "wait until a document matches, and print it; or until something is written",
+    .help = "With FILTER it returns at once if a document matches already, so nothing is missed\n"
+            "between two calls. Without FILTER it returns after the next write to the collection,\n"
+            "by any process. The exit code is 1 when the time is over, that of --timeout or of\n"
+            "--deadline.",
+    .example = "truce insert jobs '{_id: 1, state: \"done\"}'\n"
+               "truce wait jobs '{_id: 1, state: \"done\"}' --timeout 10",
+    .options =
+        (const struct cli_option[]){
+            {"timeout", 't', "SECONDS", "at most so long (for ever)", false}, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = wait_run,
+};

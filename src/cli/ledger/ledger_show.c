@@ -1,0 +1,393 @@
+/* truce ledger balance, statement, accounts, pending, verify, seal. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/field.h"
+#include "cli/commands.h"
+#include "cli/ledger/ledger.h"
+
+/* ---- one account ---------------------------------------------------------------------------- */
+
+static void show_balance(const struct cli *cli, const truce_ledger_balance *balance, int digits)
+{
+    bson_t document = BSON_INITIALIZER;
+    char text[4][TRUCE_LEDGER_AMOUNT];
+
+    truce_ledger_show(balance->balance, digits, text[0]);
+    truce_ledger_show(balance->available, digits, text[1]);
+    truce_ledger_show(balance->out, digits, text[2]);
+    truce_ledger_show(balance->in, digits, text[3]);
+    BSON_APPEND_UTF8(&document, "balance", text[0]);
+    BSON_APPEND_UTF8(&document, "currency", balance->currency);
+    BSON_APPEND_UTF8(&document, "available", text[1]);
+    BSON_APPEND_UTF8(&document, "out", text[2]);
+    BSON_APPEND_UTF8(&document, "in", text[3]);
+    BSON_APPEND_INT64(&document, "number", balance->number);
+    if (balance->out || balance->in)
+        cli_answer(cli, &document, "%s %s, available %s", text[0], balance->currency, text[1]);
+    else
+        cli_answer(cli, &document, "%s %s", text[0], balance->currency);
+    bson_destroy(&document);
+}
+
+static int ledger_show_run_balance(struct cli *cli)
+{
+    truce_ledger_moment moment = {0};
+    truce_ledger_balance balance;
+    truce_ledger *ledger;
+    bson_error_t error;
+    truce_status status;
+    int digits = 0;
+
+    if (!cli_number(cli, "number", 1, INT64_MAX, 0, &moment.number) ||
+        !cli_date(cli, "booked", &moment.booked_ms) ||
+        !cli_date(cli, "effective", &moment.effective_ms))
+        return CLI_USAGE;
+    ledger = cli_ledger_new(cli);
+    status = truce_ledger_balance_of(ledger, cli->arguments[1], &moment, &balance, &error);
+    if (!status && balance.currency[0])
+        status = truce_ledger_digits(ledger, balance.currency, &digits, &error);
+    if (!status)
+        show_balance(cli, &balance, digits);
+    truce_ledger_free(ledger);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+#define EXAMPLE_BOOK                                                                               \
+    "truce ledger currency book EUR 2\n"                                                           \
+    "truce ledger open book external:bank --currency EUR\n"                                        \
+    "truce ledger open book customers:ada --currency EUR --min 0\n"                                \
+    "truce ledger post book external:bank customers:ada 20.00 --id 'payment 1'\n"
+
+const struct cli_command cli_ledger_balance = {
+    .noun = "ledger",
+    .verb = "balance",
+    .arguments = "LEDGER ACCOUNT",
+    .summary = "print what is on an account, now or at a moment",
+    .example = EXAMPLE_BOOK "truce ledger balance book customers:ada",
+    .options =
+        (const struct cli_option[]){{"number", 'n', "N", "after that entry of the account", false},
+                                    {"booked", 0, "DATE", "with what was booked until then", false},
+                                    {"effective", 0, "DATE", "by value dates until then", false},
+                                    {0}},
+    .store = CLI_STORE_READ,
+    .run = ledger_show_run_balance,
+};
+
+struct statement {
+    const struct cli *cli;
+    int digits;
+};
+
+static bool print_line(const truce_ledger_line *line, void *arg)
+{
+    const struct statement *statement = arg;
+    bson_t document = BSON_INITIALIZER;
+    bool more;
+
+    BSON_APPEND_INT64(&document, "number", line->number);
+    BSON_APPEND_DATE_TIME(&document, "booked", line->booked_ms);
+    BSON_APPEND_VALUE(&document, "id", line->id);
+    BSON_APPEND_UTF8(&document, "type", line->type);
+    BSON_APPEND_UTF8(&document, "state", line->state);
+    cli_ledger_amount(statement->cli, "value", line->value, statement->digits, &document);
+    cli_ledger_amount(statement->cli, "balance", line->balance, statement->digits, &document);
+    cli_ledger_amount(statement->cli, "available", line->available, statement->digits, &document);
+    more = cli_print(&document, JSON_RELAXED);
+    bson_destroy(&document);
+    return more;
+}
+
+static int ledger_show_run_statement(struct cli *cli)
+{
+    truce_ledger *ledger;
+    struct statement statement = {cli, 0};
+    truce_ledger_page page = {0};
+    bson_error_t error;
+    int code;
+
+    if (!cli_number(cli, "after", 0, INT64_MAX, 0, &page.after) ||
+        !cli_number(cli, "limit", 0, INT64_MAX, 0, &page.limit))
+        return CLI_USAGE;
+    ledger = cli_ledger_new(cli);
+    code = cli_ledger_digits(cli, ledger, cli->arguments[1], &statement.digits);
+    if (!code) {
+        truce_status status;
+
+        cli_ledger_table(cli);
+        status = truce_ledger_statement(ledger, cli->arguments[1], &page, print_line, &statement,
+                                        &error);
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    }
+    truce_ledger_free(ledger);
+    return code;
+}
+
+const struct cli_command cli_ledger_statement = {
+    .noun = "ledger",
+    .verb = "statement",
+    .arguments = "LEDGER ACCOUNT",
+    .summary = "print the entries of an account with the balance after each",
+    .help =
+        "A page never changes, whoever writes meanwhile: the next one is --after the last number\n"
+        "of this one.",
+    .example = EXAMPLE_BOOK "truce ledger statement book customers:ada",
+    .options =
+        (const struct cli_option[]){{"after", 'a', "N", "entries behind that number (0)", false},
+                                    {"limit", 'l', "N", "so many (all)", false},
+                                    {0}},
+    .store = CLI_STORE_READ,
+    .run = ledger_show_run_statement,
+};
+
+/* ---- the tree of accounts ------------------------------------------------------------------- */
+
+/* An account, or a part of a name that others begin with, in one currency. */
+struct branch {
+    char *name;
+    char currency[25];
+    __int128 balance, available;
+    bool closed, account;
+};
+
+struct tree {
+    struct branch *branches;
+    uint32_t count, room;
+};
+
+static struct branch *branch_of(struct tree *tree, const char *name, size_t length,
+                                const char *currency)
+{
+    struct branch *branch;
+
+    for (uint32_t i = 0; i < tree->count; i++) {
+        branch = &tree->branches[i];
+        if (strlen(branch->name) == length && !memcmp(branch->name, name, length) &&
+            !strcmp(branch->currency, currency))
+            return branch;
+    }
+    if (tree->count == tree->room) {
+        tree->room = tree->room ? 2 * tree->room : 64;
+        tree->branches = bson_realloc(tree->branches, tree->room * sizeof *tree->branches);
+    }
+    branch = &tree->branches[tree->count++];
+    *branch = (struct branch){.name = bson_strndup(name, length)};
+    snprintf(branch->currency, sizeof branch->currency, "%s", currency);
+    return branch;
+}
+
+/* Adds it to itself and to every part that its name begins with. */
+static bool add_account(const truce_ledger_account *account, const truce_ledger_balance *balance,
+                        void *arg)
+{
+    struct tree *tree = arg;
+
+    for (const char *at = account->account;; at++) {
+        struct branch *branch;
+
+        if (*at && *at != ':')
+            continue;
+        branch =
+            branch_of(tree, account->account, (size_t)(at - account->account), account->currency);
+        branch->balance += balance->balance;
+        branch->available += balance->available;
+        branch->account = branch->account || !*at;
+        branch->closed = branch->closed || (!*at && account->closed);
+        if (!*at)
+            return true;
+    }
+}
+
+static int ledger_show_compare_branches(const void *a, const void *b)
+{
+    const struct branch *one = a, *other = b;
+    int order = strcmp(one->name, other->name);
+
+    return order ? order : strcmp(one->currency, other->currency);
+}
+
+static int64_t ledger_show_narrow(__int128 sum)
+{
+    return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
+}
+
+static truce_status ledger_show_print_tree(const struct cli *cli, truce_ledger *ledger,
+                                           struct tree *tree, bson_error_t *error)
+{
+    bool more = true;
+
+    if (tree->count)
+        qsort(tree->branches, tree->count, sizeof *tree->branches, ledger_show_compare_branches);
+    cli_ledger_table(cli);
+    for (uint32_t i = 0; more && i < tree->count; i++) {
+        const struct branch *branch = &tree->branches[i];
+        bson_t document = BSON_INITIALIZER;
+        int digits;
+        truce_status status = truce_ledger_digits(ledger, branch->currency, &digits, error);
+
+        if (status) {
+            bson_destroy(&document);
+            return status;
+        }
+        BSON_APPEND_UTF8(&document, "account", branch->name);
+        cli_ledger_amount(cli, "balance", ledger_show_narrow(branch->balance), digits, &document);
+        cli_ledger_amount(cli, "available", ledger_show_narrow(branch->available), digits,
+                          &document);
+        BSON_APPEND_UTF8(&document, "currency", branch->currency);
+        BSON_APPEND_UTF8(&document, "is",
+                         branch->closed    ? "closed"
+                         : branch->account ? "open"
+                                           : "sum");
+        more = cli_print(&document, JSON_RELAXED);
+        bson_destroy(&document);
+    }
+    return TRUCE_OK;
+}
+
+static int run_accounts(struct cli *cli)
+{
+    truce_ledger *ledger = cli_ledger_new(cli);
+    struct tree tree = {0};
+    bson_error_t error;
+    truce_status status =
+        truce_ledger_balances(ledger, cli->arguments[1], add_account, &tree, &error);
+
+    if (!status)
+        status = ledger_show_print_tree(cli, ledger, &tree, &error);
+    for (uint32_t i = 0; i < tree.count; i++)
+        bson_free(tree.branches[i].name);
+    bson_free(tree.branches);
+    truce_ledger_free(ledger);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_ledger_accounts = {
+    .noun = "ledger",
+    .verb = "accounts",
+    .arguments = "LEDGER [PREFIX]",
+    .summary = "print the accounts with their balances, and the sums of each part of their names",
+    .help =
+        "All in one consistent cut: the balances of all accounts of a currency sum to zero, whoever\n"
+        "writes meanwhile. PREFIX is an account, or the first parts of some (assets).",
+    .example = EXAMPLE_BOOK "truce ledger accounts book",
+    .store = CLI_STORE_READ,
+    .run = run_accounts,
+};
+
+/* ---- pending -------------------------------------------------------------------------------- */
+
+static bool print_pending(const bson_t *document, void *arg)
+{
+    (void)arg;
+    return cli_print(document, JSON_RELAXED);
+}
+
+static int run_pending(struct cli *cli)
+{
+    truce_ledger *ledger = cli_ledger_new(cli);
+    bson_error_t error;
+    truce_status status =
+        truce_ledger_pending(ledger, cli->arguments[1], print_pending, NULL, &error);
+
+    truce_ledger_free(ledger);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_ledger_pending = {
+    .noun = "ledger",
+    .verb = "pending",
+    .arguments = "LEDGER [ACCOUNT]",
+    .summary = "print the pending transactions that are not settled yet",
+    .example = EXAMPLE_BOOK
+    "truce ledger post book customers:ada external:bank 5.00 --id 'payout 1' --pending\n"
+    "truce ledger pending book customers:ada",
+    .store = CLI_STORE_READ,
+    .run = run_pending,
+};
+
+/* ---- proof ---------------------------------------------------------------------------------- */
+
+static void print_finding(const bson_t *finding, void *arg)
+{
+    (void)arg;
+    (void)cli_print(finding, JSON_RELAXED);
+}
+
+static int ledger_show_prove(struct cli *cli, const bson_t *seal)
+{
+    truce_ledger *ledger = cli_ledger_new(cli);
+    bson_t document = BSON_INITIALIZER;
+    truce_ledger_report report;
+    bson_error_t error;
+    truce_status status =
+        truce_ledger_verify(ledger, cli->arguments[1], seal, print_finding, NULL, &report, &error);
+
+    truce_ledger_free(ledger);
+    if (!status) {
+        BSON_APPEND_INT64(&document, "accounts", report.accounts);
+        BSON_APPEND_INT64(&document, "entries", report.entries);
+        BSON_APPEND_INT64(&document, "findings", report.findings);
+        cli_answer(cli, &document,
+                   "%" PRId64 " entries of %" PRId64 " accounts, %" PRId64 " findings",
+                   report.entries, report.accounts, report.findings);
+    }
+    bson_destroy(&document);
+    return status ? cli_error(cli, NULL, status, &error) : report.findings ? CLI_NO : CLI_DONE;
+}
+
+static int run_verify(struct cli *cli)
+{
+    bool given;
+    bson_t seal;
+    int code;
+
+    if (!cli_option_document(cli, "seal", &seal, &given)) {
+        bson_destroy(&seal);
+        return CLI_USAGE;
+    }
+    code = ledger_show_prove(cli, given ? &seal : NULL);
+    bson_destroy(&seal);
+    return code;
+}
+
+const struct cli_command cli_ledger_verify = {
+    .noun = "ledger",
+    .verb = "verify",
+    .arguments = "LEDGER [ACCOUNT]",
+    .summary = "prove every entry: numbers, sums, and the chain of hashes",
+    .help =
+        "Names the first entry of each account that is wrong; the exit code is 1 then. With --seal\n"
+        "the book is compared with what `truce ledger seal` printed earlier.",
+    .example = EXAMPLE_BOOK "truce ledger verify book",
+    .options =
+        (const struct cli_option[]){{"seal", 0, "DOCUMENT", "as it was printed", false}, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_verify,
+};
+
+static int run_seal(struct cli *cli)
+{
+    truce_ledger *ledger = cli_ledger_new(cli);
+    bson_error_t error;
+    bson_t seal;
+    truce_status status = truce_ledger_seal(ledger, &seal, &error);
+
+    if (!status)
+        cli_print(&seal, JSON_CANONICAL);
+    bson_destroy(&seal);
+    truce_ledger_free(ledger);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_ledger_seal = {
+    .noun = "ledger",
+    .verb = "seal",
+    .arguments = "LEDGER",
+    .summary = "print a seal over the book as it stands, to be kept elsewhere",
+    .help =
+        "Whoever rewrites the book from an old entry on cannot rewrite a seal that is not there.",
+    .example = EXAMPLE_BOOK "truce ledger seal book",
+    .store = CLI_STORE_READ,
+    .run = run_seal,
+};

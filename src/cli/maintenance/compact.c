@@ -1,0 +1,78 @@
+/* truce compact. */
+#include <inttypes.h>
+
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+#include "cli/core/interrupt.h"
+#include "cli/core/progress.h"
+
+#define MEGABYTE 1e6
+
+static void compact_show_progress(int64_t done, int64_t total, void *arg)
+{
+    cli_progress(arg, done, total);
+}
+
+static void compact_tell(const struct cli *cli, const truce_compact_report *report)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_BOOL(&answer, "complete", report->complete);
+    BSON_APPEND_INT64(&answer, "bytes_before", report->bytes_before);
+    BSON_APPEND_INT64(&answer, "bytes_after", report->bytes_after);
+    BSON_APPEND_INT64(&answer, "bytes_free", report->bytes_free);
+    BSON_APPEND_INT64(&answer, "reads", report->reads);
+    BSON_APPEND_INT64(&answer, "process", report->process);
+    cli_answer(cli, &answer, "%s: %.1f MB before, %.1f MB after, %.1f MB of them not in use",
+               report->complete ? "complete" : "not complete",
+               (double)report->bytes_before / MEGABYTE, (double)report->bytes_after / MEGABYTE,
+               (double)report->bytes_free / MEGABYTE);
+    bson_destroy(&answer);
+    if (report->reads)
+        cli_remark(cli,
+                   "%" PRId64 " cursors or snapshots keep the file from being cut, the oldest in "
+                   "process %" PRId64 ": run this again when they are closed (truce doctor)",
+                   report->reads, report->process);
+    else if (!report->complete)
+        cli_remark(cli, "run this again: it goes on");
+}
+
+static int compact_run(struct cli *cli)
+{
+    struct cli_progress shown;
+    const truce_compact_options options = {
+        .deadline_ms = cli->deadline_ms, .progress = compact_show_progress, .arg = &shown};
+    truce_compact_report report;
+    bson_error_t error;
+    truce_status status;
+
+    cli_progress_begin(cli, &shown, "pages");
+    status = truce_compact(cli->store, &options, &report, &error);
+    cli_progress_end(&shown);
+    if (!status || status == TRUCE_TIMEOUT)
+        compact_tell(cli, &report);
+    if (status)
+        return cli_output_end(cli_error(cli, NULL, status, &error));
+    return cli_output_end(report.complete ? CLI_DONE : CLI_NO);
+}
+
+const struct cli_command cli_compact = {
+    .noun = "compact",
+    .summary = "give back the space of what was removed, while the store is in use",
+    .help = "A file does not become smaller by itself. This puts documents on half-empty pages\n"
+            "together, moves pages from the end of the file to free places, and cuts the end off,\n"
+            "in small steps: others read and write meanwhile. It may be ended at any time\n"
+            "(Ctrl-C, --deadline, kill) and run again; nothing is lost by it.\n"
+            "\n"
+            "A cursor or snapshot that is open keeps the pages that it may read: then the file\n"
+            "is cut when it is closed, by the next run or the next checkpoint. The log beside the\n"
+            "file (-wal) stays, and goes when the last program closes the store.\n"
+            "\n"
+            "A file that was made by an older truce is refused: truce copy makes a new one of it.\n"
+            "\n"
+            "Exit code 1: not everything could be given back now.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}'\n"
+               "truce compact",
+    .store = CLI_STORE_CHANGE,
+    .run = compact_run,
+};

@@ -1,0 +1,506 @@
+/*
+ * truce copy: a store into another, verified. The library does it (truce/copy.h); here are the two
+ * stores, what they are called, and what people read.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/field.h"
+#include "base/limits.h"
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+#include "cli/core/help.h"
+#include "cli/core/interrupt.h"
+#include "cli/core/progress.h"
+#include "cli/core/snapshot_option.h"
+#include "store/reserved.h"
+
+#define COLLECTIONS_MAX 1000
+
+struct copying {
+    struct cli *cli;
+    const char *from_uri, *to_uri;
+    char *from_name, *to_name; /* without passwords; the same for the same store */
+    truce_store *from, *to;
+    truce_store *view; /* of `from`, as it was when the copy began; NULL: it has none to give */
+    int64_t pinned;
+    truce_copy_options options;
+    struct cli_progress shown;
+    bool comparing; /* the line that is shown is about comparing */
+    int64_t told;   /* differences */
+};
+
+/* ---- the two stores --------------------------------------------------------------------------- */
+
+/* mongodb://user:password@host/database?options -> mongodb://host/database */
+static char *name_of_server(const char *uri)
+{
+    const char *rest = strstr(uri, "://") + 3;
+    const char *hosts = rest;
+    size_t end = strcspn(rest, "?");
+
+    for (size_t i = 0; i < end; i++) {
+        if (rest[i] == '@')
+            hosts = rest + i + 1;
+    }
+    return bson_strdup_printf("%.*s%.*s", (int)(rest - uri), uri, (int)(rest + end - hosts), hosts);
+}
+
+static char *copy_name_of(const char *uri)
+{
+    const char *path = strncmp(uri, "file:", 5) ? uri : uri + 5;
+    char *whole, *name;
+
+    if (!strncmp(uri, "mongodb://", 10) || !strncmp(uri, "mongodb+srv://", 14))
+        return name_of_server(uri);
+    whole = strncmp(uri, "memory:", 7) ? realpath(path, NULL) : NULL;
+    name = bson_strdup(whole ? whole : path);
+    free(whole);
+    return name;
+}
+
+static int copy_open_one(struct copying *copying, const char *uri, enum cli_store_use use,
+                         truce_store **store)
+{
+    struct cli *cli = copying->cli;
+
+    cli->uri = uri;
+    return cli_store_open(cli, use, store);
+}
+
+/* What is only looked at need not be there. */
+static int open_to(struct copying *copying)
+{
+    bool dry = copying->options.mode == TRUCE_COPY_COMPARE;
+    const truce_store_options look = {.read_only = true, .must_exist = true};
+    bson_error_t error;
+    truce_status status;
+
+    if (!dry)
+        return copy_open_one(copying, copying->to_uri, CLI_STORE_INPUT, &copying->to);
+    status = truce_store_open(copying->to_uri, &look, &copying->to, &error);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce_store_open("memory:", NULL, &copying->to, &error);
+    if (!status)
+        return CLI_DONE;
+    cli_error(copying->cli, NULL, status, &error);
+    return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
+}
+
+static int open_both(struct copying *copying)
+{
+    int code;
+
+    copying->from_name = copy_name_of(copying->from_uri);
+    copying->to_name = copy_name_of(copying->to_uri);
+    copying->options.name = copying->from_name;
+    if (!strcmp(copying->from_name, copying->to_name) && strncmp(copying->from_name, "memory:", 7))
+        return cli_usage(copying->cli, "FROM and TO are the same store");
+    code = copy_open_one(copying, copying->from_uri, CLI_STORE_READ, &copying->from);
+    return code ? code : open_to(copying);
+}
+
+/* ---- what is shown ---------------------------------------------------------------------------- */
+
+static void copy_show_progress(bool comparing, int64_t done, int64_t total, void *arg)
+{
+    struct copying *copying = arg;
+
+    if (comparing != copying->comparing) {
+        cli_progress_end(&copying->shown);
+        cli_progress_begin(copying->cli, &copying->shown, comparing ? "compared" : "copied");
+        copying->shown.view = copying->view;
+        copying->comparing = comparing;
+    }
+    cli_progress(&copying->shown, done, total);
+}
+
+/* ", 3 missing" unless it is none */
+static void copy_append_count(struct buffer *out, const bson_t *collection, const char *name,
+                              const char *called)
+{
+    char text[64];
+
+    if (!truce__field_number(collection, name))
+        return;
+    snprintf(text, sizeof text, ", %" PRId64 " %s", truce__field_number(collection, name), called);
+    truce__buffer_append_text(out, text);
+}
+
+static void copy_show_collection(const bson_t *collection, void *arg)
+{
+    struct copying *copying = arg;
+    struct buffer more = {0};
+
+    copy_append_count(&more, collection, "kept", "others kept");
+    copy_append_count(&more, collection, "missing", "missing");
+    copy_append_count(&more, collection, "other", "different");
+    copy_append_count(&more, collection, "extra", "not in FROM");
+    truce__buffer_append_byte(&more, 0);
+    cli_progress_end(&copying->shown);
+    cli_answer(copying->cli, collection, "%-30s %12" PRId64 " documents  hash %.16s%s",
+               truce__field_text(collection, "collection"),
+               truce__field_number(collection, "documents"), truce__field_text(collection, "hash"),
+               (const char *)more.bytes);
+    truce__buffer_release(&more);
+}
+
+/* The value of a field as JSON, or that there is none. */
+static void append_json(struct buffer *out, const bson_t *note, const char *name)
+{
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, note, name))
+        truce__json_write_value(out, &iter, JSON_CANONICAL);
+    else
+        truce__buffer_append(out, "nothing", 7);
+}
+
+static void append_what(struct buffer *out, const bson_t *note)
+{
+    const char *difference = truce__field_text(note, "difference");
+
+    if (!strcmp(difference, "missing"))
+        truce__buffer_append_text(out, " is missing");
+    else if (!strcmp(difference, "extra"))
+        truce__buffer_append_text(out, " is there, and not in FROM");
+    if (*truce__field_text(note, "field")) {
+        truce__buffer_append_text(out, ": ");
+        truce__buffer_append_text(out, truce__field_text(note, "field"));
+        truce__buffer_append_text(out, " is ");
+        append_json(out, note, "to");
+        truce__buffer_append_text(out, ", and in FROM ");
+        append_json(out, note, "from");
+    }
+    if (*truce__field_text(note, "text")) {
+        truce__buffer_append_text(out, ": ");
+        truce__buffer_append_text(out, truce__field_text(note, "text"));
+    }
+}
+
+static void show_difference(const bson_t *note, void *arg)
+{
+    struct copying *copying = arg;
+    const char *index = truce__field_text(note, "index");
+    struct buffer out = {0};
+
+    copying->told++;
+    if (copying->cli->json) {
+        cli_print(note, JSON_CANONICAL);
+        return;
+    }
+    truce__buffer_append_text(&out, truce__field_text(note, "collection"));
+    truce__buffer_append_text(&out, *index ? ": the index " : " ");
+    if (*index)
+        truce__buffer_append_text(&out, index);
+    else
+        append_json(&out, note, "id");
+    append_what(&out, note);
+    truce__buffer_append_byte(&out, 0);
+    cli_answer(copying->cli, note, "%s", (const char *)out.bytes);
+    truce__buffer_release(&out);
+}
+
+/* ---- answers ---------------------------------------------------------------------------------- */
+
+/* A collection that was asked for and is not there; perhaps its name was mistyped. */
+static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
+{
+    struct cli_guess guess = {0};
+    bson_t collections;
+    bson_iter_t iter, name;
+    bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
+                                         &collections, NULL);
+    int code;
+
+    for (const char *const *wanted = copying->options.collections; *wanted; wanted++) {
+        char quoted[200];
+
+        snprintf(quoted, sizeof quoted, "\"%s\"", *wanted);
+        if (strstr(error->message, quoted))
+            guess.word = *wanted;
+    }
+    for (bson_iter_init(&iter, &collections); listed && guess.word && bson_iter_next(&iter);) {
+        if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
+            cli_guess(&guess, bson_iter_utf8(&name, NULL));
+    }
+    code = guess.best ? cli_say(copying->cli, CLI_NO, "%s; did you mean \"%s\"?", error->message,
+                                guess.best)
+                      : cli_error(copying->cli, NULL, TRUCE_NOT_FOUND, error);
+    bson_destroy(&collections);
+    return code;
+}
+
+static int copy_refuse(const struct copying *copying, truce_status status,
+                       const truce_copy_report *report, const bson_error_t *error)
+{
+    const struct cli *cli = copying->cli;
+
+    if (status == TRUCE_CONFLICT && report->open)
+        return cli_say(cli, CLI_NO,
+                       "%s: end what writes there, then `truce sweep --store %s` brings those of "
+                       "dead processes to their end (--live copies them as they are)",
+                       error->message, copying->from_name);
+    if (status == TRUCE_NOT_FOUND && copying->options.collections)
+        return copy_refuse_name(copying, error);
+    if (status == TRUCE_CONFLICT && !strstr(error->message, "another process"))
+        return cli_say(cli, CLI_NO,
+                       "%s: --merge adds to it, --replace makes it what FROM is, --dry-run says "
+                       "what differs",
+                       error->message);
+    return cli_error(cli, NULL, status, error);
+}
+
+static void copy_answer(const struct copying *copying, const truce_copy_report *report)
+{
+    const struct cli *cli = copying->cli;
+    bool dry = copying->options.mode == TRUCE_COPY_COMPARE;
+    bson_t done = BSON_INITIALIZER;
+    char more[64] = "";
+
+    BSON_APPEND_INT64(&done, "collections", report->collections);
+    BSON_APPEND_INT64(&done, "documents", report->documents);
+    BSON_APPEND_INT64(&done, "inserted", report->inserted);
+    BSON_APPEND_INT64(&done, "replaced", report->replaced);
+    BSON_APPEND_INT64(&done, "removed", report->removed);
+    BSON_APPEND_INT64(&done, "indexes", report->indexes);
+    BSON_APPEND_INT64(&done, "kept", report->kept);
+    BSON_APPEND_INT64(&done, "differences", report->differences);
+    BSON_APPEND_INT64(&done, "pinned_bytes", copying->pinned);
+    BSON_APPEND_BOOL(&done, "verified", report->differences == 0);
+    if (report->differences > copying->told)
+        snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->told);
+    if (report->differences)
+        cli_answer(cli, &done,
+                   "%" PRId64 " documents of %" PRId64 " collections %s, differences: %" PRId64
+                   "%s",
+                   report->documents, report->collections, dry ? "compared" : "copied",
+                   report->differences, more);
+    else
+        cli_answer(cli, &done,
+                   "%" PRId64 " documents of %" PRId64 " collections, the same in both: %" PRId64
+                   " inserted, %" PRId64 " replaced, %" PRId64 " removed",
+                   report->documents, report->collections, report->inserted, report->replaced,
+                   report->removed);
+    bson_destroy(&done);
+}
+
+/* A collection that patterns work with, and that was not asked for. */
+static bool stays_behind(const struct copying *copying, const char *collection)
+{
+    const char *const *wanted = copying->options.collections;
+
+    if (!truce__reserved(collection) || !strcmp(collection, COPY_RECORDS) ||
+        !strcmp(collection, IMPORTS))
+        return false;
+    while (*wanted && strcmp(*wanted, collection) != 0)
+        wanted++;
+    return !*wanted;
+}
+
+static void name_left_behind(const struct copying *copying)
+{
+    bson_t collections;
+    bson_iter_t iter, name;
+    struct buffer names = {0};
+    bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
+                                         &collections, NULL);
+
+    for (bson_iter_init(&iter, &collections); listed && bson_iter_next(&iter);) {
+        const char *text = "";
+
+        if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
+            text = bson_iter_utf8(&name, NULL);
+        if (!stays_behind(copying, text))
+            continue;
+        truce__buffer_append_text(&names, names.size ? ", " : "");
+        truce__buffer_append_text(&names, text);
+    }
+    truce__buffer_append_byte(&names, 0);
+    if (names.size > 1)
+        cli_remark(copying->cli, "%s stay behind: sets, commits and the like need them",
+                   (const char *)names.bytes);
+    truce__buffer_release(&names);
+    bson_destroy(&collections);
+}
+
+/* What the answer means, where it is no good one. */
+static void copy_explain(const struct copying *copying, const truce_copy_report *report)
+{
+    const struct cli *cli = copying->cli;
+
+    if (report->differences && copying->options.mode == TRUCE_COPY_NEW) {
+        if (report->inserted + report->replaced + report->removed)
+            cli_remark(cli, "if FROM is in use, end what writes there and run this again");
+        else
+            cli_remark(cli, "--replace makes TO what FROM is; what was written to TO is lost then");
+    }
+    if (copying->options.collections)
+        name_left_behind(copying);
+    if (report->resumed_at)
+        cli_remark(cli, "went on where an earlier copy had ended, behind %" PRId64 " documents",
+                   report->resumed_at);
+}
+
+/* ---- the call --------------------------------------------------------------------------------- */
+
+static void copy_set_options(struct copying *copying)
+{
+    copying->options = (truce_copy_options){
+        .differences_max = copying->cli->json ? TRUCE_COPY_DIFFERENCES_MAX : 20,
+        .collection = copy_show_collection,
+        .difference = show_difference,
+        .progress = copy_show_progress,
+    };
+}
+
+static int copy_read_options(struct copying *copying, const char **collections)
+{
+    struct cli *cli = copying->cli;
+    truce_copy_options *options = &copying->options;
+    int modes = cli_flag(cli, "merge") + cli_flag(cli, "replace") + cli_flag(cli, "dry-run");
+    int64_t batch;
+
+    if (modes > 1)
+        return cli_usage(cli, "--merge, --replace and --dry-run exclude each other");
+    if (!cli_number(cli, "batch", 1, TRUCE_COPY_BATCH_MAX, 1000, &batch))
+        return CLI_USAGE;
+    if (cli->uri_given)
+        return cli_usage(cli, "truce copy takes both stores as arguments, not --store");
+    copy_set_options(copying);
+    options->mode = cli_flag(cli, "merge")     ? TRUCE_COPY_MERGE
+                    : cli_flag(cli, "replace") ? TRUCE_COPY_REPLACE
+                    : cli_flag(cli, "dry-run") ? TRUCE_COPY_COMPARE
+                                               : TRUCE_COPY_NEW;
+    options->live = cli_flag(cli, "live");
+    options->no_indexes = cli_flag(cli, "no-indexes");
+    options->batch = (uint32_t)batch;
+    for (int i = 0; i < COLLECTIONS_MAX && cli_texts(cli, "collection", i); i++)
+        collections[i] = cli_texts(cli, "collection", i);
+    if (collections[0])
+        options->collections = collections;
+    return CLI_DONE;
+}
+
+static int copy_copy(struct copying *given, const char **collections)
+{
+    struct copying copying = *given;
+    struct cli *cli = copying.cli;
+    truce_copy_report report;
+    bson_error_t error;
+    int code = open_both(&copying);
+
+    if (!code)
+        code = cli_moment_take(cli, copying.from, &copying.view);
+    if (!code) {
+        truce_status status;
+
+        if (collections[0])
+            copying.options.collections = collections;
+        copying.options.arg = &copying;
+        cli_progress_begin(cli, &copying.shown, "copied");
+        copying.shown.view = copying.view;
+        status = truce_copy(copying.view ? copying.view : copying.from, copying.to,
+                            &copying.options, &report, &error);
+        cli_progress_end(&copying.shown);
+        copying.pinned = cli_moment_pinned(copying.view);
+        if (status) {
+            code = copy_refuse(&copying, status, &report, &error);
+        } else {
+            copy_answer(&copying, &report);
+            copy_explain(&copying, &report);
+            cli_moment_tell(cli, copying.pinned);
+            code = report.differences ? CLI_NO : CLI_DONE;
+        }
+    }
+    cli_interrupt_forget();
+    truce_store_close(copying.view);
+    truce_store_close(copying.from);
+    truce_store_close(copying.to);
+    bson_free(copying.from_name);
+    bson_free(copying.to_name);
+    return code;
+}
+
+static int cli_copy_run(struct cli *cli)
+{
+    struct copying copying = {
+        .cli = cli, .from_uri = cli->arguments[0], .to_uri = cli->arguments[1]};
+    const char *collections[COLLECTIONS_MAX + 1] = {0};
+    int code = copy_read_options(&copying, collections);
+
+    return code ? code : copy_copy(&copying, collections);
+}
+
+/* A copy of a store that is in use, as a file: what `copy --live` does. */
+static int run_backup(struct cli *cli)
+{
+    struct copying copying = {.cli = cli, .from_uri = cli->uri, .to_uri = cli->arguments[0]};
+    const char *none[1] = {0};
+
+    copy_set_options(&copying);
+    copying.options.mode = cli_flag(cli, "replace") ? TRUCE_COPY_REPLACE : TRUCE_COPY_NEW;
+    copying.options.live = true;
+    return copy_copy(&copying, none);
+}
+
+const struct cli_command cli_copy = {
+    .noun = "copy",
+    .arguments = "FROM TO",
+    .summary = "copy a store into another of any kind, and verify the copy",
+    .help =
+        "All collections, truce's own among them, with their indexes: from a file to MongoDB,\n"
+        "back, or to another file. Documents are copied byte for byte; then both sides are read\n"
+        "again and compared, and each collection's count and hash printed. Killed at any moment\n"
+        "and started again, it goes on where it was (its record in TO: truce_copies).\n"
+        "\n"
+        "TO must not hold documents in these collections, unless you say what is to become of\n"
+        "them. A copy that is finished is only compared when the command is run again.\n"
+        "\n"
+        "FROM may be in use: what is called the same is then FROM as of one moment, when the\n"
+        "copy began (a server before 5.0: when the comparison began). To move, end what writes,\n"
+        "run it (again, with --replace, it copies what has changed since), and let the programs\n"
+        "open TO.\n"
+        "\n"
+        "Exit code 1: TO is not the same; the first differences are listed (--json: 10,000).",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce copy school.truce copy.truce",
+    .options =
+        (const struct cli_option[]){
+            {"collection", 'c', "NAME", "only this one; may be given again", true},
+            {"dry-run", 'n', NULL, "write nothing, say what differs", false},
+            {"merge", 0, NULL, "insert what TO lacks, leave what it holds", false},
+            {"replace", 0, NULL, "make the collections of TO what those of FROM are", false},
+            {"live", 0, NULL, "FROM is in use: copy open commits as they are", false},
+            {"no-indexes", 0, NULL, "documents only", false},
+            {"batch", 0, "N", "documents that are copied at a time (else 1000)", false},
+            CLI_MOMENT_OPTIONS,
+            {0}},
+    .store = CLI_STORE_NONE,
+    .run = cli_copy_run,
+};
+
+const struct cli_command cli_backup = {
+    .noun = "backup",
+    .arguments = "TO",
+    .summary = "copy the store into a file as it is now, while it is in use, and verify it",
+    .help =
+        "What `truce copy --live` does: all collections as of one moment, with open commits as\n"
+        "they are, compared afterwards. Writers go on; what they write is kept in the log of the\n"
+        "store until the backup is done, and the disk needs room for it. The backup is a\n"
+        "store like any other: open it, or copy it back.\n"
+        "\n"
+        "Killed and started again it goes on. A finished backup is not written to without\n"
+        "--replace, which makes it what the store is now.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}'\n"
+               "truce backup monday.truce --store school.truce",
+    .options =
+        (const struct cli_option[]){{"replace", 0, NULL, "bring an older backup up to date", false},
+                                    CLI_MOMENT_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_NONE,
+    .run = run_backup,
+};

@@ -1,0 +1,128 @@
+/* truce doctor. */
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+
+static const char *doctor_text_of(const bson_t *document, const char *name)
+{
+    bson_iter_t iter, found;
+
+    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, name, &found) &&
+                   BSON_ITER_HOLDS_UTF8(&found)
+               ? bson_iter_utf8(&found, NULL)
+               : "";
+}
+
+static const char *doctor_colour_of(const char *level)
+{
+    return !strcmp(level, "error")     ? "\033[31m"
+           : !strcmp(level, "warning") ? "\033[33m"
+                                       : "\033[2m";
+}
+
+static void doctor_show(const bson_t *finding, void *arg)
+{
+    const struct cli *cli = arg;
+    const char *level = doctor_text_of(finding, "level");
+
+    if (cli->json) {
+        cli_print(finding, JSON_RELAXED);
+        return;
+    }
+    cli_paint(doctor_colour_of(level));
+    cli_put("%-8s", level);
+    cli_paint("\033[0m");
+    cli_put(" %s: %s: %s\n         change: %s\n", doctor_text_of(finding, "rule"),
+            doctor_text_of(finding, "subject"), doctor_text_of(finding, "text"),
+            doctor_text_of(finding, "change"));
+}
+
+/* What the store is, in a few words. */
+static void doctor_describe(const bson_t *facts, char *text, size_t size)
+{
+    if (!strcmp(doctor_text_of(facts, "store"), "mongodb"))
+        snprintf(text, size, "server %s, %s", doctor_text_of(facts, "build.version"),
+                 doctor_text_of(facts, "deployment"));
+    else if (!strcmp(doctor_text_of(facts, "store"), "file"))
+        snprintf(text, size, "%s on %s", doctor_text_of(facts, "path"),
+                 *doctor_text_of(facts, "filesystem.name")
+                     ? doctor_text_of(facts, "filesystem.name")
+                     : "an unknown file system");
+    else
+        snprintf(text, size, "a store of the kind %s", doctor_text_of(facts, "store"));
+}
+
+static void doctor_sum_up(const struct cli *cli, const truce_doctor_report *report)
+{
+    bson_t answer = BSON_INITIALIZER;
+    char what[400];
+
+    doctor_describe(&report->facts, what, sizeof what);
+    BSON_APPEND_INT64(&answer, "errors", report->errors);
+    BSON_APPEND_INT64(&answer, "warnings", report->warnings);
+    BSON_APPEND_INT64(&answer, "notes", report->notes);
+    if (cli_flag(cli, "facts"))
+        BSON_APPEND_DOCUMENT(&answer, "facts", &report->facts);
+    cli_answer(cli, &answer, "%s: %lld errors, %lld warnings, %lld notes", what,
+               (long long)report->errors, (long long)report->warnings, (long long)report->notes);
+    bson_destroy(&answer);
+}
+
+/* Who may only read the file looks at it so. */
+static enum cli_store_use look_use(const struct cli *cli)
+{
+    const char *path = cli->uri && !strncmp(cli->uri, "file:", 5) ? cli->uri + 5 : cli->uri;
+
+    return path && access(path, W_OK) != 0 && access(path, R_OK) == 0 ? CLI_STORE_READ
+                                                                      : CLI_STORE_CHANGE;
+}
+
+static int doctor_run(struct cli *cli)
+{
+    truce_doctor_report report;
+    bson_error_t error;
+    truce_status status;
+    bool may_be_empty;
+    int code;
+
+    if (cli->arguments[0])
+        cli->uri = cli->arguments[0];
+    /* a database that has no collections yet is no reason not to look at its server */
+    may_be_empty =
+        cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
+    code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : look_use(cli), &cli->store);
+    if (code)
+        return code;
+    status = truce_doctor(cli->store, doctor_show, cli, &report, &error);
+    if (!status)
+        doctor_sum_up(cli, &report);
+    bson_destroy(&report.facts);
+    if (status)
+        return cli_error(cli, "doctor", status, &error);
+    return cli_output_end(report.errors || report.warnings ? CLI_NO : CLI_DONE);
+}
+
+const struct cli_command cli_doctor = {
+    .noun = "doctor",
+    .arguments = "[STORE]",
+    .summary = "look at what a store stands on, and say what to change",
+    .help = "Of a server: versions, transactions, what its durability rests on, members of the\n"
+            "replica set, clocks, rights, and the shard keys that truce's documents need. Of a\n"
+            "file: the disk, the file system, permissions, the lock file, the log. Of both: the\n"
+            "indexes, and commits that nobody brought to their end. Nothing is changed.\n"
+            "\n"
+            "Each finding is an error (a promise that does not hold here), a warning (trouble to\n"
+            "come) or a note, and says what to change. Exit code 1: there are errors or warnings.\n"
+            "\n"
+            "STORE may be a server: truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce doctor || echo 'there is something to change'",
+    .options =
+        (const struct cli_option[]){
+            {"facts", 0, NULL, "with --json: what was found, in the last line", false}, {0}},
+    .store = CLI_STORE_NONE,
+    .run = doctor_run,
+};

@@ -1,0 +1,162 @@
+/* truce salvage. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/field.h"
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+#include "cli/core/interrupt.h"
+#include "cli/core/progress.h"
+
+struct salvaging {
+    struct cli *cli;
+    struct cli_progress shown;
+};
+
+static void show_refused(const struct cli *cli, const bson_t *collection)
+{
+    bson_iter_t iter, list, index, text;
+
+    if (cli->json)
+        return;
+    if (bson_iter_init_find(&iter, collection, "refused_validator"))
+        cli_remark(cli, "the validator was not set: %s", bson_iter_utf8(&iter, NULL));
+    if (!bson_iter_init_find(&iter, collection, "refused_indexes") ||
+        !bson_iter_recurse(&iter, &list))
+        return;
+    while (bson_iter_next(&list)) {
+        if (bson_iter_recurse(&list, &index) && bson_iter_find(&index, "name") &&
+            bson_iter_recurse(&list, &text) && bson_iter_find(&text, "text"))
+            cli_remark(cli, "the index %s was not made: %s", bson_iter_utf8(&index, NULL),
+                       bson_iter_utf8(&text, NULL));
+    }
+}
+
+static void salvage_show_collection(const bson_t *collection, void *arg)
+{
+    struct salvaging *salvaging = arg;
+    bson_iter_t iter;
+    const char *name =
+        bson_iter_init_find(&iter, collection, "collection") ? bson_iter_utf8(&iter, NULL) : "";
+
+    cli_progress_end(&salvaging->shown);
+    cli_answer(salvaging->cli, collection,
+               "%s: %" PRId64 " documents, %" PRId64 " doubtful, %" PRId64 " lost, %" PRId64
+               " pages lost, %" PRId64 " indexes",
+               name, truce__field_number(collection, "documents"),
+               truce__field_number(collection, "doubtful"), truce__field_number(collection, "lost"),
+               truce__field_number(collection, "lost_pages"),
+               truce__field_number(collection, "indexes"));
+    show_refused(salvaging->cli, collection);
+}
+
+static void salvage_show_progress(int64_t done, int64_t total, void *arg)
+{
+    struct salvaging *salvaging = arg;
+
+    cli_progress(&salvaging->shown, done, total);
+}
+
+static void show_report(const struct cli *cli, const truce_salvage_report *report)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_BOOL(&answer, "complete", report->complete);
+    BSON_APPEND_INT64(&answer, "collections", report->collections);
+    BSON_APPEND_INT64(&answer, "documents", report->documents);
+    BSON_APPEND_INT64(&answer, "doubtful", report->doubtful);
+    BSON_APPEND_INT64(&answer, "strays", report->strays);
+    BSON_APPEND_INT64(&answer, "lost", report->lost);
+    BSON_APPEND_INT64(&answer, "lost_pages", report->lost_pages);
+    BSON_APPEND_INT64(&answer, "lost_log", report->lost_log);
+    BSON_APPEND_INT64(&answer, "indexes", report->indexes);
+    BSON_APPEND_INT64(&answer, "indexes_refused", report->indexes_refused);
+    BSON_APPEND_INT64(&answer, "validators", report->validators);
+    BSON_APPEND_INT64(&answer, "validators_refused", report->validators_refused);
+    cli_answer(cli, &answer,
+               "%s: %" PRId64 " documents saved, %" PRId64 " doubtful, %" PRId64 " strays, %" PRId64
+               " lost, %" PRId64 " pages of the file and %" PRId64 " of the log lost",
+               report->complete ? "complete" : "not complete", report->documents, report->doubtful,
+               report->strays, report->lost, report->lost_pages, report->lost_log);
+    bson_destroy(&answer);
+    if (report->doubtful)
+        cli_remark(cli,
+                   "look at the documents of the collections NAME.doubtful before you use them");
+    if (report->strays)
+        cli_remark(cli, "nobody knows whose the documents of the collections salvaged_N are");
+}
+
+/* SQLite would write into FROM if it were opened as TO. */
+static int check_arguments(struct cli *cli, const char *from)
+{
+    const char *to =
+        strncmp(cli->arguments[1], "file:", 5) ? cli->arguments[1] : cli->arguments[1] + 5;
+    struct stat one, two;
+
+    if (cli->uri_given)
+        return cli_usage(cli, "truce salvage takes both stores as arguments, not --store");
+    if (stat(from, &one))
+        return cli_say(cli, CLI_FAILED, "\"%s\" cannot be read: %s", from, strerror(errno));
+    if (!stat(to, &two) && one.st_ino == two.st_ino && one.st_dev == two.st_dev)
+        return cli_usage(cli, "FROM and TO are the same file (%s)", from);
+    return CLI_DONE;
+}
+
+static int salvage_run(struct cli *cli)
+{
+    const char *from =
+        strncmp(cli->arguments[0], "file:", 5) ? cli->arguments[0] : cli->arguments[0] + 5;
+    struct salvaging salvaging = {.cli = cli};
+    const truce_salvage_options options = {.collection = salvage_show_collection,
+                                           .progress = salvage_show_progress,
+                                           .arg = &salvaging};
+    truce_salvage_report report;
+    truce_store *to = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = check_arguments(cli, from);
+
+    if (code)
+        return code;
+    cli->uri = cli->arguments[1];
+    code = cli_store_open(cli, CLI_STORE_INPUT, &to);
+    if (code)
+        return code;
+    cli_progress_begin(cli, &salvaging.shown, "looked at");
+    status = truce_salvage(from, to, &options, &report, &error);
+    cli_progress_end(&salvaging.shown);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
+    else
+        show_report(cli, &report);
+    if (!status && !report.complete)
+        code = CLI_NO;
+    cli_interrupt_forget();
+    truce_store_close(to);
+    return code;
+}
+
+const struct cli_command cli_salvage = {
+    .noun = "salvage",
+    .arguments = "FROM TO",
+    .summary = "save what can be read of a damaged file into an empty store",
+    .help =
+        "Reads the file FROM and its log page by page, whatever is wrong with them, and writes\n"
+        "nothing into either. TO may be a store of any kind, and must be empty:\n"
+        "\n"
+        "    NAME            documents that are sound, with the indexes of the collection\n"
+        "    NAME.doubtful   whole documents from pages whose checksum is wrong, or of which a\n"
+        "                    younger version was lost\n"
+        "    salvaged_N      sound documents of which nobody knows the collection any more\n"
+        "\n"
+        "No program may have FROM open. For each collection it is said what was saved and what\n"
+        "was not. A backup is better: what is gone with a page cannot be brought back.\n"
+        "\n"
+        "Exit code 1: not everything that was there could be saved as sound.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}' --store school.truce\n"
+               "truce salvage school.truce saved.truce",
+    .store = CLI_STORE_NONE,
+    .run = salvage_run,
+};

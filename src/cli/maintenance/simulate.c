@@ -1,0 +1,131 @@
+/* truce simulate. */
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+#include "cli/core/progress.h"
+#include "sim/sim.h"
+
+static void simulate_add(struct sim_result *sum, const struct sim_result *result)
+{
+    sum->steps += result->steps;
+    sum->committed += result->committed;
+    sum->conflicts += result->conflicts;
+    sum->unknown += result->unknown;
+    sum->crashes += result->crashes;
+    sum->losses += result->losses;
+    sum->lates += result->lates;
+    sum->jumps += result->jumps;
+}
+
+static void print_sum(const struct cli *cli, int64_t seeds, const struct sim_result *sum)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_INT64(&answer, "seeds", seeds);
+    BSON_APPEND_INT32(&answer, "steps", sum->steps);
+    BSON_APPEND_INT32(&answer, "committed", sum->committed);
+    BSON_APPEND_INT32(&answer, "conflicts", sum->conflicts);
+    BSON_APPEND_INT32(&answer, "unknown", sum->unknown);
+    BSON_APPEND_INT32(&answer, "crashes", sum->crashes);
+    BSON_APPEND_INT32(&answer, "lost", sum->losses);
+    BSON_APPEND_INT32(&answer, "late", sum->lates);
+    cli_answer(
+        cli, &answer,
+        "%lld seeds: %d transactions committed, %d conflicts, %d unknown; %d crashes, %d lost "
+        "answers, %d late calls; no violation",
+        (long long)seeds, sum->committed, sum->conflicts, sum->unknown, sum->crashes, sum->losses,
+        sum->lates);
+    bson_destroy(&answer);
+}
+
+/* --of; SIM_SUBJECTS: all of them. False: there is no such subject; it was said. */
+static bool read_subject(const struct cli *cli, enum sim_subject *subject)
+{
+    const char *of = cli_text(cli, "of");
+
+    for (*subject = SIM_COMMITS; of && *subject < SIM_SUBJECTS; ++*subject) {
+        if (!strcmp(of, truce__sim_subjects[*subject]))
+            return true;
+    }
+    *subject = SIM_SUBJECTS;
+    if (of)
+        cli_usage(
+            cli,
+            "--of is commits, items, revisions, sets, queue, ledger, transfer, tree or sync, not \"%s\"",
+            of);
+    return !of;
+}
+
+/* False: it was violated. */
+static bool simulate(struct cli *cli, enum sim_subject subject, uint64_t seed,
+                     struct sim_result *sum)
+{
+    struct sim_result result;
+
+    for (int of = 0; of < SIM_SUBJECTS; of++) {
+        if (subject != SIM_SUBJECTS && (enum sim_subject)of != subject)
+            continue;
+        truce__sim_seed((enum sim_subject)of, seed, cli_flag(cli, "trace") ? stdout : NULL,
+                        &result);
+        if (result.violation) {
+            truce__sim_shrink((enum sim_subject)of, seed, stdout, &result);
+            cli_say(cli, CLI_NO, "seed %lld of %s: %s (%s)", (long long)seed,
+                    truce__sim_subjects[of], result.violation, result.detail);
+            return false;
+        }
+        simulate_add(sum, &result);
+    }
+    return true;
+}
+
+static int simulate_run(struct cli *cli)
+{
+    struct sim_result sum = {0};
+    struct cli_progress progress;
+    enum sim_subject subject;
+    int64_t first, count;
+
+    if (!read_subject(cli, &subject) || !cli_number(cli, "seed", 0, INT64_MAX, 1, &first) ||
+        !cli_number(cli, "count", 1, INT32_MAX, cli_text(cli, "seed") ? 1 : 10000, &count))
+        return CLI_USAGE;
+    cli_progress_begin(cli, &progress, "simulated");
+    for (int64_t i = 0; i < count; i++) {
+        if (!simulate(cli, subject, (uint64_t)(first + i), &sum)) {
+            cli_progress_end(&progress);
+            return CLI_NO;
+        }
+        cli_progress(&progress, i + 1, count);
+    }
+    cli_progress_end(&progress);
+    print_sum(cli, count, &sum);
+    return cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_simulate = {
+    .noun = "simulate",
+    .summary = "run commits and patterns under every kind of fault, ordered by a seed",
+    .help =
+        "Logical clients on a store in memory commit, look and sweep; their order at every\n"
+        "store call, their deaths, lost answers, calls that land late and clocks that jump are\n"
+        "drawn from the seed. Each run is judged: commits are all or nothing, exactly once,\n"
+        "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
+        "edit of a revision is lost without a word; operations of a set count in their order,\n"
+        "whenever they come; the effects of a job are there once, and those of a worker that lost\n"
+        "it not at all; the money of a ledger and of transfers is neither made nor lost; a\n"
+        "version of a tree is seen whole; a copy that is behind is known to be; plain writers\n"
+        "beside all of them are never overwritten without a word; and all is at rest in the end.\n"
+        "A seed that fails is run again with less and less of it, and what is left is printed.",
+    .example = "truce simulate --count 100\n"
+               "truce simulate --seed 42",
+    .options =
+        (const struct cli_option[]){
+            {"of", 0, "WHAT",
+             "commits, items, revisions, sets, queue, ledger, transfer, tree, sync (all)", false},
+            {"seed", 0, "N", "the first seed (1); alone: only this one", false},
+            {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
+            {"trace", 0, NULL, "print every call", false},
+            {0}},
+    .store = CLI_STORE_NONE,
+    .run = simulate_run,
+};

@@ -1,0 +1,298 @@
+/* truce serve: the store for clients of MongoDB, until SIGTERM or Ctrl-C. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/core/config.h"
+#include "server/net/server.h"
+#include "server/watch/notify.h"
+
+#define DRAIN_MS 10000
+#define FEED_MB  1024
+#define SWEEP_S  60
+
+/* From here on these signals wait for sigwait; threads that are made later inherit it. */
+static void hold_signals(sigset_t *ends)
+{
+    sigemptyset(ends);
+    sigaddset(ends, SIGTERM);
+    sigaddset(ends, SIGINT);
+    sigaddset(ends, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, ends, NULL);
+}
+
+static bool serve_tell(const struct cli *cli, const struct server_options *options,
+                       const struct server *server)
+{
+    const char *metrics = server_metrics(server);
+    int port = server_port(server);
+    const char *address = options->address ? options->address : "127.0.0.1";
+    char uri[128];
+    bson_t *document;
+    bool told;
+
+    snprintf(uri, sizeof uri, "mongodb://%s:%d%s", address, port,
+             options->tls.certificate ? "/?tls=true" : "");
+    document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
+    if (metrics)
+        BSON_APPEND_UTF8(document, "metrics", metrics);
+    told = cli_answer(cli, document, "listening on %s%s%s (Ctrl-C ends it)", uri,
+                      metrics ? ", metrics at " : "", metrics ? metrics : "");
+    bson_destroy(document);
+    return told && !fflush(stdout); /* whoever started it waits for this line */
+}
+
+/* Until it has to end; SIGUSR1 begins the log's file anew meanwhile. */
+static void wait_for_end(const sigset_t *ends, struct log *log)
+{
+    int received;
+
+    while (!sigwait(ends, &received) && received == SIGUSR1)
+        (void)!log_rotate(log, NULL); /* it tells by itself what became of it */
+}
+
+/* As if somebody had sent the signal: sigwait has it. */
+static void end_by_command(void *arg)
+{
+    (void)arg;
+    kill(getpid(), SIGTERM);
+}
+
+struct ear {
+    struct log *log;
+    atomic_bool broken; /* the store: no call succeeds until it is opened again */
+};
+
+/* Whoever started the server opens it again, as systemd does where it says Restart=on-failure. */
+static void hear_store(truce_log_level level, const char *message, void *arg)
+{
+    struct ear *ear = arg;
+
+    log_tell_store(level, message, ear->log);
+    if (level == TRUCE_LOG_ERROR) {
+        atomic_store(&ear->broken, true);
+        end_by_command(NULL);
+    }
+}
+
+static int serve_serve(struct cli *cli, truce_store *store, const struct server_options *options,
+                       const sigset_t *ends, struct ear *ear)
+{
+    struct server *server;
+    bson_error_t error;
+    char place[CLI_SAID_MAX];
+    truce_status status = server_start(store, options, &server, &error);
+
+    if (status)
+        return cli_error(cli, cli_config_place(cli, error.message, place, sizeof place), status,
+                         &error);
+    if (options->auth && !options->tls.certificate && options->address &&
+        strncmp(options->address, "127.", 4) != 0)
+        cli_remark(cli, "others on the network can read what clients send: --tls-certificate "
+                        "hides it from them");
+    if (!serve_tell(cli, options, server)) {
+        server_stop(server, 0);
+        return CLI_FAILED;
+    }
+    server_notify("READY=1");
+    wait_for_end(ends, options->log);
+    server_notify("STOPPING=1");
+    server_stop(server, DRAIN_MS);
+    return atomic_load(&ear->broken) ? CLI_FAILED : CLI_DONE;
+}
+
+/* --log-file, and --log-rotate rename or reopen. */
+static int open_log_file(struct cli *cli, const char *store, struct log *log)
+{
+    const char *path = cli_text(cli, "log-file"), *how = cli_text(cli, "log-rotate");
+    char said[CLI_SAID_MAX];
+    bson_error_t error;
+    truce_status status;
+
+    cli_option_said(cli, "log-rotate", said, sizeof said);
+    if (how && strcmp(how, "rename") != 0 && strcmp(how, "reopen") != 0)
+        return cli_usage(cli, "%s is rename or reopen", said);
+    if (how && !path)
+        return cli_usage(cli, "%s goes with --log-file", said);
+    if (!path)
+        return CLI_DONE;
+    status = cli_output_check(cli, path, store, &error);
+    if (!status)
+        status = log_to_file(log, path, !how || !strcmp(how, "rename"), &error);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+/* --log text or json; json is also what --json asks for, and then all of both outputs is JSON. */
+static int serve_open_log(struct cli *cli, const char *store, struct log **log)
+{
+    const char *form = cli_text(cli, "log");
+    char said[CLI_SAID_MAX];
+
+    cli_option_said(cli, "log", said, sizeof said);
+    if (form && strcmp(form, "text") != 0 && strcmp(form, "json") != 0)
+        return cli_usage(cli, "%s is text or json", said);
+    cli->json = cli->json || (form && !strcmp(form, "json"));
+    *log = log_new(&(struct log_options){.file = STDERR_FILENO,
+                                         .json = form ? !strcmp(form, "json") : cli->json,
+                                         .quiet = cli->quiet});
+    return open_log_file(cli, store, *log);
+}
+
+static int serve_run(struct cli *cli)
+{
+    struct ear ear = {0};
+    truce_store_hooks hooks = {.log = hear_store, .arg = &ear};
+    truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
+    struct server_options options = {.address = cli_text(cli, "bind"),
+                                     .database = cli_text(cli, "database"),
+                                     .replica_set = cli_text(cli, "replica-set"),
+                                     .advertise = cli_text(cli, "advertise"),
+                                     .auth = cli_flag(cli, "auth"),
+                                     .tls = {.certificate = cli_text(cli, "tls-certificate"),
+                                             .key = cli_text(cli, "tls-key"),
+                                             .client_ca = cli_text(cli, "tls-client-ca")},
+                                     .test_commands = cli_flag(cli, "test-commands"),
+                                     .metrics = cli_text(cli, "metrics"),
+                                     .slow_ms = cli->slow_ms,
+                                     .shutdown = end_by_command};
+    const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
+    const char *isolation = cli_text(cli, "isolation");
+    int64_t port, most, seconds, hours, megabytes, sweep_s;
+    struct server_feed feed;
+    truce_store *store;
+    bson_error_t error;
+    truce_status status;
+    sigset_t ends;
+    char said[CLI_SAID_MAX];
+    int code;
+
+    if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
+        !cli_number(cli, "connections", 1, 100000, 0, &most) ||
+        !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds) ||
+        !cli_number(cli, "feed-hours", 0, 24 * 366, -1, &hours) ||
+        !cli_number(cli, "feed-mb", 1, 1000000, FEED_MB, &megabytes) ||
+        !cli_number(cli, "sweep-every", 0, 86400, SWEEP_S, &sweep_s))
+        return CLI_USAGE;
+    if (hours < 0 && cli_text(cli, "feed-mb"))
+        return cli_usage(cli, "--feed-mb goes with --feed-hours");
+    feed = (struct server_feed){hours * 3600000, megabytes << 20};
+    if (hours >= 0)
+        options.feed = &feed;
+    if (!uri)
+        return cli_usage(cli, "say which store to serve: truce serve PATH");
+    if (!uri[strspn(uri, "0123456789")] && access(uri, F_OK))
+        return cli_usage(cli, "%s would be the name of the file; the port is --port %s", uri, uri);
+    cli_option_said(cli, "isolation", said, sizeof said);
+    if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
+        return cli_usage(cli, "%s is serializable or snapshot", said);
+    options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
+    options.transaction_ms = seconds * 1000;
+    options.sweep_every_ms = sweep_s * 1000;
+    options.port = (int)port;
+    options.connections_max = (int)most;
+    code = serve_open_log(cli, uri, &options.log);
+    if (code) {
+        log_free(options.log);
+        return code;
+    }
+    ear.log = options.log;
+    hold_signals(&ends);
+    status = truce_store_open(uri, &store_options, &store, &error);
+    code = status ? cli_error(cli, NULL, status, &error)
+                  : serve_serve(cli, store, &options, &ends, &ear);
+    if (!status)
+        truce_store_close(store);
+    log_free(options.log);
+    return code;
+}
+
+const struct cli_command cli_serve = {
+    .noun = "serve",
+    .arguments = "[PATH]",
+    .summary = "serve a store to clients of MongoDB: drivers of any language, mongosh",
+    .help =
+        "Clients connect to mongodb://127.0.0.1:27017. The store's own collections are those of\n"
+        "the database that --database names; collections of other databases are in the store\n"
+        "as @DATABASE.NAME. Other processes may use the file at the same time.\n"
+        "\n"
+        "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
+        "{j: false}. The server looks like a MongoDB 8.0 that stands alone, or with\n"
+        "--replica-set like a replica set of one. Collations are refused by name.\n"
+        "\n"
+        "With --feed-hours clients can watch collections (change streams), and go on where they\n"
+        "were for so long, also after a restart. What is kept for that stands in the file, and\n"
+        "everybody who writes to it adds to it, until --feed-hours 0 ends it.\n"
+        "\n"
+        "Transactions of several documents are serializable, with any driver; one that\n"
+        "would not be is refused at its commit (112), and drivers run it again.\n"
+        "\n"
+        "With --replica-set drivers send a write again whose answer was lost; it is done once,\n"
+        "even if the server was killed in between.\n"
+        "\n"
+        "It listens on this machine's loopback. On another address (--bind 0.0.0.0 is all of\n"
+        "them) it listens with --auth only: then clients log in, by SCRAM-SHA-256 or\n"
+        "SCRAM-SHA-1, as users with roles. truce user add makes the first one.\n"
+        "\n"
+        "With --tls-certificate every connection is by TLS, 1.2 or later; with --tls-client-ca\n"
+        "clients must have a certificate of that CA, besides what they log in with.\n"
+        "\n"
+        "With --metrics PORT it tells at http://127.0.0.1:PORT/metrics what it counts, for\n"
+        "Prometheus: how many commands of which kind, how long they took, what failed,\n"
+        "connections, commits, and what the store does.\n"
+        "\n"
+        "Every minute it sweeps: documents that an index with expireAfterSeconds says are too old\n"
+        "are removed, commits of dead processes finished or undone.\n"
+        "\n"
+        "The log is on standard error, a line for each connection, login and command that took\n"
+        "--slow MS or longer (100); with --quiet connections are left out. With --log-file it is\n"
+        "in a file, which SIGUSR1 begins anew.\n"
+        "\n"
+        "Where the disk refuses to keep what was written, no call succeeds until the file is opened\n"
+        "again: the server ends with 3, for whoever started it to start it again.\n"
+        "\n"
+        "--config FILE has any of these options as lines, without the dashes; a flag is yes or\n"
+        "no, # begins a line that is a comment. What the call itself says counts more.\n"
+        "\n"
+        "    # truce.conf\n"
+        "    store = /var/lib/truce/store.truce\n"
+        "    port = 27018\n"
+        "    auth = yes",
+    .example = "truce serve school.truce --port 0 &\n"
+               "sleep 1; kill %1",
+    .options =
+        (const struct cli_option[]){
+            {"port", 'p', "N", "the port; 0: any that is free, which is printed (27017)", false},
+            {"bind", 0, "ADDRESS", "where it listens; not the loopback: with --auth (127.0.0.1)",
+             false},
+            {"auth", 0, NULL, "clients have to log in, and may do what their roles allow", false},
+            {"tls-certificate", 0, "FILE", "PEM: connections are by TLS, with this certificate",
+             false},
+            {"tls-key", 0, "FILE", "PEM: its key (it stands in the same file)", false},
+            {"tls-client-ca", 0, "FILE", "PEM: clients need a certificate that this CA has signed",
+             false},
+            {"database", 0, "NAME", "whose collections have the store's own names (test)", false},
+            {"connections", 0, "N", "at most so many clients at a time (1000)", false},
+            {"replica-set", 0, "NAME", "look like the primary of this replica set", false},
+            {"advertise", 0, "HOST:PORT", "where clients find that primary (where it listens)",
+             false},
+            {"isolation", 0, "LEVEL", "of transactions: serializable, or snapshot", false},
+            {"test-commands", 0, NULL, "configureFailPoint makes commands fail, for tests", false},
+            {"metrics", 0, "[ADDRESS:]PORT",
+             "tell Prometheus there what is counted, at /metrics; on the loopback only", false},
+            {"feed-hours", 0, "N",
+             "keep changes for those who watch; 0: no more (as the file has it)", false},
+            {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
+            {"sweep-every", 0, "SECONDS", "sweep as truce sweep does (60; 0: never)", false},
+            {"log", 0, "FORM", "of the log: text, or json (text)", false},
+            {"log-file", 0, "FILE", "it goes to the end of this file (standard error)", false},
+            {"log-rotate", 0, "HOW",
+             "what SIGUSR1 and logRotate do to that: rename, or reopen (rename)", false},
+            {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
+            {"config", 0, "FILE", "has these options, too, as lines: name = value", false},
+            {0}},
+    .store = CLI_STORE_NONE,
+    .run = serve_run,
+};

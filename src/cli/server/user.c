@@ -1,0 +1,294 @@
+/* truce user add, list, passwd, remove: who may log in to truce serve --auth. */
+#include <errno.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/field.h"
+#include "cli/commands.h"
+#include "server/auth/users.h"
+#include "store/reserved.h"
+
+#define PASSWORD_MAX 1000
+
+/* ---- the password --------------------------------------------------------------------------- */
+
+/* One line of standard input, without its end. False: there is none, or it is too long. */
+static bool user_read_line(char line[PASSWORD_MAX + 2])
+{
+    size_t length = 0;
+    char byte = 0;
+
+    /* not by stdio, whose buffer would keep it */
+    while (length <= PASSWORD_MAX && read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n')
+        line[length++] = byte;
+    line[length] = '\0';
+    return length > 0 && length <= PASSWORD_MAX && strlen(line) == length;
+}
+
+static bool user_ask(const char *question, char line[PASSWORD_MAX + 2])
+{
+    struct termios as_it_was, silent;
+    bool got;
+
+    if (tcgetattr(STDIN_FILENO, &as_it_was))
+        return false;
+    silent = as_it_was;
+    silent.c_lflag &= ~(tcflag_t)ECHO;
+    fprintf(stderr, "%s: ", question);
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
+    got = user_read_line(line);
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
+    fputc('\n', stderr);
+    return got;
+}
+
+/* From the terminal, twice, or from standard input. */
+static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
+{
+    char again[PASSWORD_MAX + 2];
+    bool same;
+
+    if (!isatty(STDIN_FILENO))
+        return user_read_line(password)
+                   ? CLI_DONE
+                   : cli_usage(cli,
+                               "the password is read from standard input, one line of up to "
+                               "%d bytes; there is none",
+                               PASSWORD_MAX);
+    if (!user_ask("password", password))
+        return cli_usage(cli, "there is no password");
+    same = user_ask("the same again", again) && !strcmp(password, again);
+    scram_wipe(again, sizeof again);
+    return same ? CLI_DONE : cli_usage(cli, "the two are not the same");
+}
+
+/* ---- what is common ------------------------------------------------------------------------- */
+
+static const char *user_database_of(const struct cli *cli)
+{
+    return cli_text(cli, "database") ? cli_text(cli, "database") : "admin";
+}
+
+/* The users of a server are made there, by its own commands. */
+static int user_check_store(const struct cli *cli)
+{
+    return cli->uri && !strncmp(cli->uri, "mongodb", 7)
+               ? cli_usage(cli, "these are the users of a file; those of a running server are "
+                                "made by createUser, from any driver")
+               : CLI_DONE;
+}
+
+static int user_check(const struct cli *cli)
+{
+    bson_error_t error;
+    truce_status status = truce__database_name_check(user_database_of(cli), &error);
+
+    if (user_check_store(cli))
+        return CLI_USAGE;
+    if (!status)
+        status = users_check_name(cli->arguments[0], &error);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int user_answer(const struct cli *cli, const char *what)
+{
+    const char *name = cli->arguments[0], *database = user_database_of(cli);
+    bson_t document = BSON_INITIALIZER;
+
+    BSON_APPEND_BOOL(&document, what, true);
+    BCON_APPEND(&document, "user", BCON_UTF8(name), "db", BCON_UTF8(database));
+    cli_answer(cli, &document, "%s %s@%s", what, name, database);
+    bson_destroy(&document);
+    return CLI_DONE;
+}
+
+#define DATABASE_OPTION                                                                            \
+    {                                                                                              \
+        "database", 0, "NAME", "that the user logs in by, authSource for drivers (admin)", false   \
+    }
+
+/* ---- add ------------------------------------------------------------------------------------ */
+
+/* "readWrite@school", or "root", which is of the user's database */
+static void append_roles(const struct cli *cli, bson_t *array)
+{
+    const char *text, *key;
+    char buffer[16];
+
+    for (int i = 0; (text = cli_texts(cli, "role", i)) != NULL; i++) {
+        size_t length = strcspn(text, "@");
+        char *role = bson_strndup(text, length);
+        bson_t one;
+
+        bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT_BEGIN(array, key, &one);
+        BCON_APPEND(&one, "role", BCON_UTF8(role), "db",
+                    BCON_UTF8(text[length] ? text + length + 1 : user_database_of(cli)));
+        bson_append_document_end(array, &one);
+        bson_free(role);
+    }
+}
+
+static int user_add(struct cli *cli, const struct grants *grants)
+{
+    char password[PASSWORD_MAX + 2];
+    struct user_facts facts = {.name = cli->arguments[0],
+                               .database = user_database_of(cli),
+                               .password = password,
+                               .mechanisms = USER_MECHANISMS,
+                               .grants = grants};
+    bson_error_t error;
+    truce_status status = TRUCE_OK;
+    int code = read_password(cli, password);
+
+    if (!code)
+        code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
+    if (!code) {
+        status = users_add(cli->store, &facts, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : user_answer(cli, "added");
+    }
+    scram_wipe(password, sizeof password);
+    return code;
+}
+
+static int user_run_add(struct cli *cli)
+{
+    struct grants *grants = bson_malloc0(sizeof *grants);
+    bson_t roles = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+    int code = user_check(cli);
+
+    append_roles(cli, &roles);
+    if (!code && !cli_texts(cli, "role", 0))
+        code = cli_usage(cli, "say what the user may do: --role root, --role readWrite@school");
+    if (!code) {
+        status = grants_read(&roles, user_database_of(cli), false, grants, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : user_add(cli, grants);
+    }
+    bson_destroy(&roles);
+    bson_free(grants);
+    return code;
+}
+
+const struct cli_command cli_user_add = {
+    .noun = "user",
+    .verb = "add",
+    .arguments = "NAME",
+    .summary = "make a user, who may log in to truce serve --auth",
+    .help =
+        "The password is asked for on the terminal, or read from standard input, one line;\n"
+        "what is kept of it is what SCRAM needs, from which nobody can log in.\n"
+        "\n"
+        "Roles are MongoDB's: read, readWrite, dbAdmin, userAdmin and dbOwner of a database\n"
+        "(--role readWrite@school); readAnyDatabase, readWriteAnyDatabase, dbAdminAnyDatabase,\n"
+        "userAdminAnyDatabase, clusterMonitor and root of all (--role root). Further users can\n"
+        "be made by the server's commands, too (createUser).",
+    .example = "echo 'correct horse battery' | truce user add ada --role root\n"
+               "echo 'another long password' | truce user add bob --role readWrite@test",
+    .options =
+        (const struct cli_option[]){{"role", 0, "ROLE[@DATABASE]",
+                                     "what the user may do; may be given several times", true},
+                                    DATABASE_OPTION,
+                                    {0}},
+    .store = CLI_STORE_NONE,
+    .run = user_run_add,
+};
+
+/* ---- passwd --------------------------------------------------------------------------------- */
+
+static int run_passwd(struct cli *cli)
+{
+    char password[PASSWORD_MAX + 2];
+    struct user_facts facts = {.name = cli->arguments[0],
+                               .database = user_database_of(cli),
+                               .password = password,
+                               .mechanisms = USER_MECHANISMS};
+    bson_error_t error;
+    truce_status status;
+    int code = user_check(cli);
+
+    if (!code)
+        code = read_password(cli, password);
+    if (!code)
+        code = cli_store_open(cli, CLI_STORE_CHANGE, &cli->store);
+    if (!code) {
+        status = users_change(cli->store, &facts, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : user_answer(cli, "changed");
+    }
+    scram_wipe(password, sizeof password);
+    return code;
+}
+
+const struct cli_command cli_user_passwd = {
+    .noun = "user",
+    .verb = "passwd",
+    .arguments = "NAME",
+    .summary = "give a user another password",
+    .help = "It is read as by truce user add. Who is logged in stays so.",
+    .example = "echo 'correct horse battery' | truce user add ada --role root\n"
+               "echo 'one that is not here' | truce user passwd ada",
+    .options = (const struct cli_option[]){DATABASE_OPTION, {0}},
+    .store = CLI_STORE_NONE,
+    .run = run_passwd,
+};
+
+/* ---- remove --------------------------------------------------------------------------------- */
+
+static int user_run_remove(struct cli *cli)
+{
+    bson_error_t error;
+    truce_status status;
+    int code = user_check(cli);
+
+    if (code)
+        return code;
+    status = users_remove(cli->store, user_database_of(cli), cli->arguments[0], &error);
+    return status ? cli_error(cli, NULL, status, &error) : user_answer(cli, "removed");
+}
+
+const struct cli_command cli_user_remove = {
+    .noun = "user",
+    .verb = "remove",
+    .arguments = "NAME",
+    .summary = "remove a user",
+    .help = "A server that runs lets go of who is logged in as that user within a second.",
+    .example = "echo 'correct horse battery' | truce user add ada --role root\n"
+               "truce user remove ada",
+    .options = (const struct cli_option[]){DATABASE_OPTION, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = user_run_remove,
+};
+
+/* ---- list ----------------------------------------------------------------------------------- */
+
+static int user_run_list(struct cli *cli)
+{
+    bson_t *projection = BCON_NEW("_id", BCON_INT32(0), "user", BCON_INT32(1), "db", BCON_INT32(1),
+                                  "roles", BCON_INT32(1));
+    bson_t *sort = BCON_NEW("db", BCON_INT32(1), "user", BCON_INT32(1));
+    const truce_find_options options = {.projection = projection, .sort = sort};
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = user_check_store(cli);
+
+    if (!code) {
+        status = truce_find(cli->store, USER_RECORDS, NULL, &options, &cursor, &error);
+        code = cli_print_documents(cli, status, cursor, &error);
+    }
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return code;
+}
+
+const struct cli_command cli_user_list = {
+    .noun = "user",
+    .verb = "list",
+    .summary = "print the users and their roles",
+    .example = "echo 'correct horse battery' | truce user add ada --role root\n"
+               "truce user list",
+    .store = CLI_STORE_READ,
+    .run = user_run_list,
+};

@@ -1,0 +1,583 @@
+/* truce set add, remove, show, watermark, collect, void, idle, start, quarantine. */
+#include "cli/set/set.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "bson/value.h"
+#include "cli/commands.h"
+
+static const char *set_text_of(const bson_t *document, const char *field)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, field) || !BSON_ITER_HOLDS_UTF8(&iter))
+        return NULL;
+    return bson_iter_utf8(&iter, NULL);
+}
+
+/* A number that must be given. */
+static bool required_number(const struct cli *cli, const char *name, int64_t *number)
+{
+    if (!cli_text(cli, name)) {
+        cli_usage(cli, "--%s NUMBER is missing", name);
+        return false;
+    }
+    return cli_number(cli, name, 1, INT64_MAX, 0, number);
+}
+
+/* ---- add, remove ---- */
+
+static int run_set_apply(struct cli *cli, truce_set_verb verb)
+{
+    truce_set_operation operation = {.verb = verb, .source = cli_text(cli, "source")};
+    bson_t key, element, answer = BSON_INITIALIZER;
+    truce_set_result result = {0};
+    truce_set *set = NULL;
+    bson_error_t error;
+    bool good = cli_document(cli, cli->arguments[1], "KEY", &key);
+    int code = CLI_USAGE;
+
+    good &= cli_document(cli, cli->arguments[2], "ELEMENT", &element);
+    if (!good || !required_number(cli, "seq", &operation.seq))
+        goto out;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        goto out;
+    operation.key = &key;
+    operation.element = &element;
+    if (cli_text(cli, "consumer"))
+        result.status =
+            truce_set_consume(set, cli_text(cli, "consumer"), &operation, 1, &result, &error);
+    else
+        result.status = truce_set_apply(set, NULL, &operation, 1, &result, &error);
+    if (result.status) {
+        code = cli_error(cli, NULL, result.status, &error);
+        goto out;
+    }
+    bson_append_utf8(&answer, "outcome", -1, truce_set_outcome_name(result.outcome), -1);
+    cli_answer(cli, &answer, "%s", truce_set_outcome_name(result.outcome));
+    code = result.outcome == TRUCE_SET_QUARANTINED ? CLI_NO : CLI_DONE;
+out:
+    truce_set_free(set);
+    bson_destroy(&key);
+    bson_destroy(&element);
+    bson_destroy(&answer);
+    return code;
+}
+
+static int set_run_add(struct cli *cli)
+{
+    return run_set_apply(cli, TRUCE_SET_ADD);
+}
+
+static int set_run_remove(struct cli *cli)
+{
+    return run_set_apply(cli, TRUCE_SET_REMOVE);
+}
+
+static const struct cli_option apply_options[] = {
+    {"seq", 0, "NUMBER", "the operation's sequence number", false},
+    CLI_SET_SOURCE_OPTION,
+    {"consumer", 0, "NAME", "record the number as applied by this consumer", false},
+    CLI_SET_OPTIONS,
+    {0}};
+
+const struct cli_command cli_set_add = {
+    .noun = "set",
+    .verb = "add",
+    .arguments = "COLLECTION KEY ELEMENT",
+    .summary = "add an element to a set, whatever the order of arrival",
+    .help =
+        "Answers applied, stale (a newer operation on that name stands), duplicate (this one was\n"
+        "applied before) or quarantined (its number had been given up). An element may carry\n"
+        "fields beside its name; a newer add replaces them.",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1001",
+    .options = apply_options,
+    .store = CLI_STORE_WRITE,
+    .run = set_run_add,
+};
+
+const struct cli_command cli_set_remove = {
+    .noun = "set",
+    .verb = "remove",
+    .arguments = "COLLECTION KEY ELEMENT",
+    .summary = "remove an element from a set, whatever the order of arrival",
+    .help =
+        "Answers like truce set add. A remove that comes before its add leaves a tombstone, which\n"
+        "the add will meet.",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set remove students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1002",
+    .options = apply_options,
+    .store = CLI_STORE_WRITE,
+    .run = set_run_remove,
+};
+
+/* ---- show ---- */
+
+static int set_run_show(struct cli *cli)
+{
+    bson_t key, document = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+
+    if (!cli_document(cli, cli->arguments[1], "KEY", &key))
+        goto out;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        goto out;
+    bson_destroy(&document);
+    status = truce_set_show(set, &key, &document, &error);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
+    else
+        cli_print(&document, JSON_RELAXED);
+out:
+    truce_set_free(set);
+    bson_destroy(&key);
+    bson_destroy(&document);
+    return code;
+}
+
+const struct cli_command cli_set_show = {
+    .noun = "set",
+    .verb = "show",
+    .arguments = "COLLECTION KEY",
+    .summary = "print one set: its elements, what was removed, its watermark",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
+        "truce set show students '{student_id: 1}'",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = set_run_show,
+};
+
+/* What one command does with the open set: its answer, and the exit code. `*answer` is an empty document. */
+typedef int act_function(struct cli *cli, truce_set *set, bson_t *answer);
+
+static int with_set(struct cli *cli, act_function *act)
+{
+    bson_t answer = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (!code)
+        code = act(cli, set, &answer);
+    truce_set_free(set);
+    bson_destroy(&answer);
+    return code;
+}
+
+/* ---- watermark ---- */
+
+static void print_sources(const bson_t *report)
+{
+    struct value sources = truce__value_field(truce__value_document(report), "sources", 7);
+    struct fields fields = truce__fields(sources);
+
+    while (truce__fields_next(&fields)) {
+        bson_t source;
+        bson_iter_t watermark, floor;
+
+        truce__value_bson(fields.value, &source);
+        if (bson_iter_init_find(&watermark, &source, "watermark") &&
+            bson_iter_init_find(&floor, &source, "floor"))
+            cli_put("  source %-20s watermark %" PRId64 ", waits for %" PRId64 "\n",
+                    *set_text_of(&source, "source") ? set_text_of(&source, "source") : "(none)",
+                    bson_iter_as_int64(&watermark), bson_iter_as_int64(&watermark) + 1);
+    }
+}
+
+static int tell_watermark(struct cli *cli, truce_set *set, bson_t *answer)
+{
+    bson_error_t error;
+    int64_t watermark;
+    truce_status status;
+
+    bson_destroy(answer);
+    status = truce_set_watermark(set, &watermark, answer, &error);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    cli_answer(cli, answer, "watermark %" PRId64, watermark);
+    if (!cli->json)
+        print_sources(answer);
+    return CLI_DONE;
+}
+
+static int run_watermark(struct cli *cli)
+{
+    return with_set(cli, tell_watermark);
+}
+
+const struct cli_command cli_set_watermark = {
+    .noun = "set",
+    .verb = "watermark",
+    .arguments = "COLLECTION",
+    .summary = "up to which number everything has been applied, source by source",
+    .help =
+        "The watermark of a source is the end of the gapless run of numbers that consumers\n"
+        "recorded; that of the set is the least of its sources'. Tombstones at or below it can\n"
+        "be collected.",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
+        "truce set watermark students",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_watermark,
+};
+
+/* ---- collect ---- */
+
+static int run_set_collect(struct cli *cli, truce_set *set, bson_t *answer)
+{
+    truce_set_collected collected;
+    bson_error_t error;
+    truce_status status = truce_set_collect(set, &collected, &error);
+
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    bson_append_int64(answer, "watermark", -1, collected.watermark);
+    bson_append_int64(answer, "documents", -1, collected.documents);
+    bson_append_int64(answer, "tombstones", -1, collected.tombstones);
+    cli_answer(cli, answer,
+               "collected %" PRId64 " tombstones of %" PRId64
+               " documents, up to watermark %" PRId64,
+               collected.tombstones, collected.documents, collected.watermark);
+    return CLI_DONE;
+}
+
+static int set_run_collect(struct cli *cli)
+{
+    return with_set(cli, run_set_collect);
+}
+
+const struct cli_command cli_set_collect = {
+    .noun = "set",
+    .verb = "collect",
+    .arguments = "COLLECTION",
+    .summary = "remove the tombstones that nothing can need any more",
+    .help =
+        "A tombstone goes when every number up to its own is known to have been applied. May run\n"
+        "at any time, beside consumers and other collectors.",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
+        "truce set collect students",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = set_run_collect,
+};
+
+/* ---- convert ---- */
+
+static int run_set_convert(struct cli *cli, truce_set *set, bson_t *answer)
+{
+    truce_set_converted converted;
+    bson_error_t error;
+    truce_status status = truce_set_convert(set, &converted, &error);
+
+    if (status && !converted.left)
+        return cli_error(cli, NULL, status, &error);
+    bson_append_int64(answer, "documents", -1, converted.documents);
+    bson_append_int64(answer, "elements", -1, converted.elements);
+    bson_append_int64(answer, "left", -1, converted.left);
+    cli_answer(cli, answer, "converted %" PRId64 " elements of %" PRId64 " documents",
+               converted.elements, converted.documents);
+    return !status ? CLI_DONE
+                   : cli_say(cli, CLI_NO, "%" PRId64 " documents are left: %s", converted.left,
+                             error.message);
+}
+
+static int run_convert(struct cli *cli)
+{
+    return with_set(cli, run_set_convert);
+}
+
+const struct cli_command cli_set_convert = {
+    .noun = "set",
+    .verb = "convert",
+    .arguments = "COLLECTION",
+    .summary = "give a number to the elements that have none",
+    .help =
+        "Lists such as classes: [\"CS 101\"] become [{name: \"CS 101\", seq: 0}]: older than every\n"
+        "operation. An operation does so for the document that it is applied to; this is for all.\n"
+        "May run while the set is in use; stopped and started again, it goes on.",
+    .example = "truce insert students '{student_id: 1, classes: [\"CS 101\"]}'\n"
+               "truce set define students --list classes --key student_id --name name\n"
+               "truce set convert students",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_convert,
+};
+
+/* ---- void, idle, start ---- */
+
+static int set_finish(struct cli *cli, truce_set *set, truce_status status,
+                      const bson_error_t *error, const char *done, int64_t number)
+{
+    bson_t answer = BSON_INITIALIZER;
+    int code = CLI_DONE;
+
+    if (status) {
+        code = cli_error(cli, NULL, status, error);
+    } else {
+        bson_append_int64(&answer, done, -1, number);
+        cli_answer(cli, &answer, "%s %" PRId64, done, number);
+    }
+    bson_destroy(&answer);
+    truce_set_free(set);
+    return code;
+}
+
+static int set_run_void(struct cli *cli)
+{
+    truce_set *set;
+    bson_error_t error;
+    int64_t from, to, below;
+    truce_status status;
+    int code;
+
+    if (cli_text(cli, "below") && (cli_text(cli, "from") || cli_text(cli, "to")))
+        return cli_usage(cli, "--below says all numbers below it, --from and --to some of them");
+    if (cli_text(cli, "below")) {
+        if (!required_number(cli, "below", &below))
+            return CLI_USAGE;
+        code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+        if (code)
+            return code;
+        status = truce_set_source_idle(set, cli_text(cli, "source"), below, &error);
+        return set_finish(cli, set, status, &error, "below", below);
+    }
+    if (!required_number(cli, "from", &from) || !cli_number(cli, "to", from, INT64_MAX, from, &to))
+        return CLI_USAGE;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        return code;
+    status = truce_set_void(set, cli_text(cli, "source"), from, to, &error);
+    return set_finish(cli, set, status, &error, "void", to - from + 1);
+}
+
+const struct cli_command cli_set_void = {
+    .noun = "set",
+    .verb = "void",
+    .arguments = "COLLECTION",
+    .summary = "declare numbers that were never published, so that collecting goes on",
+    .help =
+        "What arrives with such a number after the watermark has passed it is quarantined. Where\n"
+        "numbers have gaps (timestamps, ids of a database), --below N declares every number below\n"
+        "N that nobody recorded void at once, whatever the distance.",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set void students --from 17 --to 19",
+    .options = (const struct cli_option[]){{"from", 0, "NUMBER", "the first of them", false},
+                                           {"to", 0, "NUMBER", "the last of them (--from)", false},
+                                           {"below", 0, "NUMBER", "all gaps below it", false},
+                                           CLI_SET_SOURCE_OPTION,
+                                           CLI_SET_OPTIONS,
+                                           {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = set_run_void,
+};
+
+static int run_idle(struct cli *cli)
+{
+    truce_set *set;
+    bson_error_t error;
+    int64_t below;
+    truce_status status;
+    int code;
+
+    if (!required_number(cli, "below", &below))
+        return CLI_USAGE;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        return code;
+    status = truce_set_source_idle(set, cli_text(cli, "source"), below, &error);
+    return set_finish(cli, set, status, &error, "below", below);
+}
+
+const struct cli_command cli_set_idle = {
+    .noun = "set",
+    .verb = "idle",
+    .arguments = "COLLECTION",
+    .summary = "say for a source that nothing below a number is to come",
+    .help =
+        "Every number of the source below --below has been recorded or will never be published.\n"
+        "A source that publishes seldom holds all collecting back until it says so.",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set start students --source web\n"
+               "truce set idle students --source web --below 5000",
+    .options =
+        (const struct cli_option[]){{"below", 0, "NUMBER", "nothing below it is to come", false},
+                                    CLI_SET_SOURCE_OPTION,
+                                    CLI_SET_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_idle,
+};
+
+static int set_run_start(struct cli *cli)
+{
+    truce_set *set;
+    bson_error_t error;
+    int64_t first;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        return code;
+    status = truce_set_source_start(set, cli_text(cli, "source"), &first, &error);
+    return set_finish(cli, set, status, &error, "first", first);
+}
+
+const struct cli_command cli_set_start = {
+    .noun = "set",
+    .verb = "start",
+    .arguments = "COLLECTION",
+    .summary = "announce a source before it publishes, and tell its first number",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set start students --source mobile",
+    .options = (const struct cli_option[]){CLI_SET_SOURCE_OPTION, CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_WRITE,
+    .run = set_run_start,
+};
+
+/* ---- quarantine ---- */
+
+/* Every operation that is quarantined now, by new numbers from `seq` on. */
+static truce_status replay_all(struct cli *cli, truce_set *set, int64_t seq, int64_t *counts,
+                               bson_error_t *error)
+{
+    const char *consumer = cli_text(cli, "consumer");
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_set_quarantine(set, &cursor, error);
+
+    while (!status) {
+        truce_set_outcome outcome;
+        const bson_t *document;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        status =
+            truce_set_replay(set, document, seq, consumer ? consumer : "replay", &outcome, error);
+        if (status == TRUCE_NOT_FOUND) { /* somebody else replayed it */
+            status = TRUCE_OK;
+        } else if (!status) {
+            counts[outcome]++;
+            seq++;
+        }
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
+static int run_replay(struct cli *cli)
+{
+    int64_t counts[TRUCE_SET_QUARANTINED + 1] = {0}, seq, next;
+    bson_t answer = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    int code = CLI_DONE;
+    truce_status status;
+
+    if (!required_number(cli, "seq", &seq))
+        code = CLI_USAGE;
+    if (code == CLI_DONE)
+        code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code != CLI_DONE)
+        goto out;
+    status = replay_all(cli, set, seq, counts, &error);
+    if (status) {
+        code = cli_error(cli, NULL, status, &error);
+        goto out;
+    }
+    next = seq + counts[TRUCE_SET_APPLIED] + counts[TRUCE_SET_STALE] + counts[TRUCE_SET_DUPLICATE];
+    bson_append_int64(&answer, "applied", -1, counts[TRUCE_SET_APPLIED]);
+    bson_append_int64(&answer, "stale", -1, counts[TRUCE_SET_STALE]);
+    bson_append_int64(&answer, "duplicate", -1, counts[TRUCE_SET_DUPLICATE]);
+    bson_append_int64(&answer, "next", -1, next);
+    cli_answer(cli, &answer,
+               "applied %" PRId64 ", stale %" PRId64 ", duplicate %" PRId64
+               "; the next number is %" PRId64,
+               counts[TRUCE_SET_APPLIED], counts[TRUCE_SET_STALE], counts[TRUCE_SET_DUPLICATE],
+               next);
+out:
+    truce_set_free(set);
+    bson_destroy(&answer);
+    return code;
+}
+
+static int list_quarantine(struct cli *cli)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_set *set = NULL;
+    bson_error_t error;
+    int64_t count = 0;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        return code;
+    status = truce_set_quarantine(set, &cursor, &error);
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, &error);
+        if (status || !document || !cli_print(document, JSON_RELAXED))
+            break;
+        count++;
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    truce_set_free(set);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (!count)
+        cli_remark(cli, "nothing is quarantined");
+    return count ? CLI_NO : CLI_DONE;
+}
+
+static int run_quarantine(struct cli *cli)
+{
+    bool replay = cli_flag(cli, "replay");
+    int code;
+
+    if (!replay && (cli_text(cli, "seq") || cli_text(cli, "consumer")))
+        return cli_usage(cli, "--seq and --consumer are for --replay");
+    code = cli_store_open(cli, replay ? CLI_STORE_CHANGE : CLI_STORE_READ, &cli->store);
+    if (code != CLI_DONE)
+        return code;
+    return replay ? run_replay(cli) : list_quarantine(cli);
+}
+
+const struct cli_command cli_set_quarantine = {
+    .noun = "set",
+    .verb = "quarantine",
+    .arguments = "COLLECTION",
+    .summary =
+        "list the operations that came after their numbers had been given up, or replay them",
+    .help =
+        "One document a line: what it was and why it was not applied. The exit code is 1 if there\n"
+        "are any.\n"
+        "\n"
+        "With --replay each of them is applied and taken out: nothing happens to a name of which\n"
+        "something newer stands (stale); others are applied under new numbers, from --seq on, as if\n"
+        "they were published now. The numbers are recorded by --consumer, since they are used up.\n"
+        "Give numbers that their source has given out for this, and gives to nothing else.",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set quarantine students\n"
+               "truce set quarantine students --replay --seq 2000",
+    .options =
+        (const struct cli_option[]){{"replay", 0, NULL, "apply what is quarantined", false},
+                                    {"seq", 0, "NUMBER", "the first of the new numbers", false},
+                                    {"consumer", 0, "NAME", "who records them (replay)", false},
+                                    CLI_SET_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_NONE, /* replaying changes it */
+    .run = run_quarantine,
+};

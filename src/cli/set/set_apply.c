@@ -1,0 +1,554 @@
+/*
+ * truce set apply: the messages of a queue, from a file or a pipe, applied by worker processes.
+ *
+ *     input     chunk 0 | chunk 1 | chunk 2 ...     up to CHUNK_LINES lines each
+ *     chunk     part 0 ... part W-1                 lines by a hash of their key, one to a worker
+ *
+ * The lines of one document go to one worker, so that its batches fold well and workers seldom meet
+ * on a document; that they may meet is the set's business, not ours. A chunk whose parts are all
+ * answered is written down as done (set_job.h); the answer of a worker comes after the operations
+ * are applied and their numbers recorded. So whatever is killed, at any moment:
+ *
+ *     a worker       the pool starts another and gives it the parts again
+ *     this process   started again on the same input, it skips the chunks that are written down and
+ *                    does the others again; what was applied already is a duplicate
+ *
+ * At most WINDOW chunks are open, which bounds the memory whatever the size of the input.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "bson/value.h"
+#include "cli/commands.h"
+#include "cli/core/message.h"
+#include "cli/core/ndjson.h"
+#include "cli/core/pool.h"
+#include "cli/core/progress.h"
+#include "cli/set/set.h"
+#include "cli/set/set_job.h"
+
+#define CHUNK_LINES    16384
+#define CHUNK_BYTES    (8 * 1024 * 1024)
+#define WINDOW         3
+#define WORKERS_LIMIT  64
+#define ARGUMENTS_ROOM 48
+
+struct chunk {
+    bool open;
+    int64_t number;
+    int parts_left;
+    struct chunk_check check;
+    struct chunk_counts counts;
+    bson_t rejected;
+    uint32_t rejected_count;
+};
+
+struct apply {
+    struct cli *cli;
+    const char *path, *collection;
+    int workers;
+    struct ndjson *input;
+    struct pool *pool;
+    struct job job;
+    struct chunk window[WINDOW];
+    int64_t chunks;             /* read so far */
+    struct chunk_counts totals; /* of the chunks that are done */
+    int64_t skipped;            /* lines of chunks that an earlier run had done */
+    int64_t started_ns;
+    struct cli_progress progress;
+    char *key_mark; /* "\"student_id\"": to find the key in a line without reading all of it */
+};
+
+/* ---- chunks ---- */
+
+static void add_counts(struct chunk_counts *to, const struct chunk_counts *from)
+{
+    to->lines += from->lines;
+    to->applied += from->applied;
+    to->stale += from->stale;
+    to->duplicate += from->duplicate;
+    to->quarantined += from->quarantined;
+    to->rejected += from->rejected;
+}
+
+static struct chunk *free_chunk(struct apply *apply)
+{
+    for (int i = 0; i < WINDOW; i++) {
+        if (!apply->window[i].open)
+            return &apply->window[i];
+    }
+    return NULL;
+}
+
+static bool any_open(const struct apply *apply)
+{
+    for (int i = 0; i < WINDOW; i++) {
+        if (apply->window[i].open)
+            return true;
+    }
+    return false;
+}
+
+static void close_chunk(struct apply *apply, struct chunk *chunk)
+{
+    add_counts(&apply->totals, &chunk->counts);
+    bson_destroy(&chunk->rejected);
+    chunk->open = false;
+}
+
+static truce_status finish_chunk(struct apply *apply, struct chunk *chunk, bson_error_t *error)
+{
+    truce_status status = job_done(&apply->job, chunk->number, &chunk->check, &chunk->counts,
+                                   &chunk->rejected, error);
+
+    close_chunk(apply, chunk);
+    cli_progress(&apply->progress, apply->totals.lines, 0);
+    return status;
+}
+
+static void take_rejected(struct chunk *chunk, const bson_t *answer)
+{
+    struct value list =
+        truce__value_field(truce__value_document(answer), "rejected", strlen("rejected"));
+    struct fields fields;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields)) {
+        truce__value_append_element(&chunk->rejected, &chunk->rejected_count, fields.value);
+        chunk->counts.rejected++;
+    }
+}
+
+/* A pool_answer_function; the tag is the chunk. */
+static truce_status apply_take_answer(void *arg, void *tag, const uint8_t *bytes, size_t size,
+                                      bson_error_t *error)
+{
+    struct apply *apply = arg;
+    struct chunk *chunk = tag;
+    bson_t answer;
+    bson_iter_t failed;
+
+    if (!bson_init_static(&answer, bytes, size) || !bson_validate(&answer, 0, NULL))
+        return truce__fail(TRUCE_IO, error, "a worker's answer is no document");
+    if (bson_iter_init_find(&failed, &answer, "failed") && BSON_ITER_HOLDS_UTF8(&failed))
+        return truce__fail(TRUCE_IO, error, "%s", bson_iter_utf8(&failed, NULL));
+    chunk->counts.applied += truce__field_number(&answer, "applied");
+    chunk->counts.stale += truce__field_number(&answer, "stale");
+    chunk->counts.duplicate += truce__field_number(&answer, "duplicate");
+    chunk->counts.quarantined += truce__field_number(&answer, "quarantined");
+    take_rejected(chunk, &answer);
+    truce_assert(chunk->open && chunk->parts_left > 0);
+    return --chunk->parts_left ? TRUCE_OK : finish_chunk(apply, chunk, error);
+}
+
+/* ---- lines to parts ---- */
+
+/* By the text of the key's value; a line whose key is not found this way goes to any worker. */
+static int apply_part_of(const struct apply *apply, const char *text, size_t size)
+{
+    size_t mark = strlen(apply->key_mark);
+    const char *at = memmem(text, size, apply->key_mark, mark);
+    const char *end = text + size;
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (at = at ? at + mark : end; at < end && strchr(" \t:", *at); at++)
+        continue;
+    for (; at < end && !strchr(",} \t", *at); at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    return (int)((hash ^ hash >> 32) % (uint64_t)apply->workers);
+}
+
+static void apply_append_line(struct buffer *part, const struct ndjson_line *line)
+{
+    uint32_t size = (uint32_t)line->size;
+
+    truce__buffer_append(part, &line->number, 8);
+    truce__buffer_append(part, &size, 4);
+    truce__buffer_append(part, line->text, line->size);
+}
+
+static void apply_take_line(struct apply *apply, struct chunk *chunk, struct buffer *parts,
+                            const struct ndjson_line *line)
+{
+    char reason[120];
+
+    chunk_check_add(&chunk->check, line->text, line->size);
+    chunk->counts.lines++;
+    if (!line->wrong && line->size <= MESSAGE_BYTES_MAX) {
+        apply_append_line(&parts[apply_part_of(apply, line->text, line->size)], line);
+        return;
+    }
+    if (line->wrong)
+        snprintf(reason, sizeof reason, "%s", line->wrong);
+    else
+        snprintf(reason, sizeof reason, "the line has %zu bytes, and a message may have %d",
+                 line->size, MESSAGE_BYTES_MAX);
+    reject_append(&chunk->rejected, &chunk->rejected_count, line->number, reason, line->text,
+                  line->size);
+    chunk->counts.rejected++;
+}
+
+/* Fills a chunk from the input; no lines: the end. */
+static truce_status apply_read_chunk(struct apply *apply, struct chunk *chunk, struct buffer *parts,
+                                     bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    size_t bytes = 0;
+
+    memset(chunk, 0, sizeof *chunk);
+    bson_init(&chunk->rejected);
+    chunk->open = true;
+    chunk->number = apply->chunks;
+    while (chunk->counts.lines < CHUNK_LINES && bytes < CHUNK_BYTES) {
+        struct ndjson_line line;
+
+        status = cli_ndjson_next(apply->input, &line, error);
+        if (status || !line.text)
+            break;
+        apply_take_line(apply, chunk, parts, &line);
+        bytes += line.size;
+    }
+    return status;
+}
+
+/* Is there nothing left to do for it? Then it is closed with what it came to before. */
+static truce_status skip_chunk(struct apply *apply, struct chunk *chunk, bool *done,
+                               bson_error_t *error)
+{
+    struct chunk_counts counts;
+    truce_status status = TRUCE_OK;
+
+    *done = false;
+    if (!cli_flag(apply->cli, "again"))
+        status = job_find(&apply->job, chunk->number, &chunk->check, done, &counts, error);
+    if (status || !*done)
+        return status;
+    chunk->counts = counts;
+    apply->skipped += counts.lines;
+    close_chunk(apply, chunk);
+    return TRUCE_OK;
+}
+
+static truce_status give_parts(struct apply *apply, struct chunk *chunk, struct buffer *parts,
+                               bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < apply->workers; i++)
+        chunk->parts_left += parts[i].size > 0;
+    if (!chunk->parts_left)
+        return finish_chunk(apply, chunk, error);
+    for (int i = 0; i < apply->workers && !status; i++) {
+        if (!parts[i].size)
+            continue;
+        while (!status && pool_full(apply->pool, i))
+            status = pool_step(apply->pool, 1000, error);
+        if (!status)
+            pool_give(apply->pool, i, &parts[i], chunk);
+    }
+    return status;
+}
+
+/* One chunk of the input, once there is room for it. */
+static truce_status next_chunk(struct apply *apply, bool *end, bson_error_t *error)
+{
+    struct buffer *parts;
+    struct chunk *chunk = free_chunk(apply);
+    truce_status status = TRUCE_OK;
+    bool done = false;
+
+    while (!chunk && !status) {
+        status = pool_step(apply->pool, 1000, error);
+        chunk = free_chunk(apply);
+    }
+    if (status)
+        return status;
+    parts = bson_malloc0((size_t)apply->workers * sizeof *parts);
+    status = apply_read_chunk(apply, chunk, parts, error);
+    *end = status || !chunk->counts.lines;
+    if (*end)
+        close_chunk(apply, chunk);
+    else
+        apply->chunks++;
+    if (!*end)
+        status = skip_chunk(apply, chunk, &done, error);
+    if (!*end && !status && !done)
+        status = give_parts(apply, chunk, parts, error);
+    for (int i = 0; i < apply->workers; i++)
+        truce__buffer_release(&parts[i]);
+    bson_free(parts);
+    return status;
+}
+
+static truce_status apply_input(struct apply *apply, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool end = false;
+
+    while (!end && !status)
+        status = next_chunk(apply, &end, error);
+    while (!status && any_open(apply))
+        status = pool_step(apply->pool, 1000, error);
+    return status;
+}
+
+/* ---- the answer ---- */
+
+static void append_summary(const struct apply *apply, const char *rejects, bson_t *answer)
+{
+    const struct chunk_counts *totals = &apply->totals;
+
+    bson_append_int64(answer, "messages", -1, totals->lines);
+    bson_append_int64(answer, "applied", -1, totals->applied);
+    bson_append_int64(answer, "stale", -1, totals->stale);
+    bson_append_int64(answer, "duplicate", -1, totals->duplicate);
+    bson_append_int64(answer, "quarantined", -1, totals->quarantined);
+    bson_append_int64(answer, "rejected", -1, totals->rejected);
+    if (totals->rejected)
+        bson_append_utf8(answer, "rejects", -1, rejects, -1);
+    bson_append_int64(answer, "done_before", -1, apply->skipped);
+    bson_append_int64(answer, "workers_replaced", -1, pool_deaths(apply->pool));
+}
+
+static void apply_print_summary(const struct apply *apply, const char *rejects)
+{
+    const struct chunk_counts *totals = &apply->totals;
+    double seconds = (double)(truce__clock_monotonic_ns() - apply->started_ns) / 1e9;
+    bson_t answer = BSON_INITIALIZER;
+
+    append_summary(apply, rejects, &answer);
+    bson_append_double(&answer, "seconds", -1, seconds);
+    cli_answer(apply->cli, &answer,
+               "%" PRId64 " messages: %" PRId64 " applied, %" PRId64 " stale, %" PRId64
+               " duplicate, %" PRId64 " quarantined, %" PRId64 " rejected%s%s; %.1f s, %.0f/s",
+               totals->lines, totals->applied, totals->stale, totals->duplicate,
+               totals->quarantined, totals->rejected, totals->rejected ? ", see " : "",
+               totals->rejected ? rejects : "", seconds,
+               (double)(totals->lines - apply->skipped) / seconds);
+    if (apply->skipped)
+        cli_remark(apply->cli,
+                   "%" PRId64 " of them had been done by an earlier run (--again does them again)",
+                   apply->skipped);
+    if (pool_deaths(apply->pool))
+        cli_remark(apply->cli, "%" PRId64 " workers were killed and replaced",
+                   pool_deaths(apply->pool));
+    bson_destroy(&answer);
+}
+
+/* free it */
+static char *rejects_path(const struct apply *apply)
+{
+    const char *given = cli_text(apply->cli, "rejects");
+
+    return given
+               ? bson_strdup(given)
+               : bson_strdup_printf("%s.rejects", strcmp(apply->path, "-") ? apply->path : "stdin");
+}
+
+/* Before anything is applied, as the file is written at the end. */
+static int check_rejects(const struct apply *apply)
+{
+    char *path = rejects_path(apply);
+    bson_error_t error;
+    truce_status status = cli_output_check(apply->cli, path, apply->cli->uri, &error);
+
+    bson_free(path);
+    return status ? cli_error(apply->cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int apply_conclude(struct apply *apply)
+{
+    char *path = rejects_path(apply);
+    bson_error_t error;
+    truce_status status = TRUCE_OK;
+    int code = CLI_DONE;
+
+    if (apply->totals.rejected)
+        status = job_write_rejects(&apply->job, apply->chunks, path, &error);
+    if (status)
+        code = cli_error(apply->cli, NULL, status, &error);
+    apply_print_summary(apply, path);
+    if (!code && (apply->totals.rejected || apply->totals.quarantined))
+        code = CLI_NO;
+    bson_free(path);
+    return code;
+}
+
+/* ---- the call ---- */
+
+/* The arguments of a worker: the options of this call that it has, too. */
+static void worker_arguments(struct apply *apply, const char **argv, char **owned)
+{
+    struct cli *cli = apply->cli;
+    int count = 0, made = 0;
+
+    argv[count++] = "set";
+    argv[count++] = "worker";
+    argv[count++] = apply->collection;
+    argv[count++] = "--store";
+    argv[count++] = cli->uri;
+    if (cli->database) {
+        argv[count++] = "--database";
+        argv[count++] = cli->database;
+    }
+    for (int i = 0; i < cli->given_count && count < ARGUMENTS_ROOM - 1; i++) {
+        const struct cli_option *option = cli->given[i].option;
+
+        for (const struct cli_option *o = cli_set_worker.options; o->name; o++) {
+            if (strcmp(o->name, option->name))
+                continue;
+            owned[made] = option->value
+                              ? bson_strdup_printf("--%s=%s", option->name, cli->given[i].value)
+                              : bson_strdup_printf("--%s", option->name);
+            argv[count++] = owned[made++];
+        }
+    }
+    argv[count] = NULL;
+}
+
+/* What, beside the input, the outcome depends on. */
+static char *format_text(const struct message_format *format)
+{
+    bson_string_t *text = bson_string_new(NULL);
+
+    bson_string_append_printf(text, "%s/%s/%s/%s", format->operation, format->element, format->seq,
+                              format->source ? format->source : "");
+    for (int i = 0; i < format->keys_count; i++)
+        bson_string_append_printf(text, "/%s=%s", format->keys[i], format->from[i]);
+    return bson_string_free(text, false);
+}
+
+static int apply_prepare(struct apply *apply, struct message_format *format)
+{
+    struct cli *cli = apply->cli;
+    struct cli_set set;
+    char *text, *id;
+    int code = cli_set_find(cli, cli->store, apply->collection, &set);
+
+    if (!code && !message_format_init(format, cli, set.keys, set.name))
+        code = CLI_USAGE;
+    if (!code) {
+        text = format_text(format);
+        id = bson_strdup_printf("%s.%s", apply->collection, set.list);
+        job_init(&apply->job, cli->store, id, apply->path, text);
+        apply->key_mark = bson_strdup_printf("\"%s\"", format->from[0]);
+        bson_free(text);
+        bson_free(id);
+    }
+    cli_set_release(&set);
+    return code;
+}
+
+/* The first worker's store is this one's, too: whoever makes the indexes, makes them before the
+ * workers start. */
+static truce_status apply_make_ready(struct apply *apply, bson_error_t *error)
+{
+    truce_set *set;
+    truce_status status;
+
+    if (cli_set_open(apply->cli, apply->cli->store, apply->collection, &set))
+        return truce__fail(TRUCE_INVALID, error, "the set is not there any more");
+    status = truce_set_record(set, "apply", NULL, 0, error);
+    truce_set_free(set);
+    return status;
+}
+
+static int run_pool(struct apply *apply)
+{
+    const char *argv[ARGUMENTS_ROOM + 1];
+    char *owned[ARGUMENTS_ROOM + 1] = {NULL};
+    bson_error_t error;
+    truce_status status;
+    int code;
+
+    worker_arguments(apply, argv, owned);
+    apply->started_ns = truce__clock_monotonic_ns();
+    cli_progress_begin(apply->cli, &apply->progress, "applied");
+    status = apply_make_ready(apply, &error);
+    if (!status)
+        status = pool_new(argv, apply->workers, apply_take_answer, apply, &apply->pool, &error);
+    if (!status)
+        status = apply_input(apply, &error);
+    cli_progress_end(&apply->progress);
+    code = status ? cli_error(apply->cli, NULL, status, &error) : apply_conclude(apply);
+    pool_free(apply->pool);
+    for (int i = 0; i < WINDOW; i++) {
+        if (apply->window[i].open)
+            close_chunk(apply, &apply->window[i]);
+    }
+    for (int i = 0; owned[i]; i++)
+        bson_free(owned[i]);
+    return code;
+}
+
+static int apply_run(struct cli *cli)
+{
+    struct apply apply = {.cli = cli, .path = cli->arguments[0]};
+    struct message_format format = {0};
+    bson_error_t error;
+    int64_t workers;
+    int code;
+
+    apply.collection = cli->arguments[1];
+    if (!cli_number(cli, "workers", 1, WORKERS_LIMIT, 5, &workers))
+        return CLI_USAGE;
+    if (cli->uri && !strncmp(cli->uri, "memory:", 7))
+        return cli_usage(cli, "memory: is the store of one process, and its workers are several");
+    apply.workers = (int)workers;
+    code = check_rejects(&apply);
+    if (code)
+        return code;
+    apply.input = cli_ndjson_open(apply.path, &error);
+    if (!apply.input)
+        return cli_error(cli, NULL, TRUCE_INVALID, &error);
+    code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
+    if (!code)
+        code = apply_prepare(&apply, &format);
+    if (!code)
+        code = run_pool(&apply);
+    cli_ndjson_close(apply.input);
+    job_release(&apply.job);
+    message_format_release(&format);
+    bson_free(apply.key_mark);
+    return code;
+}
+
+const struct cli_command cli_set_apply = {
+    .noun = "set",
+    .verb = "apply",
+    .arguments = "FILE COLLECTION",
+    .summary = "apply the messages of a queue, in any order, with several worker processes",
+    .help =
+        "FILE (- for a pipe) has one message a line:\n"
+        "\n"
+        "    {\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", "
+        "\"sequence_number\": 1000}\n"
+        "\n"
+        "The operation is insert or delete (or add, remove); the element is a name, or a document\n"
+        "with more fields than that. Where your messages call them otherwise, the --message\n"
+        "options say how: --message-element class for {\"class\": \"CS 101\"}. Messages may come\n"
+        "in any order and any number of times. What is done is kept in the store: killed at any\n"
+        "moment and started again on the same input, it goes on where it was. Lines that are no\n"
+        "messages go to FILE.rejects with their numbers and reasons, and the exit code is 1.",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "echo '{\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", \"sequence_number\": 1}' > m.ndjson\n"
+        "truce set apply m.ndjson students --workers 2",
+    .options =
+        (const struct cli_option[]){
+            {"workers", 'w', "NUMBER", "worker processes (5)", false},
+            {"rejects", 0, "FILE", "where lines go that are no messages (FILE.rejects)", false},
+            {"consumer", 0, "NAME", "the consumers' name in the records (apply)", false},
+            {"again", 0, NULL, "also what an earlier run has done", false},
+            CLI_MESSAGE_OPTIONS,
+            CLI_SET_OPTIONS,
+            {0}},
+    .store = CLI_STORE_NONE, /* opened when the file is */
+    .run = apply_run,
+};

@@ -1,0 +1,295 @@
+/*
+ * truce set worker: one worker process of truce set apply and of the demonstrations. It reads
+ * frames of lines, applies each as one batch, records the numbers, THEN answers; the answer is what
+ * the parent acknowledges by.
+ *
+ *     frame     {line number: 8 bytes, size: 4 bytes, text} ...
+ *     answer    {applied, stale, duplicate, quarantined, rejected: [...]}, or {failed: "sentence"}
+ *
+ * Killed at any moment, its frames are given to another, who finds what was applied and goes on.
+ */
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bson/value.h"
+#include "cli/commands.h"
+#include "cli/core/message.h"
+#include "cli/core/pool.h"
+#include "cli/set/set.h"
+#include "cli/set/set_job.h"
+
+#define ATTEMPTS_MAX 20
+
+struct worker {
+    struct cli *cli;
+    truce_set *set;
+    const char *collection, *list; /* of the usual way */
+    struct message_format format;
+    char consumer[140];
+    bool usual; /* plain $addToSet and $pull in the order of arrival, to show what goes wrong */
+    struct json_reader reader;
+    struct message *messages;
+    truce_set_operation *operations;
+    truce_set_result *results;
+    size_t count, room;
+    bson_t rejected;
+    uint32_t rejected_count;
+    struct chunk_counts counts;
+};
+
+static void worker_reject(struct worker *worker, int64_t line, const char *reason, const char *text,
+                          size_t size)
+{
+    reject_append(&worker->rejected, &worker->rejected_count, line, reason, text, size);
+    worker->counts.rejected++;
+}
+
+/* Messages point into themselves: they are moved only while there are none. */
+static void worker_make_room(struct worker *worker, size_t lines)
+{
+    if (worker->room >= lines)
+        return;
+    worker->room = lines;
+    worker->messages = bson_realloc(worker->messages, lines * sizeof *worker->messages);
+    worker->operations = bson_realloc(worker->operations, lines * sizeof *worker->operations);
+    worker->results = bson_realloc(worker->results, lines * sizeof *worker->results);
+}
+
+static void worker_read_line(struct worker *worker, int64_t line, const char *text, size_t size)
+{
+    struct message *message = &worker->messages[worker->count];
+    bson_error_t error;
+    char reason[400];
+    bson_t document;
+
+    if (truce__json_read(&worker->reader, text, size, &document, NULL, &error)) {
+        worker_reject(worker, line, error.message, text, size);
+        return;
+    }
+    memset(message, 0, sizeof *message);
+    if (!message_read(&worker->format, &document, message, reason, sizeof reason)) {
+        worker_reject(worker, line, reason, text, size);
+        return;
+    }
+    if (truce_set_check(worker->set, &message->operation, &error)) {
+        worker_reject(worker, line, error.message, text, size);
+        message_release(message);
+        return;
+    }
+    message->line = line;
+    worker->operations[worker->count] = message->operation;
+    worker->count++;
+}
+
+/* the number of lines in a frame; 0 for a frame that makes no sense */
+static size_t count_lines(const struct buffer *frame)
+{
+    size_t at = 0, count = 0;
+    uint32_t size;
+
+    while (frame->size - at >= 12) {
+        memcpy(&size, frame->bytes + at + 8, 4);
+        if (frame->size - at - 12 < size)
+            return 0;
+        at += 12 + size;
+        count++;
+    }
+    return at == frame->size ? count : 0;
+}
+
+static void worker_read_lines(struct worker *worker, const struct buffer *frame)
+{
+    size_t lines = count_lines(frame), at = 0;
+
+    worker_make_room(worker, lines);
+    worker->count = 0;
+    worker->counts = (struct chunk_counts){.lines = (int64_t)lines};
+    worker->rejected_count = 0;
+    bson_reinit(&worker->rejected);
+    for (size_t i = 0; i < lines; i++) {
+        uint32_t size;
+        int64_t line;
+
+        memcpy(&line, frame->bytes + at, 8);
+        memcpy(&size, frame->bytes + at + 8, 4);
+        worker_read_line(worker, line, (const char *)frame->bytes + at + 12, size);
+        at += 12 + size;
+    }
+}
+
+/* ---- the usual way ---- */
+
+/* {key} -> {$addToSet: {classes: {name}}} or {$pull: {classes: {name}}}, an upsert */
+static truce_status apply_usually(struct worker *worker, const truce_set_operation *operation,
+                                  bson_error_t *error)
+{
+    truce_write_options options = {.upsert = true};
+    bson_t update = BSON_INITIALIZER, inner;
+    truce_status status;
+
+    bson_append_document_begin(&update, operation->verb == TRUCE_SET_ADD ? "$addToSet" : "$pull",
+                               -1, &inner);
+    bson_append_document(&inner, worker->list, -1, operation->element);
+    bson_append_document_end(&update, &inner);
+    status = truce_update(worker->cli->store, worker->collection, operation->key, &update, &options,
+                          NULL, error);
+    bson_destroy(&update);
+    return status;
+}
+
+static truce_status apply_all_usually(struct worker *worker, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < worker->count && !status; i++) {
+        status = apply_usually(worker, &worker->operations[i], error);
+        worker->counts.applied++;
+    }
+    return status;
+}
+
+/* ---- truce ---- */
+
+static bool is_final(truce_status status)
+{
+    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE ||
+           status == TRUCE_CORRUPT;
+}
+
+/* A line that cannot be applied: again alone, for the reason. */
+static truce_status reject_operation(struct worker *worker, size_t i, bson_error_t *error)
+{
+    truce_set_result result;
+    truce_status status =
+        truce_set_consume(worker->set, worker->consumer, &worker->operations[i], 1, &result, error);
+    char *text;
+
+    if (!status) {
+        worker->results[i] = result;
+        return TRUCE_OK;
+    }
+    if (!is_final(status))
+        return status;
+    text = bson_as_relaxed_extended_json(worker->operations[i].element, NULL);
+    worker_reject(worker, worker->messages[i].line, error->message, text ? text : "",
+                  text ? strlen(text) : 0);
+    bson_free(text);
+    return TRUCE_OK;
+}
+
+static void count_outcome(struct worker *worker, truce_set_outcome outcome)
+{
+    worker->counts.applied += outcome == TRUCE_SET_APPLIED;
+    worker->counts.stale += outcome == TRUCE_SET_STALE;
+    worker->counts.duplicate += outcome == TRUCE_SET_DUPLICATE;
+    worker->counts.quarantined += outcome == TRUCE_SET_QUARANTINED;
+}
+
+static truce_status worker_consume(struct worker *worker, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+        if (attempt)
+            truce__clock_sleep_ms(50);
+        status = truce_set_consume(worker->set, worker->consumer, worker->operations, worker->count,
+                                   worker->results, error);
+        if (status != TRUCE_LOCKED && status != TRUCE_TIMEOUT && status != TRUCE_CONFLICT &&
+            status != TRUCE_UNKNOWN)
+            break;
+    }
+    if (status && !is_final(status))
+        return status;
+    status = TRUCE_OK;
+    for (size_t i = 0; i < worker->count && !status; i++) {
+        if (worker->results[i].status)
+            status = reject_operation(worker, i, error);
+        if (!worker->results[i].status)
+            count_outcome(worker, worker->results[i].outcome);
+    }
+    return status;
+}
+
+/* ---- answers ---- */
+
+static void append_counts(const struct worker *worker, bson_t *answer)
+{
+    bson_append_int64(answer, "applied", -1, worker->counts.applied);
+    bson_append_int64(answer, "stale", -1, worker->counts.stale);
+    bson_append_int64(answer, "duplicate", -1, worker->counts.duplicate);
+    bson_append_int64(answer, "quarantined", -1, worker->counts.quarantined);
+    bson_append_array(answer, "rejected", -1, &worker->rejected);
+}
+
+static bool worker_work(struct worker *worker, const struct buffer *frame)
+{
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error = {0};
+    truce_status status = TRUCE_OK;
+    bool good;
+
+    worker_read_lines(worker, frame);
+    if (worker->count)
+        status = worker->usual ? apply_all_usually(worker, &error) : worker_consume(worker, &error);
+    if (status)
+        bson_append_utf8(&answer, "failed", -1, error.message, -1);
+    else
+        append_counts(worker, &answer);
+    good = pool_write_frame(STDOUT_FILENO, bson_get_data(&answer), answer.len);
+    for (size_t i = 0; i < worker->count; i++)
+        message_release(&worker->messages[i]);
+    bson_destroy(&answer);
+    return good;
+}
+
+static int worker_run(struct cli *cli)
+{
+    struct worker worker = {
+        .cli = cli, .collection = cli->arguments[0], .usual = cli_flag(cli, "usual")};
+    struct buffer frame = {0};
+    struct cli_set found;
+    bson_error_t error = {0};
+    int64_t slot;
+    int code;
+
+    bson_init(&worker.rejected);
+    if (!cli_number(cli, "slot", 0, 255, 0, &slot))
+        return CLI_USAGE;
+    snprintf(worker.consumer, sizeof worker.consumer, "%.100s.%" PRId64,
+             cli_text(cli, "consumer") ? cli_text(cli, "consumer") : "apply", slot);
+    code = cli_set_find(cli, cli->store, cli->arguments[0], &found);
+    worker.set = found.set;
+    worker.list = found.list;
+    if (!code && !message_format_init(&worker.format, cli, found.keys, found.name))
+        code = CLI_USAGE;
+    while (!code && pool_read_frame(STDIN_FILENO, &frame, &error) && worker_work(&worker, &frame))
+        continue;
+    cli_set_release(&found);
+    message_format_release(&worker.format);
+    truce__json_reader_release(&worker.reader);
+    truce__buffer_release(&frame);
+    bson_destroy(&worker.rejected);
+    bson_free(worker.messages);
+    bson_free(worker.operations);
+    bson_free(worker.results);
+    return code;
+}
+
+const struct cli_command cli_set_worker = {
+    .noun = "set",
+    .verb = "worker",
+    .arguments = "COLLECTION",
+    .summary = "one worker process of truce set apply",
+    .options =
+        (const struct cli_option[]){{"slot", 0, "NUMBER", "which worker it is", false},
+                                    {"consumer", 0, "NAME", "the consumers' name (apply)", false},
+                                    {"usual", 0, NULL, "$addToSet and $pull, as they come", false},
+                                    CLI_MESSAGE_OPTIONS,
+                                    CLI_SET_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_WRITE,
+    .hidden = true,
+    .run = worker_run,
+};

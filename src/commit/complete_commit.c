@@ -1,0 +1,384 @@
+#include "commit/journal.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/deadline.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "base/random.h"
+#include "commit/counters.h"
+#include "commit/metadata_cache.h"
+#include "commit/shadow.h"
+#include "query/update/update.h"
+#include "store/store.h"
+#include "store/view.h"
+#include "truce/sys/store.h"
+
+/*
+ * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
+ * its way, a reader, or the sweeper. The document is read first, its commit after:
+ *
+ *     commit missing or aborted     strip: the intent goes, a stub goes as a whole
+ *     pending, its lease over       abort the commit, THEN look again
+ *     pending, alive                wait a moment, look again; LOCKED past the deadline
+ *     committed or done             release: the decided change goes into the document
+ *
+ * Invariants (numbered as in journal.c):
+ *
+ *   H1  Nobody strips an intent of a pending commit: it is aborted first, by a write that compares
+ *       the state, so a commit that was decided in between keeps its intents.
+ *   H2  Every strip and release compares the commit's id in the intent: a late one finds nothing.
+ *   H3  Clocks decide when to suspect, never what is true. A lease is over when it ended a whole
+ *       lease ago by our clock, or when this process has watched the commit for as long as its lease
+ *       says without a renewal (metadata_cache.c keeps the watch from one sweep, or one on_conflict, to the next).
+ *       An owner whose clock is wrong can thus block nobody for longer than one lease, and one that is
+ *       at work, and renews its lease between its steps, is not taken for dead, unless its clock is more
+ *       than a lease behind: then it loses its try to whoever meets it, and nothing else.
+ *
+ *   H4  The document that encounters an intent may be a projection of the stored one, so the release does not compare
+ *       with it: it reads the stored document itself.
+ *
+ * A crash at any step leaves what the next one who comes finds and goes on with.
+ */
+
+#define WAIT_MS_MAX 32
+
+void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms)
+{
+    uint32_t otherwise = store->deadline_ms ? store->deadline_ms : COMMIT_DEADLINE_MS;
+    int64_t until_ns =
+        truce__clock_monotonic_ns() + (int64_t)(deadline_ms ? deadline_ms : otherwise) * 1000000;
+
+    *worker = (struct worker){.store = store, .deadline_ns = truce__deadline_least(until_ns)};
+}
+
+bool truce__worker_relaxed_step(const struct worker *worker)
+{
+    return worker->relaxed || worker->store->capabilities & TRUCE_CAN_KEEP_ORDER;
+}
+
+truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error)
+{
+    uint32_t span = 1u << (worker->waits < 5 ? worker->waits : 5);
+
+    if (truce__clock_monotonic_ns() >= worker->deadline_ns)
+        return truce__fail(TRUCE_LOCKED, error, "%s did not become free before the deadline", what);
+    COUNT(waits);
+    worker->waits++;
+    if (span > WAIT_MS_MAX)
+        span = WAIT_MS_MAX;
+    truce__clock_sleep_ms(1 + (int64_t)(truce__random_entropy() % span));
+    return TRUCE_OK;
+}
+
+/* ---- reading journal documents -------------------------------------------------------------- */
+
+static bool help_find_in(const bson_t *document, const char *path, bson_iter_t *found)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, path, found);
+}
+
+bool truce__intent_absent(const bson_t *document)
+{
+    return !truce__value_field(truce__value_document(document), "_intent", 7).type;
+}
+
+bool truce__intent_commit(const bson_t *document, bson_oid_t *commit)
+{
+    bson_iter_t iter;
+
+    if (!help_find_in(document, "_intent.c", &iter) || !BSON_ITER_HOLDS_OID(&iter))
+        return false;
+    bson_oid_copy(bson_iter_oid(&iter), commit);
+    return true;
+}
+
+static bool is_stub(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return help_find_in(document, "_intent.new", &iter);
+}
+
+const char *truce__commit_state(const bson_t *commit)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, commit, "state") && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : NULL;
+}
+
+bool truce__journal_target(const bson_t *element, const char **collection, bson_value_t *id)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, element, "ns") || !BSON_ITER_HOLDS_UTF8(&iter))
+        return false;
+    *collection = bson_iter_utf8(&iter, NULL);
+    if (!bson_iter_init_find(&iter, element, "id"))
+        return false;
+    *id = *bson_iter_value(&iter);
+    return true;
+}
+
+/* [{p: path, v?: value}] */
+static bool are_changes(struct value changes)
+{
+    struct fields each;
+
+    if (changes.type != BSON_TYPE_ARRAY)
+        return false;
+    each = truce__fields(changes);
+    while (truce__fields_next(&each))
+        if (each.value.type != BSON_TYPE_DOCUMENT ||
+            truce__value_field(each.value, "p", 1).type != BSON_TYPE_UTF8)
+            return false;
+    return true;
+}
+
+static bool help_is_sound(const bson_t *post)
+{
+    static const char *const others[] = {"hold", "remove", "free"};
+    const char *op = truce__field_text(post, "op"), *collection;
+    bson_value_t id;
+
+    if (!truce__journal_target(post, &collection, &id))
+        return false;
+    if (!strcmp(op, "set"))
+        return are_changes(truce__value_field(truce__value_document(post), "changes", 7));
+    if (!strcmp(op, "whole") || !strcmp(op, "insert"))
+        return truce__value_field(truce__value_document(post), "document", 8).type ==
+               BSON_TYPE_DOCUMENT;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(op, others[i]))
+            return true;
+    return false;
+}
+
+truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *post,
+                                       bson_error_t *error)
+{
+    char hex[25];
+
+    if (help_is_sound(post))
+        return TRUCE_OK;
+    bson_oid_to_string(commit, hex);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "commit %s is decided, but somebody has changed what it has still to write "
+                       "to \"%.60s\": put the entry of `post` right in " COMMITS
+                       ", or write the document yourself and take its \"_intent\" off",
+                       hex, truce__field_text(post, "ns"));
+}
+
+/* ---- on_conflict -------------------------------------------------------------------------------- */
+
+static int64_t help_number_at(const bson_t *document, const char *path)
+{
+    bson_iter_t iter;
+
+    return help_find_in(document, path, &iter) ? bson_iter_as_int64(&iter) : 0;
+}
+
+/* H3 */
+bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
+{
+    int64_t lease_ms = help_number_at(commit, "lease.ms");
+    int64_t until_ms = help_number_at(commit, "lease.until"), since_ns;
+
+    if (lease_ms <= 0 || lease_ms > COMMIT_LEASE_MS_MAX)
+        lease_ms = COMMIT_LEASE_MS_MAX;
+    if (!worker->watching || !bson_oid_equal(&worker->watched, id)) {
+        bson_oid_copy(id, &worker->watched);
+        worker->watching = true;
+        worker->waits = 0;
+    }
+    since_ns = truce__memo_watch(worker->store, "commit", id, sizeof *id, (uint64_t)until_ms);
+    return until_ms + lease_ms <= truce__clock_wall_ms() ||
+           truce__clock_monotonic_ns() - since_ns >= lease_ms * 1000000;
+}
+
+/* The element of the commit's post that is about this document; false: it writes no such one. */
+static bool find_post(const bson_t *commit, const char *collection, struct value id, bson_t *post)
+{
+    bson_iter_t iter, element;
+
+    if (!bson_iter_init_find(&iter, commit, "post") || !bson_iter_recurse(&iter, &element))
+        return false;
+    while (bson_iter_next(&element)) {
+        const uint8_t *bytes;
+        uint32_t length;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&element))
+            continue;
+        bson_iter_document(&element, &length, &bytes);
+        truce_assert(bson_init_static(post, bytes, length));
+        if (!strcmp(truce__field_text(post, "ns"), collection) &&
+            truce__value_equal(truce__value_field(truce__value_document(post), "id", 2), id))
+            return true;
+    }
+    return false;
+}
+
+bool truce__journal_post(const bson_t *commit, const char *collection, const bson_t *document,
+                         bson_t *post)
+{
+    return find_post(commit, collection,
+                     truce__value_field(truce__value_document(document), "_id", 3), post);
+}
+
+static truce_status help_release_one(struct worker *worker, const char *collection,
+                                     const bson_t *document, const bson_oid_t *id,
+                                     const bson_t *commit, bson_error_t *error)
+{
+    bson_t post;
+
+    if (!truce__journal_post(commit, collection, document, &post)) {
+        bson_iter_t iter;
+
+        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
+                                    truce__shadow_reserved(document), error);
+    }
+    return truce__journal_release(worker, id, &post, NULL, error); /* H4 */
+}
+
+truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
+                                   const bson_t *commit, bson_error_t *error)
+{
+    char what[40], hex[25];
+    bool changed;
+
+    bson_oid_to_string(id, hex);
+    snprintf(what, sizeof what, "commit %s", hex);
+    if (truce__journal_lease_over(worker, id, commit))
+        return truce__journal_abort(worker, id, "its lease was over", &changed,
+                                    error); /* H1: then look again */
+    if (truce__journal_work_owns(id))       /* T8 */
+        return truce__fail(TRUCE_LOCKED, error,
+                           "%s holds the document, and its function writes the document apart from "
+                           "it: pass the commit to the call",
+                           what);
+    if (worker->holding)
+        return truce__fail(TRUCE_CONFLICT, error, "%s holds a document that is wanted", what);
+    if (truce__journal_work_yields()) /* T2 */
+        return truce__fail(TRUCE_LOCKED, error,
+                           "%s holds a document that is wanted by the function of a commit that "
+                           "holds documents itself",
+                           what);
+    return truce__worker_wait(worker, what, error);
+}
+
+truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
+                                bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "_id", id);
+    /* latest: a commit that is missing counts as aborted and purged (J2, J8), and its intents are stripped */
+    status = truce_find_one(store, COMMITS, &filter, &truce__find_latest, commit, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status help_meet(struct worker *worker, const char *collection, const bson_t *document,
+                              const bson_oid_t *id, bson_error_t *error)
+{
+    bson_t commit;
+    truce_status status;
+    const char *state;
+    bson_iter_t iter;
+
+    status = truce__commit_find(worker->store, id, &commit, error);
+    if (status && status != TRUCE_NOT_FOUND) {
+        bson_destroy(&commit);
+        return status;
+    }
+    state = status ? "missing" : truce__commit_state(&commit);
+    if (state && !strcmp(state, "pending")) {
+        status = truce__commit_suspect(worker, id, &commit, error);
+    } else if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
+        COUNT(helps);
+        status = help_release_one(worker, collection, document, id, &commit, error);
+    } else {
+        COUNT(helps);
+        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        status =
+            is_stub(document)
+                ? truce__journal_strip_stub(worker, collection, bson_iter_value(&iter), id, error)
+                : truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
+                                       truce__shadow_reserved(document), error);
+    }
+    bson_destroy(&commit);
+    return status;
+}
+
+truce_status truce__intent_foreign(const char *collection, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "the field \"_intent\" of a document of \"%s\" belongs to truce; here it "
+                       "is not {c: ObjectId}",
+                       collection);
+}
+
+truce_status truce__intent_meet(struct worker *worker, const char *collection,
+                                const bson_t *document, bson_error_t *error)
+{
+    truce_status status;
+    bson_oid_t id;
+
+    if (!truce__intent_commit(document, &id))
+        return truce__intent_foreign(collection, error);
+    status = help_meet(worker, collection, document, &id, error);
+    if (truce__unanswered(status)) /* every step may be repeated: look again */
+        status = truce__worker_wait(worker, "the store", error);
+    return status;
+}
+
+static truce_status read_free(struct worker *worker, const char *collection, const bson_value_t *id,
+                              bool looks, bson_t *document, bson_error_t *error)
+{
+    const truce_find_options options = {.early = worker->early, .latest = worker->latest};
+    truce_status status;
+    bson_t filter;
+
+    truce__filter_id(id, &filter);
+    worker->waits = 0;
+    for (;;) {
+        status = truce_find_one(worker->store, collection, &filter, &options, document, error);
+        if (status == TRUCE_UNKNOWN)
+            status = truce__worker_wait(worker, "the store", error);
+        else if (status || truce__intent_absent(document))
+            break;
+        else if (truce__is_only_read(worker->store) || (looks && truce__journal_at_work(document)))
+            break;
+        else
+            status = truce__intent_meet(worker, collection, document, error);
+        if (status)
+            break;
+        bson_destroy(document);
+    }
+    if (!status && !truce__intent_absent(document))
+        status = truce__intent_see(worker->store, collection, document, error);
+    if (status)
+        bson_reinit(document);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_read(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    return read_free(worker, collection, id, false, document, error);
+}
+
+truce_status truce__journal_look(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    return read_free(worker, collection, id, true, document, error);
+}

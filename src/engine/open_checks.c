@@ -1,0 +1,199 @@
+/*
+ * Before SQLite opens a file.
+ *
+ *     path --links resolved--> the file --may this process?--> the lock file, door shut
+ *          --is its page of this store? else: does SQLite, too, say that nobody is there?--> adopted
+ *          --are database and log those that belong together?--> SQLite may open it
+ *
+ * Nothing here opens the database: a look at a file is stat(), since closing a descriptor of it drops
+ * every lock that SQLite has on it in this process.
+ *
+ * A file with a second name (a hard link) would have a second log beside that: who opens it by one name
+ * does not see what was committed by the other, and both logs are moved into one file.
+ */
+#include "engine/open_checks.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/storage/file_identity.h"
+#include "engine/storage/kv.h"
+#include "engine/storage/log_identity.h"
+
+#define LINKS_MAX      40 /* as the kernel */
+#define AGAIN_MS       5
+#define FOREIGN_MS_MAX 2000 /* how long another program's locks are waited for: it may be closing */
+
+/* ---- the path ------------------------------------------------------------------------------- */
+
+static truce_status doorway_cannot(const char *path, bson_error_t *error)
+{
+    return truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path, strerror(errno));
+}
+
+/* A name in the directory of `path`, or from the root. */
+static char *beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (*name == '/' || !slash)
+        return bson_strdup(name);
+    return bson_strdup_printf("%.*s%s", (int)(slash - path + 1), path, name);
+}
+
+/* For a file that is not there: its directory without links, and its name. NULL with errno. */
+static char *resolve_new(const char *path)
+{
+    char *directory = beside(path, "."), *found = realpath(directory, NULL);
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char *resolved = NULL;
+
+    if (found && !*name)
+        errno = EISDIR;
+    else if (found)
+        resolved = bson_strdup_printf("%s/%s", strcmp(found, "/") ? found : "", name);
+    free(found);
+    bson_free(directory);
+    return resolved;
+}
+
+/* Where a link leads that leads to nothing: a file is made there. */
+static char *doorway_resolve(const char *path, int links)
+{
+    char *found = realpath(path, NULL), *resolved = bson_strdup(found), *next;
+    char target[PATH_MAX + 1];
+    ssize_t size;
+
+    free(found);
+    if (resolved || errno != ENOENT)
+        return resolved;
+    size = readlink(path, target, PATH_MAX);
+    if (size < 0)
+        return resolve_new(path);
+    if (!links) {
+        errno = ELOOP;
+        return NULL;
+    }
+    target[size] = 0;
+    next = beside(path, target);
+    resolved = doorway_resolve(next, links - 1);
+    bson_free(next);
+    return resolved;
+}
+
+static truce_status check_file(const char *path, const struct stat *found, bson_error_t *error)
+{
+    if (!S_ISREG(found->st_mode))
+        return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a regular file", path);
+    if (found->st_nlink > 1)
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%s\" has %llu names (hard links), and each would have a log of its "
+                           "own: remove the others, or make a copy",
+                           path, (unsigned long long)found->st_nlink);
+    return TRUCE_OK;
+}
+
+truce_status truce__doorway_path(const char *path, bool must_exist, char **real,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    struct stat found;
+    struct file_id id;
+    bool there = !stat(path, &found);
+
+    *real = NULL;
+    if (!there && errno != ENOENT)
+        return doorway_cannot(path, error);
+    if (!there && must_exist)
+        return truce__fail(TRUCE_NOT_FOUND, error, "there is no store \"%s\"", path);
+    if (there)
+        status = check_file(path, &found, error);
+    if (status)
+        return status;
+    *real = doorway_resolve(path, LINKS_MAX);
+    if (!*real)
+        return doorway_cannot(path, error);
+    status = truce__process_may_open(*real, truce__file_id(*real, &id) ? &id : NULL, error);
+    if (status) {
+        bson_free(*real);
+        *real = NULL;
+    }
+    return status;
+}
+
+/* ---- the lock file -------------------------------------------------------------------------- */
+
+/* A file that cannot be looked at may have content. */
+static bool has_content(const char *path)
+{
+    struct stat found;
+
+    return stat(path, &found) ? errno != ENOENT : found.st_size > 0;
+}
+
+/* Somebody may have the database open by a lock file that is not there any more. */
+static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error_t *error)
+{
+    int64_t foreign_ns = truce__clock_monotonic_ns() + FOREIGN_MS_MAX * INT64_C(1000000);
+    truce_status status = truce__kv_alone(path, error);
+
+    if (foreign_ns < deadline_ns)
+        deadline_ns = foreign_ns;
+    while (status == TRUCE_LOCKED && truce__clock_monotonic_ns() < deadline_ns) {
+        truce__clock_sleep_ms(AGAIN_MS);
+        status = truce__kv_alone(path, error);
+    }
+    if (status == TRUCE_LOCKED)
+        return truce__fail(TRUCE_LOCKED, error,
+                           "\"%s\" is open in another program, and its lock file is new, or was "
+                           "removed: close it there first",
+                           path);
+    return status;
+}
+
+/* SQLite removes a log next to an empty file, or one that is made now. The log may have all that is left of the store. */
+static truce_status doorway_check_log(const struct lock *lock, const char *path,
+                                      bson_error_t *error)
+{
+    struct file_look file, log;
+    truce_status status = truce__log_identity_look(path, &file, error);
+
+    if (!status)
+        status = truce__log_identity_look(lock->log, &log, error);
+    if (!status && !file.size && log.size)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is %s, and its log \"%s\" is not: bring the file back, or move "
+                           "the log away",
+                           path, file.id.number ? "empty" : "missing", lock->log);
+    return status;
+}
+
+truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct lock *lock,
+                                  bool *denied, bson_error_t *error)
+{
+    truce_status status = truce__lock_enter(path, deadline_ns, lock, denied, error);
+
+    if (status)
+        return status;
+    if (lock->alone)
+        status = doorway_check_log(lock, path, error);
+    if (!status && !lock->known && has_content(path))
+        status = ask_sqlite(path, deadline_ns, error);
+    if (!status) {
+        truce__lock_adopt(lock);
+        status = truce__lock_match(lock, path, error);
+    }
+    if (!status && lock->alone) {
+        atomic_store(&lock->page->foreign, LOCK_FOREIGN_NONE);
+        atomic_store(&lock->page->log_damaged, false);
+        truce__stamp_begin(lock);
+    }
+    if (status)
+        truce__lock_close(lock);
+    return status;
+}

@@ -1,0 +1,138 @@
+/*
+ * The homes of pins in the shared page.
+ *
+ *     home 0    | process | count | unlimited | since | log_at |      claimed: the store is open
+ *     home 1    | ...                                                 not claimed: it counts for nothing
+ *
+ * A store takes a home with its first read that lasts, and keeps it until it is closed. The claim is the
+ * kernel's: it goes with the process, so what a dead one left says nothing. Where all homes are taken the
+ * reads work as well, and are not shown.
+ *
+ * Invariants:
+ *  1. What is in a home counts only while it is claimed.
+ *  2. Only who has claimed a home writes to it.
+ *  3. Nothing here decides what is in the file. A wrong number (a machine that died leaves any) makes a
+ *     checkpoint try in vain, or a read end early or late.
+ */
+#include "engine/storage/snapshot_pins.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static int64_t pins_number_of(size_t home)
+{
+    return LOCK_PINS + (int64_t)home;
+}
+
+void truce__pins_init(struct pins *pins, struct lock *lock)
+{
+    *pins = (struct pins){.lock = lock, .claim = -1};
+}
+
+static void clear(struct lock_pin *home)
+{
+    atomic_store(&home->count, 0);
+    atomic_store(&home->unlimited, 0);
+}
+
+void truce__pins_release(struct pins *pins)
+{
+    if (pins->home)
+        clear(pins->home);
+    truce__lock_disclaim(pins->claim);
+    pins->home = NULL;
+    pins->claim = -1;
+}
+
+static void take_home(struct pins *pins)
+{
+    pins->tried = true;
+    for (size_t i = 0; i < PIN_HOMES && pins->claim < 0; i++) {
+        pins->claim = truce__lock_claim(pins->lock, pins_number_of(i));
+        if (pins->claim >= 0)
+            pins->home = &pins->lock->page->pins[i];
+    }
+    if (!pins->home)
+        return;
+    clear(pins->home);
+    atomic_store(&pins->home->process, getpid());
+}
+
+void truce__pins_say(struct pins *pins, const struct pin_facts *facts)
+{
+    if (!pins->lock->page)
+        return;
+    if (!pins->tried)
+        take_home(pins);
+    if (!pins->home)
+        return;
+    atomic_store(&pins->home->since_ms, facts->since_ms);
+    atomic_store(&pins->home->log_at, facts->log_at);
+    atomic_store(&pins->home->unlimited, facts->unlimited);
+    atomic_store(&pins->home->count, facts->count);
+}
+
+static bool read_home(const struct lock *lock, size_t number, struct pin_facts *facts)
+{
+    struct lock_pin *home = &lock->page->pins[number];
+
+    *facts = (struct pin_facts){.process = atomic_load(&home->process),
+                                .count = atomic_load(&home->count),
+                                .unlimited = atomic_load(&home->unlimited),
+                                .since_ms = atomic_load(&home->since_ms),
+                                .log_at = atomic_load(&home->log_at)};
+    facts->log_behind = truce__pins_log(lock) - facts->log_at;
+    return facts->count && truce__lock_is_claimed(lock, pins_number_of(number));
+}
+
+size_t truce__pins_list(const struct lock *lock, struct pin_facts *facts, size_t room)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; lock->page && i < PIN_HOMES && count < room; i++) {
+        if (read_home(lock, i, &facts[count]))
+            count++;
+    }
+    return count;
+}
+
+bool truce__pins_unlimited(const struct lock *lock)
+{
+    struct pin_facts facts;
+    bool found = false;
+
+    for (size_t i = 0; lock->page && i < PIN_HOMES && !found; i++)
+        found = atomic_load(&lock->page->pins[i].unlimited) && read_home(lock, i, &facts);
+    return found;
+}
+
+bool truce__pins_in_the_way(const struct lock *lock)
+{
+    struct pin_facts facts;
+    bool found = false;
+
+    for (size_t i = 0; lock->page && i < PIN_HOMES && !found; i++)
+        found = atomic_load(&lock->page->pins[i].count) && read_home(lock, i, &facts) &&
+                facts.log_behind;
+    return found;
+}
+
+uint64_t truce__pins_log(const struct lock *lock)
+{
+    return lock->page ? atomic_load(&lock->page->log_written) * PIN_PAGE_BYTES : 0;
+}
+
+uint64_t truce__pins_log_length(const struct lock *lock)
+{
+    return lock->page ? (uint64_t)atomic_load(&lock->page->log_pages) * PIN_PAGE_BYTES : 0;
+}
+
+/* A length that is not greater than before is that of a log that began anew. */
+void truce__pins_note_log(struct lock *lock, int pages)
+{
+    unsigned before = atomic_load(&lock->page->log_pages), now = pages < 0 ? 0 : (unsigned)pages;
+
+    atomic_fetch_add(&lock->page->log_written, now > before ? now - before : now);
+    atomic_store(&lock->page->log_pages, now);
+}

@@ -1,0 +1,71 @@
+/*
+ * The check: the rules of each part in turn.
+ *
+ *   K1  Without repair nothing is written.
+ *   K2  What cannot be looked at is told and stops nothing else: one document is a finding, a part that
+ *       cannot be looked at is the status that is answered when all were tried.
+ *   K3  Each database of the store is checked by itself; what is about the store (struct care, `whole`) once.
+ */
+#include <string.h>
+
+#include "base/reserved_fields.h"
+#include "maintenance/registry.h"
+#include "store/decorators/database.h"
+
+struct checking {
+    struct check check;
+    truce_status first; /* failure */
+    bson_error_t why;
+};
+
+static void check_run_rules(struct checking *checking, struct check *check, bool whole)
+{
+    bson_error_t why = {0};
+
+    for (uint32_t i = 0; i < truce__care_parts_count; i++) {
+        const struct care *part = &truce__care_parts[i];
+        truce_status status =
+            part->check && part->whole == whole ? part->check(check, &why) : TRUCE_OK;
+
+        if (status && !checking->first) {
+            checking->first = status;
+            checking->why = why;
+        }
+    }
+}
+
+static truce_status care_check_check_database(void *arg, truce_store *view, const char *name,
+                                              bson_error_t *error)
+{
+    struct checking *checking = arg;
+    struct care_teller teller = {checking->check.function, checking->check.arg, name, "ns"};
+    struct check check = checking->check;
+
+    (void)error;
+    check.store = view;
+    check.function = truce__care_tell;
+    check.arg = &teller;
+    check_run_rules(checking, &check, false);
+    return TRUCE_OK;
+}
+
+truce_status truce_check(truce_store *store, const truce_check_options *options,
+                         truce_finding_function *function, void *arg, truce_check_report *report,
+                         bson_error_t *error)
+{
+    struct checking checking = {.check = {.store = store,
+                                          .repair = options && options->repair,
+                                          .function = function,
+                                          .arg = arg,
+                                          .report = report}};
+    truce_status status = ROOM_CHECK(options, "truce_check_options", error);
+
+    memset(report, 0, sizeof *report);
+    if (status)
+        return status;
+    check_run_rules(&checking, &checking.check, true);
+    status = truce__each_database(store, care_check_check_database, &checking, error);
+    if (checking.first && error)
+        *error = checking.why;
+    return checking.first ? checking.first : status;
+}

@@ -1,0 +1,28 @@
+/* truce_compact: what is the same for every store; the work is the backend's. */
+#include "truce/compact.h"
+
+#include "base/reserved_fields.h"
+#include "store/answer.h"
+#include "store/view.h"
+
+truce_status truce_compact(truce_store *store, const truce_compact_options *options,
+                           truce_compact_report *report, bson_error_t *error)
+{
+    static const truce_compact_options defaults;
+    truce_status status = ROOM_CHECK(options, "truce_compact_options", error);
+    bson_error_t caught = {0};
+
+    *report = (truce_compact_report){0};
+    if (status)
+        return status;
+    if (truce__is_view(store))
+        return truce__fail(TRUCE_INVALID, error,
+                           "cannot give space back: the store is a snapshot, which is only read");
+    if (!store->ops->compact)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a store of the kind \"%s\" has no file of its own that could become "
+                           "smaller",
+                           store->ops->scheme);
+    status = store->ops->compact(store, options ? options : &defaults, report, &caught);
+    return truce__pass_error(status, &caught, error);
+}

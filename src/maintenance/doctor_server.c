@@ -1,0 +1,318 @@
+/*
+ * A deployment of MongoDB: its versions, what it can do, what its durability rests on, its members and
+ * clocks. Field names are those of the server's answers (store/mongodb/mongo_facts.c says which).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "maintenance/doctor.h"
+
+#define SKEW_MS_MOST      1000
+#define LAG_MS_MOST       10000
+#define CONNECTIONS_LEAST 100
+#define WIRE_LEAST        6 /* MongoDB 3.6 */
+#define UNAUTHORIZED      13
+
+static const char *const host = "the server";
+
+static bool is_deployment(const struct doctor *doctor, const char *name)
+{
+    return !strcmp(truce__doctor_text(doctor->facts, "deployment", ""), name);
+}
+
+static bool can(const struct doctor *doctor, const char *capability)
+{
+    bson_iter_t list, iter;
+
+    if (!truce__doctor_fact(doctor->facts, "capabilities", &list) ||
+        !bson_iter_recurse(&list, &iter))
+        return false;
+    while (bson_iter_next(&iter))
+        if (BSON_ITER_HOLDS_UTF8(&iter) && !strcmp(bson_iter_utf8(&iter, NULL), capability))
+            return true;
+    return false;
+}
+
+/* ---- versions, capabilities ----------------------------------------------------------------- */
+
+static void server_judge_version(struct doctor *doctor)
+{
+    const char *version = truce__doctor_text(doctor->facts, "build.version", "?");
+    const char *feature =
+        truce__doctor_text(doctor->facts, "feature.featureCompatibilityVersion.version", NULL);
+    size_t length = feature ? strlen(feature) : 0;
+
+    if (truce__doctor_number(doctor->facts, "hello.maxWireVersion", WIRE_LEAST) < WIRE_LEAST)
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "version", host, "use MongoDB 3.6 or newer",
+                           "version %s is too old", version);
+    if (feature && (strncmp(feature, version, length) != 0 || version[length] != '.'))
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "feature-version", host,
+                           "run setFeatureCompatibilityVersion once every member has the new "
+                           "version",
+                           "version %s works as if it were %s (featureCompatibilityVersion)",
+                           version, feature);
+}
+
+static void judge_capabilities(struct doctor *doctor)
+{
+    if (!can(doctor, "transactions")) {
+        if (is_deployment(doctor, "standalone"))
+            truce__doctor_tell(doctor, DOCTOR_NOTE, "transactions", host,
+                               "make it a replica set of one member: commits take fewer round "
+                               "trips then, and changes can be watched",
+                               "a server alone has no transactions: commits go by truce's journal");
+        else
+            truce__doctor_tell(doctor, DOCTOR_WARNING, "transactions", host,
+                               "use MongoDB 4.0 (replica set) or 4.2 (sharded) or newer, with its "
+                               "featureCompatibilityVersion",
+                               "it has no transactions that work: commits go by truce's journal");
+    }
+    if (!can(doctor, "updates by pipelines"))
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "pipeline-updates", host,
+                           "use MongoDB 4.2 or newer",
+                           "it cannot update by pipelines: ordered sets take two round trips for "
+                           "some operations");
+    if (!is_deployment(doctor, "standalone") &&
+        truce__doctor_number(doctor->facts, "hello.logicalSessionTimeoutMinutes", 0) <= 0)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "sessions", host,
+                           "upgrade every member, or take away those that are too old",
+                           "it offers no sessions: writes are not repeated when a primary steps "
+                           "down");
+}
+
+/* ---- durability ----------------------------------------------------------------------------- */
+
+static void judge_storage(struct doctor *doctor)
+{
+    const char *engine = truce__doctor_text(doctor->facts, "status.storageEngine.name", "");
+
+    if (!can(doctor, "durable writes") && !truce__doctor_flag(doctor->facts, "read_only", false))
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "durability", host, "open it for writing",
+                           "whether it keeps what it acknowledges was not tried");
+    if (!truce__doctor_flag(doctor->facts, "status.storageEngine.persistent", true) ||
+        !strcmp(engine, "inMemory") || !strcmp(engine, "ephemeralForTest"))
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "durability", host,
+                           "use a storage engine that writes to disk",
+                           "the storage engine %s keeps everything in memory: acknowledged writes "
+                           "are lost with it",
+                           engine);
+    if (!truce__doctor_flag(doctor->facts, "options.parsed.storage.journal.enabled", true))
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "durability", host,
+                           "take storage.journal.enabled: false out of its configuration",
+                           "it runs without a journal: acknowledged writes can be lost");
+    if (!is_deployment(doctor, "standalone") &&
+        !truce__doctor_flag(doctor->facts, "status.storageEngine.supportsCommittedReads", true))
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "read-concern", host,
+                           "take replication.enableMajorityReadConcern: false out of its "
+                           "configuration",
+                           "it cannot read what the majority has: a read may show what is rolled "
+                           "back");
+}
+
+/* What others write to the same collections without saying how durable it is to be. */
+static void judge_defaults(struct doctor *doctor)
+{
+    bson_iter_t w;
+
+    if (truce__doctor_fact(doctor->facts, "defaults.defaultWriteConcern.w", &w) &&
+        BSON_ITER_HOLDS_NUMBER(&w) && bson_iter_as_int64(&w) < 2)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "default-write-concern", host,
+                           "run setDefaultRWConcern with {w: \"majority\"}",
+                           "truce asks for the majority; other programs that write here get w: "
+                           "%" PRId64 " unless they ask for more",
+                           bson_iter_as_int64(&w));
+    if (!truce__doctor_flag(doctor->facts, "config.config.writeConcernMajorityJournalDefault",
+                            true))
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "default-write-concern", host,
+                           "set writeConcernMajorityJournalDefault: true in the replica set's "
+                           "configuration",
+                           "truce asks for the journal; other programs' majority writes do not "
+                           "wait for it");
+}
+
+/* ---- members -------------------------------------------------------------------------------- */
+
+struct members {
+    int64_t voting, arbiters, bearing; /* data, with a vote */
+};
+
+static void count_members(const struct doctor *doctor, struct members *members)
+{
+    bson_iter_t list, iter, field;
+
+    if (!truce__doctor_fact(doctor->facts, "config.config.members", &list) ||
+        !bson_iter_recurse(&list, &iter))
+        return;
+    while (bson_iter_next(&iter)) {
+        int64_t votes = 1;
+        bool arbiter = false;
+
+        if (!bson_iter_recurse(&iter, &field))
+            continue;
+        while (bson_iter_next(&field)) {
+            if (!strcmp(bson_iter_key(&field), "votes"))
+                votes = bson_iter_as_int64(&field);
+            else if (!strcmp(bson_iter_key(&field), "arbiterOnly"))
+                arbiter = bson_iter_as_bool(&field);
+        }
+        members->voting += votes > 0;
+        members->arbiters += arbiter;
+        members->bearing += votes > 0 && !arbiter;
+    }
+}
+
+static void judge_config(struct doctor *doctor)
+{
+    const char *name = truce__doctor_text(doctor->facts, "hello.setName", "the replica set");
+    struct members members = {0};
+
+    count_members(doctor, &members);
+    if (!members.voting)
+        return;
+    if (members.bearing == 1 && members.voting == 1)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "members", name, "add two members",
+                           "it has one member: nothing takes its place when it is away");
+    else if (members.arbiters && members.bearing - 1 < members.voting / 2 + 1)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "members", name,
+                           "put a member with data in the place of the arbiter",
+                           "%" PRId64 " of %" PRId64 " voting members have data: when one of them "
+                           "is away, no majority can acknowledge a write, and every write waits",
+                           members.bearing, members.voting);
+    else if (members.voting % 2 == 0)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "members", name, "add or remove a voting member",
+                           "%" PRId64 " members vote: one fewer would bear the same losses",
+                           members.voting);
+}
+
+struct member {
+    const char *name, *state;
+    bool healthy;
+    int64_t optime_ms;
+};
+
+static struct member look_at_member(const bson_iter_t *iter)
+{
+    struct member member = {.name = "?", .state = "", .healthy = true};
+    bson_iter_t field;
+
+    if (!bson_iter_recurse(iter, &field))
+        return member;
+    while (bson_iter_next(&field)) {
+        const char *key = bson_iter_key(&field);
+
+        if (!strcmp(key, "name") && BSON_ITER_HOLDS_UTF8(&field))
+            member.name = bson_iter_utf8(&field, NULL);
+        else if (!strcmp(key, "stateStr") && BSON_ITER_HOLDS_UTF8(&field))
+            member.state = bson_iter_utf8(&field, NULL);
+        else if (!strcmp(key, "health"))
+            member.healthy = bson_iter_as_bool(&field);
+        else if (!strcmp(key, "optimeDate") && BSON_ITER_HOLDS_DATE_TIME(&field))
+            member.optime_ms = bson_iter_date_time(&field);
+    }
+    return member;
+}
+
+static void judge_members(struct doctor *doctor)
+{
+    bson_iter_t list, iter;
+    int64_t newest_ms = 0;
+
+    if (!truce__doctor_fact(doctor->facts, "replica.members", &list))
+        return;
+    if (bson_iter_recurse(&list, &iter))
+        while (bson_iter_next(&iter)) {
+            struct member member = look_at_member(&iter);
+
+            if (!strcmp(member.state, "PRIMARY"))
+                newest_ms = member.optime_ms;
+        }
+    if (!bson_iter_recurse(&list, &iter))
+        return;
+    while (bson_iter_next(&iter)) {
+        struct member member = look_at_member(&iter);
+
+        if (!member.healthy)
+            truce__doctor_tell(doctor, DOCTOR_WARNING, "members", member.name,
+                               "start it, or take it out of the replica set",
+                               "this member is away (%s)",
+                               *member.state ? member.state : "unknown");
+        else if (!strcmp(member.state, "SECONDARY") && newest_ms &&
+                 newest_ms - member.optime_ms > LAG_MS_MOST)
+            truce__doctor_tell(doctor, DOCTOR_WARNING, "lag", member.name,
+                               "look what holds it up: its disk, its network, an index build",
+                               "this member is %" PRId64 " s behind: writes that need it for a "
+                               "majority wait so long",
+                               (newest_ms - member.optime_ms) / 1000);
+    }
+}
+
+/* ---- clocks, connections, space ------------------------------------------------------------- */
+
+static void judge_clock(struct doctor *doctor)
+{
+    int64_t server = truce__doctor_number(doctor->facts, "clock.server", 0);
+    int64_t before = truce__doctor_number(doctor->facts, "clock.before", 0);
+    int64_t after = truce__doctor_number(doctor->facts, "clock.after", 0);
+    int64_t ahead = server > after ? server - after : server < before ? server - before : 0;
+
+    if (!server || (ahead <= SKEW_MS_MOST && ahead >= -SKEW_MS_MOST))
+        return;
+    truce__doctor_tell(
+        doctor, DOCTOR_WARNING, "clock", host,
+        "let both machines take their time from the same servers (NTP)",
+        "its clock is %" PRId64 ".%03d s %s ours: leases are judged too early or too "
+        "late, so that live commits are undone or dead ones waited for",
+        (ahead < 0 ? -ahead : ahead) / 1000, (int)((ahead < 0 ? -ahead : ahead) % 1000),
+        ahead < 0 ? "behind" : "ahead of");
+}
+
+static void judge_resources(struct doctor *doctor)
+{
+    int64_t available =
+        truce__doctor_number(doctor->facts, "status.connections.available", INT64_MAX);
+    int64_t total = truce__doctor_number(doctor->facts, "space.fsTotalSize", 0);
+    int64_t free = total - truce__doctor_number(doctor->facts, "space.fsUsedSize", 0);
+
+    if (available > 0 && available < CONNECTIONS_LEAST)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "connections", host,
+                           "raise net.maxIncomingConnections, or lower maxPoolSize in the URIs",
+                           "it has room for %" PRId64 " more connections; a store takes up to 100",
+                           available);
+    if (total > 0 && free < total / 20)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", host, "make room on its disk",
+                           "%" PRId64 " MB of its disk are free, less than a twentieth",
+                           free / 1048576);
+}
+
+static void judge_refusals(struct doctor *doctor)
+{
+    static const char *const names[] = {"build",   "options", "status", "defaults", "space",
+                                        "replica", "config",  "shards", "sharded",  "feature"};
+    char path[40];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s.code", names[i]);
+        if (truce__doctor_number(doctor->facts, path, 0) != UNAUTHORIZED)
+            continue;
+        snprintf(path, sizeof path, "%s.refused", names[i]);
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "rights", names[i],
+                           "give the user of the URI the role clusterMonitor to have it judged",
+                           "%.300s", truce__doctor_text(doctor->facts, path, "refused"));
+    }
+}
+
+void truce__doctor_server(struct doctor *doctor)
+{
+    if (strcmp(truce__doctor_text(doctor->facts, "store", ""), "mongodb") != 0)
+        return;
+    server_judge_version(doctor);
+    judge_capabilities(doctor);
+    judge_storage(doctor);
+    judge_defaults(doctor);
+    judge_config(doctor);
+    judge_members(doctor);
+    judge_clock(doctor);
+    judge_resources(doctor);
+    judge_refusals(doctor);
+}

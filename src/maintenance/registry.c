@@ -1,0 +1,26 @@
+#include "maintenance/registry.h"
+
+#include "commit/commit_care.h"
+#include "maintenance/feed_maintenance.h"
+#include "maintenance/session_sweep.h"
+#include "patterns/ledger/ledger_maintenance.h"
+#include "patterns/queue/queue_maintenance.h"
+#include "patterns/sync/sync_maintenance.h"
+#include "patterns/transfer/transfer_maintenance.h"
+#include "patterns/tree/tree_maintenance.h"
+
+/* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
+ * way. */
+const struct care truce__care_parts[] = {
+    {"store", true, NULL, truce__store_check},
+    {"commits", false, truce__commit_sweep, truce__commit_check},
+    {"queues", false, truce__queue_sweep, truce__queue_check},
+    {"ledgers", false, truce__ledger_sweep, truce__ledger_check},
+    {"transfers", false, truce__transfer_sweep, truce__transfer_check},
+    {"sessions", true, truce__session_sweep_step, NULL},
+    {"changes", true, truce__feed_sweep, NULL},
+    {"copies in step", false, truce__sync_sweep, truce__sync_check},
+    {"trees", false, truce__tree_sweep, truce__tree_check},
+};
+
+const uint32_t truce__care_parts_count = sizeof truce__care_parts / sizeof *truce__care_parts;

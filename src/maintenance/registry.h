@@ -1,0 +1,10 @@
+#ifndef TRUCE_MAINTENANCE_REGISTRY_H
+#define TRUCE_MAINTENANCE_REGISTRY_H
+
+/* Everything that leaves something to look after, in the order in which it is swept and checked. */
+#include "store/maintenance.h"
+
+extern const struct care truce__care_parts[];
+extern const uint32_t truce__care_parts_count;
+
+#endif

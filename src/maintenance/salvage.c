@@ -1,0 +1,584 @@
+/*
+ * Salvage: finding what stands in a damaged file.
+ *
+ *     1. which pages are free, and which inner page is whose parent         one look at each page
+ *     2. the schema (root: page 1): c<id> -> root                           walked
+ *     3. the catalog (c0): id -> name, indexes, validator                       walked
+ *        (the feed of changes, if there is one, is read like a collection, and thrown away)
+ *     4. each table from its root                                          walked
+ *     5. leaves that nobody has reached: of the table whose gap their rows fit into, if there is one only;
+ *        else of nobody
+ *
+ * A walk goes down sound inner pages only: a doubtful one may lead into another table. What it cannot follow is a gap, the
+ * rows between two keys. Leaves that a sound parent names are read even if their checksum is wrong; what stands
+ * there is in doubt.
+ *
+ * Invariants:
+ *  1. A page is read for one table only (WRECK_USED).
+ *  2. A document counts as sound only if the page that it stands on is, further pages included, and it was reached by
+ *     sound pages, the schema's and the catalog's that lead to its table and name it among them, or stands on a sound leaf
+ *     that fits one gap of one table, while it is known which pages are free and which tables there are.
+ *  3. Nothing of the file decides how deep a walk goes or how much memory is taken, but its size.
+ */
+#include "maintenance/salvage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "base/reserved_fields.h"
+#include "bson/value.h"
+#include "engine/storage/kv_format.h"
+
+#define DEPTH_MAX     20
+#define PLACE_PAGES   28 /* in the file's header: pages of it, */
+#define PLACE_FREE    32 /* and the first page of the list of those that are free */
+#define PROGRESS_EACH 256
+
+static uint32_t salvage_number_at(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static void salvage_look_at(struct salvage *salvage)
+{
+    if (salvage->options->progress && !(++salvage->looked_at % PROGRESS_EACH))
+        salvage->options->progress(salvage->looked_at, 2 * (int64_t)salvage->wreck.pages,
+                                   salvage->options->arg);
+}
+
+/* ---- tables ----------------------------------------------------------------------------------- */
+
+static struct salvage_table *salvage_find_table(struct salvage *salvage, int64_t id)
+{
+    for (size_t i = 0; i < salvage->tables_count; i++) {
+        if (salvage->tables[i].id == id)
+            return &salvage->tables[i];
+    }
+    return NULL;
+}
+
+static struct salvage_table *add_table(struct salvage *salvage, int64_t id)
+{
+    struct salvage_table *found = salvage_find_table(salvage, id);
+
+    if (found || salvage->tables_count == TRUCE_SALVAGE_TABLES_MAX)
+        return found;
+    if (salvage->tables_count == salvage->tables_room) {
+        salvage->tables_room = salvage->tables_room ? 2 * salvage->tables_room : 64;
+        salvage->tables =
+            bson_realloc(salvage->tables, salvage->tables_room * sizeof *salvage->tables);
+    }
+    found = &salvage->tables[salvage->tables_count++];
+    *found = (struct salvage_table){.id = id};
+    return found;
+}
+
+static void add_gap(struct salvage *salvage, struct salvage_table *table, int64_t above, int64_t to)
+{
+    table->lost_pages++;
+    if (salvage->gaps >= TRUCE_SALVAGE_GAPS_MAX) {
+        if (table->gaps_count)
+            table->gaps[0] = (struct salvage_gap){INT64_MIN, INT64_MAX};
+        return;
+    }
+    salvage->gaps++;
+    if (table->gaps_count == table->gaps_room) {
+        table->gaps_room = table->gaps_room ? 2 * table->gaps_room : 4;
+        table->gaps = bson_realloc(table->gaps, table->gaps_room * sizeof *table->gaps);
+    }
+    table->gaps[table->gaps_count++] = (struct salvage_gap){above, to};
+}
+
+static bool fits_gap(const struct salvage_table *table, int64_t first, int64_t last)
+{
+    for (size_t i = 0; i < table->gaps_count; i++) {
+        if (first > table->gaps[i].above && last <= table->gaps[i].to)
+            return true;
+    }
+    return false;
+}
+
+/* ---- entries ---------------------------------------------------------------------------------- */
+
+static bool salvage_is_text(const struct wreck_column *column, const char *text)
+{
+    return column->bytes && column->size == strlen(text) &&
+           !memcmp(column->data, text, column->size);
+}
+
+/* A definition of rows, letter for letter as truce writes it. */
+static void take_definition(struct salvage *salvage, const struct buffer *record, bool doubtful)
+{
+    struct wreck_column type, name, root, sql;
+    char text[24], expected[KV_DEFINITION_BYTES];
+    struct salvage_table *table;
+    long long id;
+
+    if (!truce__wreck_column(record, 0, &type) || !truce__wreck_column(record, 1, &name) ||
+        !truce__wreck_column(record, 3, &root) || !truce__wreck_column(record, 4, &sql) ||
+        !salvage_is_text(&type, "table") || !name.bytes || name.size >= sizeof text || root.bytes)
+        return;
+    memcpy(text, name.data, name.size);
+    text[name.size] = 0;
+    if (text[0] != 'c' || sscanf(text + 1, "%18lld", &id) != 1 || id < 0)
+        return;
+    truce__kv_definition(false, id, expected, sizeof expected);
+    if (!salvage_is_text(&sql, expected) || root.number < 2 || root.number > salvage->wreck.pages ||
+        salvage->parents[root.number])
+        return;
+    table = id ? add_table(salvage, id) : &salvage->catalog;
+    if (table && !table->root) {
+        table->root = (uint32_t)root.number;
+        table->in_doubt = table->in_doubt || doubtful;
+    }
+}
+
+static bool get_entry(const struct wreck_column *body, bson_t *entry, const char **name)
+{
+    bson_iter_t iter, list, first;
+
+    if (!body->bytes || !truce__document_borrow(body->data, body->size, entry))
+        return false;
+    if ((!bson_iter_init_find(&iter, entry, "name") &&
+         !bson_iter_init_find(&iter, entry, "keeps")) ||
+        !BSON_ITER_HOLDS_UTF8(&iter))
+        return false;
+    *name = bson_iter_utf8(&iter, NULL);
+    return bson_iter_init_find(&iter, entry, "indexes") && BSON_ITER_HOLDS_ARRAY(&iter) &&
+           bson_iter_recurse(&iter, &list) && bson_iter_next(&list) &&
+           BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &first) &&
+           bson_iter_find(&first, "definition");
+}
+
+/* The entry of the feed of changes (catalog.c). */
+static bool is_feed(const struct wreck_column *body)
+{
+    bson_t entry;
+
+    return body->bytes && truce__document_borrow(body->data, body->size, &entry) &&
+           bson_has_field(&entry, "feed") && bson_has_field(&entry, "keep_ms");
+}
+
+/* An entry of the catalog: a collection's name, indexes and validator. */
+static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body,
+                       bool doubtful)
+{
+    bool feed = is_feed(body);
+    struct salvage_table *table;
+    const char *name;
+    bson_t entry;
+
+    if (!feed && !get_entry(body, &entry, &name))
+        return;
+    table = add_table(salvage, row);
+    if (table && feed)
+        table->is_feed = true;
+    if (!table || table->name || feed)
+        return;
+    table->name = bson_strdup(name);
+    table->entry = bson_copy(&entry);
+    table->in_doubt = table->in_doubt || doubtful;
+}
+
+static void salvage_take_row(struct salvage *salvage, struct salvage_table *table, const char *name,
+                             int64_t row, const struct buffer *record, bool doubtful)
+{
+    struct wreck_column body;
+
+    if (table == &salvage->schema) {
+        table->doubtful += doubtful;
+        take_definition(salvage, record, doubtful);
+    } else if (!truce__wreck_column(record, 1, &body) || !body.bytes) {
+        salvage->report->lost++;
+        if (table)
+            table->lost++;
+    } else if (table == &salvage->catalog) {
+        take_entry(salvage, row, &body, doubtful);
+    } else if (!table || !table->is_feed) {
+        truce__salvage_put(salvage, table, name, &body, doubtful);
+    }
+}
+
+static void take_leaf(struct salvage *salvage, struct salvage_table *table, const char *name,
+                      const struct wreck_page *page, bool doubtful)
+{
+    struct buffer record = {0};
+
+    salvage->wreck.marks[page->number] |= WRECK_USED;
+    for (uint32_t i = 0; i < page->count && !salvage->status; i++) {
+        bool this_one = doubtful || page->state == WRECK_DOUBTFUL || (table && table->in_doubt);
+        int64_t row;
+
+        record.size = 0;
+        if (truce__wreck_row(&salvage->wreck, page, i, &row) &&
+            truce__wreck_record(&salvage->wreck, page, i, true, &record, &this_one))
+            salvage_take_row(salvage, table, name, row, &record, this_one);
+        else
+            salvage->report->lost++, table ? table->lost++ : 0;
+    }
+    truce__buffer_release(&record);
+}
+
+/* ---- walking ---------------------------------------------------------------------------------- */
+
+static const char *salvage_name_of(const struct salvage_table *table, char *otherwise, size_t size)
+{
+    snprintf(otherwise, size, "salvaged_c%lld", (long long)table->id);
+    return table->name ? table->name : otherwise;
+}
+
+/* Are the rows of the leaf those that its parent says? */
+static bool rows_fit(const struct salvage *salvage, const struct wreck_page *page, int64_t above,
+                     int64_t to)
+{
+    int64_t row;
+
+    for (uint32_t i = 0; i < page->count; i++) {
+        if (!truce__wreck_row(&salvage->wreck, page, i, &row) || row <= above || row > to)
+            return false;
+        above = row;
+    }
+    return true;
+}
+
+static void note_hints(struct salvage *salvage, const struct salvage_table *table,
+                       const struct wreck_page *page)
+{
+    uint32_t child;
+    int64_t row;
+
+    if (table == &salvage->schema || table == &salvage->catalog)
+        return;
+    for (uint32_t i = 0; i <= page->count; i++) {
+        if (truce__wreck_child(&salvage->wreck, page, i, &child, &row))
+            salvage->hints[child] = (uint32_t)(table - salvage->tables) + 1;
+    }
+}
+
+static void salvage_walk(struct salvage *salvage, struct salvage_table *table, uint32_t number,
+                         int64_t above, int64_t to, int depth);
+
+static void walk_children(struct salvage *salvage, struct salvage_table *table,
+                          const struct wreck_page *page, int64_t above, int64_t to, int depth)
+{
+    for (uint32_t i = 0; i <= page->count && !salvage->status; i++) {
+        uint32_t child;
+        int64_t row;
+        bool good = truce__wreck_child(&salvage->wreck, page, i, &child, &row);
+
+        if (!good || row < above || (row > to && i < page->count)) {
+            add_gap(salvage, table, above, to);
+            return;
+        }
+        row = row < to ? row : to;
+        salvage_walk(salvage, table, child, above, row, depth + 1);
+        above = row;
+    }
+}
+
+static void salvage_walk(struct salvage *salvage, struct salvage_table *table, uint32_t number,
+                         int64_t above, int64_t to, int depth)
+{
+    struct wreck_page page = {.kind = WRECK_OTHER};
+    bool taken = number > salvage->wreck.pages ||
+                 salvage->wreck.marks[number] & (WRECK_USED | WRECK_FREE) || depth > DEPTH_MAX;
+    char otherwise[40];
+
+    if (!taken)
+        truce__wreck_page(&salvage->wreck, number, &page);
+    if (page.kind == WRECK_LEAF && rows_fit(salvage, &page, above, to)) {
+        take_leaf(salvage, table, salvage_name_of(table, otherwise, sizeof otherwise), &page,
+                  false);
+    } else if (page.kind == WRECK_INNER && page.state == WRECK_SOUND) {
+        salvage->wreck.marks[number] |= WRECK_USED;
+        walk_children(salvage, table, &page, above, to, depth);
+    } else {
+        add_gap(salvage, table, above, to);
+        if (page.kind == WRECK_INNER)
+            note_hints(salvage, table, &page);
+    }
+}
+
+/* ---- one look at each page ----------------------------------------------------------------------- */
+
+static void note_parents(struct salvage *salvage)
+{
+    struct wreck_page page;
+
+    for (uint32_t number = 1; number <= salvage->wreck.pages; number++) {
+        uint32_t child;
+        int64_t row;
+
+        truce__wreck_page(&salvage->wreck, number, &page);
+        salvage_look_at(salvage);
+        if (page.kind != WRECK_INNER || page.state != WRECK_SOUND ||
+            salvage->wreck.marks[number] & WRECK_FREE)
+            continue;
+        for (uint32_t i = 0; i <= page.count; i++) {
+            if (truce__wreck_child(&salvage->wreck, &page, i, &child, &row))
+                salvage->parents[child] = number;
+        }
+    }
+}
+
+/* A list of pages, each of which names the next and many others. False: it cannot be read to its end. */
+static bool note_free(struct salvage *salvage, uint32_t next)
+{
+    struct wreck *wreck = &salvage->wreck;
+    uint8_t bytes[WRECK_PAGE_BYTES];
+
+    while (next) {
+        uint32_t count;
+
+        if (next > wreck->pages || wreck->marks[next] & WRECK_FREE ||
+            truce__wreck_read(wreck, next, bytes) != WRECK_SOUND)
+            return false;
+        wreck->marks[next] |= WRECK_FREE;
+        count = salvage_number_at(bytes + 4);
+        if (count > wreck->usable / 4 - 2)
+            return false;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t page = salvage_number_at(bytes + 8 + 4 * (size_t)i);
+
+            if (page > 1 && page <= wreck->pages)
+                wreck->marks[page] |= WRECK_FREE;
+        }
+        next = salvage_number_at(bytes);
+    }
+    return true;
+}
+
+static void salvage_read_header(struct salvage *salvage)
+{
+    uint8_t bytes[WRECK_PAGE_BYTES];
+    uint32_t pages;
+
+    salvage->end = salvage->wreck.pages;
+    if (truce__wreck_read(&salvage->wreck, 1, bytes) != WRECK_SOUND)
+        return;
+    salvage->free_is_known = note_free(salvage, salvage_number_at(bytes + PLACE_FREE));
+    pages = salvage_number_at(bytes + PLACE_PAGES);
+    if (pages && pages < salvage->end)
+        salvage->end = pages;
+}
+
+/* ---- what nobody has reached --------------------------------------------------------------------- */
+
+static bool is_of_nobody(const struct salvage *salvage, uint32_t number, struct wreck_page *page)
+{
+    if (salvage->wreck.marks[number] & (WRECK_USED | WRECK_FREE))
+        return false;
+    truce__wreck_page(&salvage->wreck, number, page);
+    return page->kind == WRECK_LEAF && page->count && rows_fit(salvage, page, INT64_MIN, INT64_MAX);
+}
+
+/* Of the schema, or of the catalog, by the form of the first entry. */
+static bool has_form(struct salvage *salvage, const struct salvage_table *table,
+                     const struct wreck_page *page)
+{
+    struct wreck_column column;
+    struct buffer record = {0};
+    bool ignored = false, has = false;
+    const char *name;
+    bson_t entry;
+
+    if (page->count &&
+        truce__wreck_record(&salvage->wreck, page, page->count - 1, false, &record, &ignored)) {
+        if (table == &salvage->schema)
+            has = truce__wreck_column(&record, 4, &column) &&
+                  truce__wreck_column(&record, 0, &column) && salvage_is_text(&column, "table");
+        else
+            has = truce__wreck_column(&record, 1, &column) &&
+                  (get_entry(&column, &entry, &name) || is_feed(&column));
+    }
+    truce__buffer_release(&record);
+    return has;
+}
+
+/* The rest of the schema, or of the catalog, which stands on pages that nothing leads to. */
+static void salvage_look_for(struct salvage *salvage, struct salvage_table *table)
+{
+    struct wreck_page page;
+
+    if (table->root && !table->gaps_count)
+        return;
+    for (uint32_t number = 2; number <= salvage->end; number++) {
+        if (is_of_nobody(salvage, number, &page) && has_form(salvage, table, &page))
+            take_leaf(salvage, table, NULL, &page, false);
+    }
+}
+
+static uint32_t top_of(const struct salvage *salvage, uint32_t number)
+{
+    for (int i = 0; i < DEPTH_MAX && salvage->parents[number]; i++)
+        number = salvage->parents[number];
+    return number;
+}
+
+/* Whether nothing of the schema is missing or in doubt: a table that nobody knows has no gap that a leaf could fit into. */
+static bool knows_tables(const struct salvage *salvage)
+{
+    const struct salvage_table *schema = &salvage->schema;
+
+    return !schema->gaps_count && !schema->lost_pages && !schema->lost && !schema->doubtful &&
+           salvage->tables_count < TRUCE_SALVAGE_TABLES_MAX;
+}
+
+/* The one table whose gap the rows fit into; NULL: none, or several. */
+static struct salvage_table *salvage_table_of(struct salvage *salvage,
+                                              const struct wreck_page *page)
+{
+    struct salvage_table *found = NULL;
+    int64_t first = 0, last = 0;
+
+    (void)truce__wreck_row(&salvage->wreck, page, 0, &first);
+    (void)truce__wreck_row(&salvage->wreck, page, page->count - 1, &last);
+    for (size_t i = 0; i < salvage->tables_count; i++) {
+        if (!fits_gap(&salvage->tables[i], first, last))
+            continue;
+        if (found)
+            return NULL;
+        found = &salvage->tables[i];
+    }
+    return found;
+}
+
+static void take_stray(struct salvage *salvage, const struct wreck_page *page)
+{
+    struct salvage_table *table = salvage_table_of(salvage, page);
+    uint32_t hint = salvage->hints[page->number];
+    char name[40];
+    bool sure = table && salvage->free_is_known && knows_tables(salvage);
+
+    if (!table && hint)
+        table = &salvage->tables[hint - 1];
+    if (table) {
+        take_leaf(salvage, table, salvage_name_of(table, name, sizeof name), page, !sure);
+        return;
+    }
+    snprintf(name, sizeof name, "salvaged_%lu", (unsigned long)top_of(salvage, page->number));
+    take_leaf(salvage, NULL, name, page, false);
+}
+
+/* ---- the call ---------------------------------------------------------------------------------- */
+
+static void find_tables(struct salvage *salvage)
+{
+    salvage->schema.root = 1;
+    salvage_walk(salvage, &salvage->schema, 1, INT64_MIN, INT64_MAX, 0);
+    salvage_look_for(salvage, &salvage->schema);
+    if (salvage->catalog.root)
+        salvage_walk(salvage, &salvage->catalog, salvage->catalog.root, INT64_MIN, INT64_MAX, 0);
+    salvage_look_for(salvage, &salvage->catalog);
+}
+
+static void salvage_take_all(struct salvage *salvage)
+{
+    struct wreck_page page;
+
+    for (size_t i = 0; i < salvage->tables_count && !salvage->status; i++) {
+        struct salvage_table *table = &salvage->tables[i];
+
+        if (table->root)
+            salvage_walk(salvage, table, table->root, INT64_MIN, INT64_MAX, 0);
+        else
+            add_gap(salvage, table, INT64_MIN, INT64_MAX);
+    }
+    for (uint32_t number = 2; number <= salvage->end && !salvage->status; number++) {
+        salvage_look_at(salvage);
+        if (is_of_nobody(salvage, number, &page))
+            take_stray(salvage, &page);
+    }
+    truce__salvage_flush(salvage);
+}
+
+static void salvage_sum_up(struct salvage *salvage)
+{
+    truce_salvage_report *report = salvage->report;
+
+    report->lost_log = salvage->wreck.frames_lost;
+    report->lost_pages += salvage->schema.lost_pages + salvage->catalog.lost_pages;
+    for (size_t i = 0; i < salvage->tables_count && !salvage->status; i++) {
+        if (salvage->tables[i].is_feed)
+            continue;
+        report->collections++;
+        report->lost_pages += salvage->tables[i].lost_pages;
+        truce__salvage_end_table(salvage, &salvage->tables[i]);
+    }
+    report->complete = !report->doubtful && !report->strays && !report->lost &&
+                       !report->lost_pages && !report->lost_log && !report->indexes_refused &&
+                       !report->validators_refused;
+}
+
+static void release_table(struct salvage_table *table)
+{
+    if (table->entry)
+        bson_destroy(table->entry);
+    bson_free(table->name);
+    bson_free(table->gaps);
+}
+
+static void salvage_release(struct salvage *salvage)
+{
+    for (size_t i = 0; i < salvage->tables_count; i++)
+        release_table(&salvage->tables[i]);
+    release_table(&salvage->schema);
+    release_table(&salvage->catalog);
+    bson_free(salvage->tables);
+    bson_free(salvage->parents);
+    bson_free(salvage->hints);
+    truce__wreck_close(&salvage->wreck);
+}
+
+static truce_status check_empty(truce_store *to, bson_error_t *error)
+{
+    truce_status status;
+    bson_t list;
+    uint32_t count;
+
+    status = truce_collection_list(to, &(truce_list_options){.unmeasured = true}, &list, error);
+    count = status ? 0 : bson_count_keys(&list);
+    bson_destroy(&list);
+    if (count)
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "the store that is to take what is salvaged has %u collections: give an "
+                           "empty one",
+                           count);
+    return status;
+}
+
+truce_status truce_salvage(const char *from, truce_store *to, const truce_salvage_options *options,
+                           truce_salvage_report *report, bson_error_t *error)
+{
+    static const truce_salvage_options none = {0};
+    truce_salvage_report ignored;
+    bson_error_t unread;
+    struct salvage salvage = {.to = to,
+                              .options = options ? options : &none,
+                              .report = report ? report : &ignored,
+                              .error = error ? error : &unread};
+    truce_status status;
+
+    truce_assert(from && to);
+    *salvage.report = (truce_salvage_report){0};
+    status = ROOM_CHECK(options, "truce_salvage_options", error);
+    if (!status)
+        status = check_empty(to, salvage.error);
+    if (!status)
+        status = truce__wreck_open(strncmp(from, "file:", 5) ? from : from + 5, &salvage.wreck,
+                                   salvage.error);
+    if (status)
+        return status;
+    salvage.parents = bson_malloc0(((size_t)salvage.wreck.pages + 1) * sizeof *salvage.parents);
+    salvage.hints = bson_malloc0(((size_t)salvage.wreck.pages + 1) * sizeof *salvage.hints);
+    salvage_read_header(&salvage);
+    note_parents(&salvage);
+    find_tables(&salvage);
+    salvage_take_all(&salvage);
+    salvage_sum_up(&salvage);
+    salvage_release(&salvage);
+    return salvage.status;
+}

@@ -1,0 +1,111 @@
+/*
+ * One round of the sweep: the step of each part in turn, each bounded by the batch.
+ *
+ *   W1  Every step is safe at any time, in any number of processes, and may be cut off anywhere: what
+ *       it left, the next round does.
+ *   W2  A step that fails stops no other one. The round tells the first failure, when all were tried.
+ *       Only one of them waits for a lock that is not released (base/patience.h).
+ *   W3  Documents expire last, and none that a commit holds.
+ *   W4  Each database of the store is swept by itself; what is about the store (struct care, `whole`) once.
+ */
+#include "truce/sweep.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/patience.h"
+#include "base/reserved_fields.h"
+#include "maintenance/registry.h"
+#include "store/decorators/database.h"
+
+#define RETENTION_MS INT64_C(604800000) /* 7 days */
+#define BATCH        1000
+
+static truce_status expire(struct sweep *sweep, bson_error_t *error)
+{
+    bson_t guard = BSON_INITIALIZER, absent;
+    int64_t limit = INT64_C(10) * sweep->batch, removed = 0;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&guard, "_intent", &absent);
+    BSON_APPEND_BOOL(&absent, "$exists", false);
+    bson_append_document_end(&guard, &absent);
+    status = truce_store_expire(sweep->store, &guard, limit, &removed, error);
+    sweep->report->expired += removed;
+    if (removed == limit)
+        sweep->report->more = true;
+    bson_destroy(&guard);
+    return status;
+}
+
+/* ---- databases ------------------------------------------------------------------------------ */
+
+struct round {
+    struct sweep sweep;
+    truce_status first; /* failure */
+    bson_error_t why;
+};
+
+static void note_failure(struct round *round, truce_status status, const bson_error_t *why)
+{
+    if (!status || round->first)
+        return;
+    round->first = status;
+    round->why = *why;
+}
+
+static void run_steps(struct round *round, struct sweep *sweep, bool whole)
+{
+    bson_error_t why = {0};
+
+    for (uint32_t i = 0; i < truce__care_parts_count; i++)
+        if (truce__care_parts[i].sweep && truce__care_parts[i].whole == whole)
+            note_failure(round, truce__care_parts[i].sweep(sweep, &why), &why);
+}
+
+static truce_status sweep_database(void *arg, truce_store *view, const char *name,
+                                   bson_error_t *error)
+{
+    struct round *round = arg;
+    struct care_teller teller = {round->sweep.options->function, round->sweep.options->arg, name,
+                                 "ns"};
+    truce_sweep_options options = *round->sweep.options;
+    struct sweep sweep = round->sweep;
+    bson_error_t why = {0};
+
+    (void)error;
+    options.function = options.function ? truce__care_tell : NULL;
+    options.arg = &teller;
+    sweep.store = view;
+    sweep.options = &options;
+    run_steps(round, &sweep, false);
+    note_failure(round, expire(&sweep, &why), &why);
+    return TRUCE_OK;
+}
+
+truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
+                         truce_sweep_report *report, bson_error_t *error)
+{
+    static const truce_sweep_options defaults;
+    struct round round = {.sweep = {.store = store,
+                                    .options = options ? options : &defaults,
+                                    .report = report,
+                                    .batch = options && options->batch ? options->batch : BATCH,
+                                    .cutoff_ms = INT64_MIN}};
+    PATIENCE_SCOPE();
+    int64_t retention_ms = round.sweep.options->retention_ms;
+    truce_status status = ROOM_CHECK(options, "truce_sweep_options", error);
+    bson_error_t why = {0};
+
+    memset(report, 0, sizeof *report);
+    if (status)
+        return status;
+    retention_ms = retention_ms ? retention_ms : RETENTION_MS;
+    if (retention_ms >= 0)
+        round.sweep.cutoff_ms = truce__clock_wall_ms() - retention_ms;
+    run_steps(&round, &round.sweep, true);
+    note_failure(&round, truce__each_database(store, sweep_database, &round, &why), &why);
+    if (round.first && error)
+        *error = round.why;
+    return round.first;
+}

@@ -1,0 +1,251 @@
+#include "patterns/change_list/change_list.h"
+
+#include <string.h>
+
+#include "bson/value.h"
+#include "commit/commit.h"
+#include "patterns/change_list/change_list_part.h"
+
+static const struct verb {
+    const char *name;
+    bool id, with, guard, reads;
+    written_add_function *add; /* NULL: add_change */
+} verbs[] = {
+    {"insert", false, true, false, false, NULL},
+    {"update", true, true, true, false, NULL},
+    {"replace", true, true, true, false, NULL},
+    {"remove", true, false, true, false, NULL},
+    {"require", true, false, true, true, NULL},
+    {"hold", true, false, true, false, NULL},
+    {"missing", true, false, false, true, NULL},
+    {"change", true, true, false, false, NULL},
+    {"enqueue", false, true, false, false, truce__written_enqueue},
+    {"post", true, true, false, false, truce__written_post},
+};
+
+/* What these two take besides. */
+static const struct extra {
+    const char *name, *verb;
+} extras[] = {{"delay_ms", "enqueue"},
+              {"priority", "enqueue"},
+              {"unique", "enqueue"},
+              {"lane", "enqueue"},
+              {"meta", "post"}};
+
+static const struct verb *verb_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (!strcmp(verbs[i].name, name))
+            return &verbs[i];
+    }
+    return NULL;
+}
+
+static const struct extra *extra_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
+        if (!strcmp(extras[i].name, name))
+            return &extras[i];
+    }
+    return NULL;
+}
+
+static bool written_take_document(const bson_iter_t *iter, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(iter))
+        return false;
+    bson_iter_document(iter, &length, &bytes);
+    return bson_init_static(document, bytes, length);
+}
+
+static truce_status bad_part(int number, const char *what, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "change %d: %s", number, what);
+}
+
+static truce_status written_read_number(int number, const bson_iter_t *iter, int64_t *value,
+                                        bson_error_t *error)
+{
+    bool whole = BSON_ITER_HOLDS_INT(iter) ||
+                 (BSON_ITER_HOLDS_DOUBLE(iter) && truce__double_is_whole(bson_iter_double(iter)));
+
+    if (!whole)
+        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be a whole number", number,
+                           bson_iter_key(iter));
+    *value = bson_iter_as_int64(iter);
+    return TRUCE_OK;
+}
+
+static truce_status written_read_text(int number, const bson_iter_t *iter, const char **text,
+                                      bson_error_t *error)
+{
+    if (!BSON_ITER_HOLDS_UTF8(iter))
+        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be a text", number,
+                           bson_iter_key(iter));
+    *text = bson_iter_utf8(iter, NULL);
+    return TRUCE_OK;
+}
+
+static truce_status read_extra(int number, const bson_iter_t *iter, struct written_part *part,
+                               bson_error_t *error)
+{
+    const char *key = bson_iter_key(iter);
+
+    part->extra = key;
+    if (!strcmp(key, "delay_ms"))
+        return written_read_number(number, iter, &part->delay_ms, error);
+    if (!strcmp(key, "priority"))
+        return written_read_number(number, iter, &part->priority, error);
+    if (!strcmp(key, "unique"))
+        return written_read_text(number, iter, &part->unique, error);
+    if (!strcmp(key, "lane"))
+        return written_read_text(number, iter, &part->lane, error);
+    part->has_meta = written_take_document(iter, &part->meta);
+    return part->has_meta ? TRUCE_OK : bad_part(number, "\"meta\" must be a document", error);
+}
+
+static truce_status written_read_field(int number, const bson_iter_t *iter,
+                                       struct written_part *part, bson_error_t *error)
+{
+    const char *key = bson_iter_key(iter);
+
+    if (!strcmp(key, "id")) {
+        part->has_id = true;
+        part->id = *bson_iter_value((bson_iter_t *)iter);
+    } else if (!strcmp(key, "with")) {
+        part->has_with = written_take_document(iter, &part->with);
+        return part->has_with ? TRUCE_OK : bad_part(number, "\"with\" must be a document", error);
+    } else if (!strcmp(key, "if")) {
+        part->has_guard = written_take_document(iter, &part->guard);
+        return part->has_guard ? TRUCE_OK : bad_part(number, "\"if\" must be a document", error);
+    } else if (extra_named(key)) {
+        return read_extra(number, iter, part, error);
+    } else if (verb_named(key) && !part->verb && BSON_ITER_HOLDS_UTF8(iter)) {
+        part->verb = key;
+        part->collection = bson_iter_utf8(iter, NULL);
+    } else {
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "change %d: \"%.80s\" is neither a verb with a collection (insert, update, "
+            "replace, remove, require, hold, missing, change; enqueue, post) nor id, with, if",
+            number, key);
+    }
+    return TRUCE_OK;
+}
+
+static truce_status written_check_part(int number, const struct written_part *part,
+                                       bson_error_t *error)
+{
+    const struct verb *verb = part->verb ? verb_named(part->verb) : NULL;
+
+    if (!verb)
+        return bad_part(number,
+                        "says nothing to do: {\"update\": \"COLLECTION\", \"id\": ..., \"with\": "
+                        "{...}}",
+                        error);
+    if (verb->id != part->has_id)
+        return bad_part(number,
+                        verb->id    ? "needs an \"id\""
+                        : verb->add ? "takes no \"id\""
+                                    : "takes its _id from \"with\"",
+                        error);
+    if (verb->with != part->has_with)
+        return bad_part(number, verb->with ? "needs \"with\"" : "takes no \"with\"", error);
+    if (part->has_guard && !verb->guard)
+        return bad_part(number, "takes no \"if\"", error);
+    if (part->extra && strcmp(extra_named(part->extra)->verb, part->verb) != 0)
+        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" goes with \"%s\"", number,
+                           part->extra, extra_named(part->extra)->verb);
+    return TRUCE_OK;
+}
+
+static truce_status written_add_change(truce_commit *commit, const struct written_part *part,
+                                       const char *place, bson_error_t *error)
+{
+    const bson_t *guard = part->has_guard ? &part->guard : NULL;
+
+    if (!strcmp(part->verb, "insert"))
+        return truce_commit_insert(commit, place, &part->with, error);
+    if (!strcmp(part->verb, "update"))
+        return truce_commit_update(commit, place, &part->id, guard, &part->with, error);
+    if (!strcmp(part->verb, "replace"))
+        return truce_commit_replace(commit, place, &part->id, guard, &part->with, error);
+    if (!strcmp(part->verb, "remove"))
+        return truce_commit_remove(commit, place, &part->id, guard, error);
+    if (!strcmp(part->verb, "require"))
+        return truce_commit_require(commit, place, &part->id, guard, error);
+    if (!strcmp(part->verb, "change"))
+        return truce_commit_change(commit, place, &part->id, &part->with, error);
+    if (!strcmp(part->verb, "hold"))
+        return truce_commit_hold(commit, place, &part->id, guard, error);
+    return truce_commit_require_missing(commit, place, &part->id, error);
+}
+
+typedef truce_status part_function(int number, const struct written_part *part, void *arg,
+                                   bson_error_t *error);
+
+static truce_status each_part(const bson_t *changes, part_function *function, void *arg,
+                              bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter, field;
+    int number = 0;
+
+    (void)bson_iter_init(&iter, changes);
+    while (!status && bson_iter_next(&iter)) {
+        struct written_part part = {0};
+
+        number++;
+        if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
+            return bad_part(number, "must be a document", error);
+        while (!status && bson_iter_next(&field))
+            status = written_read_field(number, &field, &part, error);
+        if (!status)
+            status = function(number, &part, arg, error);
+    }
+    return status;
+}
+
+static truce_status written_check_one(int number, const struct written_part *part, void *arg,
+                                      bson_error_t *error)
+{
+    (void)arg;
+    return written_check_part(number, part, error);
+}
+
+truce_status truce__written_check(const bson_t *changes, bson_error_t *error)
+{
+    return each_part(changes, written_check_one, NULL, error);
+}
+
+struct adding {
+    const struct written_guard *guard;
+    truce_commit *commit;
+};
+
+static truce_status written_add_one(int number, const struct written_part *part, void *arg,
+                                    bson_error_t *error)
+{
+    const struct adding *adding = arg;
+    const struct written_guard *guard = adding->guard;
+    const struct verb *verb = verb_named(part->verb);
+    truce_status status = TRUCE_OK;
+
+    if (guard && strcmp(verb->name, "enqueue") != 0)
+        status = guard->allow(guard->arg, part->collection, verb->reads, error);
+    if (status)
+        return status;
+    return verb->add ? verb->add(number, part, part->collection, adding->commit, error)
+                     : written_add_change(adding->commit, part, part->collection, error);
+}
+
+truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
+                                truce_commit *commit, bson_error_t *error)
+{
+    struct adding adding = {guard, commit};
+
+    return each_part(changes, written_add_one, &adding, error);
+}

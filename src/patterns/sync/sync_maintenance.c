@@ -1,0 +1,160 @@
+/*
+ * The sweep: what carried a flag for resume_ms is settled. It is one more caller, so any number of them are safe.
+ *
+ * The check: copies that differ from their master where no flag says that they will not, which --repair mends; flags that stand
+ * for two days.
+ */
+#include "patterns/sync/sync_maintenance.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "patterns/sync/sync.h"
+#include "store/reserved.h"
+
+#define STUCK_MS INT64_C(172800000)
+
+/* A flag that is older, to a second: a token or a date from before then, or anything else. */
+static bson_t *older(const char *flag, int64_t then_ms)
+{
+    uint8_t bytes[12] = {0};
+    bson_oid_t token;
+
+    for (int i = 0; i < 4; i++)
+        bytes[i] = (uint8_t)((uint64_t)((then_ms + 999) / 1000) >> (24 - 8 * i));
+    bson_oid_init_from_data(&token, bytes);
+    return BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}", "$nor", "[", "{", flag, "{", "$gte",
+                    BCON_OID(&token), "}", "}", "{", flag, "{", "$gte", BCON_DATE_TIME(then_ms),
+                    "}", "}", "]");
+}
+
+/* ---- the sweep -------------------------------------------------------------------------------- */
+
+static truce_status care_settle(struct sweep *sweep, const char *collection, const bson_t *document,
+                                void *arg, bson_error_t *error)
+{
+    struct sync_work *work = arg;
+    bson_value_t id = truce__document_id(document);
+    truce_status status;
+
+    truce__worker_init(&work->worker, sweep->store, COMMIT_DEADLINE_MS);
+    status = truce__sync_settle(work, collection, &id, error);
+    if (!status)
+        sweep->report->finished++;
+    return status;
+}
+
+static truce_status sweep_flag(struct sweep *sweep, struct sync_work *work, const char *collection,
+                               const char *flag, uint32_t resume_ms, bson_error_t *error)
+{
+    bson_t *filter = older(flag, truce__clock_wall_ms() - resume_ms);
+    truce_status status = truce__sweep_each(sweep, collection, filter, care_settle, work, error);
+
+    bson_destroy(filter);
+    return status;
+}
+
+truce_status truce__sync_sweep(struct sweep *sweep, bson_error_t *error)
+{
+    truce_sync *sync = truce_sync_new(sweep->store, NULL);
+    struct sync_work work;
+    truce_status status = truce__sync_begin(sync, &work, error);
+
+    for (uint32_t i = 0; !status && i < work.rules->count; i++) {
+        const struct sync_rule *rule = &work.rules->rules[i];
+
+        status = sweep_flag(sweep, &work, rule->dependent, SYNC_UNCHECKED, rule->resume_ms, error);
+        if (!status)
+            status = sweep_flag(sweep, &work, rule->master, SYNC_FLAG, rule->resume_ms, error);
+    }
+    truce__sync_end(&work);
+    truce_sync_free(sync);
+    return status;
+}
+
+/* ---- the check -------------------------------------------------------------------------------- */
+
+struct looking {
+    struct check *check;
+    const struct sync_rule *rule;
+};
+
+static void sync_care_tell(const truce_sync_finding *found, void *arg)
+{
+    const struct looking *looking = arg;
+    char text[300];
+
+    if (found->drift == TRUCE_SYNC_ORPHAN)
+        return; /* a master was removed: the user's affair */
+    snprintf(text, sizeof text,
+             found->drift == TRUCE_SYNC_DIFFERS ? "its copies by rule \"%s\" are not what %s has"
+                                                : "an array lies on a path of rule \"%s\" to %s",
+             found->rule, looking->rule->master);
+    truce__check_tell(
+        looking->check,
+        &(struct finding){.rule = "sync-copy",
+                          .collection = looking->rule->dependent,
+                          .id = found->dependent,
+                          .text = text,
+                          .repair = found->drift == TRUCE_SYNC_DIFFERS
+                                        ? "the master's values are copied"
+                                        : "nothing: a reference and a copy are fields of "
+                                          "documents"},
+        found->mended);
+}
+
+static truce_status care_check_stuck(struct check *check, const char *collection,
+                                     const bson_t *document, void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(document);
+    char text[200];
+
+    (void)error;
+    snprintf(text, sizeof text, "it carries the flag \"%s\" for two days", (const char *)arg);
+    truce__check_tell(check,
+                      &(struct finding){.rule = "sync-stuck",
+                                        .collection = collection,
+                                        .id = &id,
+                                        .text = text,
+                                        .repair = "truce sync run, which tells what is in its way"},
+                      false);
+    return TRUCE_OK;
+}
+
+static truce_status check_flag(struct check *check, const char *collection, const char *flag,
+                               bson_error_t *error)
+{
+    bson_t *filter = older(flag, truce__clock_wall_ms() - STUCK_MS);
+    truce_status status =
+        truce__check_each(check, collection, filter, care_check_stuck, (void *)flag, error);
+
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status care_check_rule(struct check *check, truce_sync *sync,
+                                    const struct sync_rule *rule, bson_error_t *error)
+{
+    struct looking looking = {check, rule};
+    truce_sync_walk_options options = {
+        .mend = check->repair, .function = sync_care_tell, .arg = &looking};
+    truce_sync_report report;
+    truce_status status = truce_sync_walk(sync, rule->name, &options, &report, error);
+
+    if (!status)
+        status = check_flag(check, rule->master, SYNC_FLAG, error);
+    return status ? status : check_flag(check, rule->dependent, SYNC_UNCHECKED, error);
+}
+
+truce_status truce__sync_check(struct check *check, bson_error_t *error)
+{
+    truce_sync *sync = truce_sync_new(check->store, NULL);
+    struct sync_work work;
+    truce_status status = truce__sync_begin(sync, &work, error);
+
+    for (uint32_t i = 0; !status && i < work.rules->count; i++)
+        status = care_check_rule(check, sync, &work.rules->rules[i], error);
+    truce__sync_end(&work);
+    truce_sync_free(sync);
+    return status;
+}

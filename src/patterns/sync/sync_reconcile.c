@@ -1,0 +1,448 @@
+/* What a flag asks for: copies of a master, in batches; the look of a dependent at its masters. S3 to S6 of sync.c. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "patterns/sync/sync.h"
+
+static truce_status settle_read_one(struct sync_work *work, const char *collection,
+                                    const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    return truce__journal_read(&work->worker, collection, id, document, error);
+}
+
+/* No faster than the rate. */
+static truce_status pace(struct sync_work *work, bson_error_t *error)
+{
+    int64_t due_ms, gone_ms;
+
+    if (!work->sync->options.rate)
+        return TRUCE_OK;
+    due_ms = work->copies * 1000 / work->sync->options.rate;
+    gone_ms = (truce__clock_monotonic_ns() - work->begun_ns) / 1000000;
+    if (due_ms <= gone_ms)
+        return TRUCE_OK;
+    if (truce__clock_monotonic_ns() + (due_ms - gone_ms) * 1000000 > work->worker.deadline_ns)
+        return truce__fail(TRUCE_TIMEOUT, error, "the deadline passed: at %u copies a second",
+                           work->sync->options.rate);
+    truce__clock_sleep_ms(due_ms - gone_ms);
+    return TRUCE_OK;
+}
+
+/* ---- one batch of copies ---------------------------------------------------------------------- */
+
+struct batch {
+    struct sync_work *work;
+    const struct sync_rule *rule;
+    const bson_t *master;
+    bson_t *ids; /* an array */
+    uint32_t count;
+};
+
+static void which_of(const struct batch *batch, bson_t *which)
+{
+    bson_t inner;
+
+    bson_init(which);
+    BSON_APPEND_DOCUMENT_BEGIN(which, "_id", &inner);
+    BSON_APPEND_ARRAY(&inner, "$in", batch->ids);
+    bson_append_document_end(which, &inner);
+}
+
+/* Copies one by one what a batch did not copy: a commit holds it, the store refuses it, or its stamp is of another source. A
+ * status is of the last that failed; the others are copied. */
+static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bson_error_t *error)
+{
+    truce_status status, last = TRUCE_OK;
+    bson_error_t why;
+    bson_iter_t iter;
+    bson_t document;
+
+    for (bson_iter_init(&iter, ids); bson_iter_next(&iter);) {
+        status = settle_read_one(batch->work, batch->rule->dependent, bson_iter_value(&iter),
+                                 &document, &why);
+        if (!status)
+            status = truce__sync_bring_up(batch->work, batch->rule, &document, &why);
+        bson_destroy(&document);
+        if (status && status != TRUCE_NOT_FOUND) {
+            last = status;
+            if (error)
+                *error = why;
+        }
+    }
+    return last;
+}
+
+/* Those of the batch that are still behind: appended to an array. */
+static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
+                                      bson_error_t *error)
+{
+    bson_t filter, projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = &projection};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    uint32_t count = 0;
+    truce_status status;
+
+    which_of(batch, &filter);
+    truce__sync_append_behind(batch->rule, batch->master, &filter);
+    BSON_APPEND_INT32(&projection, "_id", 1);
+    status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
+                        &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
+        truce__value_append_element(behind, &count,
+                                    truce__value_field(truce__value_document(document), "_id", 3));
+    truce_cursor_close(cursor);
+    bson_destroy(&projection);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Those that feed others are masters: what they carry now is theirs to settle. */
+static truce_status settle_each(const struct batch *batch, bson_error_t *error)
+{
+    truce_status status, last = TRUCE_OK;
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, batch->ids); bson_iter_next(&iter);) {
+        status = truce__sync_settle_master(batch->work, batch->rule->dependent,
+                                           bson_iter_value(&iter), error);
+        last = status ? status : last;
+    }
+    return last;
+}
+
+static bool sync_settle_refused(truce_status status)
+{
+    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE;
+}
+
+static truce_status copy_batch(struct batch *batch, bson_error_t *error)
+{
+    bson_t which, behind = BSON_INITIALIZER;
+    int64_t matched;
+    truce_status status;
+
+    which_of(batch, &which);
+    status =
+        truce__sync_copy(batch->work, batch->rule, batch->master, NULL, &which, &matched, error);
+    bson_destroy(&which);
+    if (sync_settle_refused(status) || (!status && matched < batch->count)) {
+        status = find_those_behind(batch, &behind, error);
+        if (!status)
+            status = copy_singly(batch, &behind, error);
+    }
+    bson_destroy(&behind);
+    if (!status && batch->rule->feeds)
+        status = settle_each(batch, error);
+    bson_reinit(batch->ids);
+    batch->count = 0;
+    return status ? status : pace(batch->work, error);
+}
+
+/* ---- one master ------------------------------------------------------------------------------- */
+
+/* Each dependent that refers to it now. One that comes later carries a flag of its own (S4). */
+static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
+                              const bson_t *master, bson_error_t *error)
+{
+    struct batch batch = {.work = work, .rule = rule, .master = master, .ids = bson_new()};
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = &projection};
+    bson_value_t id = truce__document_id(master);
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status, last = TRUCE_OK;
+    bson_error_t why;
+
+    truce__sync_append_reference(rule, &id, &filter);
+    BSON_APPEND_INT32(&projection, "_id", 1);
+    status = truce_find(work->sync->store, rule->dependent, &filter, &options, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
+        if (document)
+            truce__value_append_element(
+                batch.ids, &batch.count,
+                truce__value_field(truce__value_document(document), "_id", 3));
+        if (document && batch.count < work->sync->options.batch &&
+            batch.ids->len < SYNC_BATCH_BYTES)
+            continue;
+        status = batch.count ? copy_batch(&batch, &why) : TRUCE_OK;
+        if (sync_settle_refused(status)) { /* one that cannot be copied stops no other */
+            last = status;
+            status = TRUCE_OK;
+        }
+        if ((status || last) && error)
+            *error = why;
+        if (!document)
+            break;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(batch.ids);
+    bson_destroy(&projection);
+    bson_destroy(&filter);
+    return status ? status : last;
+}
+
+static truce_status copy_all(struct sync_work *work, const char *collection, const bson_t *master,
+                             bson_error_t *error)
+{
+    truce_status status, last = TRUCE_OK;
+
+    for (uint32_t i = 0; i < work->rules->count; i++) {
+        const struct sync_rule *rule = &work->rules->rules[i];
+
+        if (strcmp(rule->master, collection))
+            continue;
+        status = truce__sync_check_arrays(rule, NULL, master, error);
+        if (!status)
+            status = copy_rule(work, rule, master, error);
+        if (status && !sync_settle_refused(status))
+            return status;
+        last = status ? status : last;
+    }
+    return last;
+}
+
+truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
+                               int64_t least, bool flag, bool *done, bson_error_t *error)
+{
+    static const char *const fields[] = {SYNC_REVISION, SYNC_ORIGIN};
+    bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
+           update = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(master);
+    int64_t next = 0, matched = 0;
+    bson_oid_t token;
+    bson_iter_t iter;
+    truce_status status = truce__sync_next(master, least, &next, error);
+
+    *done = false;
+    if (status)
+        return status;
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (bson_iter_init_find(&iter, master, fields[i]))
+            BCON_APPEND(&filter, fields[i], "{", "$eq", BCON_ITER(&iter), "}");
+        else
+            BCON_APPEND(&filter, fields[i], "{", "$exists", BCON_BOOL(false), "}");
+    }
+    truce__intent_append_absent(&filter);
+    truce__id_new(&token);
+    if (flag)
+        BSON_APPEND_OID(&set, SYNC_FLAG, &token);
+    truce__sync_append_number(master, next, &set);
+    truce__sync_operators(&set, &unset, &update);
+    status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
+    *done = !status && matched;
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* The document and its flag; *over: there is nothing to do. */
+static truce_status settle_look(struct sync_work *work, const char *collection,
+                                const bson_value_t *id, const char *flag, int round,
+                                bson_t *document, bool *over, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    bson_init(document);
+    if (round > 1)
+        status = truce__worker_wait(&work->worker, "a flag", error);
+    if (status)
+        return status;
+    bson_destroy(document);
+    status = settle_read_one(work, collection, id, document, error);
+    *over = status == TRUCE_NOT_FOUND || (!status && !bson_has_field(document, flag));
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Is the flag another one than was seen? Then it is somebody else's, who works on it now. */
+static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
+{
+    struct value one = truce__value_field(truce__value_document(seen), flag, strlen(flag)),
+                 other = truce__value_field(truce__value_document(now), flag, strlen(flag));
+
+    return seen->len > 5 && truce__sync_token(now, flag) && !truce__value_identical(one, other);
+}
+
+/* ---- one dependent ---------------------------------------------------------------------------- */
+
+/* The master as it is, under a flag of truce's own if it has one. NOT_FOUND: there is none. */
+static truce_status settle_read_master(struct sync_work *work, const struct sync_rule *rule,
+                                       const bson_value_t *id, bson_t *master, bson_error_t *error)
+{
+    truce_status status = settle_read_one(work, rule->master, id, master, error);
+    bool done;
+
+    for (int round = 0;
+         !status && bson_has_field(master, SYNC_FLAG) && !truce__sync_token(master, SYNC_FLAG);
+         round++) {
+        if (round > 1)
+            status = truce__worker_wait(&work->worker, "a flag", error);
+        if (!status)
+            status = truce__sync_touch(work, rule->master, master, 0, true, &done, error);
+        if (!status) {
+            bson_destroy(master);
+            status = settle_read_one(work, rule->master, id, master, error);
+        }
+    }
+    return status;
+}
+
+/* The source is read after the dependent was seen: so the guard of the copy, which compares the stamp that was seen, refuses
+ * a source that was replaced since (S8). *over: nothing is left to do. */
+static truce_status bring_up_once(struct sync_work *work, const struct sync_rule *rule,
+                                  const bson_t *seen, bool *over, bson_error_t *error)
+{
+    bson_value_t own = truce__document_id(seen), id;
+    bson_t master, which = BSON_INITIALIZER;
+    int64_t matched = 0;
+    bool done;
+    truce_status status = truce__sync_check_arrays(rule, seen, NULL, error);
+
+    *over = !status && !truce__sync_reference(rule, seen, &id);
+    if (status || *over)
+        return status;
+    BSON_APPEND_VALUE(&which, "_id", &own);
+    status = settle_read_master(work, rule, &id, &master, error);
+    *over = status == TRUCE_NOT_FOUND || (!status && truce__sync_is_up(rule, seen, &master));
+    if (!status && !*over)
+        status = truce__sync_check_arrays(rule, NULL, &master, error);
+    if (!status && !*over && !truce__sync_may_copy(rule, seen, &master)) {
+        status = truce__sync_touch(work, rule->master, &master, 0, false, &done, error);
+    } else if (!status && !*over) {
+        status = truce__sync_copy(work, rule, &master, seen, &which, &matched, error);
+        *over = matched > 0;
+    }
+    bson_destroy(&which);
+    bson_destroy(&master);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
+                                  const bson_t *dependent, bson_error_t *error)
+{
+    bson_value_t own = truce__document_id(dependent);
+    truce_status status = TRUCE_OK;
+    bool over = false;
+    bson_t seen;
+
+    bson_copy_to(dependent, &seen);
+    for (int round = 0; !status && !over; round++) {
+        if (round > 1)
+            status = truce__worker_wait(&work->worker, "a dependent", error);
+        if (!status)
+            status = bring_up_once(work, rule, &seen, &over, error);
+        if (!status && !over) {
+            bson_destroy(&seen);
+            status = settle_read_one(work, rule->dependent, &own, &seen, error);
+        }
+    }
+    bson_destroy(&seen);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* A token of truce's own takes the place of what a plain writer set, who may set it again at any time. */
+static truce_status settle_mark(struct sync_work *work, const char *collection,
+                                const bson_t *document, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
+           update = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(document);
+    int64_t matched;
+    bson_oid_t token;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    BCON_APPEND(&filter, SYNC_UNCHECKED, "{", "$exists", BCON_BOOL(true), "}");
+    truce__intent_append_absent(&filter);
+    truce__id_new(&token);
+    BSON_APPEND_OID(&set, SYNC_UNCHECKED, &token);
+    truce__sync_operators(&set, &unset, &update);
+    status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__sync_bring_up_by_all(struct sync_work *work, const char *collection,
+                                         const bson_t *dependent, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < work->rules->count; i++) {
+        if (!strcmp(work->rules->rules[i].dependent, collection))
+            status = truce__sync_bring_up(work, &work->rules->rules[i], dependent, error);
+    }
+    return status;
+}
+
+/* ---- flags ------------------------------------------------------------------------------------ */
+
+typedef truce_status flag_function(struct sync_work *work, const char *collection,
+                                   const bson_t *document, bson_error_t *error);
+
+struct flag {
+    const char *name;
+    flag_function *adopt, /* makes somebody else's a token (S3) */
+        *fulfil;          /* does what it asks for */
+};
+
+static truce_status adopt_master(struct sync_work *work, const char *collection,
+                                 const bson_t *master, bson_error_t *error)
+{
+    bool done;
+
+    return truce__sync_touch(work, collection, master, 0, true, &done, error);
+}
+
+/* Until the flag that was seen is off (S1, S5), or is somebody else's. */
+static truce_status settle_settle(struct sync_work *work, const char *collection,
+                                  const bson_value_t *id, const struct flag *flag,
+                                  bson_error_t *error)
+{
+    bson_t document, fulfilled = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+    bool over = false;
+
+    for (int round = 0; !status && !over; round++) {
+        status = settle_look(work, collection, id, flag->name, round, &document, &over, error);
+        over = over || (!status && passed_on(&fulfilled, &document, flag->name));
+        if (!status && !over && !truce__sync_token(&document, flag->name)) {
+            status = flag->adopt(work, collection, &document, error);
+        } else if (!status && !over) {
+            status = flag->fulfil(work, collection, &document, error);
+            if (!status)
+                status =
+                    truce__sync_take_off(work, collection, &document, flag->name, &over, error);
+            bson_destroy(&fulfilled);
+            bson_copy_to(&document, &fulfilled);
+        }
+        bson_destroy(&document);
+    }
+    bson_destroy(&fulfilled);
+    return status;
+}
+
+truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
+                                       const bson_value_t *id, bson_error_t *error)
+{
+    return settle_settle(work, collection, id, &(struct flag){SYNC_FLAG, adopt_master, copy_all},
+                         error);
+}
+
+truce_status truce__sync_settle_dependent(struct sync_work *work, const char *collection,
+                                          const bson_value_t *id, bson_error_t *error)
+{
+    return settle_settle(work, collection, id,
+                         &(struct flag){SYNC_UNCHECKED, settle_mark, truce__sync_bring_up_by_all},
+                         error);
+}
+
+truce_status truce__sync_settle(struct sync_work *work, const char *collection,
+                                const bson_value_t *id, bson_error_t *error)
+{
+    truce_status status = truce__sync_settle_dependent(work, collection, id, error);
+
+    return status ? status : truce__sync_settle_master(work, collection, id, error);
+}

@@ -1,0 +1,383 @@
+#include "server/admin/metrics.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "server/pattern/pattern_command.h"
+#include "server/watch/watch.h"
+
+/* Upper ends of the histogram's steps, in microseconds; the last has none. */
+static const int64_t steps_us[] = {100,     250,     500,     1000,    2500,   5000,
+                                   10000,   25000,   50000,   100000,  250000, 500000,
+                                   1000000, 2500000, 5000000, 10000000};
+#define STEPS      (sizeof steps_us / sizeof *steps_us)
+#define GROUPS_MAX 24 /* of commands: by what they count as, and the patterns' */
+#define LINE_BYTES 400
+
+struct timing {
+    const char *group;
+    atomic_ullong steps[STEPS + 1], ns;
+};
+
+struct times {
+    const struct command *command;
+    struct timing *timing;
+    atomic_ullong count;
+};
+
+struct failures {
+    atomic_uint code; /* and 1 more; 0: nobody's yet */
+    atomic_ullong count;
+};
+
+struct metrics {
+    struct failures failures[METRICS_CODES_MAX];
+    atomic_ullong others; /* of codes that came later */
+    atomic_ullong received, sent;
+    struct timing timings[GROUPS_MAX];
+    size_t plain;         /* commands of the table, which come first, in its order */
+    size_t count;         /* and of the patterns */
+    struct times times[]; /* of each command */
+};
+
+static void metrics_add(atomic_ullong *to, uint64_t more)
+{
+    atomic_fetch_add_explicit(to, more, memory_order_relaxed);
+}
+
+static uint64_t get(const atomic_ullong *from)
+{
+    return atomic_load_explicit(from, memory_order_relaxed);
+}
+
+/* ---- what there is to count ------------------------------------------------------------------- */
+
+/* How many commands; they are put into `metrics`, if it is there. */
+static size_t put_plain(struct metrics *metrics)
+{
+    static const char *const names[COUNTED_KINDS] = {"insert", "query",   "update",
+                                                     "delete", "getmore", "command"};
+    size_t count = 0;
+
+    for (int i = 0; metrics && i < COUNTED_KINDS; i++)
+        metrics->timings[i].group = names[i];
+    for (const struct command *at = server_commands; at->name; at++, count++)
+        if (metrics) {
+            metrics->times[count].command = at;
+            metrics->times[count].timing = &metrics->timings[at->counted];
+        }
+    return count;
+}
+
+static size_t put_patterns(struct metrics *metrics, size_t count)
+{
+    int kind = COUNTED_KINDS;
+
+    for (const struct pattern_group *group = pattern_groups; group->title; group++, kind++) {
+        truce_assert(kind < GROUPS_MAX);
+        if (metrics)
+            metrics->timings[kind].group = group->word;
+        for (const struct pattern *const *at = group->patterns; *at; at++, count++)
+            if (metrics) {
+                metrics->times[count].command = &(*at)->command;
+                metrics->times[count].timing = &metrics->timings[kind];
+            }
+    }
+    return count;
+}
+
+struct metrics *metrics_new(void)
+{
+    size_t count = put_patterns(NULL, put_plain(NULL));
+    struct metrics *metrics = bson_malloc0(sizeof *metrics + count * sizeof(struct times));
+
+    metrics->plain = put_plain(metrics);
+    metrics->count = put_patterns(metrics, metrics->plain);
+    return metrics;
+}
+
+void metrics_free(struct metrics *metrics)
+{
+    bson_free(metrics);
+}
+
+/* ---- counting --------------------------------------------------------------------------------- */
+
+static struct times *times_of(struct metrics *metrics, const struct command *command)
+{
+    size_t i = metrics->plain;
+
+    if (!pattern_of(command))
+        return &metrics->times[command - server_commands];
+    while (metrics->times[i].command != command)
+        i++;
+    return &metrics->times[i];
+}
+
+void metrics_ran(struct metrics *metrics, const struct command *command, int64_t ns)
+{
+    struct times *times = times_of(metrics, command);
+    size_t step = 0;
+
+    while (step < STEPS && ns > steps_us[step] * 1000)
+        step++;
+    metrics_add(&times->count, 1);
+    metrics_add(&times->timing->steps[step], 1);
+    metrics_add(&times->timing->ns, (uint64_t)ns);
+}
+
+void metrics_failed(struct metrics *metrics, uint32_t code)
+{
+    for (size_t i = 0; i < METRICS_CODES_MAX; i++) {
+        struct failures *at = &metrics->failures[i];
+        unsigned known = 0;
+
+        if (atomic_compare_exchange_strong(&at->code, &known, code + 1) || known == code + 1) {
+            metrics_add(&at->count, 1);
+            return;
+        }
+    }
+    metrics_add(&metrics->others, 1);
+}
+
+void metrics_received(struct metrics *metrics, size_t bytes)
+{
+    metrics_add(&metrics->received, bytes);
+}
+
+void metrics_sent(struct metrics *metrics, size_t bytes)
+{
+    metrics_add(&metrics->sent, bytes);
+}
+
+void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent)
+{
+    *received = get(&metrics->received);
+    *sent = get(&metrics->sent);
+}
+
+/* ---- as text ---------------------------------------------------------------------------------- */
+
+static void metrics_put(struct buffer *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void metrics_put(struct buffer *out, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list arguments;
+    int size;
+
+    va_start(arguments, format);
+    size = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    truce_assert(size >= 0 && (size_t)size < sizeof line);
+    truce__buffer_append(out, line, (size_t)size);
+}
+
+static void head(struct buffer *out, const char *name, const char *type, const char *help)
+{
+    metrics_put(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void one(struct buffer *out, const char *name, const char *type, const char *help,
+                uint64_t value)
+{
+    head(out, name, type, help);
+    metrics_put(out, "%s %" PRIu64 "\n", name, value);
+}
+
+static void seconds(struct buffer *out, const char *name, const char *type, const char *help,
+                    double value)
+{
+    head(out, name, type, help);
+    metrics_put(out, "%s %.3f\n", name, value);
+}
+
+static void put_timing(const struct timing *timing, struct buffer *out)
+{
+    uint64_t ns = get(&timing->ns), count = 0;
+
+    for (size_t i = 0; i < STEPS; i++) {
+        count += get(&timing->steps[i]);
+        metrics_put(out,
+                    "truce_command_duration_seconds_bucket{group=\"%s\",le=\"%g\"} %" PRIu64 "\n",
+                    timing->group, (double)steps_us[i] / 1e6, count);
+    }
+    count += get(&timing->steps[STEPS]);
+    metrics_put(out,
+                "truce_command_duration_seconds_bucket{group=\"%s\",le=\"+Inf\"} %" PRIu64
+                "\ntruce_command_duration_seconds_sum{group=\"%s\"} %.9f\n"
+                "truce_command_duration_seconds_count{group=\"%s\"} %" PRIu64 "\n",
+                timing->group, count, timing->group, (double)ns / 1e9, timing->group, count);
+}
+
+static void put_failures(struct metrics *metrics, struct buffer *out)
+{
+    uint64_t others = get(&metrics->others);
+
+    head(out, "truce_command_errors_total", "counter",
+         "Commands, and statements of those that write, that failed, by the code of the error.");
+    for (size_t i = 0; i < METRICS_CODES_MAX; i++) {
+        unsigned code = atomic_load(&metrics->failures[i].code);
+
+        if (code)
+            metrics_put(out, "truce_command_errors_total{code=\"%u\"} %" PRIu64 "\n", code - 1,
+                        get(&metrics->failures[i].count));
+    }
+    if (others)
+        metrics_put(out, "truce_command_errors_total{code=\"other\"} %" PRIu64 "\n", others);
+}
+
+static void put_commands(struct metrics *metrics, struct buffer *out)
+{
+    head(out, "truce_commands_total", "counter", "Commands that were begun, by their names.");
+    for (size_t i = 0; i < metrics->count; i++)
+        if (get(&metrics->times[i].count))
+            metrics_put(out, "truce_commands_total{command=\"%s\"} %" PRIu64 "\n",
+                        metrics->times[i].command->name, get(&metrics->times[i].count));
+    head(out, "truce_command_duration_seconds", "histogram",
+         "From a command that was read to its answer, with what it waited for, by groups.");
+    for (size_t i = 0; i < GROUPS_MAX && metrics->timings[i].group; i++)
+        put_timing(&metrics->timings[i], out);
+    put_failures(metrics, out);
+}
+
+static void put_server(struct server *server, struct buffer *out)
+{
+    uint64_t connected, created, refused;
+
+    pthread_mutex_lock(&server->mutex);
+    connected = (uint64_t)server->connected;
+    created = (uint64_t)server->created;
+    refused = (uint64_t)server->refused;
+    pthread_mutex_unlock(&server->mutex);
+    head(out, "truce_build_info", "gauge", "The version.");
+    metrics_put(out, "truce_build_info{version=\"%s\"} 1\n", TRUCE_VERSION);
+    seconds(out, "truce_start_time_seconds", "gauge", "When the server was started, since 1970.",
+            (double)server->started_ms / 1000);
+    one(out, "truce_connections", "gauge", "Clients that are connected.", connected);
+    one(out, "truce_connections_limit", "gauge", "So many may be.",
+        (uint64_t)server->connections_max);
+    one(out, "truce_connections_accepted_total", "counter", "Clients that were let in.", created);
+    one(out, "truce_connections_refused_total", "counter", "Clients that were one too many.",
+        refused);
+    one(out, "truce_received_bytes_total", "counter", "Messages of clients, as they came.",
+        get(&server->metrics->received));
+    one(out, "truce_sent_bytes_total", "counter", "Answers, as they were sent.",
+        get(&server->metrics->sent));
+    one(out, "truce_cursors", "gauge", "Cursors that clients come back to.",
+        (uint64_t)held_count(server->cursors));
+    one(out, "truce_transactions", "gauge", "Transactions that run.",
+        (uint64_t)sessions_running(server->sessions));
+    one(out, "truce_logins_total", "counter", "Logins that were begun.",
+        (uint64_t)atomic_load(&server->logins));
+    one(out, "truce_logins_failed_total", "counter", "Logins that failed.",
+        (uint64_t)atomic_load(&server->logins_failed));
+}
+
+/* Commits of several documents: the patterns', and transactions. */
+static void put_commits(struct buffer *out)
+{
+    truce_commit_counters c;
+
+    truce_commit_count(&c);
+    head(out, "truce_commits_total", "counter",
+         "Commits of several documents that the patterns made, by what became of them.");
+    metrics_put(out,
+                "truce_commits_total{outcome=\"committed\"} %" PRIu64
+                "\ntruce_commits_total{outcome=\"conflict\"} %" PRIu64
+                "\ntruce_commits_total{outcome=\"aborted\"} %" PRIu64
+                "\ntruce_commits_total{outcome=\"unknown\"} %" PRIu64 "\n",
+                c.committed, c.conflicts, c.aborted, c.unknown);
+    one(out, "truce_commit_reruns_total", "counter", "Times that one was run again by itself.",
+        c.reruns);
+    one(out, "truce_commit_helps_total", "counter",
+        "Commits that another finished, as who had begun them did not.", c.helps);
+}
+
+static void put_sweep(struct sweeper *sweeper, struct buffer *out)
+{
+    struct sweep_sums s;
+
+    sweeper_count(sweeper, &s);
+    head(out, "truce_sweeps_total", "counter",
+         "Turns of the server's own sweep, by what became of them.");
+    metrics_put(out,
+                "truce_sweeps_total{outcome=\"done\"} %" PRId64
+                "\ntruce_sweeps_total{outcome=\"failed\"} %" PRId64
+                "\ntruce_sweeps_total{outcome=\"skipped\"} %" PRId64 "\n",
+                s.turns - s.broken, s.broken, s.skipped);
+    head(out, "truce_swept_total", "counter", "What they did, as truce sweep names it.");
+    metrics_put(out,
+                "truce_swept_total{what=\"undone\"} %" PRId64
+                "\ntruce_swept_total{what=\"finished\"} %" PRId64
+                "\ntruce_swept_total{what=\"cleaned\"} %" PRId64
+                "\ntruce_swept_total{what=\"stripped\"} %" PRId64 "\n",
+                s.all.undone, s.all.finished, s.all.cleaned, s.all.stripped);
+    metrics_put(out,
+                "truce_swept_total{what=\"purged\"} %" PRId64
+                "\ntruce_swept_total{what=\"expired\"} %" PRId64
+                "\ntruce_swept_total{what=\"pruned\"} %" PRId64
+                "\ntruce_swept_total{what=\"failed\"} %" PRId64 "\n",
+                s.all.purged, s.all.expired, s.all.pruned, s.all.failed);
+}
+
+static void put_store(truce_store *store, struct buffer *out)
+{
+    truce_store_counters c;
+
+    truce_store_count(store, &c);
+    one(out, "truce_store_writes_total", "counter", "Calls that wrote to the file, of this server.",
+        c.writes);
+    one(out, "truce_store_syncs_total", "counter", "Times that this server waited for the disk.",
+        c.syncs);
+    one(out, "truce_store_log_bytes", "gauge", "In the log beside the file.", c.log_bytes);
+}
+
+static void metrics_put_feed(truce_store *store, struct buffer *out)
+{
+    struct engine *engine = watch_engine(store);
+    struct feed_state state;
+    bson_error_t ignored; /* without it there are no such lines */
+
+    if (!engine || truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table)
+        return;
+    one(out, "truce_feed_bytes", "gauge", "Changes that are kept for change streams.",
+        (uint64_t)state.bytes);
+    if (state.oldest_ms)
+        seconds(out, "truce_feed_oldest_timestamp_seconds", "gauge",
+                "When the oldest change that is kept was made, since 1970.",
+                (double)state.oldest_ms / 1000);
+}
+
+/* As the clients of Prometheus name them. */
+static void put_process(struct buffer *out)
+{
+    struct timespec used;
+    FILE *file = fopen("/proc/self/statm", "re");
+    long size, resident;
+    int read = file ? fscanf(file, "%ld %ld", &size, &resident) : 0;
+
+    if (file)
+        (void)fclose(file);
+    if (read == 2)
+        one(out, "process_resident_memory_bytes", "gauge", "Memory of the process.",
+            (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE));
+    if (!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used))
+        seconds(out, "process_cpu_seconds_total", "counter", "What it has computed.",
+                (double)used.tv_sec + (double)used.tv_nsec / 1e9);
+}
+
+void metrics_write(struct server *server, struct buffer *out)
+{
+    put_server(server, out);
+    put_commands(server->metrics, out);
+    put_commits(out);
+    put_sweep(server->sweeper, out);
+    put_store(server->store, out);
+    metrics_put_feed(server->store, out);
+    put_process(out);
+}

@@ -1,0 +1,355 @@
+/* currentOp, killOp, validate; and the stages of a pipeline that the server answers itself. */
+#include "server/command/groups.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "truce/sys/store.h"
+
+/* ---- what runs ------------------------------------------------------------------------------ */
+
+/* Who may not see what others do sees its own. */
+static bool sees_all(const struct call *call, bool own)
+{
+    return !own && access_may(call, NULL, ACTION_SERVER);
+}
+
+static bool flag_of(const bson_t *document, const char *name, bool otherwise)
+{
+    bson_iter_t at;
+
+    return bson_iter_init_find(&at, document, name) ? call_truth(&at) : otherwise;
+}
+
+/* The fields of currentOp that are no condition. */
+static bool is_setting(const char *name)
+{
+    return name[0] == '$' || !strcmp(name, "currentOp") || !strcmp(name, "lsid") ||
+           !strcmp(name, "comment") || !strcmp(name, "maxTimeMS") || !strcmp(name, "readConcern") ||
+           !strcmp(name, "apiVersion");
+}
+
+static void read_conditions(const bson_t *command, bson_t *filter)
+{
+    bson_iter_t at;
+
+    bson_init(filter);
+    for (bool more = bson_iter_init(&at, command) && bson_iter_next(&at); more;
+         more = bson_iter_next(&at))
+        if (!is_setting(bson_iter_key(&at)))
+            bson_append_iter(filter, NULL, -1, &at);
+}
+
+/* ---- a pipeline over documents that stand in no store --------------------------------------- */
+
+/* [{$unset: "_id"}, those of `stages` but for `skipped`] */
+static void begin_pipeline(const bson_t *stages, uint32_t skipped, bson_t *pipeline)
+{
+    bson_iter_t at;
+    uint32_t count = 1;
+    const char *name;
+    char key[16];
+
+    bson_init(pipeline);
+    BCON_APPEND(pipeline, "0", "{", "$unset", BCON_UTF8("_id"), "}");
+    for (bool more = bson_iter_init(&at, stages) && bson_iter_next(&at); more;
+         more = bson_iter_next(&at)) {
+        if (skipped) {
+            skipped--;
+            continue;
+        }
+        bson_uint32_to_string(count++, &name, key, sizeof key);
+        bson_append_iter(pipeline, name, -1, &at);
+    }
+}
+
+static truce_status operation_insert_all(truce_store *store, const bson_t *documents,
+                                         bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    const uint8_t *bytes;
+    uint32_t size;
+    bson_iter_t at;
+    bson_t view;
+
+    for (bool more = bson_iter_init(&at, documents) && bson_iter_next(&at); more && !status;
+         more = bson_iter_next(&at)) {
+        bson_iter_document(&at, &size, &bytes);
+        (void)bson_init_static(&view, bytes, size);
+        status = truce_insert(store, "documents", &view, NULL, error);
+    }
+    return status;
+}
+
+/* Appends to the array what the stages, but for so many, make of the documents. */
+static truce_status run_over(const bson_t *documents, const bson_t *stages, uint32_t skipped,
+                             bson_t *array, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_store *store;
+    uint32_t count = 0;
+    const char *name;
+    bson_t pipeline;
+    char key[16];
+    truce_status status = truce_store_open("memory:", NULL, &store, error);
+
+    if (status)
+        return status;
+    begin_pipeline(stages, skipped, &pipeline);
+    status = operation_insert_all(store, documents, error);
+    if (!status)
+        status = truce_aggregate(store, "documents", &pipeline, NULL, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        bson_uint32_to_string(count++, &name, key, sizeof key);
+        bson_append_document(array, name, -1, document);
+    }
+    truce_cursor_close(cursor);
+    truce_store_close(store);
+    bson_destroy(&pipeline);
+    return status;
+}
+
+/* ---- currentOp, killOp ---------------------------------------------------------------------- */
+
+truce_status serve_current_op(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    const bson_t *command = &call->request->body;
+    bson_t all = BSON_INITIALIZER, stages = BSON_INITIALIZER, filter, stage, array;
+    truce_status status;
+
+    read_conditions(command, &filter);
+    operations_list(call, flag_of(command, "$all", false),
+                    !sees_all(call, flag_of(command, "$ownOps", false)), &all);
+    BSON_APPEND_DOCUMENT_BEGIN(&stages, "0", &stage);
+    BSON_APPEND_DOCUMENT(&stage, "$match", &filter);
+    bson_append_document_end(&stages, &stage);
+    BSON_APPEND_ARRAY_BEGIN(reply, "inprog", &array);
+    status = run_over(&all, &stages, 0, &array, error);
+    bson_append_array_end(reply, &array);
+    bson_destroy(&stages);
+    bson_destroy(&filter);
+    bson_destroy(&all);
+    return status;
+}
+
+/* Answered in the same way whether it still runs, as in MongoDB. */
+truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_iter_t at;
+    int64_t number;
+
+    if (!bson_iter_init_find(&at, &call->request->body, "op") || !call_number(&at, &number))
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "killOp must have the number of a call: {killOp: 1, op: 12}");
+    (void)operations_kill(call->server, number);
+    BSON_APPEND_UTF8(reply, "info", "attempting to kill op");
+    return TRUCE_OK;
+}
+
+/* ---- validate ------------------------------------------------------------------------------- */
+
+struct validation {
+    bool full, background; /* here it is the same, and beside all others */
+    const char *place;
+    bson_t errors;
+    uint32_t count;
+};
+
+/* {rule, ns, text}: what is of no collection is of all of them. */
+static void take_finding(const bson_t *finding, void *arg)
+{
+    struct validation *validation = arg;
+    const char *name;
+    char key[16];
+    bson_iter_t ns, text;
+
+    if (!bson_iter_init_find(&text, finding, "text") || !BSON_ITER_HOLDS_UTF8(&text) ||
+        validation->count == TRUCE_SERVER_FINDINGS_MAX)
+        return;
+    if (bson_iter_init_find(&ns, finding, "ns") && BSON_ITER_HOLDS_UTF8(&ns) &&
+        bson_iter_utf8(&ns, NULL)[0] && strcmp(bson_iter_utf8(&ns, NULL), validation->place) != 0)
+        return;
+    bson_uint32_to_string(validation->count++, &name, key, sizeof key);
+    BSON_APPEND_UTF8(&validation->errors, name, bson_iter_utf8(&text, NULL));
+}
+
+static const struct field validate_fields[] = {
+    {"full", FIELD_FLAG, offsetof(struct validation, full)},
+    {"background", FIELD_FLAG, offsetof(struct validation, background)},
+    {"checkBSONConformance", FIELD_IGNORED, 0},
+    {"metadata", FIELD_IGNORED, 0},
+    {"scandata", FIELD_IGNORED, 0},
+    {"repair", FIELD_PLAIN, 0},
+    {"enforceFastCount", FIELD_IGNORED, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+static void append_validation(struct call *call, const struct validation *validation,
+                              const bson_t *facts, bson_t *reply)
+{
+    BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
+    BCON_APPEND(reply, "nrecords", BCON_INT64(truce__field_number(facts, "documents")), "nIndexes",
+                BCON_INT32((int32_t)truce__field_number(facts, "indexes")), "valid",
+                BCON_BOOL(!validation->count), "repaired", BCON_BOOL(false), "warnings", "[", "]",
+                "errors", BCON_ARRAY(&validation->errors));
+}
+
+truce_status serve_validate(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct validation validation = {.errors = BSON_INITIALIZER};
+    truce_store *store = call->server->store;
+    bson_t facts = BSON_INITIALIZER;
+    char place[PLACE_MAX];
+    bool there = false;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, validate_fields, &validation, error);
+    if (!status && validation.full && validation.background)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "Running the validate command with both { background: true } and { "
+                               "full: true } is not supported.");
+    if (!status) {
+        bson_destroy(&facts);
+        status = serve_is_there(call, place, &there, &facts, error);
+    }
+    if (!status && !there)
+        status = serve_no_such_place(call, error);
+    validation.place = place;
+    if (!status && store->ops->examine)
+        status = store->ops->examine(store, false, take_finding, &validation, error);
+    if (!status)
+        append_validation(call, &validation, &facts, reply);
+    bson_destroy(&validation.errors);
+    bson_destroy(&facts);
+    return status;
+}
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+/* Its first stage; false: there is none. */
+static bool first_stage(const bson_t *pipeline, bson_iter_t *stage)
+{
+    bson_iter_t at;
+
+    return bson_iter_init(&at, pipeline) && bson_iter_next(&at) && BSON_ITER_HOLDS_DOCUMENT(&at) &&
+           bson_iter_recurse(&at, stage) && bson_iter_next(stage);
+}
+
+bool serve_is_stage(const bson_t *pipeline)
+{
+    bson_iter_t stage;
+
+    return first_stage(pipeline, &stage) && (!strcmp(bson_iter_key(&stage), "$collStats") ||
+                                             !strcmp(bson_iter_key(&stage), "$currentOp"));
+}
+
+/* {ns, host, localTime, storageStats, count}: what was asked for */
+static truce_status append_collection(struct call *call, const bson_t *asked, bson_t *one,
+                                      bson_error_t *error)
+{
+    const char *name = bson_iter_utf8(&call->value, NULL);
+    char place[PLACE_MAX], host[256] = "";
+    static const bson_t plain = BSON_INITIALIZER;
+    const bson_t *wanted = NULL; /* {scale} */
+    bson_t stats = BSON_INITIALIZER;
+    bson_iter_t at;
+    truce_status status = call_place(call, place, error);
+    bool there = false;
+
+    (void)gethostname(host, sizeof host - 1);
+    if (bson_iter_init_find(&at, asked, "storageStats") && BSON_ITER_HOLDS_DOCUMENT(&at))
+        wanted = call_view_of(call, &at);
+    if (!status)
+        status = access_need_collection(call, call->database, name, ACTION_STATS, error);
+    if (!status)
+        status = serve_is_there(call, place, &there, NULL, error);
+    if (!status)
+        status = serve_sizes(call, wanted ? wanted : &plain, &stats, error);
+    if (!status && !there && bson_has_field(asked, "count"))
+        status = serve_no_such_place(call, error);
+    BSON_APPEND_UTF8(one, "ns", call_namespace(call, name));
+    BCON_APPEND(one, "host", BCON_UTF8(host), "localTime", BCON_DATE_TIME(truce__clock_wall_ms()));
+    if (bson_has_field(asked, "storageStats"))
+        BSON_APPEND_DOCUMENT(one, "storageStats", &stats);
+    if (bson_has_field(asked, "count"))
+        BSON_APPEND_INT64(one, "count", truce__field_number(&stats, "count"));
+    bson_destroy(&stats);
+    return status;
+}
+
+static truce_status collection_stats(struct call *call, const bson_t *asked, bson_t *documents,
+                                     bson_error_t *error)
+{
+    truce_status status;
+    bson_t one;
+
+    if (!BSON_ITER_HOLDS_UTF8(&call->value))
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "$collStats is of a collection");
+    BSON_APPEND_DOCUMENT_BEGIN(documents, "0", &one);
+    status = append_collection(call, asked, &one, error);
+    bson_append_document_end(documents, &one);
+    return status;
+}
+
+static truce_status running(struct call *call, const bson_t *asked, bson_t *documents,
+                            bson_error_t *error)
+{
+    if (BSON_ITER_HOLDS_UTF8(&call->value) || strcmp(call->database, "admin") != 0)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "$currentOp is of the database admin: {aggregate: 1}");
+    if (flag_of(asked, "allUsers", false) && !access_may(call, NULL, ACTION_SERVER))
+        return access_refuse(call, "admin", error);
+    operations_list(call, flag_of(asked, "idleConnections", false),
+                    call->server->auth && !flag_of(asked, "allUsers", false), documents);
+    return TRUCE_OK;
+}
+
+static truce_status operation_refuse_other(void *arg, const char *database, const char *collection,
+                                           bool writes, bson_error_t *error)
+{
+    (void)arg;
+    (void)writes;
+    return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                         "behind $collStats and $currentOp no stage names a collection (%s.%s)",
+                         database, collection);
+}
+
+truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
+                         bson_error_t *error)
+{
+    const struct place_guard guard = {operation_refuse_other, NULL};
+    bson_t documents = BSON_INITIALIZER, array = BSON_INITIALIZER, named;
+    bool of_collection = BSON_ITER_HOLDS_UTF8(&call->value);
+    truce_status status;
+    const bson_t *asked;
+    bson_iter_t stage;
+
+    (void)first_stage(pipeline, &stage);
+    if (!BSON_ITER_HOLDS_DOCUMENT(&stage))
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "%s must be a document",
+                             bson_iter_key(&stage));
+    asked = call_view_of(call, &stage);
+    if (!strcmp(bson_iter_key(&stage), "$collStats"))
+        status = collection_stats(call, asked, &documents, error);
+    else
+        status = running(call, asked, &documents, error);
+    if (!status) {
+        status = truce__place_pipeline(call->server->database, call->database, pipeline, &guard,
+                                       &named, error);
+        bson_destroy(&named);
+    }
+    if (!status)
+        status = run_over(&documents, pipeline, 1, &array, error);
+    if (!status)
+        status = serve_array(call, bson_copy(&array),
+                             of_collection ? bson_iter_utf8(&call->value, NULL) : "$cmd.aggregate",
+                             most, reply, error);
+    bson_destroy(&documents);
+    bson_destroy(&array);
+    return status;
+}

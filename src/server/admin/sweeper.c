@@ -1,0 +1,229 @@
+#include "server/admin/sweeper.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "server/command/state.h"
+
+#define ROUNDS_MAX 1000 /* of a turn; the next one goes on */
+#define TOLD_MAX   600
+
+struct sweeper {
+    pthread_t thread;
+    bool started;
+    char failure[TOLD_MAX], unmended[TOLD_MAX]; /* of the last turn; of the thread alone */
+    pthread_mutex_t mutex;                      /* over all below */
+    pthread_cond_t wake;
+    bool stops;
+    int clients; /* that sweep just now */
+    struct sweep_sums sums;
+};
+
+struct sweeper *sweeper_new(int64_t every_ms)
+{
+    struct sweeper *sweeper = bson_malloc0(sizeof *sweeper);
+    pthread_condattr_t attributes;
+
+    sweeper->sums.every_ms = every_ms;
+    pthread_mutex_init(&sweeper->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&sweeper->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return sweeper;
+}
+
+void sweeper_free(struct sweeper *sweeper)
+{
+    pthread_cond_destroy(&sweeper->wake);
+    pthread_mutex_destroy(&sweeper->mutex);
+    bson_free(sweeper);
+}
+
+/* ---- one turn -------------------------------------------------------------------------------- */
+
+static void sweeper_add_report(truce_sweep_report *sum, const truce_sweep_report *report)
+{
+    sum->undone += report->undone;
+    sum->finished += report->finished;
+    sum->cleaned += report->cleaned;
+    sum->stripped += report->stripped;
+    sum->purged += report->purged;
+    sum->expired += report->expired;
+    sum->pruned += report->pruned;
+    sum->failed += report->failed;
+}
+
+static bool stops(struct sweeper *sweeper)
+{
+    bool answer;
+
+    pthread_mutex_lock(&sweeper->mutex);
+    answer = sweeper->stops;
+    pthread_mutex_unlock(&sweeper->mutex);
+    return answer;
+}
+
+static void keep_first(const bson_t *finding, void *arg)
+{
+    char *text = arg;
+
+    if (!*text)
+        snprintf(text, TOLD_MAX, "%s of %s: %s", truce__field_text(finding, "status"),
+                 truce__field_text(finding, "ns"), truce__field_text(finding, "text"));
+}
+
+/* Tells it unless it is what the turn before had, too; "": there is nothing to tell. */
+static void tell_new(struct log *log, char last[TOLD_MAX], const char *now, const char *message,
+                     int64_t count)
+{
+    bson_t *fields = BCON_NEW("count", BCON_INT64(count), "reason", BCON_UTF8(now));
+
+    if (*now && strcmp(now, last) != 0)
+        log_tell(log, TRUCE_LOG_WARNING, LOG_SWEEP, 0, message, fields);
+    memmove(last, now, strlen(now) + 1);
+    bson_destroy(fields);
+}
+
+static void tell_done(struct log *log, const truce_sweep_report *sum, int64_t ms)
+{
+    bson_t *fields;
+
+    if (!sum->undone && !sum->finished && !sum->cleaned && !sum->stripped && !sum->purged &&
+        !sum->expired && !sum->pruned)
+        return;
+    fields = BCON_NEW("undone", BCON_INT64(sum->undone), "finished", BCON_INT64(sum->finished),
+                      "cleaned", BCON_INT64(sum->cleaned), "stripped", BCON_INT64(sum->stripped),
+                      "purged", BCON_INT64(sum->purged), "expired", BCON_INT64(sum->expired),
+                      "pruned", BCON_INT64(sum->pruned), "ms", BCON_INT64(ms));
+    log_tell(log, TRUCE_LOG_INFO, LOG_SWEEP, 0, "swept", fields);
+    bson_destroy(fields);
+}
+
+static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
+{
+    char unmended[TOLD_MAX] = "";
+    const truce_sweep_options options = {.function = keep_first, .arg = unmended};
+    truce_sweep_report report = {0}, sum = {0};
+    int64_t begun_ns = truce__clock_monotonic_ns();
+    truce_status status = TRUCE_OK;
+    bson_error_t error = {0};
+    bool ends = false;
+
+    for (int round = 0; round < ROUNDS_MAX && !status && !ends && (!round || report.more);
+         round++) {
+        status = truce_sweep(server->store, &options, &report, &error);
+        sweeper_add_report(&sum, &report);
+        ends = stops(sweeper);
+    }
+    pthread_mutex_lock(&sweeper->mutex);
+    sweeper->sums.turns++;
+    sweeper->sums.broken += status && !ends;
+    sweeper_add_report(&sweeper->sums.all, &sum);
+    pthread_mutex_unlock(&sweeper->mutex);
+    tell_done(server->log, &sum, (truce__clock_monotonic_ns() - begun_ns) / 1000000);
+    if (ends) /* what was interrupted has failed, and is no failure */
+        return;
+    tell_new(server->log, sweeper->failure, status ? error.message : "", "the sweep failed", 1);
+    tell_new(server->log, sweeper->unmended, unmended, "the sweep cannot mend everything",
+             sum.failed);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* Until the next turn. False: there is none. */
+static bool sweeper_wait_for_turn(struct sweeper *sweeper)
+{
+    int64_t begun_ns = truce__clock_monotonic_ns(), at_ns;
+    struct timespec at;
+
+    while (at_ns = begun_ns + sweeper->sums.every_ms * 1000000,
+           !sweeper->stops && truce__clock_monotonic_ns() < at_ns) {
+        at = (struct timespec){at_ns / 1000000000, at_ns % 1000000000};
+        (void)pthread_cond_timedwait(&sweeper->wake, &sweeper->mutex, &at);
+    }
+    return !sweeper->stops;
+}
+
+static void *sweeper_run(void *arg)
+{
+    struct server *server = arg;
+    struct sweeper *sweeper = server->sweeper;
+
+    pthread_mutex_lock(&sweeper->mutex);
+    while (sweeper_wait_for_turn(sweeper)) {
+        if (sweeper->clients) {
+            sweeper->sums.skipped++;
+            continue;
+        }
+        pthread_mutex_unlock(&sweeper->mutex);
+        sweeper_sweep(server, sweeper);
+        pthread_mutex_lock(&sweeper->mutex);
+    }
+    pthread_mutex_unlock(&sweeper->mutex);
+    pthread_mutex_lock(&server->mutex);
+    server->sweeping = false;
+    pthread_cond_broadcast(&server->gone);
+    pthread_mutex_unlock(&server->mutex);
+    return NULL;
+}
+
+bool sweeper_start(struct server *server)
+{
+    struct sweeper *sweeper = server->sweeper;
+
+    if (!sweeper->sums.every_ms)
+        return true;
+    server->sweeping = true; /* nobody else is there yet */
+    sweeper->started = !pthread_create(&sweeper->thread, NULL, sweeper_run, server);
+    server->sweeping = sweeper->started;
+    return sweeper->started;
+}
+
+void sweeper_stop(struct sweeper *sweeper)
+{
+    pthread_mutex_lock(&sweeper->mutex);
+    sweeper->stops = true;
+    pthread_cond_broadcast(&sweeper->wake);
+    pthread_mutex_unlock(&sweeper->mutex);
+}
+
+void sweeper_set_every(struct sweeper *sweeper, int64_t every_ms)
+{
+    pthread_mutex_lock(&sweeper->mutex);
+    sweeper->sums.every_ms = every_ms;
+    pthread_cond_broadcast(&sweeper->wake);
+    pthread_mutex_unlock(&sweeper->mutex);
+}
+
+void sweeper_join(struct sweeper *sweeper)
+{
+    if (sweeper->started)
+        pthread_join(sweeper->thread, NULL);
+    sweeper->started = false;
+}
+
+/* ---- others ---------------------------------------------------------------------------------- */
+
+void sweeper_enter(struct sweeper *sweeper)
+{
+    pthread_mutex_lock(&sweeper->mutex);
+    sweeper->clients++;
+    pthread_mutex_unlock(&sweeper->mutex);
+}
+
+void sweeper_leave(struct sweeper *sweeper)
+{
+    pthread_mutex_lock(&sweeper->mutex);
+    sweeper->clients--;
+    pthread_mutex_unlock(&sweeper->mutex);
+}
+
+void sweeper_count(struct sweeper *sweeper, struct sweep_sums *sums)
+{
+    pthread_mutex_lock(&sweeper->mutex);
+    *sums = sweeper->sums;
+    pthread_mutex_unlock(&sweeper->mutex);
+}

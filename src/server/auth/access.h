@@ -1,0 +1,53 @@
+#ifndef TRUCE_SERVER_AUTH_ACCESS_H
+#define TRUCE_SERVER_AUTH_ACCESS_H
+
+/*
+ * Who may do what. The table of commands (commands.c) says of each what it needs; access_check looks at it before the
+ * command runs, and a command of which it says nothing is refused.
+ *
+ * Invariants:
+ *  1. No command runs before access_check has allowed it, and none reads or writes a collection that was not checked:
+ *     the one that it names first by its row, further ones (of pipelines, of renameCollection) where their names are
+ *     turned into places.
+ *  2. The users' own records are read by who has a role for it, and by nobody without --auth; they are written by the
+ *     commands for users alone.
+ */
+#include "base/status.h"
+#include "server/auth/roles.h"
+
+struct call;
+struct command;
+
+enum need_kind {
+    NEED_REFUSED, /* what no row says anything of */
+    NEED_NOTHING, /* not even a login */
+    NEED_LOGIN,
+    NEED_COLLECTION, /* the actions in the collection that the command names first */
+    NEED_DATABASE,   /* in the database that it is sent to */
+    NEED_SERVER,
+    NEED_TESTS, /* the actions on the server, which was started for tests; else there is no such command */
+    NEED_INNER, /* what the command within it needs */
+};
+
+struct need {
+    enum need_kind kind;
+    uint32_t actions; /* enum action */
+};
+
+truce_status access_check(struct call *call, bson_error_t *error);
+
+/* May who calls do all of that in the database (NULL: of the server)? */
+bool access_may(const struct call *call, const char *database, uint32_t actions);
+/* The same; Unauthorized (13). */
+truce_status access_need(struct call *call, const char *database, uint32_t actions,
+                         bson_error_t *error);
+/* The same in a collection, which may be the users' records. */
+truce_status access_need_collection(struct call *call, const char *database, const char *collection,
+                                    uint32_t actions, bson_error_t *error);
+/* A write that passes by the validator needs a role for that, besides. */
+uint32_t access_more_actions(const struct call *call);
+/* May who calls read the users' own records? Only with --auth. */
+bool access_reads_users(const struct call *call);
+truce_status access_refuse(struct call *call, const char *database, bson_error_t *error);
+
+#endif

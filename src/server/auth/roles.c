@@ -1,0 +1,225 @@
+#include "server/auth/roles.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/field.h"
+
+#define READS    (ACTION_FIND | ACTION_STATS | ACTION_LIST)
+#define WRITES   (READS | ACTION_WRITE | ACTION_SHAPE)
+#define KEEPS    (ACTION_STATS | ACTION_LIST | ACTION_SHAPE | ACTION_ADMIN)
+#define OWNS     (WRITES | ACTION_ADMIN | ACTION_USERS)
+#define MONITORS (ACTION_LIST_DATABASES | ACTION_SERVER)
+
+enum reach {
+    REACH_OWN, /* the database that it is granted on */
+    REACH_ANY, /* all but those of the server itself, config and local */
+    REACH_ALL,
+};
+
+static const struct role {
+    const char *name;
+    enum reach reach;
+    uint32_t actions, server; /* in a database; of the server */
+    bool reads_users;
+} roles[] = {{"read", REACH_OWN, READS, 0, false},
+             {"readWrite", REACH_OWN, WRITES, 0, false},
+             {"dbAdmin", REACH_OWN, KEEPS, 0, false},
+             {"userAdmin", REACH_OWN, ACTION_USERS, 0, false},
+             {"dbOwner", REACH_OWN, OWNS, 0, false},
+             {"readAnyDatabase", REACH_ANY, READS, ACTION_LIST_DATABASES, false},
+             {"readWriteAnyDatabase", REACH_ANY, WRITES, ACTION_LIST_DATABASES, false},
+             {"dbAdminAnyDatabase", REACH_ANY, KEEPS, ACTION_LIST_DATABASES, false},
+             {"userAdminAnyDatabase", REACH_ANY, ACTION_USERS, ACTION_LIST_DATABASES, true},
+             {"clusterMonitor", REACH_ALL, ACTION_STATS | ACTION_LIST, MONITORS, false},
+             {"root", REACH_ALL, OWNS, MONITORS | ACTION_KILL, true},
+             {0}};
+
+int role_of(const char *name, const char *database)
+{
+    for (int i = 0; roles[i].name; i++)
+        if (!strcmp(roles[i].name, name))
+            return roles[i].reach == REACH_OWN || !strcmp(database, "admin") ? i : -1;
+    return -1;
+}
+
+const char *role_name(int i)
+{
+    return roles[i].name;
+}
+
+uint32_t role_actions(const struct grant *grant, const char *database)
+{
+    const struct role *role = &roles[grant->role];
+
+    if (!database)
+        return role->server;
+    if (role->reach == REACH_OWN)
+        return strcmp(grant->database, database) ? 0 : role->actions;
+    if (role->reach == REACH_ANY && (!strcmp(database, "config") || !strcmp(database, "local")))
+        return 0;
+    return role->actions;
+}
+
+uint32_t grants_actions(const struct grants *grants, const char *database)
+{
+    uint32_t actions = 0;
+
+    for (int i = 0; i < grants->count; i++)
+        actions |= role_actions(&grants->all[i], database);
+    return actions;
+}
+
+bool grants_read_users(const struct grants *grants)
+{
+    for (int i = 0; i < grants->count; i++)
+        if (roles[grants->all[i].role].reads_users)
+            return true;
+    return false;
+}
+
+/* ---- as documents --------------------------------------------------------------------------- */
+
+static truce_status roles_add(struct grants *grants, int role, const char *database,
+                              bson_error_t *error)
+{
+    for (int i = 0; i < grants->count; i++)
+        if (grants->all[i].role == role && !strcmp(grants->all[i].database, database))
+            return TRUCE_OK;
+    if (grants->count == TRUCE_USER_ROLES_MAX)
+        return truce__refuse(CODE_BAD_VALUE, error, "a user may have %d roles at most",
+                             TRUCE_USER_ROLES_MAX);
+    grants->all[grants->count].role = role;
+    snprintf(grants->all[grants->count++].database, DATABASE_NAME_MAX + 1, "%s", database);
+    return TRUCE_OK;
+}
+
+static truce_status roles_read_one(const bson_iter_t *at, const char *database, bool lenient,
+                                   struct grants *grants, bson_error_t *error)
+{
+    const char *name = "";
+    bson_iter_t field;
+    int role;
+
+    if (BSON_ITER_HOLDS_UTF8(at))
+        name = bson_iter_utf8(at, NULL);
+    else if (BSON_ITER_HOLDS_DOCUMENT(at) && bson_iter_recurse(at, &field))
+        while (bson_iter_next(&field)) {
+            bool is_text = BSON_ITER_HOLDS_UTF8(&field);
+
+            if (is_text && !strcmp(bson_iter_key(&field), "role"))
+                name = bson_iter_utf8(&field, NULL);
+            else if (is_text && !strcmp(bson_iter_key(&field), "db"))
+                database = bson_iter_utf8(&field, NULL);
+        }
+    if (!name[0] && !lenient)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "a role must be a name, or a document with a role and a db");
+    role = role_of(name, database);
+    if (role < 0 && !lenient)
+        return truce__refuse(CODE_ROLE_NOT_FOUND, error, "No role named %.80s@%.63s", name,
+                             database);
+    if (role < 0 || truce__database_name_check(database, lenient ? NULL : error))
+        return lenient ? TRUCE_OK : TRUCE_INVALID;
+    return lenient && grants->count == TRUCE_USER_ROLES_MAX
+               ? TRUCE_OK
+               : roles_add(grants, role, database, error);
+}
+
+truce_status grants_read(const bson_t *array, const char *database, bool lenient,
+                         struct grants *grants, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    grants->count = 0;
+    if (bson_iter_init(&at, array))
+        while (!status && bson_iter_next(&at))
+            status = roles_read_one(&at, database, lenient, grants, error);
+    return status;
+}
+
+void grants_append(const struct grants *grants, const char *key, bson_t *document)
+{
+    char buffer[16];
+    const char *index;
+    bson_t array, one;
+
+    BSON_APPEND_ARRAY_BEGIN(document, key, &array);
+    for (int i = 0; i < grants->count; i++) {
+        bson_uint32_to_string((uint32_t)i, &index, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT_BEGIN(&array, index, &one);
+        BSON_APPEND_UTF8(&one, "role", roles[grants->all[i].role].name);
+        BSON_APPEND_UTF8(&one, "db", grants->all[i].database);
+        bson_append_document_end(&array, &one);
+    }
+    bson_append_array_end(document, &array);
+}
+
+/* MongoDB's names */
+static const char *const names[ACTION_KINDS][10] = {
+    {"find", "killCursors"},
+    {"collStats", "dbStats"},
+    {"listCollections", "listIndexes"},
+    {"insert", "update", "remove"},
+    {"createCollection", "dropCollection", "createIndex", "dropIndex", "renameCollectionSameDB"},
+    {"collMod", "validate", "bypassDocumentValidation", "dropDatabase", "compact",
+     "enableProfiler"},
+    {"createUser", "dropUser", "grantRole", "revokeRole", "changePassword", "changeCustomData",
+     "viewUser", "viewRole"},
+    {"listDatabases"},
+    {"serverStatus", "hostInfo", "getLog", "getParameter", "getCmdLineOpts", "replSetGetStatus",
+     "inprog", "top", "connPoolStats"},
+    {"killAnySession", "killAnyCursor", "killop", "setParameter", "fsync", "shutdown",
+     "logRotate"}};
+
+static void append_actions(uint32_t actions, bson_t *privilege)
+{
+    uint32_t count = 0;
+    char buffer[16];
+    const char *index;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(privilege, "actions", &array);
+    for (int i = 0; i < ACTION_KINDS; i++)
+        for (int j = 0; actions & 1u << i && names[i][j]; j++) {
+            bson_uint32_to_string(count++, &index, buffer, sizeof buffer);
+            BSON_APPEND_UTF8(&array, index, names[i][j]);
+        }
+    bson_append_array_end(privilege, &array);
+}
+
+/* `database` NULL: of the server */
+static void append_privilege(const char *database, uint32_t actions, uint32_t *count, bson_t *array)
+{
+    char buffer[16];
+    const char *index;
+    bson_t privilege;
+
+    bson_uint32_to_string((*count)++, &index, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(array, index, &privilege);
+    if (database)
+        BCON_APPEND(&privilege, "resource", "{", "db", BCON_UTF8(database), "collection",
+                    BCON_UTF8(""), "}");
+    else
+        BCON_APPEND(&privilege, "resource", "{", "cluster", BCON_BOOL(true), "}");
+    append_actions(actions, &privilege);
+    bson_append_document_end(array, &privilege);
+}
+
+void grants_append_privileges(const struct grants *grants, const char *key, bson_t *document)
+{
+    uint32_t count = 0;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(document, key, &array);
+    for (int i = 0; i < grants->count; i++) {
+        const struct role *role = &roles[grants->all[i].role];
+
+        append_privilege(role->reach == REACH_OWN ? grants->all[i].database : "", role->actions,
+                         &count, &array);
+        if (role->server)
+            append_privilege(NULL, role->server, &count, &array);
+    }
+    bson_append_array_end(document, &array);
+}

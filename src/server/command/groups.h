@@ -1,0 +1,169 @@
+#ifndef TRUCE_SERVER_COMMAND_GROUPS_H
+#define TRUCE_SERVER_COMMAND_GROUPS_H
+
+/* The commands, by the files that they stand in; commands.c lists them. */
+#include "server/command/call.h"
+
+#define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
+
+/* serve_session.c */
+/* A pipeline that begins with $listLocalSessions as one that begins with their $documents; any other as it is. Lives as
+ * long as the call. */
+truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bson_error_t *error);
+
+/* serve_read.c */
+SERVED(serve_find);
+SERVED(serve_get_more);
+SERVED(serve_kill_cursors);
+SERVED(serve_aggregate);
+SERVED(serve_count);
+SERVED(serve_distinct);
+
+/* serve_explain.c */
+SERVED(serve_explain);
+struct question_aggregate;
+/* {aggregate, explain: true} */
+truce_status serve_explain_aggregate(struct call *call, struct question_aggregate *aggregate,
+                                     bson_t *reply, bson_error_t *error);
+
+/* serve_watch.c */
+/* Is there a $changeStream in it? */
+bool serve_is_watch(const bson_t *pipeline);
+/* Opens a change stream; `name` is the collection's as the client has it, `place` as the store has it. */
+truce_status serve_watch(struct call *call, const bson_t *pipeline, const char *place,
+                         const char *name, int64_t most, bson_t *reply, bson_error_t *error);
+/* A getMore of one, which it takes over. */
+truce_status serve_watch_more(struct call *call, struct held_cursor *held, int64_t most,
+                              bson_t *reply, bson_error_t *error);
+
+/* serve_operation.c */
+SERVED(serve_current_op);
+SERVED(serve_kill_op);
+SERVED(serve_validate);
+/* Does the pipeline begin with a stage that the server answers itself ($collStats, $currentOp)? */
+bool serve_is_stage(const bson_t *pipeline);
+/* Answers such an aggregate, `most` documents at first; the stages behind it read no other collection. */
+truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
+                         bson_error_t *error);
+
+/* serve_write.c */
+SERVED(serve_insert);
+SERVED(serve_update);
+SERVED(serve_delete);
+SERVED(serve_find_and_modify);
+
+/* serve_bulk.c */
+SERVED(serve_bulk_write);
+
+/* serve_catalog.c */
+SERVED(serve_drop_database);
+SERVED(serve_list_collections);
+SERVED(serve_list_databases);
+
+/* Is there a collection of that place? `facts` (NULL: nobody wants them; initialised) are what the list of
+ * collections says of it. */
+truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
+                            bson_error_t *error);
+truce_status serve_no_such_place(struct call *call, bson_error_t *error);
+
+/* The field `index` of collMod: the index that it names, as it is, and what is to be changed of it; `changes` is always
+ * initialised, the rest lives as long as the call. */
+struct modified_index {
+    const char *name;
+    const bson_t *was;
+    bson_t changes;
+};
+
+truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
+                                  struct modified_index *found, bson_error_t *error);
+/* {hidden_old, hidden_new ...}: what differs now. */
+void serve_tell_modified(const struct modified_index *found, bson_t *reply);
+
+/* serve_collection.c */
+SERVED(serve_create);
+SERVED(serve_modify_collection);
+SERVED(serve_drop);
+SERVED(serve_rename);
+/* The place of "school.students", in which who calls must be allowed to do that, and which is no view (166). */
+truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
+                            char place[PLACE_MAX], bson_error_t *error);
+
+/* serve_sizes.c */
+SERVED(serve_collection_stats);
+SERVED(serve_database_stats);
+/* The same as collStats, of a stage: {scale}. */
+truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply,
+                         bson_error_t *error);
+
+/* serve_index.c */
+SERVED(serve_create_indexes);
+SERVED(serve_drop_indexes);
+SERVED(serve_list_indexes);
+
+/* serve_status.c */
+SERVED(serve_hello);
+SERVED(serve_nothing); /* ok: 1, and that is all */
+SERVED(serve_build_info);
+SERVED(serve_get_parameter);
+SERVED(serve_server_status);
+SERVED(serve_host_info);
+SERVED(serve_options);
+SERVED(serve_whats_my_uri);
+SERVED(serve_replica_status);
+SERVED(serve_last_error);
+SERVED(serve_list_commands);
+/* {serverInfo: {host, port, version, gitVersion}} */
+void serve_server_info(const struct server *server, bson_t *reply);
+
+/* serve_admin.c */
+SERVED(serve_log);
+SERVED(serve_set_parameter);
+SERVED(serve_profile);
+SERVED(serve_shutdown);
+SERVED(serve_fsync);
+SERVED(serve_rotate);
+SERVED(serve_top);
+SERVED(serve_pools);
+SERVED(serve_compact);
+SERVED(serve_data_size);
+
+/* serve_filemd5.c */
+SERVED(serve_filemd5);
+
+/* fail_point.c */
+SERVED(serve_fail_point);
+
+/* serve_session.c */
+SERVED(serve_start_session);
+SERVED(serve_end_sessions);
+SERVED(serve_end_all_sessions);
+SERVED(serve_outside); /* refuses: there is no transaction */
+
+/* serve_login.c */
+SERVED(serve_sasl_start);
+SERVED(serve_sasl_continue);
+SERVED(serve_logout);
+SERVED(serve_connection_status);
+/* What hello says of logins. */
+void serve_hello_login(struct call *call, bson_t *reply);
+
+/* serve_user.c */
+SERVED(serve_create_user);
+SERVED(serve_update_user);
+SERVED(serve_drop_user);
+SERVED(serve_drop_all_users);
+SERVED(serve_grant_roles);
+SERVED(serve_revoke_roles);
+
+/* serve_user_info.c */
+SERVED(serve_users);
+SERVED(serve_roles);
+
+/* {cursor: {firstBatch, ns, id}} of an array, which it takes over: `most` of it, and a cursor for the
+ * rest, which is kept in memory until the client has read it. */
+truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
+                         bson_t *reply, bson_error_t *error);
+/* ExceededMemoryLimit (146): too much of such arrays was not read yet; before anything is done. */
+truce_status serve_array_room(const struct call *call, bson_error_t *error);
+
+#endif

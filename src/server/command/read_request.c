@@ -1,0 +1,376 @@
+#include "server/command/read_request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/budget.h"
+#include "bson/value.h"
+#include "server/command/groups.h"
+
+/* ---- find ----------------------------------------------------------------------------------- */
+
+static const struct field find_fields[] = {
+    {"filter", FIELD_DOCUMENT, offsetof(struct question_find, filter)},
+    {"sort", FIELD_DOCUMENT, offsetof(struct question_find, sort)},
+    {"projection", FIELD_DOCUMENT, offsetof(struct question_find, projection)},
+    {"hint", FIELD_HINT, offsetof(struct question_find, hint)},
+    {"skip", FIELD_NUMBER, offsetof(struct question_find, skip)},
+    {"limit", FIELD_NUMBER, offsetof(struct question_find, limit)},
+    {"batchSize", FIELD_NUMBER, offsetof(struct question_find, batch)},
+    {"singleBatch", FIELD_FLAG, offsetof(struct question_find, one_batch)},
+    {"allowDiskUse", FIELD_FLAG, offsetof(struct question_find, disk)},
+    {"noCursorTimeout", FIELD_FLAG, offsetof(struct question_find, no_timeout), true},
+    {"allowPartialResults", FIELD_FLAG, offsetof(struct question_find, partial)},
+    {"oplogReplay", FIELD_IGNORED, 0, true},
+    {"awaitData", FIELD_PLAIN, 0, true},
+    {"tailable", FIELD_PLAIN, 0, true},
+    {"collation", FIELD_PLAIN, 0},
+    {"let", FIELD_DOCUMENT, offsetof(struct question_find, let)},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"max", FIELD_DOCUMENT, offsetof(struct question_find, max), true},
+    {"min", FIELD_DOCUMENT, offsetof(struct question_find, min), true},
+    {"returnKey", FIELD_FLAG, offsetof(struct question_find, keys), true},
+    {"showRecordId", FIELD_FLAG, offsetof(struct question_find, record_id), true},
+    {NULL, FIELD_IGNORED, 0}};
+
+static truce_status check_not_negative(int64_t number, const char *name, bson_error_t *error)
+{
+    return number >= 0 ? TRUCE_OK
+                       : truce__refuse(51024, error, "%s must not be negative, and is %lld", name,
+                                       (long long)number);
+}
+
+truce_status question_find(struct call *call, struct question_find *find, bson_error_t *error)
+{
+    truce_status status;
+
+    *find = (struct question_find){.batch = FIRST_BATCH};
+    status = call_own_fields(call, find_fields, find, error);
+    if (!status)
+        status = call_let(call, find->let, error);
+    if (!status)
+        status = check_not_negative(find->skip, "skip", error);
+    if (!status)
+        status = check_not_negative(find->batch, "batchSize", error);
+    if (find->limit < 0) { /* a driver of old: so many, and no second batch */
+        find->one_batch = true;
+        find->limit = find->limit == INT64_MIN ? 0 : -find->limit;
+    }
+    if (find->limit && find->limit <= find->batch)
+        find->one_batch = true; /* there is no second one to come back for */
+    find->options = (truce_find_options){.projection = find->projection,
+                                         .sort = find->sort,
+                                         .hint = find->hint,
+                                         .min = find->min,
+                                         .max = find->max,
+                                         .return_key = find->keys,
+                                         .show_record_id = find->record_id,
+                                         .skip = find->skip,
+                                         .limit = find->limit,
+                                         .deadline_ms = call->deadline_ms,
+                                         .allow_disk_use = find->disk};
+    return status;
+}
+
+/* ---- count, distinct ------------------------------------------------------------------------ */
+
+static const struct field count_fields[] = {
+    {"query", FIELD_DOCUMENT, offsetof(struct question_count, query)},
+    {"hint", FIELD_HINT, offsetof(struct question_count, hint)},
+    {"skip", FIELD_NUMBER, offsetof(struct question_count, skip)},
+    {"limit", FIELD_NUMBER, offsetof(struct question_count, limit)},
+    {"fields", FIELD_IGNORED, 0},
+    {"collation", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+truce_status question_count(struct call *call, struct question_count *count, bson_error_t *error)
+{
+    truce_status status;
+
+    *count = (struct question_count){0};
+    status = call_own_fields(call, count_fields, count, error);
+    if (!status)
+        status = check_not_negative(count->skip, "skip", error);
+    count->options = (truce_count_options){.hint = count->hint,
+                                           .skip = count->skip,
+                                           .limit = count->limit,
+                                           .deadline_ms = call->deadline_ms};
+    return status;
+}
+
+static const struct field distinct_fields[] = {
+    {"key", FIELD_TEXT, offsetof(struct question_distinct, key)},
+    {"query", FIELD_DOCUMENT, offsetof(struct question_distinct, query)},
+    {"hint", FIELD_HINT, offsetof(struct question_distinct, hint)},
+    {"collation", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+truce_status question_distinct(struct call *call, struct question_distinct *distinct,
+                               bson_error_t *error)
+{
+    truce_status status;
+
+    *distinct = (struct question_distinct){0};
+    status = call_own_fields(call, distinct_fields, distinct, error);
+    if (!status && !distinct->key)
+        status = truce__refuse(40414, error, "distinct must have a key");
+    return status;
+}
+
+/* ---- aggregate ------------------------------------------------------------------------------ */
+
+static const struct field aggregate_fields[] = {
+    {"pipeline", FIELD_ARRAY, offsetof(struct question_aggregate, pipeline)},
+    {"cursor", FIELD_DOCUMENT, offsetof(struct question_aggregate, cursor)},
+    {"hint", FIELD_HINT, offsetof(struct question_aggregate, hint)},
+    {"allowDiskUse", FIELD_FLAG, offsetof(struct question_aggregate, disk)},
+    {"explain", FIELD_FLAG, offsetof(struct question_aggregate, explain)},
+    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct question_aggregate, unvalidated)},
+    {"collation", FIELD_PLAIN, 0},
+    {"let", FIELD_DOCUMENT, offsetof(struct question_aggregate, let)},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {NULL, FIELD_IGNORED, 0}};
+
+struct batch_size {
+    int64_t size;
+};
+
+static const struct field cursor_fields[] = {
+    {"batchSize", FIELD_NUMBER, offsetof(struct batch_size, size)}, {NULL, FIELD_IGNORED, 0}};
+
+truce_status question_batch(struct call *call, const bson_t *cursor, int64_t *most,
+                            bson_error_t *error)
+{
+    struct batch_size batch = {*most};
+    truce_status status =
+        cursor ? call_fields(call, cursor, cursor_fields, false, &batch, error) : TRUCE_OK;
+
+    if (!status)
+        status = check_not_negative(batch.size, "batchSize", error);
+    *most = batch.size;
+    return status;
+}
+
+/* {aggregate: 1}: without a collection, as $documents has it; the place is one that nobody uses. */
+static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
+                                    bson_error_t *error)
+{
+    if (!call_is_number(&call->value)) {
+        truce_status status = call_place(call, place, error);
+
+        *name = status ? "" : bson_iter_utf8(&call->value, NULL);
+        return status;
+    }
+    *name = "$cmd.aggregate";
+    return call_place_of(call, "cmd.aggregate", place, error);
+}
+
+/* $documents is of no collection, and nothing else is. */
+static truce_status question_check_documents(struct call *call, const bson_t *pipeline,
+                                             bson_error_t *error)
+{
+    bson_iter_t at, stage;
+    bool documents = bson_iter_init(&at, pipeline) && bson_iter_next(&at) &&
+                     BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &stage) &&
+                     bson_iter_next(&stage) && !strcmp(bson_iter_key(&stage), "$documents");
+
+    return documents && !call_is_number(&call->value)
+               ? truce__refuse(CODE_INVALID_NAMESPACE, error,
+                               "$documents is of no collection: {aggregate: 1}")
+               : TRUCE_OK;
+}
+
+truce_status question_aggregate(struct call *call, struct question_aggregate *aggregate,
+                                bson_error_t *error)
+{
+    truce_status status;
+
+    *aggregate = (struct question_aggregate){.batch = FIRST_BATCH};
+    status = aggregate_place(call, aggregate->place, &aggregate->name, error);
+    if (!status)
+        status = call_own_fields(call, aggregate_fields, aggregate, error);
+    if (!status)
+        status = call_let(call, aggregate->let, error);
+    if (!status && !aggregate->pipeline)
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a pipeline");
+    if (!status)
+        status = question_batch(call, aggregate->cursor, &aggregate->batch, error);
+    if (!status)
+        status = serve_sessions_stage(call, &aggregate->pipeline, error);
+    aggregate->options = (truce_aggregate_options){.hint = aggregate->hint,
+                                                   .allow_disk_use = aggregate->disk,
+                                                   .unvalidated = aggregate->unvalidated,
+                                                   .deadline_ms = call->deadline_ms};
+    return status;
+}
+
+static truce_status allow_place(void *arg, const char *database, const char *collection,
+                                bool writes, bson_error_t *error)
+{
+    truce_status status = access_need_collection(
+        arg, database, collection, writes ? ACTION_WRITE | access_more_actions(arg) : ACTION_FIND,
+        error);
+
+    if (writes)
+        truce__budget_watch(NULL); /* others' writes may go with it */
+    if (!status)
+        status = writes ? view_refuse(arg, database, collection, true, error)
+                        : view_join(arg, database, collection, error);
+    return status;
+}
+
+truce_status question_pipeline(struct call *call, struct question_aggregate *aggregate,
+                               const bson_t **pipeline, bson_error_t *error)
+{
+    const struct place_guard guard = {allow_place, call};
+    struct view_source source = {0};
+    bson_t placed;
+    truce_status status = truce__place_pipeline(call->server->database, call->database,
+                                                aggregate->pipeline, &guard, &placed, error);
+
+    if (!status)
+        status = question_check_documents(call, aggregate->pipeline, error);
+    if (!status && BSON_ITER_HOLDS_UTF8(&call->value))
+        status = view_source(call, call->database, aggregate->name, &source, error);
+    if (!status && source.is_view) {
+        *pipeline = view_with(call, source.stages, &placed);
+        aggregate->shown = view_with(call, source.given, aggregate->pipeline);
+        snprintf(aggregate->place, sizeof aggregate->place, "%s", source.place);
+    } else {
+        *pipeline = call_view(
+            call, truce__arena_copy(&call->arena, bson_get_data(&placed), placed.len), placed.len);
+        aggregate->shown = aggregate->pipeline;
+    }
+    bson_destroy(&placed);
+    return status;
+}
+
+/* ---- of a view ------------------------------------------------------------------------------ */
+
+struct asked {
+    bson_t array;
+    uint32_t count;
+};
+
+static void ask_stage(struct asked *asked, bson_t *stage)
+{
+    truce__value_append_element(&asked->array, &asked->count, truce__value_document(stage));
+    bson_destroy(stage);
+}
+
+static void ask_filter(struct asked *asked, const bson_t *filter)
+{
+    bson_init(&asked->array);
+    asked->count = 0;
+    if (filter && !bson_empty(filter))
+        ask_stage(asked, BCON_NEW("$match", BCON_DOCUMENT(filter)));
+}
+
+static void ask_range(struct asked *asked, int64_t skip, int64_t limit)
+{
+    if (skip)
+        ask_stage(asked, BCON_NEW("$skip", BCON_INT64(skip)));
+    if (limit)
+        ask_stage(asked, BCON_NEW("$limit", BCON_INT64(limit)));
+}
+
+static void ask_end(struct call *call, struct asked *asked, const struct view_source *source,
+                    struct question_aggregate *aggregate)
+{
+    aggregate->name = source->name;
+    snprintf(aggregate->place, sizeof aggregate->place, "%s", source->place);
+    aggregate->pipeline = view_with(call, source->stages, &asked->array);
+    aggregate->shown = view_with(call, source->given, &asked->array);
+    aggregate->options.deadline_ms = call->deadline_ms;
+    aggregate->options.hint = aggregate->hint;
+    bson_destroy(&asked->array);
+}
+
+/* An option that is of a collection; NULL: there is none. */
+static const char *no_view_takes(const struct question_find *find)
+{
+    if (find->min && !bson_empty(find->min))
+        return "min";
+    if (find->max && !bson_empty(find->max))
+        return "max";
+    if (find->keys)
+        return "returnKey";
+    if (find->record_id)
+        return "showRecordId";
+    if (find->no_timeout)
+        return "noCursorTimeout";
+    return find->partial ? "allowPartialResults" : NULL;
+}
+
+truce_status question_find_of(struct call *call, const struct question_find *find,
+                              const struct view_source *source,
+                              struct question_aggregate *aggregate, bson_error_t *error)
+{
+    bool natural = find->sort && bson_has_field(find->sort, "$natural");
+    const char *untaken = no_view_takes(find);
+    struct asked asked;
+
+    *aggregate =
+        (struct question_aggregate){.hint = find->hint, .options.allow_disk_use = find->disk};
+    if (untaken)
+        return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
+                             "Option %s not supported in aggregation.", untaken);
+    if (natural) /* it is of the collection behind the view */
+        aggregate->hint = find->sort;
+    ask_filter(&asked, find->filter);
+    if (find->sort && !natural && !bson_empty(find->sort))
+        ask_stage(&asked, BCON_NEW("$sort", BCON_DOCUMENT(find->sort)));
+    ask_range(&asked, find->skip, find->limit);
+    if (find->projection && !bson_empty(find->projection))
+        ask_stage(&asked, BCON_NEW("$project", BCON_DOCUMENT(find->projection)));
+    ask_end(call, &asked, source, aggregate);
+    return TRUCE_OK;
+}
+
+void question_count_of(struct call *call, const struct question_count *count,
+                       const struct view_source *source, struct question_aggregate *aggregate)
+{
+    int64_t limit = count->limit == INT64_MIN ? INT64_MAX : llabs(count->limit);
+    struct asked asked;
+
+    *aggregate = (struct question_aggregate){.hint = count->hint};
+    ask_filter(&asked, count->query);
+    ask_range(&asked, count->skip, limit);
+    ask_stage(&asked, BCON_NEW("$count", BCON_UTF8("n")));
+    ask_end(call, &asked, source, aggregate);
+}
+
+void question_distinct_of(struct call *call, const struct question_distinct *distinct,
+                          const struct view_source *source, struct question_aggregate *aggregate)
+{
+    struct asked asked;
+
+    *aggregate = (struct question_aggregate){.hint = distinct->hint};
+    ask_filter(&asked, distinct->query);
+    ask_end(call, &asked, source, aggregate);
+}
+
+truce_status question_of_view(struct call *call, const struct view_source *source,
+                              struct question_aggregate *aggregate, bson_error_t *error)
+{
+    struct question_find find;
+    struct question_count count;
+    struct question_distinct distinct;
+    truce_status status;
+
+    if (call->command->run == serve_find) {
+        status = question_find(call, &find, error);
+        return status ? status : question_find_of(call, &find, source, aggregate, error);
+    }
+    if (call->command->run == serve_count) {
+        status = question_count(call, &count, error);
+        if (!status)
+            question_count_of(call, &count, source, aggregate);
+        return status;
+    }
+    status = question_distinct(call, &distinct, error);
+    if (!status)
+        question_distinct_of(call, &distinct, source, aggregate);
+    return status;
+}

@@ -1,0 +1,183 @@
+#include "server/command/same_collection.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/field.h"
+#include "bson/value.h"
+#include "server/command/groups.h"
+
+/* ---- names that stay ------------------------------------------------------------------------ */
+
+static bool changes_names(const struct call *call)
+{
+    return call->command->run == serve_drop || call->command->run == serve_rename ||
+           call->command->run == serve_drop_database;
+}
+
+void same_collection_begin(struct call *call)
+{
+    if (!changes_names(call))
+        return;
+    pthread_rwlock_wrlock(&call->server->names);
+    call->holds_names = true;
+}
+
+static void keep_names(struct call *call)
+{
+    if (call->holds_names)
+        return;
+    pthread_rwlock_rdlock(&call->server->names);
+    call->holds_names = true;
+}
+
+void same_collection_end(struct call *call)
+{
+    if (call->holds_names)
+        pthread_rwlock_unlock(&call->server->names);
+    call->holds_names = false;
+}
+
+/* ---- the look ------------------------------------------------------------------------------- */
+
+static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
+{
+    bson_subtype_t subtype;
+    const uint8_t *bytes;
+    uint32_t size;
+    bson_iter_t at;
+
+    if (!bson_iter_init_find(&at, facts, "uuid") || !BSON_ITER_HOLDS_BINARY(&at))
+        return false;
+    *any = true;
+    bson_iter_binary(&at, &subtype, &size, &bytes);
+    return size == 16 && !memcmp(bytes, uuid, 16);
+}
+
+struct look {
+    const char *found; /* the place with the uuid, borrowed from the list; NULL: there is none */
+    bool any;          /* some collection has one */
+    bool there;        /* there are collections */
+};
+
+static struct look collection_look_at(const bson_t *list, const uint8_t uuid[16])
+{
+    struct look look = {0};
+    struct fields fields = truce__fields(truce__value_document(list));
+
+    while (!look.found && truce__fields_next(&fields)) {
+        bson_t facts;
+
+        truce__value_bson(fields.value, &facts);
+        look.there = true;
+        if (has_uuid(&facts, uuid, &look.any))
+            look.found = truce__field_text(&facts, "name");
+    }
+    return look;
+}
+
+static truce_status collection_refuse(struct call *call, const char *database,
+                                      const char *collection, const uint8_t uuid[16],
+                                      const char *found, bson_error_t *error)
+{
+    const char *actual = found ? truce__place_name(call->server->database, database, found) : NULL;
+    struct uuid_mismatch *mismatch = truce__arena_take(&call->arena, sizeof *mismatch);
+
+    *mismatch = (struct uuid_mismatch){
+        .database = truce__arena_copy(&call->arena, database, strlen(database) + 1),
+        .expected = truce__arena_copy(&call->arena, collection, strlen(collection) + 1)};
+    if (actual)
+        mismatch->actual = truce__arena_copy(&call->arena, actual, strlen(actual) + 1);
+    memcpy(mismatch->uuid, uuid, sizeof mismatch->uuid);
+    call->mismatch = mismatch;
+    return truce__refuse(CODE_COLLECTION_UUID_MISMATCH, error,
+                         "Collection UUID does not match that specified");
+}
+
+static truce_status collection_compare(struct call *call, const char *database,
+                                       const char *collection, const uint8_t uuid[16],
+                                       bson_error_t *error)
+{
+    static const truce_list_options options = {.unmeasured = true, .uuids = true};
+    char place[PLACE_MAX];
+    struct look look;
+    bson_t list;
+    truce_status status =
+        truce__place_of(call->server->database, database, collection, place, error);
+
+    if (status)
+        return status;
+    status = truce_collection_list(call->store, &options, &list, error);
+    if (!status) {
+        look = collection_look_at(&list, uuid);
+        if (look.there && !look.any)
+            status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                                   "collectionUUID is of a store that is a file: no other keeps "
+                                   "uuids of collections");
+        else if (!look.found || strcmp(look.found, place) != 0)
+            status = collection_refuse(call, database, collection, uuid, look.found, error);
+    }
+    bson_destroy(&list);
+    return status;
+}
+
+static truce_status same_collection(struct call *call, const char *database, const char *collection,
+                                    const bson_value_t *uuid, bson_error_t *error)
+{
+    if (uuid->value_type != BSON_TYPE_BINARY || uuid->value.v_binary.subtype != BSON_SUBTYPE_UUID ||
+        uuid->value.v_binary.data_len != 16)
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "a collectionUUID must be a UUID");
+    keep_names(call);
+    return collection_compare(call, database, collection, uuid->value.v_binary.data, error);
+}
+
+truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,
+                                bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    size_t length = strcspn(ns, ".");
+
+    snprintf(database, sizeof database, "%.*s", (int)length, ns);
+    return same_collection(call, database, ns + length + 1, uuid, error);
+}
+
+/* ---- of the command ------------------------------------------------------------------------- */
+
+static bool has_it(const struct command *command)
+{
+    static const char *const names[] = {"find",        "aggregate",     "insert",  "update",
+                                        "delete",      "drop",          "collMod", "createIndexes",
+                                        "dropIndexes", "deleteIndexes", NULL};
+    size_t i = 0;
+
+    while (names[i] && strcmp(names[i], command->name) != 0)
+        i++;
+    return names[i] != NULL;
+}
+
+truce_status same_collection_check(struct call *call, bson_error_t *error)
+{
+    bson_iter_t at;
+
+    if (!has_it(call->command) ||
+        !bson_iter_init_find(&at, &call->request->body, "collectionUUID") ||
+        BSON_ITER_HOLDS_NULL(&at))
+        return TRUCE_OK;
+    if (!BSON_ITER_HOLDS_UTF8(&call->value))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "collectionUUID is for a command that names a collection");
+    return same_collection(call, call->database, bson_iter_utf8(&call->value, NULL),
+                           bson_iter_value(&at), error);
+}
+
+void same_collection_append(const struct uuid_mismatch *mismatch, bson_t *reply)
+{
+    BSON_APPEND_UTF8(reply, "db", mismatch->database);
+    BSON_APPEND_BINARY(reply, "collectionUUID", BSON_SUBTYPE_UUID, mismatch->uuid,
+                       sizeof mismatch->uuid);
+    BSON_APPEND_UTF8(reply, "expectedCollection", mismatch->expected);
+    if (mismatch->actual)
+        BSON_APPEND_UTF8(reply, "actualCollection", mismatch->actual);
+    else
+        BSON_APPEND_NULL(reply, "actualCollection");
+}

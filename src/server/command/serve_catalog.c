@@ -1,0 +1,271 @@
+/* What databases and collections there are, and how large; dropDatabase. */
+#include "server/command/groups.h"
+#include "server/command/read_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/random.h"
+#include "bson/value.h"
+#include "engine/engine.h"
+#include "query/match/match.h"
+#include "server/command/sizes.h"
+#include "server/watch/watch.h"
+#include "store/reserved.h"
+
+/* ---- what is there -------------------------------------------------------------------------- */
+
+/* The collections of the store, each as truce_collection_list says. */
+struct places {
+    bson_t list;
+    bson_iter_t at;
+};
+
+/* `only`, `measured`: as truce_list_options. */
+static truce_status places_begin(struct call *call, const char *only, bool measured,
+                                 struct places *places, bson_error_t *error)
+{
+    const truce_list_options options = {
+        .collection = only, .unmeasured = !measured, .pages = measured, .uuids = true};
+    truce_status status = truce_collection_list(call->store, &options, &places->list, error);
+
+    (void)bson_iter_init(&places->at, &places->list);
+    return status;
+}
+
+/* The next one; `facts` is a view. */
+static bool places_next(struct places *places, const char **place, bson_t *facts)
+{
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (!bson_iter_next(&places->at) || !BSON_ITER_HOLDS_DOCUMENT(&places->at))
+        return false;
+    bson_iter_document(&places->at, &size, &bytes);
+    (void)bson_init_static(facts, bytes, size);
+    *place = truce__field_text(facts, "name");
+    return true;
+}
+
+truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
+                            bson_error_t *error)
+{
+    struct places places;
+    truce_status status = places_begin(call, place, facts, &places, error);
+    const char *name;
+    bson_t view;
+
+    *there = !status && places_next(&places, &name, &view);
+    if (*there && facts)
+        bson_copy_to(&view, facts);
+    else if (facts)
+        bson_init(facts);
+    bson_destroy(&places.list);
+    return status;
+}
+
+truce_status serve_no_such_place(struct call *call, bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "ns does not exist: %s",
+                         call_namespace(call, bson_iter_utf8(&call->value, NULL)));
+}
+
+truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct places places;
+    struct engine *engine = watch_engine(call->server->store);
+    const char *place;
+    bool any = false;
+    bson_t facts;
+    truce_status status = places_begin(call, NULL, false, &places, error);
+
+    if (!status && !strcmp(call->database, "admin")) /* the users are there */
+        status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                               "Dropping the 'admin' database is prohibited.");
+    while (!status && places_next(&places, &place, &facts))
+        if (truce__place_name(call->server->database, call->database, place)) {
+            status = truce_collection_drop(call->server->store, place, error);
+            any = any || !status;
+            if (status == TRUCE_NOT_FOUND)
+                status = TRUCE_OK; /* somebody else was faster */
+        }
+    if (!status && any && engine) /* who follows hears that it was all of them */
+        status = truce__engine_feed_note(engine, FEED_DROP_DATABASE, call->database, error);
+    bson_destroy(&places.list);
+    BSON_APPEND_UTF8(reply, "dropped", call->database);
+    return status;
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+struct list {
+    const bson_t *filter;
+    bool names_only;
+    const bson_t *cursor; /* of collections only */
+};
+
+static const struct field list_fields[] = {
+    {"filter", FIELD_DOCUMENT, offsetof(struct list, filter)},
+    {"nameOnly", FIELD_FLAG, offsetof(struct list, names_only)},
+    {"authorizedCollections", FIELD_IGNORED, 0},
+    {"authorizedDatabases", FIELD_IGNORED, 0},
+    {"cursor", FIELD_DOCUMENT, offsetof(struct list, cursor)},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* A list that grows by what matches the client's filter. */
+struct sifted {
+    struct match *match;
+    struct query_context context;
+    bson_t array;
+    uint32_t count;
+};
+
+static truce_status sifted_begin(struct call *call, struct sifted *sifted, struct list *list,
+                                 bson_error_t *error)
+{
+    truce_status status = call_own_fields(call, list_fields, list, error);
+
+    *sifted = (struct sifted){.context = {.now_ms = truce__clock_wall_ms(), .arena = &call->arena}};
+    bson_init(&sifted->array);
+    return status ? status : truce__match_new(list->filter, &sifted->match, error);
+}
+
+static truce_status sift(struct sifted *sifted, const bson_t *document, bson_error_t *error)
+{
+    struct match_result result;
+    char buffer[16];
+    const char *key;
+    truce_status status = truce__match_test(sifted->match, truce__value_document(document),
+                                            &sifted->context, &result, error);
+
+    if (status || !result.matched)
+        return status;
+    bson_uint32_to_string(sifted->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT(&sifted->array, key, document);
+    return TRUCE_OK;
+}
+
+static void sifted_end(struct sifted *sifted)
+{
+    if (sifted->match)
+        truce__match_free(sifted->match);
+    bson_destroy(&sifted->array);
+}
+
+static void catalog_describe_collection(const char *name, const bson_t *facts, bool name_only,
+                                        bson_t *document)
+{
+    bson_t options = BSON_INITIALIZER, info = BSON_INITIALIZER, validator;
+    bson_iter_t uuid;
+
+    bson_init(document);
+    BCON_APPEND(document, "name", BCON_UTF8(name), "type", BCON_UTF8("collection"));
+    if (truce__value_subdocument(facts, "validator", &validator))
+        BCON_APPEND(&options, "validator", BCON_DOCUMENT(&validator), "validationLevel",
+                    BCON_UTF8("strict"), "validationAction", BCON_UTF8("error"));
+    if (bson_has_field(facts, "images"))
+        BCON_APPEND(&options, "changeStreamPreAndPostImages", "{", "enabled", BCON_BOOL(true), "}");
+    BSON_APPEND_BOOL(&info, "readOnly", false);
+    if (truce__reserved(name)) /* a viewer can hide it */
+        BSON_APPEND_BOOL(&info, "truce", true);
+    if (bson_iter_init_find(&uuid, facts, "uuid"))
+        bson_append_iter(&info, "uuid", 4, &uuid);
+    if (!name_only)
+        BCON_APPEND(document, "options", BCON_DOCUMENT(&options), "info", BCON_DOCUMENT(&info),
+                    "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id", BCON_INT32(1), "}",
+                    "name", BCON_UTF8("_id_"), "}");
+    bson_destroy(&info);
+    bson_destroy(&options);
+}
+
+static truce_status list_views(struct call *call, bool names_only, struct sifted *sifted,
+                               bson_error_t *error)
+{
+    const struct view *all;
+    uint32_t count;
+    bson_t document;
+    truce_status status =
+        views_all(call->server->views, call->database, &call->arena, &all, &count, error);
+
+    for (uint32_t i = 0; i < count && !status; i++) {
+        view_describe(&all[i], names_only, &document);
+        status = sift(sifted, &document, error);
+        bson_destroy(&document);
+    }
+    return status;
+}
+
+truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct places places = {.list = BSON_INITIALIZER};
+    struct sifted sifted;
+    struct list list = {0};
+    const char *place;
+    bson_t facts, document;
+    int64_t most = INT64_MAX;
+    truce_status status = sifted_begin(call, &sifted, &list, error);
+
+    if (!status)
+        status = question_batch(call, list.cursor, &most, error);
+    if (!status && most < INT64_MAX)
+        status = serve_array_room(call, error);
+    if (!status) {
+        bson_destroy(&places.list);
+        status = places_begin(call, NULL, false, &places, error);
+    }
+    while (!status && places_next(&places, &place, &facts)) {
+        const char *name = truce__place_name(call->server->database, call->database, place);
+
+        if (!name)
+            continue;
+        catalog_describe_collection(name, &facts, list.names_only, &document);
+        status = sift(&sifted, &document, error);
+        bson_destroy(&document);
+    }
+    if (!status)
+        status = list_views(call, list.names_only, &sifted, error);
+    if (!status)
+        status =
+            serve_array(call, bson_copy(&sifted.array), "$cmd.listCollections", most, reply, error);
+    bson_destroy(&places.list);
+    sifted_end(&sifted);
+    return status;
+}
+
+truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct databases databases = {0};
+    struct sifted sifted;
+    struct list list = {0};
+    bool all = access_may(call, NULL, ACTION_LIST_DATABASES);
+    int64_t total = 0;
+    bson_t document;
+    truce_status status = sifted_begin(call, &sifted, &list, error);
+
+    if (!status)
+        status = databases_count(call, !list.names_only, &databases, error);
+    for (uint32_t i = 0; i < databases.count && !status; i++) {
+        const struct database *database = &databases.all[i];
+        int64_t bytes = database->sizes.storage + database->sizes.index_bytes;
+
+        if (!all && !access_may(call, database->name, ACTION_FIND))
+            continue;
+        bson_init(&document);
+        BSON_APPEND_UTF8(&document, "name", database->name);
+        if (!list.names_only) {
+            BSON_APPEND_INT64(&document, "sizeOnDisk", bytes);
+            BSON_APPEND_BOOL(&document, "empty", database->sizes.documents == 0);
+        }
+        status = sift(&sifted, &document, error);
+        bson_destroy(&document);
+        total += bytes;
+    }
+    BSON_APPEND_ARRAY(reply, "databases", &sifted.array);
+    if (!list.names_only)
+        BSON_APPEND_INT64(reply, "totalSize", total);
+    bson_free(databases.all);
+    sifted_end(&sifted);
+    return status;
+}

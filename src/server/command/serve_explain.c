@@ -1,0 +1,452 @@
+/*
+ * explain: how a command would run, and what it would look at. Nothing is ever written.
+ *
+ *     {explain: {find | count | distinct | aggregate | update | delete | findAndModify: ...},
+ *      verbosity: "queryPlanner" | "executionStats" | "allPlansExecution"}            (the last: as if not given)
+ *
+ *     {explainVersion: "1",
+ *      queryPlanner: {namespace, parsedQuery, indexFilterSet, winningPlan: {stage, inputStage: {...}}, rejectedPlans: []},
+ *      executionStats: {executionSuccess, nReturned, executionTimeMillis, totalKeysExamined, totalDocsExamined,
+ *                       executionStages: {stage, nReturned, nMatched, nWouldModify ...}},
+ *      stages: [{$cursor: {queryPlanner, executionStats}}, {$group: ...} ...],                of a pipeline that has more
+ *      command, serverInfo}
+ *
+ * Of each the read is explained that it begins with, as the store has it (truce_explain): of a write that of the documents
+ * that it would change, of a pipeline that of its first stages. With executionStats the read is done and counted; what
+ * an update would modify is found by applying it to what was read.
+ *
+ * Invariants:
+ *  1. Nothing is written, whatever is explained; who calls needs the roles for what is explained all the same.
+ *  2. Numbers are counted, not estimated. What is not counted is not told.
+ */
+#include "server/command/explained.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/random.h"
+#include "bson/value.h"
+#include "query/aggregate/aggregate.h"
+#include "query/incoming.h"
+#include "query/update/update.h"
+#include "server/command/groups.h"
+#include "server/command/read_request.h"
+#include "server/command/same_collection.h"
+#include "server/command/write.h"
+#include "store/store.h"
+
+/* ---- aggregate ------------------------------------------------------------------------------ */
+
+static void append_filter(const bson_t *filter, uint32_t *count, bson_t *stages)
+{
+    bson_t *stage = BCON_NEW("$match", BCON_DOCUMENT(filter));
+
+    truce__value_append_element(stages, count, truce__value_document(stage));
+    bson_destroy(stage);
+}
+
+static void append_given(const bson_t *pipeline, uint32_t from, uint32_t to, uint32_t *count,
+                         bson_t *stages)
+{
+    struct fields fields = truce__fields(truce__value_document(pipeline));
+
+    for (uint32_t number = 0; truce__fields_next(&fields); number++)
+        if (number >= from && number <= to)
+            truce__value_append_element(stages, count, fields.value);
+}
+
+/* Of the pipeline as it runs the stages from number `taken` on, in the client's words. */
+static void append_stages(const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
+                          bson_t *stages)
+{
+    uint32_t count = 1, next = 0;
+    struct pipeline_part part;
+
+    for (; truce__pipeline_part(compiled, taken, &part); taken++)
+        if (part.filter) {
+            append_filter(part.filter, &count, stages);
+        } else {
+            append_given(shown, next > part.from ? next : part.from, part.to, &count, stages);
+            next = part.to + 1;
+        }
+}
+
+static bool sorts(const bson_t *plan)
+{
+    bson_t planner, winning;
+
+    return truce__value_subdocument(plan, "queryPlanner", &planner) &&
+           truce__value_subdocument(&planner, "winningPlan", &winning) &&
+           !strcmp(truce__field_text(&winning, "stage"), "SORT");
+}
+
+static void append_pipeline(const struct call *call, const struct explained *explained,
+                            const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
+                            bson_t *reply)
+{
+    bson_t stages, first, cursor;
+    struct pipeline_part more;
+
+    BSON_APPEND_UTF8(reply, "explainVersion", "1");
+    if (!truce__pipeline_part(compiled, taken, &more)) { /* it is a find */
+        explained_append_planner(explained, reply);
+        explained_append_stats(explained, reply);
+    } else {
+        BSON_APPEND_ARRAY_BEGIN(reply, "stages", &stages);
+        BSON_APPEND_DOCUMENT_BEGIN(&stages, "0", &first);
+        BSON_APPEND_DOCUMENT_BEGIN(&first, "$cursor", &cursor);
+        explained_append_planner(explained, &cursor);
+        explained_append_stats(explained, &cursor);
+        bson_append_document_end(&first, &cursor);
+        bson_append_document_end(&stages, &first);
+        append_stages(compiled, taken, shown, &stages);
+        bson_append_array_end(reply, &stages);
+    }
+    explained_append_end(call, reply);
+}
+
+/* The store begins with the pipeline's head; a $sort that no index serves is the pipeline's own. */
+static truce_status look_at_head(struct call *call, const struct pipeline_head *head,
+                                 struct explained *explained, bson_error_t *error)
+{
+    truce_status status;
+
+    explained->filter = head->filter;
+    explained->options.sort = head->sort;
+    explained->options.limit = head->limit;
+    status = explained_look(call, explained, error);
+    if (!status && !head->same_sort && sorts(&explained->plan)) {
+        bson_destroy(&explained->plan);
+        explained->options.sort = NULL;
+        status = explained_look(call, explained, error);
+    }
+    return status;
+}
+
+/* `pipeline`: with places. */
+static truce_status explain_stages(struct call *call, struct explained *explained,
+                                   const struct question_aggregate *aggregate,
+                                   const bson_t *pipeline, bson_t *reply, bson_error_t *error)
+{
+    struct pipeline *compiled = NULL;
+    struct pipeline_head head;
+    truce_status status = truce__pipeline_new(pipeline, &compiled, error);
+
+    if (status)
+        return status;
+    truce__pipeline_head(compiled, &head);
+    explained->place = aggregate->place;
+    explained->ns = call_namespace(call, aggregate->name);
+    explained->options = (truce_find_options){.hint = aggregate->hint,
+                                              .deadline_ms = aggregate->options.deadline_ms,
+                                              .allow_disk_use = aggregate->disk};
+    status = look_at_head(call, &head, explained, error);
+    if (!status)
+        append_pipeline(call, explained, compiled, head.stages_taken, aggregate->shown, reply);
+    bson_destroy(&explained->plan);
+    truce__pipeline_free(compiled);
+    return status;
+}
+
+static truce_status explain_pipeline(struct call *call, struct explained *explained,
+                                     struct question_aggregate *aggregate, bson_t *reply,
+                                     bson_error_t *error)
+{
+    const bson_t *pipeline = NULL;
+    truce_status status;
+
+    if (serve_is_watch(aggregate->pipeline) || serve_is_stage(aggregate->pipeline))
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "a pipeline that reads no collection is not explained");
+    status = question_pipeline(call, aggregate, &pipeline, error);
+    return status ? status : explain_stages(call, explained, aggregate, pipeline, reply, error);
+}
+
+static truce_status explain_aggregate(struct call *call, struct explained *explained, bson_t *reply,
+                                      bson_error_t *error)
+{
+    struct question_aggregate aggregate;
+    truce_status status = question_aggregate(call, &aggregate, error);
+
+    return status ? status : explain_pipeline(call, explained, &aggregate, reply, error);
+}
+
+truce_status serve_explain_aggregate(struct call *call, struct question_aggregate *aggregate,
+                                     bson_t *reply, bson_error_t *error)
+{
+    struct explained explained = {.modified = -1};
+
+    return explain_pipeline(call, &explained, aggregate, reply, error);
+}
+
+/* ---- reads ---------------------------------------------------------------------------------- */
+
+static truce_status explain_find(struct call *call, struct explained *explained, bson_t *reply,
+                                 bson_error_t *error)
+{
+    struct question_find find;
+    truce_status status = question_find(call, &find, error);
+
+    explained->filter = find.filter;
+    explained->options = find.options;
+    return status ? status : explained_tell(call, explained, reply, error);
+}
+
+static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
+                                  bson_error_t *error)
+{
+    struct question_count count;
+    truce_status status = question_count(call, &count, error);
+
+    explained->count = true;
+    explained->filter = count.query;
+    explained->options = truce__count_as_find(&count.options);
+    return status ? status : explained_tell(call, explained, reply, error);
+}
+
+static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error)
+{
+    struct question_distinct distinct;
+    truce_status status = question_distinct(call, &distinct, error);
+
+    explained->filter = distinct.query;
+    explained->options.hint = distinct.hint;
+    return status ? status : explained_tell(call, explained, reply, error);
+}
+
+/* ---- writes --------------------------------------------------------------------------------- */
+
+/* One document that would be changed. */
+static truce_status try_update(const struct update *update, const struct match *match,
+                               const bson_t *document, struct query_context *context,
+                               int64_t *modified, bson_error_t *error)
+{
+    struct match_result found;
+    struct update_result result = {0};
+    bson_t after;
+    truce_status status =
+        truce__match_test(match, truce__value_document(document), context, &found, error);
+
+    if (status)
+        return status;
+    status = truce__update_apply(update, document, &found, context, &after, &result, error);
+    *modified += !status && result.modified;
+    bson_destroy(&after);
+    return status;
+}
+
+/* How many of what the write finds it would modify: it is applied to them, and what comes of it is thrown away. */
+static truce_status try_updates(struct call *call, struct explained *explained,
+                                const truce_write *write, bson_error_t *error)
+{
+    const struct update_options options = {.pipeline = write->options.pipeline,
+                                           .multi = write->options.multi,
+                                           .array_filters = write->options.array_filters,
+                                           .borrows = true};
+    struct random random;
+    struct arena arena = {0};
+    struct query_context context = {
+        .now_ms = truce__clock_wall_ms(), .random = &random, .arena = &arena};
+    struct update *update = NULL;
+    struct match *match = NULL;
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status = truce__update_new(write->document, &options, &update, error);
+
+    truce__random_seed(&random, truce__random_entropy());
+    explained->modified = 0;
+    if (!status)
+        status = truce__match_new(explained->filter, &match, error);
+    if (!status && explained->executes)
+        status = truce_find(call->store, explained->place, explained->filter, &explained->options,
+                            &cursor, error);
+    if (cursor)
+        do {
+            status = truce_cursor_next(cursor, &document, error);
+            if (!status && document)
+                status = try_update(update, match, document, &context, &explained->modified, error);
+            truce__arena_reset(&arena);
+        } while (!status && document);
+    truce_cursor_close(cursor);
+    truce__arena_release(&arena);
+    truce__update_free(update);
+    truce__match_free(match);
+    return status;
+}
+
+static truce_status explain_write(struct call *call, struct explained *explained,
+                                  const truce_write *write, bson_t *reply, bson_error_t *error)
+{
+    truce_status status =
+        truce__check_update_sort(write->options.sort, write->options.multi, error);
+
+    explained->filter = write->filter;
+    explained->writes = write->kind == TRUCE_WRITE_UPDATE ? "UPDATE" : "DELETE";
+    explained->upserts = write->options.upsert;
+    explained->options.sort = write->options.sort;
+    explained->options.hint = write->options.hint;
+    explained->options.limit = write->options.multi ? 0 : 1;
+    if (!status && write->kind == TRUCE_WRITE_UPDATE)
+        status = try_updates(call, explained, write, error);
+    return status ? status : explained_tell(call, explained, reply, error);
+}
+
+static truce_status explain_statement(struct call *call, struct explained *explained, bson_t *reply,
+                                      bson_error_t *error)
+{
+    struct write_statements statements;
+    truce_status status = write_read(call, &statements, error);
+
+    if (!status && statements.count != 1)
+        status =
+            truce__refuse(CODE_INVALID_LENGTH, error, "explained write batches must be of size 1");
+    if (!status)
+        status = explain_write(call, explained, statements.writes, reply, error);
+    bson_free(statements.writes);
+    return status;
+}
+
+static truce_status explain_modify(struct call *call, struct explained *explained, bson_t *reply,
+                                   bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    struct write_modify modify;
+    truce_write write;
+    truce_status status = write_read_modify(call, &modify, error);
+
+    if (status)
+        return status;
+    write = (truce_write){.kind = modify.remove ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE,
+                          .filter = modify.query ? modify.query : &all,
+                          .document = modify.update.document,
+                          .options = {.upsert = modify.upsert,
+                                      .pipeline = modify.update.is_array,
+                                      .array_filters = modify.array_filters,
+                                      .sort = modify.sort,
+                                      .hint = modify.hint}};
+    explained->returns = true;
+    return explain_write(call, explained, &write, reply, error);
+}
+
+typedef truce_status explain_command(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error);
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static const struct {
+    truce_status (*run)(struct call *call, bson_t *reply, bson_error_t *error);
+    explain_command *explain;
+} explainable[] = {{serve_find, explain_find},
+                   {serve_count, explain_count},
+                   {serve_distinct, explain_distinct},
+                   {serve_aggregate, explain_aggregate},
+                   {serve_update, explain_statement},
+                   {serve_delete, explain_statement},
+                   {serve_find_and_modify, explain_modify}};
+
+struct explain {
+    const char *verbosity;
+};
+
+static const struct field explain_fields[] = {
+    {"verbosity", FIELD_TEXT, offsetof(struct explain, verbosity)}, {NULL, FIELD_IGNORED, 0}};
+
+static truce_status read_verbosity(struct call *call, bool *executes, bson_error_t *error)
+{
+    struct explain explain = {.verbosity = "allPlansExecution"};
+    truce_status status = call_own_fields(call, explain_fields, &explain, error);
+
+    *executes = strcmp(explain.verbosity, "queryPlanner") != 0;
+    if (!status && *executes && strcmp(explain.verbosity, "executionStats") != 0 &&
+        strcmp(explain.verbosity, "allPlansExecution") != 0)
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "verbosity string must be one of {'queryPlanner', 'executionStats', "
+                               "'allPlansExecution'}");
+    return status;
+}
+
+static explain_command *explainer_of(const struct command *command)
+{
+    for (size_t i = 0; command && i < sizeof explainable / sizeof *explainable; i++)
+        if (explainable[i].run == command->run)
+            return explainable[i].explain;
+    return NULL;
+}
+
+/* The command within takes the place of the call's own. */
+static truce_status explain_inner(struct call *call, const bson_iter_t *inner, bool executes,
+                                  bson_t *reply, bson_error_t *error)
+{
+    struct explained explained = {
+        .executes = executes, .modified = -1, .options.deadline_ms = call->deadline_ms};
+    const struct command *own = call->command;
+    const struct wire_request *request = call->request;
+    struct wire_request within = *request;
+    bson_iter_t value = call->value;
+    explain_command *explain = explainer_of(server_command(bson_iter_key(inner)));
+    struct view_source source = {0}; /* writes to one were refused (view_guard) */
+    struct question_aggregate aggregate;
+    char place[PLACE_MAX];
+    truce_status status = TRUCE_OK;
+
+    if (!explain)
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "'%.80s' cannot be explained",
+                             bson_iter_key(inner));
+    within.body = *call_view_of(call, &call->value);
+    within.count = 0;
+    call->request = &within;
+    call->command = server_command(bson_iter_key(inner));
+    call->value = *inner;
+    if (explain != explain_aggregate) {
+        status = call_place(call, place, error);
+        explained.place = place;
+        explained.ns = status ? "" : call_namespace(call, bson_iter_utf8(inner, NULL));
+        if (!status)
+            status = view_source(call, call->database, bson_iter_utf8(inner, NULL), &source, error);
+    }
+    if (!status)
+        status = same_collection_check(call, error);
+    if (!status && source.is_view)
+        status = question_of_view(call, &source, &aggregate, error);
+    if (!status)
+        status = source.is_view ? explain_stages(call, &explained, &aggregate, aggregate.pipeline,
+                                                 reply, error)
+                                : explain(call, &explained, reply, error);
+    call->request = request;
+    call->command = own;
+    call->value = value;
+    return status;
+}
+
+/* The command within is of the database of the call, whether it says so or not. */
+static truce_status explain_check_database(const struct call *call, bson_error_t *error)
+{
+    bson_iter_t at;
+
+    if (!bson_iter_recurse(&call->value, &at) || !bson_iter_find(&at, "$db"))
+        return TRUCE_OK;
+    if (!BSON_ITER_HOLDS_UTF8(&at))
+        return truce__refuse(13111, error, "the $db of a command within explain must be a text");
+    if (strcmp(bson_iter_utf8(&at, NULL), call->database) != 0)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "Mismatched $db in explain command. Expected %s but got %.80s",
+                             call->database, bson_iter_utf8(&at, NULL));
+    return TRUCE_OK;
+}
+
+truce_status serve_explain(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_iter_t inner;
+    bool executes;
+    truce_status status = read_verbosity(call, &executes, error);
+
+    if (status)
+        return status;
+    if (!BSON_ITER_HOLDS_DOCUMENT(&call->value) || !bson_iter_recurse(&call->value, &inner) ||
+        !bson_iter_next(&inner))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "explain must have a command");
+    status = explain_check_database(call, error);
+    return status ? status : explain_inner(call, &inner, executes, reply, error);
+}

@@ -1,0 +1,356 @@
+/* Indexes. */
+#include "server/command/groups.h"
+#include "server/command/read_request.h"
+
+#include <string.h>
+
+#include "bson/value.h"
+#include "query/index/index.h"
+
+static int32_t count_indexes(struct call *call, const char *place)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(call->store, place, &indexes, NULL);
+    int32_t count = status ? 0 : (int32_t)bson_count_keys(&indexes);
+
+    bson_destroy(&indexes);
+    return count;
+}
+
+struct create_indexes {
+    bool ignores_unknown;
+};
+
+static const struct field create_index_fields[] = {
+    {"indexes", FIELD_IGNORED, 0},
+    {"ignoreUnknownIndexOptions", FIELD_FLAG, offsetof(struct create_indexes, ignores_unknown)},
+    {"commitQuorum", FIELD_IGNORED, 0},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {NULL, FIELD_IGNORED, 0}};
+
+/* Copies an index without the options that no version of MongoDB has; options that truce refuses are still refused. */
+static void copy_known_options(const bson_t *given, bson_t *index)
+{
+    bson_iter_t at;
+
+    bson_init(index);
+    (void)bson_iter_init(&at, given);
+    while (bson_iter_next(&at))
+        if (truce__index_option_is_known(bson_iter_key(&at)))
+            (void)bson_append_iter(index, NULL, -1, &at);
+}
+
+truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct create_indexes given = {0};
+    struct documents indexes;
+    char place[PLACE_MAX];
+    bool there = false;
+    int32_t before = 0, after;
+    int64_t around;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, create_index_fields, &given, error);
+    if (!status)
+        status = call_documents(call, "indexes", &indexes, error);
+    if (!status)
+        status = serve_is_there(call, place, &there, NULL, error);
+    if (!status)
+        before = there ? count_indexes(call, place) : 1;
+    around = truce_deadline_begin(call->deadline_ms);
+    for (uint32_t i = 0; !status && i < indexes.count; i++) {
+        bson_t known;
+
+        if (!given.ignores_unknown) {
+            status = truce_index_create(call->store, place, indexes.all[i], error);
+            continue;
+        }
+        copy_known_options(indexes.all[i], &known);
+        status = truce_index_create(call->store, place, &known, error);
+        bson_destroy(&known);
+    }
+    truce_deadline_end(around);
+    if (status)
+        return status;
+    after = count_indexes(call, place);
+    BCON_APPEND(reply, "numIndexesBefore", BCON_INT32(before), "numIndexesAfter", BCON_INT32(after),
+                "createdCollectionAutomatically", BCON_BOOL(!there));
+    if (before == after)
+        BSON_APPEND_UTF8(reply, "note", "all indexes already exist");
+    return TRUCE_OK;
+}
+
+/* The name of the index with this key pattern, or NULL. */
+static const char *name_by_key(const bson_t *indexes, const bson_t *key)
+{
+    bson_iter_t at, field;
+
+    (void)bson_iter_init(&at, indexes);
+    while (bson_iter_next(&at)) {
+        const uint8_t *bytes;
+        const char *name = NULL;
+        bool same = false;
+        uint32_t size;
+
+        if (!bson_iter_recurse(&at, &field))
+            continue;
+        while (bson_iter_next(&field)) {
+            if (!strcmp(bson_iter_key(&field), "name"))
+                name = bson_iter_utf8(&field, NULL);
+            if (!strcmp(bson_iter_key(&field), "key") && BSON_ITER_HOLDS_DOCUMENT(&field)) {
+                bson_t view;
+
+                bson_iter_document(&field, &size, &bytes);
+                same = bson_init_static(&view, bytes, size) &&
+                       truce__value_compare(truce__value_document(&view),
+                                            truce__value_document(key)) == 0;
+            }
+        }
+        if (same)
+            return name;
+    }
+    return NULL;
+}
+
+static truce_status index_drop_all(struct call *call, const char *place, const bson_t *indexes,
+                                   bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at, name;
+
+    (void)bson_iter_init(&at, indexes);
+    while (!status && bson_iter_next(&at))
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
+            strcmp(bson_iter_utf8(&name, NULL), "_id_") != 0)
+            status =
+                truce_index_drop(call->server->store, place, bson_iter_utf8(&name, NULL), error);
+    return status;
+}
+
+/* `which`: "*", a name, a key pattern, or an array of names */
+static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
+                              const bson_iter_t *which, bson_error_t *error)
+{
+    const char *name = NULL;
+    truce_status status = TRUCE_OK;
+    bson_iter_t inner;
+
+    if (BSON_ITER_HOLDS_ARRAY(which) && bson_iter_recurse(which, &inner)) {
+        while (!status && bson_iter_next(&inner))
+            status = BSON_ITER_HOLDS_UTF8(&inner)
+                         ? truce_index_drop(call->server->store, place,
+                                            bson_iter_utf8(&inner, NULL), error)
+                         : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                         "the names of indexes must be texts");
+        return status;
+    }
+    if (BSON_ITER_HOLDS_UTF8(which))
+        name = bson_iter_utf8(which, NULL);
+    else if (BSON_ITER_HOLDS_DOCUMENT(which))
+        name = name_by_key(indexes, call_view_of(call, which));
+    if (!name)
+        return truce__refuse(CODE_INDEX_NOT_FOUND, error,
+                             "can't find an index with the name or key that was given");
+    if (!strcmp(name, "*"))
+        return index_drop_all(call, place, indexes, error);
+    return truce_index_drop(call->server->store, place, name, error);
+}
+
+/* The indexes of a collection that is there; `indexes` is empty, and initialised. */
+static truce_status index_list_of(struct call *call, const char *place, bson_t *indexes,
+                                  bson_error_t *error)
+{
+    bool there = false;
+    truce_status status = serve_is_there(call, place, &there, NULL, error);
+
+    if (!status && !there)
+        status = serve_no_such_place(call, error);
+    if (status)
+        return status;
+    bson_destroy(indexes);
+    return truce_index_list(call->server->store, place, indexes, error);
+}
+
+static const struct field drop_index_fields[] = {
+    {"index", FIELD_IGNORED, 0},
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {NULL, FIELD_IGNORED, 0}};
+
+truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER;
+    char place[PLACE_MAX];
+    bson_iter_t which;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, drop_index_fields, NULL, error);
+    if (!status && !bson_iter_init_find(&which, &call->request->body, "index"))
+        status = truce__refuse(40414, error, "dropIndexes must name its index");
+    if (!status)
+        status = index_list_of(call, place, &indexes, error);
+    if (!status) {
+        BSON_APPEND_INT32(reply, "nIndexesWas", (int32_t)bson_count_keys(&indexes));
+        status = drop_some(call, place, &indexes, &which, error);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
+struct list {
+    const bson_t *cursor;
+};
+
+static const struct field list_fields[] = {
+    {"cursor", FIELD_DOCUMENT, offsetof(struct list, cursor)}, {NULL, FIELD_IGNORED, 0}};
+
+truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER, versioned = BSON_INITIALIZER, element, view;
+    struct list list = {0};
+    char place[PLACE_MAX];
+    int64_t most = INT64_MAX;
+    bson_iter_t at;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, list_fields, &list, error);
+    if (!status)
+        status = question_batch(call, list.cursor, &most, error);
+    if (!status && most < INT64_MAX)
+        status = serve_array_room(call, error);
+    if (!status)
+        status = index_list_of(call, place, &indexes, error);
+    (void)bson_iter_init(&at, &indexes);
+    while (!status && bson_iter_next(&at)) {
+        const uint8_t *bytes;
+        uint32_t size;
+
+        bson_iter_document(&at, &size, &bytes);
+        (void)bson_init_static(&view, bytes, size);
+        BSON_APPEND_DOCUMENT_BEGIN(&versioned, bson_iter_key(&at), &element);
+        if (!bson_has_field(&view, "v"))
+            BSON_APPEND_INT32(&element, "v", 2);
+        bson_concat(&element, &view);
+        bson_append_document_end(&versioned, &element);
+    }
+    if (!status)
+        status = serve_array(call, bson_copy(&versioned), bson_iter_utf8(&call->value, NULL), most,
+                             reply, error);
+    bson_destroy(&versioned);
+    bson_destroy(&indexes);
+    return status;
+}
+
+/* ---- collMod -------------------------------------------------------------------------------- */
+
+struct modified {
+    const char *name;
+    const bson_t *key;
+};
+
+static const struct field modify_index_fields[] = {
+    {"name", FIELD_TEXT, offsetof(struct modified, name)},
+    {"keyPattern", FIELD_DOCUMENT, offsetof(struct modified, key)},
+    {"hidden", FIELD_IGNORED, 0}, /* the store looks at them */
+    {"expireAfterSeconds", FIELD_IGNORED, 0},
+    {"unique", FIELD_PLAIN, 0},
+    {"prepareUnique", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* Is it of that name, or of that key pattern? */
+static bool is_meant(struct value definition, const struct modified *modified)
+{
+    struct value name = truce__value_field(definition, "name", 4);
+    uint32_t length;
+
+    if (modified->name)
+        return name.type == BSON_TYPE_UTF8 &&
+               !strcmp(truce__value_text(name, &length), modified->name);
+    return !truce__value_compare(truce__value_field(definition, "key", 3),
+                                 truce__value_document(modified->key));
+}
+
+/* The definition of the only index that is meant. */
+static truce_status find_modified(const bson_t *indexes, const struct modified *modified,
+                                  struct value *definition, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(indexes));
+    uint32_t found = 0;
+
+    while (truce__fields_next(&fields))
+        if (is_meant(fields.value, modified)) {
+            *definition = fields.value;
+            found++;
+        }
+    if (found > 1)
+        return truce__refuse(CODE_AMBIGUOUS_INDEX_KEY_PATTERN, error,
+                             "several indexes have the key pattern that was given: name one");
+    return found
+               ? TRUCE_OK
+               : truce__refuse(CODE_INDEX_NOT_FOUND, error,
+                               "cannot find an index with the name or key pattern that was given");
+}
+
+static truce_status index_check_modified(const struct modified *modified, bson_error_t *error)
+{
+    if (modified->name && modified->key)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "Cannot specify both key pattern and name.");
+    return modified->name || modified->key
+               ? TRUCE_OK
+               : truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "Must specify either index name or key pattern.");
+}
+
+/* What was changed, as MongoDB tells it: of an index that had no such time there is no old one. */
+static void tell_modified(struct value old, const bson_t *changes, bson_t *reply)
+{
+    struct value new = truce__value_document(changes);
+    struct value expires = truce__value_field(new, "expireAfterSeconds", 18),
+                 expired = truce__value_field(old, "expireAfterSeconds", 18),
+                 hides = truce__value_field(new, "hidden", 6);
+    bool hidden = truce__value_truth(truce__value_field(old, "hidden", 6));
+
+    if (expires.type && truce__value_compare(expires, expired)) {
+        if (expired.type)
+            truce__value_append(reply, "expireAfterSeconds_old", 22, expired);
+        truce__value_append(reply, "expireAfterSeconds_new", 22, expires);
+    }
+    if (hides.type && truce__value_truth(hides) != hidden)
+        BCON_APPEND(reply, "hidden_old", BCON_BOOL(hidden), "hidden_new", BCON_BOOL(!hidden));
+}
+
+truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
+                                  struct modified_index *found, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER;
+    struct modified modified = {0};
+    truce_status status = call_fields(call, index, modify_index_fields, false, &modified, error);
+    struct value was = truce__value_missing();
+    uint32_t length;
+
+    *found = (struct modified_index){0};
+    bson_init(&found->changes);
+    if (!status)
+        status = index_check_modified(&modified, error);
+    if (!status)
+        status = index_list_of(call, place, &indexes, error);
+    if (!status)
+        status = find_modified(&indexes, &modified, &was, error);
+    if (!status) {
+        found->was = call_view(call, truce__arena_copy(&call->arena, was.data, was.size), was.size);
+        found->name = truce__value_text(
+            truce__value_field(truce__value_document(found->was), "name", 4), &length);
+        bson_copy_to_excluding_noinit(index, &found->changes, "name", "keyPattern", "unique",
+                                      "prepareUnique", NULL);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
+void serve_tell_modified(const struct modified_index *found, bson_t *reply)
+{
+    tell_modified(truce__value_document(found->was), &found->changes, reply);
+}

@@ -1,0 +1,401 @@
+/* find, getMore, killCursors, aggregate, count, distinct. */
+#include "server/command/groups.h"
+#include "server/command/read_request.h"
+
+#include <string.h>
+
+#include "base/field.h"
+#include "query/distinct.h"
+
+/* ---- batches -------------------------------------------------------------------------------- */
+
+static void serve_read_append_time(const struct past *past, bson_t *to)
+{
+    BSON_APPEND_TIMESTAMP(to, "atClusterTime", (uint32_t)(past->time >> 32), (uint32_t)past->time);
+}
+
+/* {cursor: {id, ns, firstBatch: [...]}} from a new cursor, which is closed at its end, or kept for getMore. */
+static truce_status answer_batch(struct call *call, struct held_cursor *held, const char *name,
+                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
+{
+    bool end = false;
+    truce_status status;
+    bson_t cursor, batch;
+    int64_t id = 0;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
+    BSON_APPEND_ARRAY_BEGIN(&cursor, name, &batch);
+    status = held_read(held, most, &batch, &end, error);
+    bson_append_array_end(&cursor, &batch);
+    BSON_APPEND_UTF8(&cursor, "ns", held->place);
+    if (held->past) {
+        serve_read_append_time(held->past, &cursor);
+        status = pasts_status(status, error);
+    }
+    if (status || end || one_batch) {
+        held_close(held);
+    } else {
+        status = held_keep(call->server->cursors, held, error);
+        id = status ? 0 : held->id;
+    }
+    BSON_APPEND_INT64(&cursor, "id", id);
+    bson_append_document_end(reply, &cursor);
+    return status;
+}
+
+static struct held_cursor *serve_read_hold(const struct call *call, const char *ns)
+{
+    struct held_cursor *held = bson_malloc0(sizeof *held);
+
+    held->owner = call->owner;
+    held->user = bson_strdup(call->connection->login.tag);
+    held->place = bson_strdup(ns);
+    held->pasts = call->server->pasts;
+    held->past = call->past;
+    if (held->past)
+        pasts_hold(held->pasts, held->past);
+    return held;
+}
+
+static truce_status answer_first(struct call *call, truce_cursor *cursor, const char *ns,
+                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
+{
+    struct held_cursor *held = serve_read_hold(call, ns);
+
+    held->cursor = cursor;
+    return answer_batch(call, held, "firstBatch", most, one_batch, reply, error);
+}
+
+truce_status serve_array_room(const struct call *call, bson_error_t *error)
+{
+    int64_t bytes = held_bytes(call->server->cursors);
+
+    return bytes > TRUCE_SERVER_ANSWERS_BYTES
+               ? truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                               "answers that were not read to their end yet have %lld bytes, and "
+                               "the maximum is %d: read them, or end their cursors",
+                               (long long)bytes, TRUCE_SERVER_ANSWERS_BYTES)
+               : TRUCE_OK;
+}
+
+truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
+                         bson_t *reply, bson_error_t *error)
+{
+    struct held_cursor *held = serve_read_hold(call, call_namespace(call, ns));
+
+    held->array = array;
+    (void)bson_iter_init(&held->at, array);
+    return answer_batch(call, held, "firstBatch", most, false, reply, error);
+}
+
+/* ---- find ----------------------------------------------------------------------------------- */
+
+/* What the command names first, where it may be a view. */
+static truce_status serve_read_read_name(struct call *call, char place[PLACE_MAX],
+                                         struct view_source *source, bson_error_t *error)
+{
+    truce_status status = call_place(call, place, error);
+
+    return status ? status
+                  : view_source(call, call->database, bson_iter_utf8(&call->value, NULL), source,
+                                error);
+}
+
+static truce_status open_view(struct call *call, const struct question_aggregate *aggregate,
+                              truce_cursor **cursor, bson_error_t *error)
+{
+    return truce_aggregate(call->store, aggregate->place, aggregate->pipeline, &aggregate->options,
+                           cursor, error);
+}
+
+truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct question_aggregate aggregate;
+    struct question_find find;
+    struct view_source source;
+    char place[PLACE_MAX];
+    truce_cursor *cursor;
+    truce_status status = serve_read_read_name(call, place, &source, error);
+
+    if (!status)
+        status = question_find(call, &find, error);
+    if (!status && source.is_view)
+        status = question_find_of(call, &find, &source, &aggregate, error);
+    if (!status && source.is_view)
+        status = open_view(call, &aggregate, &cursor, error);
+    else if (!status)
+        status = truce_find(call->store, place, find.filter, &find.options, &cursor, error);
+    if (status)
+        return status;
+    return answer_first(call, cursor, call_namespace(call, bson_iter_utf8(&call->value, NULL)),
+                        find.batch, find.one_batch, reply, error);
+}
+
+/* ---- more of a cursor ----------------------------------------------------------------------- */
+
+struct get_more {
+    const char *collection;
+    int64_t batch;
+};
+
+static const struct field get_more_fields[] = {
+    {"collection", FIELD_TEXT, offsetof(struct get_more, collection)},
+    {"batchSize", FIELD_NUMBER, offsetof(struct get_more, batch)},
+    {NULL, FIELD_IGNORED, 0}};
+
+static truce_status check_user(const struct call *call, int64_t id, bson_error_t *error)
+{
+    return held_is_of(call->server->cursors, id, call->connection->login.tag)
+               ? TRUCE_OK
+               : truce__refuse(CODE_UNAUTHORIZED, error,
+                               "cursor id %lld was not created by the authenticated user",
+                               (long long)id);
+}
+
+truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct get_more more = {.batch = -1};
+    struct held_cursor *held;
+    int64_t id = 0;
+    truce_status status = call_own_fields(call, get_more_fields, &more, error);
+
+    if (status)
+        return status;
+    if (!call_number(&call->value, &id))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "getMore must have the number of a cursor");
+    if (!more.collection)
+        return truce__refuse(40414, error, "getMore must name its collection");
+    if (more.batch < -1)
+        return truce__refuse(CODE_BAD_VALUE, error, "batchSize must not be negative, and is %lld",
+                             (long long)more.batch);
+    status = check_user(call, id, error);
+    if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* those are of no collection */
+        status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
+    if (status)
+        return status;
+    held = held_take(call->server->cursors, id, call_namespace(call, more.collection), call->owner,
+                     call->connection->login.tag);
+    if (!held)
+        return truce__refuse(CODE_CURSOR_NOT_FOUND, error,
+                             "cursor id %lld not found: it was read to its end, closed, or not "
+                             "asked for %d minutes",
+                             (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
+    status = fail_point_more(call, error);
+    if (status) {
+        call->follows = held->watch != NULL;
+        held_close(held);
+        return status;
+    }
+    if (held->watch)
+        return serve_watch_more(call, held, more.batch > 0 ? more.batch : -1, reply, error);
+    return answer_batch(call, held, "nextBatch", more.batch > 0 ? more.batch : -1, false, reply,
+                        error);
+}
+
+struct kill_cursors {
+    const bson_t *cursors;
+};
+
+static const struct field kill_fields[] = {
+    {"cursors", FIELD_ARRAY, offsetof(struct kill_cursors, cursors)}, {NULL, FIELD_IGNORED, 0}};
+
+static void serve_read_append_ids(const bson_t *ids, const char *name, bson_t *reply)
+{
+    BSON_APPEND_ARRAY(reply, name, ids);
+}
+
+truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t killed = BSON_INITIALIZER, missing = BSON_INITIALIZER, none = BSON_INITIALIZER;
+    struct kill_cursors kill = {0};
+    truce_status status = call_own_fields(call, kill_fields, &kill, error);
+    const char *ns = BSON_ITER_HOLDS_UTF8(&call->value)
+                         ? call_namespace(call, bson_iter_utf8(&call->value, NULL))
+                         : "";
+    bson_iter_t at;
+
+    if (!status && !kill.cursors)
+        status = truce__refuse(40414, error, "killCursors must have its cursors");
+    if (!status && bson_iter_init(&at, kill.cursors))
+        while (!status && bson_iter_next(&at)) {
+            int64_t id;
+
+            status = call_number(&at, &id)
+                         ? check_user(call, id, error)
+                         : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                         "the cursors of killCursors must be numbers");
+        }
+    if (!status && bson_iter_init(&at, kill.cursors))
+        while (bson_iter_next(&at)) {
+            struct held_cursor *held;
+            char buffer[16];
+            const char *key;
+            int64_t id = 0;
+            bool waits;
+            bson_t *to;
+
+            (void)call_number(&at, &id); /* checked above */
+            held =
+                held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
+            waits = !held && held_kill(call->server->cursors, id, ns, call->connection->login.tag);
+            to = held || waits ? &killed : &missing;
+            bson_uint32_to_string(bson_count_keys(to), &key, buffer, sizeof buffer);
+            BSON_APPEND_INT64(to, key, id);
+            if (held)
+                held_close(held);
+        }
+    serve_read_append_ids(&killed, "cursorsKilled", reply);
+    serve_read_append_ids(&missing, "cursorsNotFound", reply);
+    serve_read_append_ids(&none, "cursorsAlive", reply);
+    serve_read_append_ids(&none, "cursorsUnknown", reply);
+    bson_destroy(&killed);
+    bson_destroy(&missing);
+    return status;
+}
+
+/* ---- aggregate ------------------------------------------------------------------------------ */
+
+truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct question_aggregate aggregate;
+    const bson_t *pipeline = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status = question_aggregate(call, &aggregate, error);
+
+    if (!status && aggregate.explain)
+        return serve_explain_aggregate(call, &aggregate, reply, error);
+    if (!status && !aggregate.cursor)
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a cursor");
+    if (!status && call->snapshot && serve_is_watch(aggregate.pipeline))
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "a change stream does not read one moment: readConcern level "
+                               "snapshot is not for it");
+    if (!status && (serve_is_watch(aggregate.pipeline) || serve_is_stage(aggregate.pipeline)))
+        status = view_refuse(call, call->database, aggregate.name, false, error);
+    if (!status && serve_is_watch(aggregate.pipeline))
+        return serve_watch(call, aggregate.pipeline, aggregate.place, aggregate.name,
+                           aggregate.batch, reply, error);
+    if (!status && serve_is_stage(aggregate.pipeline))
+        return serve_stage(call, aggregate.pipeline, aggregate.batch, reply, error);
+    if (!status)
+        status = question_pipeline(call, &aggregate, &pipeline, error);
+    if (!status)
+        status = truce_aggregate(call->store, aggregate.place, pipeline, &aggregate.options,
+                                 &cursor, error);
+    if (status)
+        return status;
+    return answer_first(call, cursor, call_namespace(call, aggregate.name), aggregate.batch, false,
+                        reply, error);
+}
+
+/* ---- count, distinct ------------------------------------------------------------------------ */
+
+/* {n: 12}, of one document or none */
+static truce_status count_view(struct call *call, const struct question_count *count,
+                               const struct view_source *source, int64_t *n, bson_error_t *error)
+{
+    struct question_aggregate aggregate;
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    question_count_of(call, count, source, &aggregate);
+    status = open_view(call, &aggregate, &cursor, error);
+    if (!status)
+        status = truce_cursor_next(cursor, &document, error);
+    if (!status && document)
+        *n = truce__field_number(document, "n");
+    truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct question_count count;
+    struct view_source source;
+    char place[PLACE_MAX];
+    int64_t n = 0;
+    truce_status status = serve_read_read_name(call, place, &source, error);
+
+    if (!status)
+        status = question_count(call, &count, error);
+    if (!status && source.is_view)
+        status = count_view(call, &count, &source, &n, error);
+    else if (!status)
+        status = truce_count(call->store, place, count.query, &count.options, &n, error);
+    if (n <= INT32_MAX)
+        BSON_APPEND_INT32(reply, "n", (int32_t)n);
+    else
+        BSON_APPEND_INT64(reply, "n", n);
+    return status;
+}
+
+/* Of what a cursor gives, which it closes. */
+static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *values,
+                                bson_error_t *error)
+{
+    const bson_t *document = NULL;
+    struct distinct *distinct = NULL;
+    truce_status status = truce__distinct_new(key, &distinct, error);
+
+    if (!status)
+        do {
+            status = truce_cursor_next(cursor, &document, error);
+            if (!status && document)
+                status =
+                    truce__distinct_add(distinct, truce__value_document(document), NULL, error);
+        } while (!status && document);
+    if (!status) {
+        bson_destroy(values);
+        truce__distinct_values(distinct, values);
+    }
+    truce_cursor_close(cursor);
+    truce__distinct_free(distinct);
+    return status;
+}
+
+/* The store's own call takes no hint: a find does; and a view is asked by a pipeline. */
+static truce_status serve_read_distinct(struct call *call, const char *place,
+                                        const struct question_distinct *question,
+                                        const struct view_source *source, bson_t *values,
+                                        bson_error_t *error)
+{
+    const truce_find_options options = {.hint = question->hint, .deadline_ms = call->deadline_ms};
+    struct question_aggregate aggregate;
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    if (!source->is_view && !question->hint)
+        return truce_distinct(call->store, place, question->key, question->query, values, error);
+    bson_init(values);
+    if (source->is_view) {
+        question_distinct_of(call, question, source, &aggregate);
+        status = open_view(call, &aggregate, &cursor, error);
+    } else {
+        status = truce_find(call->store, place, question->query, &options, &cursor, error);
+    }
+    return status ? status : distinct_of(question->key, cursor, values, error);
+}
+
+truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct question_distinct question;
+    struct view_source source;
+    char place[PLACE_MAX];
+    int64_t before;
+    bson_t values;
+    truce_status status = serve_read_read_name(call, place, &source, error);
+
+    if (!status)
+        status = question_distinct(call, &question, error);
+    if (status)
+        return status;
+    before = truce_deadline_begin(call->deadline_ms);
+    status = serve_read_distinct(call, place, &question, &source, &values, error);
+    truce_deadline_end(before);
+    BSON_APPEND_ARRAY(reply, "values", &values);
+    if (call->past)
+        serve_read_append_time(call->past, reply);
+    bson_destroy(&values);
+    return status;
+}

@@ -1,0 +1,519 @@
+/*
+ * Views: how they are made, changed and dropped, as documents of system.views (views.h).
+ *
+ * Invariants:
+ *  1. What stands there was made of a pipeline that compiles, writes nothing and reads a collection, as a view does.
+ *  2. No view rests on itself, and none on more than TRUCE_VIEW_DEPTH_MAX others; through `viewOn` and through stages, within a
+ *     database.
+ *  3. Who makes a view and may read in its database may read all that it shows. So nobody sees more by a view of his own.
+ *     Who may not read there, may make one: he does not see what it shows.
+ *  4. A name is that of a collection or of a view.
+ *
+ * 2 and 4 hold whoever makes what at the same moment, on whichever server of the file: a definition is written in a step that looks
+ * at all others of the database again, and at the catalog (truce_read_checks); who makes a collection looks at the definitions
+ * in the same step (engine/documents/names.h). A store in memory has no such steps: there both may be made. Then the view is
+ * what the name stands for, until it is dropped, and reading what rests on itself is refused (view_source.c).
+ */
+#include <string.h>
+
+#include "base/limits.h"
+#include "bson/value.h"
+#include "query/aggregate/aggregate.h"
+#include "query/incoming.h"
+#include "server/command/groups.h"
+#include "store/overlay/overlay.h"
+
+/* ---- what it is defined by ------------------------------------------------------------------ */
+
+static const bson_t no_stages = BSON_INITIALIZER;
+
+/* The name of a stage; "": it has none. */
+static const char *stage_name(const bson_iter_t *stage, bson_iter_t *field)
+{
+    return BSON_ITER_HOLDS_DOCUMENT(stage) && bson_iter_recurse(stage, field) &&
+                   bson_iter_next(field)
+               ? bson_iter_key(field)
+               : "";
+}
+
+static truce_status check_stage(struct call *call, const char *name, const char *view, int at,
+                                bson_error_t *error)
+{
+    static const char *const of_none[] = {"$documents", "$currentOp", "$listLocalSessions"};
+
+    if (!strcmp(name, "$out") || !strcmp(name, "$merge"))
+        return truce__refuse(CODE_OPTION_NOT_SUPPORTED_ON_VIEW, error,
+                             "The aggregation stage %s in location %d of the pipeline cannot be "
+                             "used in the view definition of %s because it writes to disk",
+                             name, at, call_namespace(call, view));
+    if (!strcmp(name, "$changeStream"))
+        return truce__refuse(CODE_OPTION_NOT_SUPPORTED_ON_VIEW, error,
+                             "$changeStream cannot be used in a view definition");
+    for (size_t i = 0; i < sizeof of_none / sizeof *of_none; i++)
+        if (!strcmp(name, of_none[i]))
+            return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                                 "'%s' cannot be used in a view definition", name);
+    return TRUCE_OK;
+}
+
+static truce_status view_check_stages(struct call *call, const char *view, const bson_t *pipeline,
+                                      bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at, field;
+    int number = 0;
+
+    if (bson_iter_init(&at, pipeline))
+        while (!status && bson_iter_next(&at))
+            status = check_stage(call, stage_name(&at, &field), view, number++, error);
+    return status;
+}
+
+/* A name that a view can have, or rest on. */
+static truce_status view_check_name(struct call *call, const char *name, const char *what,
+                                    bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    truce_status status = TRUCE_OK;
+
+    if (truce__place_is_system(name))
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "Cannot create a view %s '%s.%.120s'",
+                             what, call->database, name);
+    status = call_place_of(call, name, place, error);
+    return status ? status : truce__collection_name_check(place, error);
+}
+
+/* ---- who may make it ------------------------------------------------------------------------ */
+
+/* Who may not read where the view will be, sees nothing by it. The users' own records are shown to nobody. */
+static truce_status allow_shown(void *arg, const char *database, const char *collection,
+                                bool writes, bson_error_t *error)
+{
+    struct call *call = arg;
+
+    (void)
+        writes; /* none does: check_stages, and those within stages are refused where they are compiled */
+    if (!strcmp(database, "admin") && !strcmp(collection, "system.users"))
+        return access_refuse(call, database, error);
+    return access_may(call, call->database, ACTION_FIND)
+               ? access_need_collection(call, database, collection, ACTION_FIND, error)
+               : TRUCE_OK;
+}
+
+/* Compiles it; who calls must be allowed to read what it reads. */
+static truce_status check_pipeline(struct call *call, const bson_t *stages, bson_error_t *error)
+{
+    const struct place_guard guard = {allow_shown, call};
+    struct pipeline *compiled = NULL;
+    bson_t placed;
+    truce_status status = truce__place_pipeline(call->server->database, call->database, stages,
+                                                &guard, &placed, error);
+
+    if (!status)
+        status = truce__pipeline_new(&placed, &compiled, error);
+    truce__pipeline_free(compiled);
+    bson_destroy(&placed);
+    return status;
+}
+
+/* ---- what it rests on ----------------------------------------------------------------------- */
+
+/* The views of the database, with the one that is made. */
+struct graph {
+    struct call *call;
+    const struct view *all;
+    uint32_t count;
+    uint32_t *heights; /* of each, with it itself; 0: not known yet */
+    const struct view *made;
+    uint32_t height; /* its own; 0: it is being measured */
+    bson_error_t *error;
+};
+
+struct below {
+    struct graph *graph;
+    uint32_t depth, height; /* of what was met so far */
+};
+
+static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
+                                 uint32_t *height);
+
+static truce_status view_too_deep(bson_error_t *error)
+{
+    return truce__refuse(CODE_VIEW_DEPTH_LIMIT_EXCEEDED, error,
+                         "View depth limit exceeded; maximum depth is %d", TRUCE_VIEW_DEPTH_MAX);
+}
+
+static truce_status look_below(void *arg, const char *database, const char *collection, bool writes,
+                               bson_error_t *error)
+{
+    struct below *below = arg;
+    uint32_t height = 0;
+    truce_status status = TRUCE_OK;
+
+    (void)writes;
+    (void)error;
+    if (!strcmp(database, below->graph->call->database))
+        status = view_measure(below->graph, collection, below->depth, &height);
+    if (height > below->height)
+        below->height = height;
+    return status;
+}
+
+static truce_status measure_view(struct graph *graph, const struct view *view, uint32_t depth,
+                                 uint32_t *height)
+{
+    struct below below = {graph, depth + 1, 0};
+    const struct place_guard guard = {look_below, &below};
+    struct call *call = graph->call;
+    truce_status status = TRUCE_OK;
+    bson_t placed;
+
+    if (depth > TRUCE_VIEW_DEPTH_MAX)
+        return view_too_deep(graph->error);
+    if (view->on) {
+        status = look_below(&below, call->database, view->on, false, graph->error);
+        if (!status) {
+            status = truce__place_pipeline(call->server->database, call->database, view->pipeline,
+                                           &guard, &placed, graph->error);
+            bson_destroy(&placed);
+        }
+    }
+    *height = below.height + 1;
+    return !status && *height > TRUCE_VIEW_DEPTH_MAX ? view_too_deep(graph->error) : status;
+}
+
+/* *height 0: it is no view. */
+static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
+                                 uint32_t *height)
+{
+    bool is_made = !strcmp(name, graph->made->name);
+
+    *height = is_made ? graph->height : 0;
+    if (is_made && !graph->height)
+        return depth ? truce__refuse(CODE_GRAPH_CONTAINS_CYCLE, graph->error,
+                                     "View cycle detected: %s rests on itself",
+                                     call_namespace(graph->call, name))
+                     : measure_view(graph, graph->made, depth, height);
+    for (uint32_t i = 0; i < graph->count; i++) {
+        truce_status status = TRUCE_OK;
+
+        if (strcmp(graph->all[i].name, name) != 0)
+            continue;
+        if (!graph->heights[i])
+            status = measure_view(graph, &graph->all[i], depth, &graph->heights[i]);
+        *height = graph->heights[i];
+        return status;
+    }
+    return TRUCE_OK;
+}
+
+/* It, and then all others: those that rest on it are not deeper than they may be, either. */
+static truce_status measure_all(struct graph *graph)
+{
+    uint32_t height = 0;
+    truce_status status = view_measure(graph, graph->made->name, 0, &height);
+
+    graph->height = height;
+    for (uint32_t i = 0; !status && i < graph->count; i++) {
+        status = view_measure(graph, graph->all[i].name, 1, &height);
+    }
+    return status;
+}
+
+static size_t view_bytes_of(const struct view *view)
+{
+    return strlen(view->name) + (view->on ? strlen(view->on) + view->pipeline->len : 0);
+}
+
+static truce_status view_check_room(const struct graph *graph, bson_error_t *error)
+{
+    size_t bytes = view_bytes_of(graph->made);
+    uint32_t count = 1;
+
+    for (uint32_t i = 0; i < graph->count; i++)
+        if (strcmp(graph->all[i].name, graph->made->name) != 0) {
+            bytes += view_bytes_of(&graph->all[i]);
+            count++;
+        }
+    if (count > TRUCE_VIEWS_MAX)
+        return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error, "a database has at most %d views",
+                             TRUCE_VIEWS_MAX);
+    return bytes + count * 64 > TRUCE_VIEWS_BYTES_MAX
+               ? truce__refuse(CODE_VIEW_PIPELINE_MAX_SIZE_EXCEEDED, error,
+                               "the views of a database have at most %d bytes",
+                               TRUCE_VIEWS_BYTES_MAX)
+               : TRUCE_OK;
+}
+
+static truce_status check_graph(struct call *call, const struct view *made, bson_error_t *error)
+{
+    struct graph graph = {.call = call, .made = made, .error = error};
+    truce_status status = views_all(call->server->views, call->database, &call->arena, &graph.all,
+                                    &graph.count, error);
+
+    if (!status)
+        status = view_check_room(&graph, error);
+    graph.heights = bson_malloc0((graph.count + 1) * sizeof *graph.heights);
+    if (!status)
+        status = measure_all(&graph);
+    bson_free(graph.heights);
+    return status;
+}
+
+static truce_status check_definition(struct call *call, const struct view *view,
+                                     bson_error_t *error)
+{
+    truce_status status = view->on[0]
+                              ? view_check_name(call, view->on, "on", error)
+                              : truce__refuse(CODE_BAD_VALUE, error, "'viewOn' cannot be empty");
+
+    if (!status)
+        status = view_check_stages(call, view->name, view->pipeline, error);
+    if (!status)
+        status = allow_shown(call, call->database, view->on, false, error);
+    if (!status)
+        status = check_pipeline(call, view->pipeline, error);
+    return status ? status : check_graph(call, view, error);
+}
+
+/* ---- what is written ------------------------------------------------------------------------ */
+
+static bson_t *view_document_of(struct call *call, const struct view *view)
+{
+    return BCON_NEW("_id", BCON_UTF8(call_namespace(call, view->name)), "viewOn",
+                    BCON_UTF8(view->on), "pipeline", BCON_ARRAY(view->pipeline));
+}
+
+static truce_status view_refuse_other(struct call *call, const char *name, const char *what,
+                                      bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_EXISTS, error, "namespace '%s' already exists, but %s",
+                         call_namespace(call, name), what);
+}
+
+static truce_status view_check_same(struct call *call, const struct view *there,
+                                    const struct view *wanted, bson_error_t *error)
+{
+    if (!there->on || strcmp(there->on, wanted->on) != 0)
+        return view_refuse_other(call, wanted->name, "is a view on another collection", error);
+    if (truce__value_compare(truce__value_document(there->pipeline),
+                             truce__value_document(wanted->pipeline)) != 0)
+        return view_refuse_other(call, wanted->name, "with another pipeline", error);
+    return TRUCE_OK;
+}
+
+/* What the name stands for already; *there: the same view. */
+static truce_status view_check_free(struct call *call, const struct view *wanted, bool *there,
+                                    bson_error_t *error)
+{
+    const struct view *view = NULL;
+    char place[PLACE_MAX];
+    bool taken = false;
+    truce_status status = call_place_of(call, wanted->name, place, error);
+
+    *there = false;
+    if (!status)
+        status = serve_is_there(call, place, &taken, NULL, error);
+    if (!status && taken)
+        return view_refuse_other(call, wanted->name, "is a collection", error);
+    if (!status)
+        status = views_find(call->server->views, call->database, wanted->name, &call->arena, &view,
+                            error);
+    if (status || !view)
+        return status;
+    *there = true;
+    return view_check_same(call, view, wanted, error);
+}
+
+static truce_status check_can(struct call *call, const char *name, bson_error_t *error)
+{
+    if (call->session.transaction)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
+                             "Cannot create a view in a multi-document transaction.");
+    if (!views_can(call->server->views))
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "a store behind another server has no views of this one");
+    return view_check_name(call, name, "called", error);
+}
+
+/* ---- the step in which it is written -------------------------------------------------------- */
+
+#define TRIES_MAX 100
+
+/* The definitions of the database, read in one moment, so that the step looks at them again. */
+struct step {
+    char place[PLACE_MAX];
+    truce_store *moment; /* NULL: the store cannot look again */
+};
+
+static truce_status read_definitions(const struct step *step, bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_find(step->moment, step->place, &all, NULL, &cursor, error);
+
+    do {
+        if (!status)
+            status = truce_cursor_next(cursor, &document, error);
+    } while (!status && document);
+    truce_cursor_close(cursor);
+    return status;
+}
+
+/* Whatever is looked at from here on is so in the step, or it is refused (CONFLICT). */
+static truce_status step_begin(struct call *call, struct step *step, bson_error_t *error)
+{
+    const struct overlay_options options = {0};
+    truce_store *store = call->server->store;
+    truce_status status = call_place_of(call, VIEWS_COLLECTION, step->place, error);
+
+    step->moment = NULL;
+    if (status || !(store->capabilities & TRUCE_CAN_CHECK))
+        return status;
+    status = truce__overlay_open(store, &options, &step->moment, error);
+    return status ? status : read_definitions(step, error);
+}
+
+/* `absent`: a place where no collection may be; NULL: no matter. */
+static truce_status step_write(struct call *call, const struct step *step, const truce_write *write,
+                               const char *absent, bson_error_t *error)
+{
+    struct truce_read_checks checks = {0};
+    truce_bulk_options options = {.relaxed = call->relaxed};
+    truce_write_outcome outcome;
+    truce_status status;
+
+    if (step->moment) {
+        truce__overlay_checks(step->moment, &checks);
+        checks.absent = absent;
+        options.atomic = true;
+        options.checks = &checks;
+    }
+    status = truce_bulk(call->server->store, write, 1, &options, &outcome, error);
+    truce_write_result_release(&outcome.result);
+    bson_free((void *)checks.all);
+    return status;
+}
+
+static bool is_tried_again(truce_status status, const bson_error_t *error, int tries)
+{
+    return tries < TRIES_MAX && (status == TRUCE_DUPLICATE ||
+                                 (status == TRUCE_CONFLICT && error->code == CODE_WRITE_CONFLICT));
+}
+
+static truce_status try_create(struct call *call, const struct view *wanted, bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    struct step step;
+    bool there = false;
+    bson_t *document = view_document_of(call, wanted);
+    truce_write write = {
+        .kind = TRUCE_WRITE_INSERT, .collection = step.place, .document = document};
+    truce_status status = step_begin(call, &step, error);
+
+    if (!status)
+        status = view_check_free(call, wanted, &there, error);
+    if (!status && !there)
+        status = check_definition(call, wanted, error);
+    if (!status && !there)
+        status = call_place_of(call, wanted->name, place, error);
+    if (!status && !there)
+        status = step_write(call, &step, &write, place, error);
+    truce_store_close(step.moment);
+    bson_destroy(document);
+    return status;
+}
+
+truce_status view_create(struct call *call, const char *name, const struct view_fields *fields,
+                         bson_error_t *error)
+{
+    const struct view wanted = {name, fields->on, fields->pipeline ? fields->pipeline : &no_stages};
+    truce_status status = check_can(call, name, error);
+
+    if (status)
+        return status;
+    for (int tries = 1;; tries++) {
+        status = try_create(call, &wanted, error);
+        if (!is_tried_again(status, error, tries))
+            return status;
+    }
+}
+
+static truce_status try_modify(struct call *call, const struct view *wanted, bson_error_t *error)
+{
+    struct step step;
+    bson_t *document = view_document_of(call, wanted),
+           *filter = BCON_NEW("_id", BCON_UTF8(call_namespace(call, wanted->name)));
+    truce_write write = {.kind = TRUCE_WRITE_UPDATE,
+                         .collection = step.place,
+                         .filter = filter,
+                         .document = document};
+    truce_status status = step_begin(call, &step, error);
+
+    if (!status)
+        status = check_definition(call, wanted, error);
+    if (!status)
+        status = step_write(call, &step, &write, NULL, error);
+    truce_store_close(step.moment);
+    bson_destroy(filter);
+    bson_destroy(document);
+    return status;
+}
+
+truce_status view_modify(struct call *call, const struct view *view,
+                         const struct view_fields *fields, bson_error_t *error)
+{
+    const struct view wanted = {view->name,
+                                fields->on ? fields->on
+                                : view->on ? view->on
+                                           : "",
+                                fields->pipeline ? fields->pipeline
+                                : view->on       ? view->pipeline
+                                                 : &no_stages};
+    truce_status status;
+
+    if (call->server->auth && !fields->on != !fields->pipeline)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "Must specify both 'viewOn' and 'pipeline' when modifying a view "
+                             "and auth is enabled");
+    for (int tries = 1;; tries++) {
+        status = try_modify(call, &wanted, error);
+        if (!is_tried_again(status, error, tries))
+            return status;
+    }
+}
+
+truce_status view_drop(struct call *call, const char *name, bool *was, bson_error_t *error)
+{
+    const truce_write_options options = {.relaxed = call->relaxed};
+    truce_write_result result = {0};
+    const struct view *view = NULL;
+    char place[PLACE_MAX];
+    bson_t *filter;
+    truce_status status =
+        views_find(call->server->views, call->database, name, &call->arena, &view, error);
+
+    *was = false;
+    if (!status && view)
+        status = call_place_of(call, VIEWS_COLLECTION, place, error);
+    if (status || !view)
+        return status;
+    filter = BCON_NEW("_id", BCON_UTF8(call_namespace(call, name)));
+    status = truce_remove(call->server->store, place, filter, &options, &result, error);
+    *was = result.removed > 0;
+    bson_destroy(filter);
+    return status;
+}
+
+/* ---- what is told --------------------------------------------------------------------------- */
+
+void view_describe(const struct view *view, bool name_only, bson_t *document)
+{
+    bson_init(document);
+    BCON_APPEND(document, "name", BCON_UTF8(view->name), "type", BCON_UTF8("view"));
+    if (!name_only)
+        BCON_APPEND(document, "options", "{", "viewOn", BCON_UTF8(view->on ? view->on : ""),
+                    "pipeline", BCON_ARRAY(view->on ? view->pipeline : &no_stages), "}", "info",
+                    "{", "readOnly", BCON_BOOL(true), "}");
+}

@@ -1,0 +1,186 @@
+/* One connection: a request is read whole, answered, and the next is read. */
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "server/command/call.h"
+#include "server/command/state.h"
+#include "server/net/compress.h"
+#include "server/net/wire.h"
+
+#define KEPT_BYTES (64 * 1024) /* of a connection that waits for its next request */
+
+static bool connection_is_stranger(const struct connection *connection)
+{
+    return connection->server->auth && !connection->login.user;
+}
+
+static size_t connection_most_of(const struct connection *connection)
+{
+    return connection_is_stranger(connection) ? TRUCE_LOGIN_MESSAGE_BYTES_MAX
+                                              : TRUCE_MESSAGE_BYTES_MAX;
+}
+
+/* Returns until when the next message must begin; 0: there is no limit. A connection that must log in says something at
+ * once, and completes a login that it has begun; drivers also have connections that never log in, and say hello on them
+ * every some seconds. */
+static int64_t connection_idle_until(const struct connection *connection)
+{
+    const struct server *server = connection->server;
+    bool hurries = !connection->heard || connection->login.scram;
+
+    if (!connection_is_stranger(connection))
+        return 0;
+    return truce__clock_monotonic_ns() +
+           (hurries ? server->message_ms : server->stranger_ms) * 1000000;
+}
+
+static void tell_stall(const struct connection *connection, size_t size)
+{
+    bson_t *fields =
+        BCON_NEW("from", BCON_UTF8(connection->peer), "bytes", BCON_INT64((int64_t)size));
+
+    log_tell(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
+             "message cut off, or not complete in time", fields);
+    bson_destroy(fields);
+}
+
+/* Receives `size` bytes more within the time that a part of a message has. */
+static bool receive_part(struct connection *connection, struct buffer *in, size_t size)
+{
+    int64_t until_ns =
+        truce__clock_monotonic_ns() + connection->server->message_ms * INT64_C(1000000);
+
+    truce__buffer_reserve(in, size);
+    if (!stream_receive(&connection->stream, in->bytes + in->size, size, until_ns)) {
+        tell_stall(connection, in->size);
+        return false;
+    }
+    in->size += size;
+    return true;
+}
+
+/* Receives the next message, whole. Memory is taken for bytes as they come: a length alone takes none. A message that has
+ * begun ends in time, and a part of it after the other; a connection that is logged in may wait before it begins one. */
+static bool receive_message(struct connection *connection, struct buffer *in)
+{
+    int64_t message_ms = connection->server->message_ms;
+    uint32_t length;
+
+    truce__buffer_reserve(in, WIRE_HEAD);
+    in->size = stream_receive_first(&connection->stream, in->bytes, WIRE_HEAD,
+                                    connection_idle_until(connection), message_ms);
+    if (!in->size || (in->size < WIRE_HEAD && !receive_part(connection, in, WIRE_HEAD - in->size)))
+        return false;
+    length = wire_length(in->bytes);
+    if (!length || !wire_is_request(in->bytes) || length > connection_most_of(connection))
+        return false;
+    while (in->size < length) {
+        size_t part = length - in->size < KEPT_BYTES ? length - in->size : KEPT_BYTES;
+
+        if (!receive_part(connection, in, part))
+            return false;
+    }
+    connection->heard = true;
+    metrics_received(connection->server->metrics, in->size);
+    return true;
+}
+
+static void connection_trim(struct buffer *buffer)
+{
+    if (buffer->room > KEPT_BYTES)
+        truce__buffer_release(buffer);
+}
+
+/* Puts what a compressed message holds in its place. False: the connection ends. */
+static bool open_up(struct connection *connection, struct buffer *in, int *compressor)
+{
+    struct buffer plain = {0}, packed = *in;
+    bson_error_t error;
+
+    *compressor = COMPRESS_NOTHING;
+    if (!compress_is(in->bytes, in->size))
+        return true;
+    if (!compress_open(in->bytes, in->size, connection_most_of(connection), &plain, compressor,
+                       &error)) {
+        truce__buffer_release(&plain);
+        return false;
+    }
+    *in = plain;
+    scram_wipe(packed.bytes, packed.size); /* it may hold a password */
+    truce__buffer_release(&packed);
+    return true;
+}
+
+/* False: the connection ends. */
+static bool connection_answer(struct connection *connection, struct buffer *in, struct buffer *out)
+{
+    struct wire_request request;
+    bson_error_t error;
+    bool done = true;
+    int compressor;
+    bson_t reply;
+
+    if (!open_up(connection, in, &compressor) ||
+        !wire_read(in->bytes, (uint32_t)in->size, &request, &error))
+        return false;
+    call_run(connection, &request, &reply);
+    if (connection->wipes)
+        scram_wipe(in->bytes, in->size);
+    connection->wipes = false;
+    if (connection->ends) {
+        done = false;
+    } else if (!request.silent) {
+        out->size = 0;
+        wire_write(out, &request, atomic_fetch_add(&connection->server->last_message, 1) + 1,
+                   &reply);
+        compress_close(out, compressor);
+        metrics_sent(connection->server->metrics, out->size);
+        done = stream_send(&connection->stream, out->bytes, out->size,
+                           connection_is_stranger(connection) ? connection->server->message_ms
+                                                              : connection->server->send_ms);
+        atomic_store(&connection->stranger, connection_is_stranger(connection));
+    }
+    bson_destroy(&reply);
+    return done;
+}
+
+/* OpenSSL writes without MSG_NOSIGNAL. */
+static void hold_sigpipe(void)
+{
+    sigset_t pipe;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+}
+
+static void tell_handshake(const struct connection *connection)
+{
+    bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer));
+
+    log_tell(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
+             "TLS handshake failed", fields);
+    bson_destroy(fields);
+}
+
+void *connection_run(void *arg)
+{
+    struct connection *connection = arg;
+    const struct server *server = connection->server;
+    struct buffer in = {0}, out = {0};
+
+    hold_sigpipe();
+    if (stream_begin(&connection->stream, connection->socket, server->tls, server->handshake_ms))
+        while (receive_message(connection, &in) && connection_answer(connection, &in, &out)) {
+            connection_trim(&in);
+            connection_trim(&out);
+        }
+    else
+        tell_handshake(connection);
+    stream_end(&connection->stream);
+    truce__buffer_release(&in);
+    truce__buffer_release(&out);
+    server_forget(connection);
+    return NULL;
+}

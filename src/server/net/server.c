@@ -1,0 +1,528 @@
+#include "server/net/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "server/admin/top.h"
+#include "server/command/state.h"
+#include "server/watch/watch.h"
+#include "store/decorators/database.h"
+#include "store/reserved.h"
+#include "truce/sys/store.h"
+
+#define FEED_EACH 150  /* of ACCEPT_MS */
+#define ACCEPT_MS 200  /* so often it looks whether to stop, and for cursors that are too old */
+#define TELL_MS   2000 /* for what was interrupted to be told so, before connections are cut */
+
+/* ---- listening ------------------------------------------------------------------------------ */
+
+static bool is_loopback(const struct in_addr *address)
+{
+    return ntohl(address->s_addr) >> 24 == 127;
+}
+
+static truce_status listen_at(struct server *server, const char *address, int port,
+                              bson_error_t *error)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    socklen_t size = sizeof at;
+    int on = 1;
+
+    if (inet_pton(AF_INET, address, &at.sin_addr) != 1)
+        return truce__fail(TRUCE_INVALID, error, "\"%s\" is not an IPv4 address", address);
+    if (!server->auth && !is_loopback(&at.sin_addr))
+        return truce__fail(TRUCE_INVALID, error,
+                           "on %s the server listens with --auth only, as others than this "
+                           "machine could connect: make a user (truce user add NAME --role root), "
+                           "and start it with --auth",
+                           address);
+    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server->listener < 0 ||
+        setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(server->listener, (struct sockaddr *)&at, sizeof at) ||
+        listen(server->listener, SOMAXCONN) ||
+        getsockname(server->listener, (struct sockaddr *)&at, &size))
+        return truce__fail(TRUCE_IO, error, "cannot listen on %s:%d: %s", address, port,
+                           strerror(errno));
+    server->port = ntohs(at.sin_port);
+    return TRUCE_OK;
+}
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+static void tell_connection(const struct connection *connection, truce_log_level level,
+                            const char *message, const char *name, int64_t number)
+{
+    bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer), name, BCON_INT64(number));
+
+    log_tell(connection->server->log, level, LOG_NETWORK, connection->number, message, fields);
+    bson_destroy(fields);
+}
+
+/* Ends the oldest connection that has not logged in, so that connections of clients without a password never lock users
+ * out. Returns how many are still connected and not about to end. */
+static int server_make_room(struct server *server)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    struct connection *oldest = NULL;
+    int stay = 0;
+
+    for (struct connection *at = server->connections; at; at = at->next) {
+        bool old = now_ns - at->begun_ns > TRUCE_STRANGER_FRESH_MS * INT64_C(1000000);
+
+        stay += !at->evicted;
+        if (old && !at->evicted && atomic_load(&at->stranger))
+            oldest = at; /* the newest come first */
+    }
+    if (stay < server->connections_max || !oldest)
+        return stay;
+    oldest->evicted = true;
+    (void)shutdown(oldest->socket, SHUT_RDWR);
+    return stay - 1;
+}
+
+/* Links it; false: there are too many, or the server stops. */
+static bool server_enter(struct server *server, struct connection *connection)
+{
+    int64_t open;
+    bool enters;
+
+    pthread_mutex_lock(&server->mutex);
+    enters =
+        !server->stopping && (server->connected < server->connections_max ||
+                              (server->auth && server_make_room(server) < server->connections_max));
+    if (enters) {
+        connection->number = (int32_t)++server->created;
+        connection->next = server->connections;
+        server->connections = connection;
+        server->connected++;
+    } else {
+        server->refused++;
+    }
+    open = server->connected;
+    pthread_mutex_unlock(&server->mutex);
+    tell_connection(connection, enters ? TRUCE_LOG_INFO : TRUCE_LOG_WARNING,
+                    enters ? "connection accepted" : "connection refused", "open", open);
+    return enters;
+}
+
+void server_forget(struct connection *connection)
+{
+    struct server *server = connection->server;
+    struct connection **at = &server->connections;
+
+    tell_connection(connection, TRUCE_LOG_INFO, "connection ended", "ms",
+                    (truce__clock_monotonic_ns() - connection->begun_ns) / 1000000);
+    pthread_mutex_lock(&server->mutex);
+    while (*at != connection)
+        at = &(*at)->next;
+    *at = connection->next;
+    connection->next = server->ended;
+    server->ended = connection;
+    server->connected--;
+    close(connection->socket);
+    login_release(&connection->login);
+    pthread_cond_broadcast(&server->gone);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* Joins the threads of connections that have ended: OpenSSL cleans up after each thread, and no thread may do that
+ * while the process ends. */
+static void join_ended(struct server *server)
+{
+    struct connection *ended, *next;
+
+    pthread_mutex_lock(&server->mutex);
+    ended = server->ended;
+    server->ended = NULL;
+    pthread_mutex_unlock(&server->mutex);
+    for (; ended; ended = next) {
+        next = ended->next;
+        if (ended->started)
+            pthread_join(ended->thread, NULL);
+        pthread_mutex_destroy(&ended->operation.mutex);
+        bson_free(ended);
+    }
+}
+
+static void welcome(struct server *server, int socket, const struct sockaddr_in *from)
+{
+    struct connection *connection = bson_malloc0(sizeof *connection);
+    char address[INET_ADDRSTRLEN] = "";
+    int on = 1;
+
+    connection->server = server;
+    connection->socket = socket;
+    connection->begun_ns = truce__clock_monotonic_ns();
+    atomic_init(&connection->stranger, server->auth);
+    pthread_mutex_init(&connection->operation.mutex, NULL);
+    inet_ntop(AF_INET, &from->sin_addr, address, sizeof address);
+    snprintf(connection->peer, sizeof connection->peer, "%s:%d", address, ntohs(from->sin_port));
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!server_enter(server, connection)) {
+        close(socket);
+        bson_free(connection);
+        return;
+    }
+    connection->started = !pthread_create(&connection->thread, NULL, connection_run, connection);
+    if (!connection->started)
+        server_forget(connection); /* no thread can be had: the same as too many connections */
+}
+
+bool server_is_stopping(struct server *server)
+{
+    bool stopping;
+
+    pthread_mutex_lock(&server->mutex);
+    stopping = server->stopping;
+    pthread_mutex_unlock(&server->mutex);
+    return stopping;
+}
+
+static void *server_accept_all(void *arg)
+{
+    struct server *server = arg;
+    struct pollfd look = {.fd = server->listener, .events = POLLIN};
+
+    while (!server_is_stopping(server)) {
+        struct sockaddr_in from = {0};
+        socklen_t size = sizeof from;
+        int socket = -1;
+
+        if (poll(&look, 1, ACCEPT_MS) > 0)
+            socket = accept4(server->listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
+        if (socket >= 0)
+            welcome(server, socket, &from);
+        else if (errno == EMFILE || errno == ENFILE)
+            truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
+        join_ended(server);
+        held_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
+        sessions_expire(server->sessions);
+        pasts_expire(server->pasts);
+    }
+    return NULL;
+}
+
+/* ---- the feed of changes --------------------------------------------------------------------- */
+
+/* Those who write keep it within its bounds; where nobody does, time passes all the same. */
+static void prune_feed(struct server *server)
+{
+    struct engine *engine = watch_engine(server->store);
+    struct feed_state state;
+    bson_error_t ignored; /* it is tried again */
+    bool more = true;
+
+    if (truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table || !state.bytes)
+        return;
+    while (more && !server_is_stopping(server))
+        if (truce__engine_feed_prune(engine, NULL, &more, &ignored))
+            return;
+}
+
+static void *keep_feed(void *arg)
+{
+    struct server *server = arg;
+
+    for (int i = 1; !server_is_stopping(server); i++) {
+        truce__clock_sleep_ms(ACCEPT_MS);
+        if (i % FEED_EACH == 0)
+            prune_feed(server);
+    }
+    return NULL;
+}
+
+static truce_status start_feed(struct server *server, const struct server_feed *feed,
+                               bson_error_t *error)
+{
+    struct engine *engine = watch_engine(server->store);
+    struct feed_state state;
+    truce_status status = TRUCE_OK;
+
+    if (!engine && feed && feed->keep_ms)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a feed of changes is kept by a store that is a file");
+    if (engine && feed)
+        status = truce__engine_feed_keep(engine, feed->keep_ms, feed->keep_bytes, error);
+    if (!status && engine)
+        status = truce__engine_identify(engine, error);
+    if (!status && engine)
+        status = truce__engine_feed_state(engine, &state, error);
+    if (!status && engine &&
+        state.spec.table) /* streams may begin there, so it is behind what is gone */
+        (void)truce__feed_pass(&engine->writer, state.last + 1);
+    if (!status && engine) /* without a thread the writers do it alone */
+        server->keeps = !pthread_create(&server->keeper, NULL, keep_feed, server);
+    return status;
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static void server_free(struct server *server)
+{
+    scram_wipe(server->secret, sizeof server->secret);
+    sweeper_free(server->sweeper);
+    metrics_free(server->metrics);
+    top_free(server->top);
+    tls_free(server->tls);
+    fail_point_free(server->fail_point);
+    handles_free(server->handles);
+    sessions_free(server->sessions);
+    held_free(server->cursors);
+    pasts_free(server->pasts);
+    views_free(server->views);
+    if (server->listener >= 0)
+        close(server->listener);
+    pthread_cond_destroy(&server->gone);
+    pthread_mutex_destroy(&server->mutex);
+    pthread_rwlock_destroy(&server->names);
+    bson_free(server);
+}
+
+/* What could not start. */
+static void server_give_up(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->stopping = true;
+    pthread_mutex_unlock(&server->mutex);
+    if (server->keeps)
+        pthread_join(server->keeper, NULL);
+    sweeper_stop(server->sweeper);
+    sweeper_join(server->sweeper);
+    metrics_close(server->metrics_port);
+    server_free(server);
+}
+
+static truce_status name_set(struct server *server, const struct server_options *options,
+                             bson_error_t *error)
+{
+    const char *set = options->replica_set;
+
+    if (!set)
+        return options->advertise ? truce__fail(TRUCE_INVALID, error,
+                                                "an address is advertised in a replica set only")
+                                  : TRUCE_OK;
+    if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
+        return truce__fail(TRUCE_INVALID, error,
+                           "this store writes no receipts, so it cannot be served like a replica "
+                           "set, whose clients send writes again");
+    if (!set[0] || strlen(set) >= sizeof server->set ||
+        strspn(set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
+            strlen(set))
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%.80s\" is no name of a replica set: letters, digits, - _ and ., at "
+                           "most %zu",
+                           set, sizeof server->set - 1);
+    if (options->advertise &&
+        (!strchr(options->advertise, ':') || strlen(options->advertise) >= sizeof server->me))
+        return truce__fail(TRUCE_INVALID, error, "\"%.80s\" is not of the form HOST:PORT",
+                           options->advertise);
+    snprintf(server->set, sizeof server->set, "%s", set);
+    if (options->advertise)
+        snprintf(server->me, sizeof server->me, "%s", options->advertise);
+    else
+        snprintf(server->me, sizeof server->me, "%s:%d",
+                 options->address ? options->address : "127.0.0.1", server->port);
+    return TRUCE_OK;
+}
+
+/* Nobody could use a server that asks for passwords of nobody. */
+static truce_status check_users(const struct server *server, bson_error_t *error)
+{
+    int64_t users = 0;
+    truce_status status = server->auth ? users_count(server->store, &users, error) : TRUCE_OK;
+
+    if (!status && server->auth && !users)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "with --auth there must be a user: truce user add NAME --role root");
+    return status;
+}
+
+static truce_status check_tls(const struct tls_files *files, bson_error_t *error)
+{
+    return !files->certificate && (files->key || files->client_ca)
+               ? truce__fail(TRUCE_INVALID, error, "TLS needs a certificate of the server")
+               : TRUCE_OK;
+}
+
+static void set_access(struct server *server, const struct server_options *options)
+{
+    server->auth = options->auth;
+    server->log = options->log;
+    server->shutdown = options->shutdown;
+    server->shutdown_arg = options->shutdown_arg;
+    atomic_init(&server->slow_ms, options->slow_ms ? options->slow_ms : TRUCE_SERVER_SLOW_MS);
+    server->login_delay_ms =
+        options->login_delay_ms ? options->login_delay_ms : TRUCE_LOGIN_DELAY_MS;
+    if (options->test_commands)
+        server->fail_point = fail_point_new();
+    server->handshake_ms = options->handshake_ms ? options->handshake_ms : TRUCE_HANDSHAKE_MS;
+    server->message_ms = options->message_ms ? options->message_ms : TRUCE_MESSAGE_MS;
+    server->send_ms = options->send_ms ? options->send_ms : TRUCE_SEND_MS;
+    server->stranger_ms = options->stranger_ms ? options->stranger_ms : TRUCE_STRANGER_MS;
+    atomic_init(&server->changes, 1);
+    scram_chance(server->secret, sizeof server->secret);
+}
+
+static void tell_start(const struct server *server, const char *address)
+{
+    bson_t *fields = BCON_NEW("version", BCON_UTF8(TRUCE_VERSION), "pid", BCON_INT64(getpid()),
+                              "address", BCON_UTF8(address), "port", BCON_INT32(server->port),
+                              "database", BCON_UTF8(server->database), "auth",
+                              BCON_BOOL(server->auth), "tls", BCON_BOOL(server->tls != NULL));
+
+    if (server->set[0])
+        BSON_APPEND_UTF8(fields, "replicaSet", server->set);
+    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, "started", fields);
+    bson_destroy(fields);
+}
+
+truce_status server_start(truce_store *store, const struct server_options *options,
+                          struct server **server, bson_error_t *error)
+{
+    static const struct server_options defaults;
+    const char *database;
+    struct session_options sessions;
+    struct server *made;
+    truce_status status;
+
+    *server = NULL;
+    if (!options)
+        options = &defaults;
+    sessions = (struct session_options){.lifetime_ms = options->transaction_ms,
+                                        .snapshot = options->snapshot_isolation};
+    database = options->database ? options->database : OWN_DATABASE;
+    status = truce__database_name_check(database, error);
+    if (!status)
+        status = check_tls(&options->tls, error);
+    if (status)
+        return status;
+    made = bson_malloc0(sizeof *made);
+    made->store = store;
+    made->listener = -1;
+    snprintf(made->database, sizeof made->database, "%s", database);
+    made->connections_max =
+        options->connections_max ? options->connections_max : TRUCE_CONNECTIONS_MAX;
+    made->started_ms = truce__clock_wall_ms();
+    made->started_ns = truce__clock_monotonic_ns();
+    made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
+    made->handles = handles_new();
+    made->pasts = pasts_new(made, options->past_ms);
+    made->views = views_new(store, made->database);
+    made->metrics = metrics_new();
+    made->top = top_new();
+    made->sweeper = sweeper_new(options->sweep_every_ms);
+    made->sessions = sessions_new(store, made->cursors, &sessions);
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_rwlock_init(&made->names, NULL);
+    pthread_cond_init(&made->gone, NULL);
+    set_access(made, options);
+    status = truce__own_database_keep(store, made->database, error);
+    if (!status)
+        status = check_users(made, error);
+    if (!status && options->tls.certificate)
+        status = tls_new(&options->tls, &made->tls, error);
+    if (!status)
+        status = listen_at(made, options->address ? options->address : "127.0.0.1", options->port,
+                           error);
+    if (!status)
+        status = name_set(made, options, error);
+    if (!status)
+        status = start_feed(made, options->feed, error);
+    if (!status && made->set[0])
+        status = server_start_time(made, error);
+    if (!status && options->metrics)
+        status = metrics_listen(made, options->metrics, &made->metrics_port, error);
+    if (!status && !sweeper_start(made))
+        status = truce__fail(TRUCE_IO, error, "no thread can be had for the sweep");
+    if (!status && pthread_create(&made->accepter, NULL, server_accept_all, made))
+        status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
+    if (status)
+        server_give_up(made);
+    else
+        tell_start(made, options->address ? options->address : "127.0.0.1");
+    if (!status)
+        *server = made;
+    return status;
+}
+
+int server_port(const struct server *server)
+{
+    return server->port;
+}
+
+const char *server_metrics(const struct server *server)
+{
+    return server->metrics_port ? metrics_where(server->metrics_port) : NULL;
+}
+
+/* Nobody sends any more; an idle connection ends by it. */
+static void hang_up(struct server *server, int how)
+{
+    for (struct connection *at = server->connections; at; at = at->next)
+        shutdown(at->socket, how);
+}
+
+static void tell_stop(const struct server *server, const char *message, const char *name,
+                      int64_t number)
+{
+    bson_t *fields = BCON_NEW(name, BCON_INT64(number));
+
+    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, message, fields);
+    bson_destroy(fields);
+}
+
+void server_stop(struct server *server, int64_t drain_ms)
+{
+    int64_t begun_ns = truce__clock_monotonic_ns(), until_ns = begun_ns + drain_ms * 1000000;
+    bool interrupted = false, cut = false, late;
+
+    tell_stop(server, "stopping", "waitsMs", drain_ms);
+    pthread_mutex_lock(&server->mutex);
+    server->stopping = true;
+    pthread_mutex_unlock(&server->mutex);
+    sweeper_stop(server->sweeper);
+    (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
+    pthread_join(server->accepter, NULL);
+    metrics_close(server->metrics_port);
+    if (server->keeps)
+        pthread_join(server->keeper, NULL);
+    pthread_mutex_lock(&server->mutex);
+    hang_up(server, SHUT_RD);
+    while (server->connected || server->sweeping) {
+        struct timespec wake;
+
+        clock_gettime(CLOCK_REALTIME, &wake);
+        wake.tv_nsec += 20000000;
+        wake.tv_sec += wake.tv_nsec / 1000000000;
+        wake.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&server->gone, &server->mutex, &wake);
+        late = truce__clock_monotonic_ns() > until_ns;
+        if (!interrupted && (server->connected ? late : server->sweeping)) {
+            interrupted = true;
+            until_ns += TELL_MS * INT64_C(1000000);
+            truce_interrupt(server->store);
+        } else if (!cut && late) {
+            cut = true;
+            hang_up(server, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&server->mutex);
+    join_ended(server);
+    sweeper_join(server->sweeper);
+    if (interrupted)
+        truce_resume(server->store);
+    tell_stop(server, "stopped", "ms", (truce__clock_monotonic_ns() - begun_ns) / 1000000);
+    server_free(server);
+}

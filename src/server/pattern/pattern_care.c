@@ -1,0 +1,160 @@
+/* truceSweep, truceCheck, truceDoctor: what looks after the whole store, whatever database they are sent to. */
+#include "server/pattern/pattern_command.h"
+#include "truce/doctor.h"
+#include "truce/sweep.h"
+
+#define FINDINGS_MAX   1000 /* in a reply, ... */
+#define FINDINGS_BYTES (8 * 1024 * 1024)
+
+/* ... and how many there are says the report. */
+struct findings {
+    bson_t array;
+    uint32_t count;
+};
+
+static void care_add_finding(const bson_t *finding, void *arg)
+{
+    struct findings *findings = arg;
+    char buffer[16];
+    const char *key;
+
+    if (findings->count == FINDINGS_MAX || findings->array.len + finding->len > FINDINGS_BYTES)
+        return;
+    bson_uint32_to_string(findings->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT(&findings->array, key, finding);
+}
+
+#define FOR_SERVER(name_, actions_, help_)                                                         \
+    .command = {name_, pattern_run, COUNTED_COMMAND, {NEED_SERVER, actions_}, help_}
+
+/* ---- truceSweep ------------------------------------------------------------------------------- */
+
+struct sweep_given {
+    int64_t retentionMS, batch;
+};
+
+static const struct pattern_field sweep_fields[] = {
+    {GIVEN(sweep_given, retentionMS, FIELD_NUMBER),
+     "how long ended commits can be asked about; absent: 7 days; -1: for ever", -1,
+     INT64_C(1) << 48},
+    {GIVEN(sweep_given, batch, FIELD_NUMBER), "documents of a kind at once; absent: 1,000", 1,
+     1000000},
+    {{0}}};
+
+static truce_status care_run_sweep(struct call *call, const void *arg, bson_t *reply,
+                                   bson_error_t *error)
+{
+    const struct sweep_given *given = arg;
+    struct findings findings = {BSON_INITIALIZER, 0};
+    const truce_sweep_options options = {.retention_ms = given->retentionMS,
+                                         .batch = (uint32_t)given->batch,
+                                         .function = care_add_finding,
+                                         .arg = &findings};
+    truce_sweep_report report;
+    truce_status status;
+
+    sweeper_enter(call->server->sweeper);
+    status = truce_sweep(call->store, &options, &report, error);
+    sweeper_leave(call->server->sweeper);
+
+    if (!status)
+        BCON_APPEND(reply, "undone", BCON_INT64(report.undone), "finished",
+                    BCON_INT64(report.finished), "cleaned", BCON_INT64(report.cleaned), "stripped",
+                    BCON_INT64(report.stripped), "purged", BCON_INT64(report.purged), "expired",
+                    BCON_INT64(report.expired), "pruned", BCON_INT64(report.pruned), "failed",
+                    BCON_INT64(report.failed), "more", BCON_BOOL(report.more), "findings",
+                    BCON_ARRAY(&findings.array));
+    bson_destroy(&findings.array);
+    return status;
+}
+
+static const struct pattern sweep_pattern = {
+    FOR_SERVER("truceSweep", ACTION_KILL,
+               "finishes or undoes what dead processes left, and removes what is too old"),
+    .value = "1",
+    .answer = "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
+              "`failed`; `more`: send it again; `findings`: what could not be mended",
+    .fields = sweep_fields,
+    .size = sizeof(struct sweep_given),
+    .run = care_run_sweep,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSweep: 1}",
+};
+
+/* ---- truceCheck ------------------------------------------------------------------------------- */
+
+struct check_given {
+    bool repair;
+};
+
+static const struct pattern_field check_fields[] = {
+    {GIVEN(check_given, repair, FIELD_FLAG), "mends what can be mended"}, {{0}}};
+
+static truce_status care_run_check(struct call *call, const void *arg, bson_t *reply,
+                                   bson_error_t *error)
+{
+    const struct check_given *given = arg;
+    const truce_check_options options = {.repair = given->repair};
+    struct findings findings = {BSON_INITIALIZER, 0};
+    truce_check_report report;
+    truce_status status = given->repair ? access_need(call, NULL, ACTION_KILL, error) : TRUCE_OK;
+
+    if (!status)
+        status = truce_check(call->store, &options, care_add_finding, &findings, &report, error);
+    if (!status)
+        BCON_APPEND(reply, "collections", BCON_INT64(report.collections), "documents",
+                    BCON_INT64(report.documents), "commits", BCON_INT64(report.commits), "found",
+                    BCON_INT64(report.findings), "repaired", BCON_INT64(report.repaired),
+                    "findings", BCON_ARRAY(&findings.array));
+    bson_destroy(&findings.array);
+    return status;
+}
+
+static const struct pattern check_pattern = {
+    FOR_SERVER("truceCheck", ACTION_SERVER,
+               "looks for what should not be, in the whole store, while it is in use"),
+    .value = "1",
+    .answer = "counts: `collections`, `documents`, `commits`, `found`, `repaired`; and "
+              "`findings`: the first 1,000, each {rule, ns, text, ...}",
+    .fields = check_fields,
+    .size = sizeof(struct check_given),
+    .run = care_run_check,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceCheck: 1}",
+};
+
+/* ---- truceDoctor ------------------------------------------------------------------------------ */
+
+static truce_status run_doctor(struct call *call, const void *given, bson_t *reply,
+                               bson_error_t *error)
+{
+    struct findings findings = {BSON_INITIALIZER, 0};
+    truce_doctor_report report;
+    truce_status status = truce_doctor(call->store, care_add_finding, &findings, &report, error);
+
+    (void)given;
+    if (!status)
+        BCON_APPEND(reply, "errors", BCON_INT64(report.errors), "warnings",
+                    BCON_INT64(report.warnings), "notes", BCON_INT64(report.notes), "facts",
+                    BCON_DOCUMENT(&report.facts), "findings", BCON_ARRAY(&findings.array));
+    bson_destroy(&report.facts);
+    bson_destroy(&findings.array);
+    return status;
+}
+
+static const struct pattern_field no_fields[] = {{{0}}};
+
+static const struct pattern doctor_pattern = {
+    FOR_SERVER("truceDoctor", ACTION_SERVER,
+               "what the store stands on, and what to change; nothing is changed"),
+    .value = "1",
+    .answer = "counts: `errors`, `warnings`, `notes`; `facts`; and `findings`, each {level, rule, "
+              "subject, text, change}",
+    .fields = no_fields,
+    .run = run_doctor,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceDoctor: 1}",
+};
+
+const struct pattern *const care_patterns[] = {&sweep_pattern, &check_pattern, &doctor_pattern,
+                                               NULL};

@@ -1,0 +1,326 @@
+/* truceCommit and what is asked for by its key, requests, sequences. */
+#include <string.h>
+
+#include "patterns/change_list/change_list.h"
+#include "server/pattern/pattern_command.h"
+#include "truce/request.h"
+#include "truce/sequence.h"
+
+/* ---- truceCommit ------------------------------------------------------------------------------ */
+
+struct commit_given {
+    const char *key;
+    int64_t keyTime;
+    const bson_t *leave, *input;
+};
+
+static const struct pattern_field commit_fields[] = {
+    {GIVEN(commit_given, key, FIELD_TEXT),
+     "an idempotency key of the database: it happens once for ever under it"},
+    {GIVEN(commit_given, keyTime, FIELD_NUMBER),
+     "with a key: when it was made, ms since 1970, the same each time that it is sent", 1,
+     INT64_MAX},
+    {GIVEN(commit_given, leave, FIELD_DOCUMENT),
+     "with a key: told to whoever comes with it again, at most 64 KiB"},
+    {GIVEN(commit_given, input, FIELD_DOCUMENT),
+     "kept with the commit (truceCommitShow); with a key, what identifies the request in place of the changes, "
+     "so that a time in them may differ when the request is sent again"},
+    {{0}}};
+
+struct committing {
+    struct call *call;
+    const bson_t *changes, *leave;
+    bson_t inserted; /* the ids that were made */
+};
+
+static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct committing *committing = arg;
+    const struct written_guard guard = {pattern_guard, committing->call};
+    truce_status status;
+
+    truce_commit_changes_fixed(commit);
+    status = truce__written_add(committing->changes, &guard, commit, error);
+    if (!status && committing->leave)
+        status = truce_commit_leave(commit, committing->leave, error);
+    bson_destroy(&committing->inserted);
+    bson_copy_to(truce_commit_inserted(commit), &committing->inserted);
+    return status;
+}
+
+static truce_status commit_check_commit(struct call *call, const struct commit_given *given,
+                                        const bson_t **changes, bson_error_t *error)
+{
+    if (!BSON_ITER_HOLDS_ARRAY(&call->value))
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "'truceCommit' must be an array of changes");
+    *changes = call_view_of(call, &call->value);
+    if (bson_empty(*changes))
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'truceCommit' has no change");
+    if (!given->key != !given->keyTime)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'key' and 'keyTime' are given both or not at all");
+    if (given->leave && !given->key)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'leave' needs a 'key': nobody could ask for it without one");
+    return truce__written_check(*changes, error);
+}
+
+/* What the earlier commit left under the key. */
+static void commit_append_left(struct call *call, const char *key, bson_t *reply)
+{
+    static const char *const names[] = {"result", "inserted"};
+    bson_t record;
+    bson_iter_t iter;
+
+    if (!truce_commit_record(call->view, key, &record, NULL)) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            if (bson_iter_init_find(&iter, &record, names[i]))
+                bson_append_iter(reply, NULL, 0, &iter);
+        }
+    }
+    bson_destroy(&record);
+}
+
+static truce_status run_commit(struct call *call, const void *arg, bson_t *reply,
+                               bson_error_t *error)
+{
+    const struct commit_given *given = arg;
+    struct committing committing = {call, .leave = given->leave, .inserted = BSON_INITIALIZER};
+    truce_commit_options options = {.key_time_ms = given->keyTime,
+                                    .input = given->input,
+                                    .deadline_ms = call->deadline_ms,
+                                    .relaxed = call->relaxed};
+    bson_t input = BSON_INITIALIZER;
+    bool earlier = false;
+    truce_status status = commit_check_commit(call, given, &committing.changes, error);
+
+    if (!status) {
+        options.key = given->key;
+        options.earlier = &earlier;
+        if (given->key && !given->input) {
+            BSON_APPEND_ARRAY(&input, "changes", committing.changes);
+            options.input = &input;
+        }
+        status = truce_transact(call->view, commit_changes, &committing, &options, error);
+    }
+    if (!status)
+        BSON_APPEND_BOOL(reply, "earlier", earlier);
+    if (!status && earlier)
+        commit_append_left(call, options.key, reply);
+    else if (!status && !bson_empty(&committing.inserted))
+        BSON_APPEND_ARRAY(reply, "inserted", &committing.inserted);
+    bson_destroy(&committing.inserted);
+    bson_destroy(&input);
+    return status;
+}
+
+static const struct pattern commit_pattern = {
+    PATTERN("truceCommit", WRITES, "changes several documents, all or none"),
+    .value =
+        "an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id: "
+        "ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if: "
+        "FILTER}, {remove: COLLECTION, id: ID, if: FILTER}, {require: COLLECTION, id: ID, if: "
+        "FILTER}, {hold: COLLECTION, id: ID, if: FILTER}, {missing: COLLECTION, id: ID}, "
+        "{change: COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}; `if` may be left out. And {enqueue: "
+        "QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}, {post: LEDGER, id: ID, with: "
+        "{ACCOUNT: AMOUNT}, meta: DOCUMENT}, with an amount in the smallest unit or as a text "
+        "(\"12.50\"); a post not within a transaction",
+    .answer =
+        "`earlier`: true if it happened before, under the same key, and then `result`: what "
+        "was left; `inserted`: the _ids that were made for inserts without one. An error, with nothing changed: 125 (not found) a document is missing or "
+        "does not match its `if`; 112 another value than OLD; 11000 a document or a unique key "
+        "is there, the key stands for other changes, or something was posted before; 146 (limit reached) an "
+        "account's rule",
+    .fields = commit_fields,
+    .size = sizeof(struct commit_given),
+    .run = run_commit,
+    .ways = PATTERN_STRICT | PATTERN_TRANSACTS,
+    .example = "{truceCommit: [{update: 'accounts', id: 'a', if: {n: {$gte: 5}}, with: {$inc: {n: "
+               "-5}}}, {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}], key: 'payment 17', "
+               "keyTime: 1767225600000, leave: {receipt: 17}}",
+};
+
+/* ---- by its key ------------------------------------------------------------------------------- */
+
+static truce_status run_result(struct call *call, const void *given, bson_t *reply,
+                               bson_error_t *error)
+{
+    const char *key;
+    bson_t result;
+    truce_status status = pattern_text(call, &key, error);
+
+    (void)given;
+    if (status)
+        return status;
+    status = truce_commit_result(call->view, key, &result, error);
+    if (!status)
+        BSON_APPEND_DOCUMENT(reply, "result", &result);
+    bson_destroy(&result);
+    return status;
+}
+
+static const struct pattern_field no_fields[] = {{{0}}};
+
+static const struct pattern result_pattern = {
+    PATTERN("truceCommitResult", READS, "what the commit under a key has left"),
+    .value = "the key",
+    .answer = "`result`: empty if it left nothing. \"not found\": no commit under the key took "
+              "effect, or it was purged. An error: 24 (locked) one is under way",
+    .fields = no_fields,
+    .run = run_result,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceCommitResult: 'payment 17'}",
+};
+
+typedef truce_status found_by_key(truce_store *store, const char *key, bson_t *document,
+                                  bson_error_t *error);
+
+static truce_status commit_show(struct call *call, found_by_key *find, const char *name,
+                                bson_t *reply, bson_error_t *error)
+{
+    const char *key;
+    bson_t document;
+    truce_status status = pattern_text(call, &key, error);
+
+    if (status)
+        return status;
+    status = find(call->view, key, &document, error);
+    if (!status)
+        BSON_APPEND_DOCUMENT(reply, name, &document);
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status pattern_commit_run_show(struct call *call, const void *given, bson_t *reply,
+                                            bson_error_t *error)
+{
+    (void)given;
+    return commit_show(call, truce_commit_record, "commit", reply, error);
+}
+
+static const struct pattern show_pattern = {
+    PATTERN("truceCommitShow", READS, "the commit under a key, as it is kept"),
+    .value = "the key",
+    .answer =
+        "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
+        "\"pending\", \"committed\" or \"done\". \"not found\": there is none, or it was undone",
+    .fields = no_fields,
+    .run = pattern_commit_run_show,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceCommitShow: 'payment 17'}",
+};
+
+/* ---- requests --------------------------------------------------------------------------------- */
+
+struct request_given {
+    const char *name;
+    const bson_t *input;
+};
+
+static const struct pattern_field request_fields[] = {
+    {GIVEN(request_given, name, FIELD_TEXT), "the function that is to run it", .needed = true},
+    {GIVEN(request_given, input, FIELD_DOCUMENT), "what the function is given; empty if absent"},
+    {{0}}};
+
+static truce_status run_request(struct call *call, const void *arg, bson_t *reply,
+                                bson_error_t *error)
+{
+    static const bson_t none = BSON_INITIALIZER;
+    const struct request_given *given = arg;
+    const char *key;
+    truce_status status = pattern_text(call, &key, error);
+
+    (void)reply;
+    return status ? status
+                  : truce_request_add(call->view, key, given->name,
+                                      given->input ? given->input : &none, error);
+}
+
+static const struct pattern request_pattern = {
+    PATTERN("truceRequest", WRITES,
+            "leaves work for a program of the library, or `truce request run`, which does it once"),
+    .value = "the request's key",
+    .answer = "nothing more. To send it again changes nothing. An error: 11000 (duplicate) the key "
+              "stands for another request",
+    .fields = request_fields,
+    .size = sizeof(struct request_given),
+    .run = run_request,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceRequest: 'mail 17', name: 'mail', input: {to: 'ada@example.org'}}",
+};
+
+static truce_status run_request_state(struct call *call, const void *given, bson_t *reply,
+                                      bson_error_t *error)
+{
+    (void)given;
+    return commit_show(call, truce_request_state, "request", reply, error);
+}
+
+static const struct pattern request_state_pattern = {
+    PATTERN("truceRequestState", READS, "what became of a request"),
+    .value = "the request's key",
+    .answer = "`request`: {_id, name, input, state, attempts, error, created, due}, where `state` "
+              "is \"waiting\", \"done\" or \"failed\"; or \"not found\"",
+    .fields = no_fields,
+    .run = run_request_state,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceRequestState: 'mail 17'}",
+};
+
+/* ---- sequences -------------------------------------------------------------------------------- */
+
+struct sequence_given {
+    int64_t take, raise;
+};
+
+static const struct pattern_field sequence_fields[] = {
+    {GIVEN(sequence_given, take, FIELD_NUMBER), "so many numbers in a row are given to the caller",
+     1, 1000000},
+    {GIVEN(sequence_given, raise, FIELD_NUMBER),
+     "numbers up to this one will not be given any more", 1, INT64_MAX},
+    {{0}}};
+
+static truce_status run_sequence(struct call *call, const void *arg, bson_t *reply,
+                                 bson_error_t *error)
+{
+    const struct sequence_given *given = arg;
+    int64_t first = 0, last = 0;
+    const char *name;
+    truce_status status = pattern_text(call, &name, error);
+
+    if (!status && given->take && given->raise)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error, "'take' or 'raise', not both");
+    if (!status && (given->take || given->raise))
+        status = access_need(call, call->database, WRITES, error);
+    if (status)
+        return status;
+    if (given->take)
+        status = truce_sequence_take(call->view, name, given->take, &first, error);
+    else if (given->raise)
+        status = truce_sequence_raise(call->view, name, given->raise, error);
+    if (!status && given->take)
+        BSON_APPEND_INT64(reply, "first", first);
+    if (!status && !given->take)
+        status = truce_sequence_last(call->view, name, &last, error);
+    if (!status)
+        BSON_APPEND_INT64(reply, "last", given->take ? first + given->take - 1 : last);
+    return status;
+}
+
+static const struct pattern sequence_pattern = {
+    PATTERN("truceSequence", READS, "numbers that only rise, each given once; or the last of them"),
+    .value = "the sequence's name",
+    .answer =
+        "with `take`, `first` and `last`: the numbers; else `last`: the last number that was "
+        "given, 0 if none was. An error: 8 (outcome unknown) nobody knows whether numbers were taken",
+    .fields = sequence_fields,
+    .size = sizeof(struct sequence_given),
+    .run = run_sequence,
+    .ways = PATTERN_TRANSACTS,
+    .example = "{truceSequence: 'orders', take: 3}",
+};
+
+const struct pattern *const commit_patterns[] = {
+    &commit_pattern,        &result_pattern,   &show_pattern, &request_pattern,
+    &request_state_pattern, &sequence_pattern, NULL};

@@ -1,0 +1,411 @@
+/* Revisions, with their inbox, and items of arrays and maps. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/pattern/pattern_command.h"
+#include "truce/item.h"
+#include "truce/revision.h"
+
+/* ---- the handle of revisions ------------------------------------------------------------------ */
+
+/* What names it, in every command; first in their structs. */
+struct revision_named {
+    const char *versionField;
+    const bson_t *rules;
+    bool strict, inbox;
+    int64_t keep;
+};
+
+#define REVISION_FIELDS                                                                            \
+    {GIVEN(revision_named, versionField, FIELD_TEXT),                                              \
+     "the field with the document's number, if it is another than \"version\""},                   \
+        {GIVEN(revision_named, rules, FIELD_DOCUMENT),                                             \
+         "policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},                 \
+        {GIVEN(revision_named, strict, FIELD_FLAG), "merges only what one side alone changed"},    \
+        {GIVEN(revision_named, inbox, FIELD_FLAG),                                                 \
+         "keeps what merge cannot merge, to be decided (truceConflicts)"},                         \
+    {                                                                                              \
+        GIVEN(revision_named, keep, FIELD_NUMBER),                                                 \
+            "how many replaced versions of each document are kept", 0, INT32_MAX                   \
+    }
+
+static void *make_revision(void *arg)
+{
+    const void *const *made = arg;
+
+    return truce_revision_new((truce_store *)made[0], made[1]);
+}
+
+static void free_revision(void *revision)
+{
+    truce_revision_free(revision);
+}
+
+static truce_status take_revision(struct call *call, const struct revision_named *given,
+                                  bool writes, struct handle **handle, bson_error_t *error)
+{
+    truce_revision_options options = {.version = given->versionField,
+                                      .rules = given->rules,
+                                      .strict = given->strict,
+                                      .inbox = given->inbox,
+                                      .keep = (uint32_t)given->keep,
+                                      .relaxed = call->relaxed};
+    const void *made[2] = {call->view, &options};
+    char *text, *rules;
+    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
+
+    if (status)
+        return status;
+    rules = given->rules ? truce_json_write(given->rules, false, TRUCE_JSON_CANONICAL) : NULL;
+    text = bson_strdup_printf("revision\n%s\n%s\n%d %d %d %u\n%s", options.collection,
+                              given->versionField ? given->versionField : "", given->strict,
+                              given->inbox, call->relaxed, options.keep, rules ? rules : "");
+    *handle = pattern_handle(call, text, make_revision, made, free_revision);
+    bson_free(rules);
+    bson_free(text);
+    return TRUCE_OK;
+}
+
+static void document_append_result(const truce_revision_result *result, bson_t *reply)
+{
+    static const bson_oid_t none;
+
+    BSON_APPEND_UTF8(reply, "outcome", truce_revision_outcome_name(result->outcome));
+    BSON_APPEND_INT64(reply, "version", result->version);
+    BSON_APPEND_DOCUMENT(reply, "document", &result->document);
+    if (!bson_empty(&result->conflict))
+        BSON_APPEND_DOCUMENT(reply, "conflict", &result->conflict);
+    if (!bson_oid_equal(&result->inbox, &none))
+        BSON_APPEND_OID(reply, "inbox", &result->inbox);
+}
+
+/* ---- truceRevision ---------------------------------------------------------------------------- */
+
+struct revision_given {
+    struct revision_named named; /* first */
+    const bson_value_t *get, *remove;
+    const bson_t *save, *merge, *base;
+    int64_t version;
+};
+
+static const struct pattern_field revision_fields[] = {
+    {GIVEN(revision_given, get, FIELD_VALUE), "reads the document of this _id"},
+    {GIVEN(revision_given, save, FIELD_DOCUMENT),
+     "saves this whole document, with its _id, if nobody has saved since"},
+    {GIVEN(revision_given, merge, FIELD_DOCUMENT),
+     "saves it, merged with what others have saved since"},
+    {GIVEN(revision_given, remove, FIELD_VALUE), "removes the document of this _id"},
+    {GIVEN(revision_given, version, FIELD_NUMBER),
+     "the number that was read; absent: it is a new document", -1, INT64_MAX},
+    {GIVEN(revision_given, base, FIELD_DOCUMENT),
+     "what was read; absent: the number alone is compared"},
+    REVISION_FIELDS,
+    {{0}}};
+
+static truce_status get_revision(truce_revision *revision, const bson_value_t *id, bson_t *reply,
+                                 bson_error_t *error)
+{
+    int64_t version = 0;
+    bson_t document;
+    truce_status status = truce_revision_get(revision, NULL, id, &document, &version, error);
+
+    if (!status) {
+        BSON_APPEND_INT64(reply, "version", version);
+        BSON_APPEND_DOCUMENT(reply, "document", &document);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status write_revision(struct call *call, truce_revision *revision,
+                                   const struct revision_given *given, bson_t *reply,
+                                   bson_error_t *error)
+{
+    bson_iter_t said;
+    bool has_number =
+        bson_iter_init_find(&said, &call->request->body, "version") && !BSON_ITER_HOLDS_NULL(&said);
+    int64_t version = has_number ? given->version : TRUCE_REVISION_NEW;
+    truce_revision_result result;
+    truce_status status;
+
+    if (given->save)
+        status =
+            truce_revision_save(revision, NULL, given->save, version, given->base, &result, error);
+    else if (given->merge)
+        status = truce_revision_merge(revision, NULL, given->merge, version, given->base, &result,
+                                      error);
+    else
+        status = truce_revision_remove(revision, NULL, given->remove, version, given->base, &result,
+                                       error);
+    if (!status)
+        document_append_result(&result, reply);
+    truce_revision_result_release(&result);
+    return status;
+}
+
+static truce_status run_revision(struct call *call, const void *arg, bson_t *reply,
+                                 bson_error_t *error)
+{
+    const struct revision_given *given = arg;
+    int verbs = !!given->get + !!given->save + !!given->merge + !!given->remove;
+    struct handle *handle;
+    truce_status status;
+
+    if (verbs != 1)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "one of 'get', 'save', 'merge' and 'remove' must be given");
+    status = take_revision(call, &given->named, !given->get, &handle, error);
+    if (status)
+        return status;
+    status = given->get ? get_revision(handle->thing, given->get, reply, error)
+                        : write_revision(call, handle->thing, given, reply, error);
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern revision_pattern = {
+    PATTERN("truceRevision", READS,
+            "reads a document with its number, saves it by that number, or merges it"),
+    .value = "the collection",
+    .answer =
+        "`version` and `document` as they stand now, and of a write `outcome`: \"saved\", "
+        "\"merged\", \"unchanged\" or \"conflict\", with `conflict` (what both sides disagree "
+        "about; nothing was written) and `inbox`, its _id there. \"not found\": there is no "
+        "such document",
+    .fields = revision_fields,
+    .size = sizeof(struct revision_given),
+    .run = run_revision,
+    .ways = PATTERN_TRANSACTS,
+    .example = "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}}",
+};
+
+/* ---- the inbox -------------------------------------------------------------------------------- */
+
+static const struct pattern_field conflicts_fields[] = {REVISION_FIELDS, {{0}}};
+
+static truce_status append_conflicts(struct call *call, truce_cursor *cursor, bson_t *reply,
+                                     bson_error_t *error)
+{
+    const bson_t *entry = NULL;
+    truce_status status;
+    uint32_t i = 0;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "conflicts", &array);
+    while (!(status = truce_cursor_next(cursor, &entry, error)) && entry) {
+        char buffer[16];
+        const char *key;
+
+        if (i && array.len + entry->len > TRUCE_DOCUMENT_BYTES_MAX)
+            break;
+        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT(&array, key, entry);
+    }
+    bson_append_array_end(reply, &array);
+    return status;
+}
+
+static truce_status document_run_conflicts(struct call *call, const void *given, bson_t *reply,
+                                           bson_error_t *error)
+{
+    truce_cursor *cursor;
+    struct handle *handle;
+    truce_status status = take_revision(call, given, false, &handle, error);
+
+    if (status)
+        return status;
+    status = truce_revision_conflicts(handle->thing, &cursor, error);
+    if (!status) {
+        status = append_conflicts(call, cursor, reply, error);
+        truce_cursor_close(cursor);
+    }
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern conflicts_pattern = {
+    PATTERN("truceConflicts", READS, "the open conflicts of a collection, the oldest first"),
+    .value = "the collection",
+    .answer = "`conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, "
+              "kind, ...}]}, against what stands now; as many as fit into a reply",
+    .fields = conflicts_fields,
+    .size = sizeof(struct revision_named),
+    .run = document_run_conflicts,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceConflicts: 'posts'}",
+};
+
+struct resolve_given {
+    struct revision_named named; /* first */
+    const bson_oid_t *conflict;
+    const char *take;
+    const bson_t *document, *seen;
+};
+
+static const struct pattern_field resolve_fields[] = {
+    {GIVEN(resolve_given, conflict, FIELD_OID), "its _id", .needed = true},
+    {GIVEN(resolve_given, take, FIELD_TEXT),
+     "\"mine\", \"theirs\" where the sides disagree; or \"document\"", .needed = true},
+    {GIVEN(resolve_given, document, FIELD_DOCUMENT), "with \"document\": the whole of it"},
+    {GIVEN(resolve_given, seen, FIELD_DOCUMENT),
+     "the conflict as it was shown, or {version} of it; absent: as it was told last"},
+    REVISION_FIELDS,
+    {{0}}};
+
+static truce_status document_run_resolve(struct call *call, const void *arg, bson_t *reply,
+                                         bson_error_t *error)
+{
+    const struct resolve_given *given = arg;
+    truce_resolution resolution = !strcmp(given->take, "mine")       ? TRUCE_RESOLVE_MINE
+                                  : !strcmp(given->take, "theirs")   ? TRUCE_RESOLVE_THEIRS
+                                  : !strcmp(given->take, "document") ? TRUCE_RESOLVE_DOCUMENT
+                                                                     : 0;
+    truce_revision_result result;
+    struct handle *handle;
+    truce_status status;
+
+    if (!resolution || (resolution == TRUCE_RESOLVE_DOCUMENT) != (given->document != NULL))
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'take' is \"mine\", \"theirs\", or \"document\" with a 'document'");
+    status = take_revision(call, &given->named, true, &handle, error);
+    if (status)
+        return status;
+    status = truce_revision_resolve(handle->thing, NULL, given->conflict, resolution,
+                                    given->document, given->seen, &result, error);
+    if (!status)
+        document_append_result(&result, reply);
+    truce_revision_result_release(&result);
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern resolve_pattern = {
+    PATTERN("truceResolve", WRITES, "decides a conflict"),
+    .value = "the collection",
+    .answer = "as truceRevision; with the outcome \"conflict\" it stays open, told against what "
+              "stands now. \"not found\": there is no such open conflict",
+    .fields = resolve_fields,
+    .size = sizeof(struct resolve_given),
+    .run = document_run_resolve,
+    .example =
+        "{truceResolve: 'posts', conflict: {$oid: '0123456789abcdef01234567'}, take: 'mine'}",
+};
+
+/* ---- truceItem -------------------------------------------------------------------------------- */
+
+struct item_given {
+    const char *field, *identity, *versionField;
+    const bson_t *filter, *query, *update, *add, *replace, *upsert;
+    bool map, remove;
+};
+
+static const struct pattern_field item_fields[] = {
+    {GIVEN(item_given, field, FIELD_TEXT), "the array or map, by its path: \"badges\"",
+     .needed = true},
+    {GIVEN(item_given, identity, FIELD_TEXT),
+     "the field of an item that tells it from the others: \"type\"", .needed = true},
+    {GIVEN(item_given, filter, FIELD_DOCUMENT), "the first document that matches is changed",
+     .needed = true},
+    {GIVEN(item_given, query, FIELD_DOCUMENT), "which items of it; {} for all"},
+    {GIVEN(item_given, update, FIELD_DOCUMENT),
+     "with `query`: operators, with paths that begin at the item"},
+    {GIVEN(item_given, remove, FIELD_FLAG), "with `query`: these items go"},
+    {GIVEN(item_given, add, FIELD_DOCUMENT), "appended, unless an item of its identity is there"},
+    {GIVEN(item_given, replace, FIELD_DOCUMENT),
+     "the item of its identity becomes it, in its place"},
+    {GIVEN(item_given, upsert, FIELD_DOCUMENT), "replaced, or added"},
+    {GIVEN(item_given, map, FIELD_FLAG), "documents that have no items yet get a map of them"},
+    {GIVEN(item_given, versionField, FIELD_TEXT),
+     "the field with the document's number, which every change raises"},
+    {{0}}};
+
+static void *make_item(void *arg)
+{
+    const void *const *made = arg;
+
+    return truce_item_new((truce_store *)made[0], made[1]);
+}
+
+static void free_item(void *item)
+{
+    truce_item_free(item);
+}
+
+static truce_status document_check_item(const struct item_given *given, bson_error_t *error)
+{
+    int verbs = !!given->update + given->remove + !!given->add + !!given->replace + !!given->upsert;
+
+    if (verbs != 1)
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "one of 'update', 'remove', 'add', 'replace' and 'upsert' must be given");
+    if ((given->update || given->remove) && !given->query)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'query' must say which items; {} stands for all");
+    if ((given->add || given->upsert) && given->query)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "what is added has no 'query'");
+    return TRUCE_OK;
+}
+
+static truce_status document_change_item(truce_item *item, const struct item_given *given,
+                                         truce_item_result *result, bson_error_t *error)
+{
+    if (given->update)
+        return truce_item_update(item, NULL, given->filter, given->query, given->update, result,
+                                 error);
+    if (given->remove)
+        return truce_item_remove(item, NULL, given->filter, given->query, result, error);
+    if (given->add)
+        return truce_item_add(item, NULL, given->filter, given->add, result, error);
+    if (given->replace)
+        return truce_item_replace(item, NULL, given->filter, given->query, given->replace, result,
+                                  error);
+    return truce_item_upsert(item, NULL, given->filter, given->upsert, result, error);
+}
+
+static truce_status run_item(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+{
+    const struct item_given *given = arg;
+    truce_item_options options = {.field = given->field,
+                                  .identity = given->identity,
+                                  .version = given->versionField,
+                                  .layout = given->map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
+                                  .relaxed = call->relaxed};
+    const void *made[2] = {call->view, &options};
+    truce_item_result result = {0};
+    struct handle *handle;
+    char *text;
+    truce_status status = document_check_item(given, error);
+
+    if (!status)
+        status = pattern_own_collection(call, true, &options.collection, error);
+    if (status)
+        return status;
+    text = bson_strdup_printf("item\n%s\n%s\n%s\n%s\n%d %d", options.collection, given->field,
+                              given->identity, given->versionField ? given->versionField : "",
+                              given->map, call->relaxed);
+    handle = pattern_handle(call, text, make_item, made, free_item);
+    bson_free(text);
+    status = document_change_item(handle->thing, given, &result, error);
+    pattern_give(call, handle);
+    if (!status)
+        BCON_APPEND(reply, "matched", BCON_INT64(result.matched), "modified",
+                    BCON_INT64(result.modified), "added", BCON_BOOL(result.added));
+    return status;
+}
+
+static const struct pattern item_pattern = {
+    PATTERN("truceItem", WRITES,
+            "changes items of an array, or of a map, in their place, by one atomic write"),
+    .value = "the collection",
+    .answer = "`matched`, `modified`: how many items; `added`. \"not found\": no document matches",
+    .fields = item_fields,
+    .size = sizeof(struct item_given),
+    .run = run_item,
+    .ways = PATTERN_TRANSACTS,
+    .example = "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', "
+               "upsert: {type: 'MENTOR', since: 2026}}",
+};
+
+const struct pattern *const document_patterns[] = {&revision_pattern, &conflicts_pattern,
+                                                   &resolve_pattern, &item_pattern, NULL};

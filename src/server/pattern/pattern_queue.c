@@ -1,0 +1,488 @@
+/* Queues: adding jobs, and looking after them. What workers send is in pattern_job.c. */
+#include "server/pattern/pattern_queue.h"
+
+#include <string.h>
+
+#include "store/reserved.h"
+#include "store/restored.h"
+
+/* ---- the queue -------------------------------------------------------------------------------- */
+
+static void *make_queue(void *arg)
+{
+    const void *const *made = arg;
+
+    return truce_queue_new((truce_store *)made[0], made[1]);
+}
+
+static void free_queue(void *queue)
+{
+    truce_queue_free(queue);
+}
+
+truce_status pattern_queue_take(struct call *call, const char *worker, int64_t lease_ms,
+                                struct handle **handle, bson_error_t *error)
+{
+    truce_queue_options options = {.worker = worker, .lease_ms = (uint32_t)lease_ms};
+    const void *made[2] = {call->view, &options};
+    char *text;
+    truce_status status = pattern_text(call, &options.queue, error);
+
+    if (status)
+        return status;
+    text = bson_strdup_printf("queue\n%s\n%s\n%u", options.queue, worker ? worker : "",
+                              options.lease_ms);
+    *handle = pattern_handle(call, text, make_queue, made, free_queue);
+    bson_free(text);
+    return TRUCE_OK;
+}
+
+/* What is the server's own affair. */
+static bool is_inner(const char *field)
+{
+    return !strcmp(field, "undone") || !strcmp(field, "_rev") || !strcmp(field, "_intent") ||
+           !strcmp(field, "told") || !strcmp(field, "then");
+}
+
+void pattern_job_append(const bson_t *job, const bson_oid_t *token, const char *key, bson_t *reply)
+{
+    bson_iter_t at;
+    bson_t shown;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, key, &shown);
+    (void)bson_iter_init(&at, job);
+    while (bson_iter_next(&at))
+        if (!is_inner(bson_iter_key(&at)))
+            BSON_APPEND_VALUE(&shown, bson_iter_key(&at), bson_iter_value(&at));
+    if (token)
+        BSON_APPEND_OID(&shown, "token", token);
+    bson_append_document_end(reply, &shown);
+}
+
+/* ---- truceEnqueue ----------------------------------------------------------------------------- */
+
+struct enqueue_given {
+    const bson_t *payload, *payloads, *metadata, *tags, *after;
+    int64_t delayMS, runAtMS, priority, attempts, timeoutMS, keepMS, uniquePeriodMS, laneWidth,
+        laneRate, lanePerMS;
+    const char *unique, *uniqueScope, *on_conflict, *lane, *failure, *name;
+    const bson_oid_t *id;
+    bool uniquePayload;
+};
+
+static const struct pattern_field enqueue_fields[] = {
+    {GIVEN(enqueue_given, payload, FIELD_DOCUMENT), "what is to be done"},
+    {GIVEN(enqueue_given, payloads, FIELD_ARRAY),
+     "instead: of many jobs, up to 10,000, all added or none; not unique ones, without lane, id, after"},
+    {GIVEN(enqueue_given, delayMS, FIELD_NUMBER), "ready so long from now", 0, INT64_C(1) << 48},
+    {GIVEN(enqueue_given, runAtMS, FIELD_NUMBER), "or at that time, ms since 1970", 1,
+     INT64_C(1) << 48},
+    {GIVEN(enqueue_given, priority, FIELD_NUMBER), "the highest first, then the oldest", -1000,
+     1000},
+    {GIVEN(enqueue_given, attempts, FIELD_NUMBER), "how often it is tried; absent: 10", 1,
+     INT32_MAX},
+    {GIVEN(enqueue_given, timeoutMS, FIELD_NUMBER),
+     "the lease is not extended beyond that time after the claim", 1, INT32_MAX},
+    {GIVEN(enqueue_given, keepMS, FIELD_NUMBER),
+     "how long it is kept when it is done; -1: for ever; absent: 7 days", -1, INT64_C(1) << 48},
+    {GIVEN(enqueue_given, metadata, FIELD_DOCUMENT), "for people, and for who looks for it"},
+    {GIVEN(enqueue_given, tags, FIELD_ARRAY), "texts, the same"},
+    {GIVEN(enqueue_given, unique, FIELD_TEXT), "the key of a unique job"},
+    {GIVEN(enqueue_given, uniquePayload, FIELD_FLAG), "the payload is the key, or a part of it"},
+    {GIVEN(enqueue_given, uniquePeriodMS, FIELD_NUMBER),
+     "at most one in each period of that length", 1, INT64_C(1) << 48},
+    {GIVEN(enqueue_given, uniqueScope, FIELD_TEXT),
+     "what it meets: \"live\" jobs (so if absent), those that are still \"kept\", or \"unclaimed\" ones"},
+    {GIVEN(enqueue_given, on_conflict, FIELD_TEXT),
+     "what happens to one that it meets: \"ignore\" (so if absent), \"replace\", \"reschedule\", "
+     "\"refuse\""},
+    {GIVEN(enqueue_given, lane, FIELD_TEXT), "jobs of one lane run one after the other"},
+    {GIVEN(enqueue_given, laneWidth, FIELD_NUMBER), "so many of them at a time", 1, INT32_MAX},
+    {GIVEN(enqueue_given, laneRate, FIELD_NUMBER), "so many of them begin in ...", 1, INT32_MAX},
+    {GIVEN(enqueue_given, lanePerMS, FIELD_NUMBER), "... this time", 1, INT32_MAX},
+    {GIVEN(enqueue_given, after, FIELD_ARRAY), "ids of the jobs that have to end before it"},
+    {GIVEN(enqueue_given, failure, FIELD_TEXT),
+     "what becomes of it if one of them ends otherwise than done: \"cancel\" (so if absent), "
+     "\"goOn\", \"wait\""},
+    {GIVEN(enqueue_given, name, FIELD_TEXT), "for people"},
+    {GIVEN(enqueue_given, id, FIELD_OID), "its _id, if it is not to be a new one"},
+    {{0}}};
+
+/* The number of the word in the list, which NULL ends; -1: it is not there. Absent is the first. */
+static int queue_word_of(const char *word, const char *const *words)
+{
+    int i = 0;
+
+    while (word && words[i] && strcmp(word, words[i]) != 0)
+        i++;
+    return words[i] ? i : -1;
+}
+
+static truce_status queue_read_words(const struct enqueue_given *given, truce_job_options *options,
+                                     bson_error_t *error)
+{
+    static const char *const scopes[] = {"live", "kept", "unclaimed", NULL};
+    static const char *const meetings[] = {"ignore", "replace", "reschedule", "refuse", NULL};
+    static const char *const failures[] = {"cancel", "goOn", "wait", NULL};
+    int scope = queue_word_of(given->uniqueScope, scopes),
+        on_conflict = queue_word_of(given->on_conflict, meetings),
+        failure = queue_word_of(given->failure, failures);
+
+    if (scope < 0)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'uniqueScope' is \"live\", \"kept\" or \"unclaimed\"");
+    if (on_conflict < 0)
+        return truce__refuse(
+            CODE_BAD_VALUE, error,
+            "'on_conflict' is \"ignore\", \"replace\", \"reschedule\" or \"refuse\"");
+    if (failure < 0)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'failure' is \"cancel\", \"goOn\" or \"wait\"");
+    options->unique_scope = (truce_unique_scope)scope;
+    options->on_conflict = (truce_conflict_policy)on_conflict;
+    options->failure = (truce_job_failure)failure;
+    return TRUCE_OK;
+}
+
+static truce_status queue_check_job(struct call *call, const bson_oid_t *id, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(id)), job;
+    char text[25];
+    truce_status status = truce_find_one(call->view, QUEUE, filter, NULL, &job, error);
+
+    bson_destroy(filter);
+    bson_destroy(&job);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    bson_oid_to_string(id, text);
+    return truce__refuse(CODE_BAD_VALUE, error, "there is no job %s to wait for", text);
+}
+
+static truce_status queue_read_after(struct call *call, const bson_t *after,
+                                     truce_job_options *options, bson_error_t *error)
+{
+    uint32_t count = after ? bson_count_keys(after) : 0;
+    truce_status status = TRUCE_OK;
+    bson_oid_t *ids;
+    bson_iter_t at;
+
+    if (count > JOB_AFTER_MAX)
+        return truce__refuse(CODE_BAD_VALUE, error, "'after' may have %d ids", JOB_AFTER_MAX);
+    if (!count)
+        return TRUCE_OK;
+    ids = truce__arena_take(&call->arena, count * sizeof *ids);
+    (void)bson_iter_init(&at, after);
+    for (options->after_count = 0; !status && bson_iter_next(&at); options->after_count++) {
+        if (!BSON_ITER_HOLDS_OID(&at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "'after' must be an array of ObjectIds");
+        bson_oid_copy(bson_iter_oid(&at), &ids[options->after_count]);
+        status = queue_check_job(call, &ids[options->after_count], error);
+    }
+    options->after = ids;
+    return status;
+}
+
+static truce_status queue_read_job(struct call *call, const struct enqueue_given *given,
+                                   truce_job_options *options, bson_error_t *error)
+{
+    truce_status status;
+
+    *options = (truce_job_options){.delay_ms = given->delayMS,
+                                   .run_at_ms = given->runAtMS,
+                                   .priority = (int32_t)given->priority,
+                                   .attempts_max = (uint32_t)given->attempts,
+                                   .timeout_ms = (uint32_t)given->timeoutMS,
+                                   .keep_ms = given->keepMS,
+                                   .metadata = given->metadata,
+                                   .tags = given->tags,
+                                   .unique = given->unique,
+                                   .unique_payload = given->uniquePayload,
+                                   .unique_period_ms = given->uniquePeriodMS,
+                                   .lane = given->lane,
+                                   .lane_width = (uint32_t)given->laneWidth,
+                                   .lane_rate = (uint32_t)given->laneRate,
+                                   .lane_per_ms = (uint32_t)given->lanePerMS,
+                                   .name = given->name,
+                                   .id = given->id};
+    status = queue_read_words(given, options, error);
+    return status ? status : queue_read_after(call, given->after, options, error);
+}
+
+static truce_status add_many(struct call *call, truce_queue *queue, const bson_t *payloads,
+                             const truce_job_options *options, bson_t *reply, bson_error_t *error)
+{
+    uint32_t count = bson_count_keys(payloads), i = 0;
+    truce_status status = TRUCE_OK;
+    const bson_t **all;
+    bson_oid_t *ids;
+    bson_iter_t at;
+    bson_t array;
+
+    if (!count || count > JOB_BULK_MAX)
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'payloads' has 1 to %d of them",
+                             JOB_BULK_MAX);
+    all = truce__arena_take(&call->arena, count * sizeof *all);
+    ids = truce__arena_take(&call->arena, count * sizeof *ids);
+    (void)bson_iter_init(&at, payloads);
+    while (bson_iter_next(&at)) {
+        if (!BSON_ITER_HOLDS_DOCUMENT(&at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "a payload must be a document");
+        all[i++] = call_view_of(call, &at);
+    }
+    status = truce_queue_add_many(queue, all, count, options, ids, error);
+    if (status)
+        return status;
+    BSON_APPEND_ARRAY_BEGIN(reply, "ids", &array);
+    for (i = 0; i < count; i++) {
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        BSON_APPEND_OID(&array, key, &ids[i]);
+    }
+    bson_append_array_end(reply, &array);
+    return TRUCE_OK;
+}
+
+static truce_status queue_add_job(struct call *call, truce_queue *queue,
+                                  const struct enqueue_given *given, bson_t *reply,
+                                  bson_error_t *error)
+{
+    truce_job_options options;
+    truce_job_added added;
+    truce_status status = queue_read_job(call, given, &options, error);
+
+    if (!status && !given->payload == !given->payloads)
+        status =
+            truce__refuse(CODE_INVALID_OPTIONS, error, "'payload' or 'payloads' must be given");
+    if (!status && given->payloads)
+        return add_many(call, queue, given->payloads, &options, reply, error);
+    if (!status)
+        status = truce_queue_add(queue, NULL, given->payload, &options, &added, error);
+    if (!status)
+        BCON_APPEND(reply, "id", BCON_OID(&added.id), "added",
+                    BCON_UTF8(truce_added_name(added.added)));
+    return status;
+}
+
+static truce_status run_enqueue(struct call *call, const void *given, bson_t *reply,
+                                bson_error_t *error)
+{
+    struct handle *handle;
+    truce_status status = pattern_queue_take(call, NULL, 0, &handle, error);
+
+    if (status)
+        return status;
+    status = queue_add_job(call, handle->thing, given, reply, error);
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern enqueue_pattern = {
+    PATTERN("truceEnqueue", WRITES, "adds a job to a queue, or many"),
+    .value = "the queue",
+    .answer = "`id`, and `added`: \"new\", \"existing\", \"replaced\" or \"rescheduled\"; of "
+              "`payloads` the `ids`. An error: 11000 (duplicate) a job of its key or id is there",
+    .fields = enqueue_fields,
+    .size = sizeof(struct enqueue_given),
+    .run = run_enqueue,
+    .ways = PATTERN_TRANSACTS,
+    .example = "{truceEnqueue: 'mail', payload: {to: 'ada@example.org'}, id: "
+               "{$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
+};
+
+/* ---- one job, or the queue -------------------------------------------------------------------- */
+
+struct queue_given {
+    const bson_oid_t *id;
+    const char *action;
+    int64_t limit;
+};
+
+static const struct pattern_field look_after_fields[] = {
+    {GIVEN(queue_given, action, FIELD_TEXT),
+     "of a job: \"cancel\", \"retry\", \"discard\"; of the queue: \"pause\", \"resume\", "
+     "\"redrive\" (retries the dead letters)",
+     .needed = true},
+    {GIVEN(queue_given, id, FIELD_OID), "the job"},
+    {GIVEN(queue_given, limit, FIELD_NUMBER), "of redrive; absent: 1,000", 1, INT32_MAX},
+    {{0}}};
+
+enum look_after { CANCEL, RETRY, DISCARD, PAUSE, RESUME, REDRIVE };
+
+static truce_status queue_act(truce_queue *queue, enum look_after action,
+                              const struct queue_given *given, bson_t *reply, bson_error_t *error)
+{
+    uint32_t count;
+    truce_status status;
+
+    switch (action) {
+    case CANCEL:
+        return truce_queue_cancel(queue, NULL, given->id, error);
+    case RETRY:
+        return truce_queue_retry(queue, NULL, given->id, error);
+    case DISCARD:
+        return truce_queue_discard(queue, NULL, given->id, error);
+    case PAUSE:
+        return truce_queue_pause(queue, error);
+    case RESUME:
+        return truce_queue_resume(queue, error);
+    case REDRIVE:
+        break;
+    }
+    status = truce_queue_redrive(queue, (uint32_t)given->limit, &count, error);
+    if (!status)
+        BCON_APPEND(reply, "count", BCON_INT64(count), "more",
+                    BCON_BOOL(count == (given->limit ? given->limit : 1000)));
+    return status;
+}
+
+static truce_status run_look_after(struct call *call, const void *arg, bson_t *reply,
+                                   bson_error_t *error)
+{
+    static const char *const actions[] = {"cancel", "retry",   "discard", "pause",
+                                          "resume", "redrive", NULL};
+    const struct queue_given *given = arg;
+    int action = queue_word_of(given->action, actions);
+    struct handle *handle;
+    truce_status status;
+
+    if (action < 0)
+        return truce__refuse(CODE_BAD_VALUE, error, "the action \"%.80s\" is not known",
+                             given->action);
+    if ((action <= DISCARD) != (given->id != NULL))
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
+                             given->action, given->id ? "has not" : "needs");
+    status = pattern_queue_take(call, NULL, 0, &handle, error);
+    if (status)
+        return status;
+    status = queue_act(handle->thing, (enum look_after)action, given, reply, error);
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern look_after_pattern = {
+    PATTERN("truceQueue", WRITES, "cancels, retries or discards a job; pauses or resumes a queue"),
+    .value = "the queue",
+    .answer =
+        "of redrive `count`, and `more` if there may be others: send it again. \"not found\": there is no such job in the queue. An error: 2 "
+        "(invalid) its state does not allow it",
+    .fields = look_after_fields,
+    .size = sizeof(struct queue_given),
+    .run = run_look_after,
+    .example = "{truceQueue: 'mail', action: 'pause'}",
+};
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+struct jobs_given {
+    const bson_oid_t *id, *after;
+    const char *state;
+    int64_t limit;
+};
+
+static const struct pattern_field jobs_fields[] = {
+    {GIVEN(jobs_given, id, FIELD_OID), "only this job"},
+    {GIVEN(jobs_given, state, FIELD_TEXT), "only those in this state: \"ready\", \"dead\" ..."},
+    {GIVEN(jobs_given, after, FIELD_OID), "those after this _id: the last one of the page before"},
+    {GIVEN(jobs_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, 1000},
+    {{0}}};
+
+/* As many as the limit allows and fit into a reply. */
+static truce_status append_jobs(struct call *call, truce_cursor *cursor, int64_t limit,
+                                bson_t *reply, bson_error_t *error)
+{
+    const bson_t *job = NULL;
+    truce_status status;
+    uint32_t i = 0;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "jobs", &array);
+    do {
+        char buffer[16];
+        const char *key;
+
+        status = truce_cursor_next(cursor, &job, error);
+        if (status || !job || i == limit || (i && array.len + job->len > TRUCE_DOCUMENT_BYTES_MAX))
+            break;
+        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
+        pattern_job_append(job, NULL, key, &array);
+    } while (true);
+    bson_append_array_end(reply, &array);
+    BSON_APPEND_BOOL(reply, "more", !status && job);
+    return status;
+}
+
+static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+{
+    const struct jobs_given *given = arg;
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1));
+    int64_t limit = given->limit ? given->limit : 100;
+    truce_find_options options = {.sort = sort, .limit = limit + 1};
+    const char *name;
+    truce_cursor *cursor;
+    truce_status status = pattern_text(call, &name, error);
+
+    if (!status) {
+        if (given->id)
+            BSON_APPEND_OID(&filter, "_id", given->id);
+        else if (given->after)
+            BCON_APPEND(&filter, "_id", "{", "$gt", BCON_OID(given->after), "}");
+        BSON_APPEND_UTF8(&filter, "queue", name);
+        if (given->state)
+            BSON_APPEND_UTF8(&filter, "state", given->state);
+        status = truce_find(call->view, QUEUE, &filter, &options, &cursor, error);
+        if (!status)
+            cursor = truce__restored_cursor(cursor);
+    }
+    if (!status) {
+        status = append_jobs(call, cursor, limit, reply, error);
+        truce_cursor_close(cursor);
+    }
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return status;
+}
+
+static const struct pattern jobs_pattern = {
+    PATTERN("truceJobs", READS, "the jobs of a queue, the oldest first"),
+    .value = "the queue",
+    .answer =
+        "`jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors, "
+        "...}; and `more`: continue with `after` the last _id",
+    .fields = jobs_fields,
+    .size = sizeof(struct jobs_given),
+    .run = run_jobs,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceJobs: 'mail', state: 'ready', limit: 10}",
+};
+
+static truce_status run_queues(struct call *call, const void *given, bson_t *reply,
+                               bson_error_t *error)
+{
+    bson_t stats;
+    truce_status status = truce_queue_stats(call->view, &stats, error);
+
+    (void)given;
+    if (!status)
+        BSON_APPEND_ARRAY(reply, "queues", &stats);
+    bson_destroy(&stats);
+    return status;
+}
+
+static const struct pattern_field no_fields[] = {{{0}}};
+
+static const struct pattern queues_pattern = {
+    PATTERN("truceQueues", READS, "the figures of the database's queues"),
+    .value = "1",
+    .answer = "`queues`: each {queue, paused, ready, delayed, waiting, blocked, running, dead, "
+              "oldest_ms}",
+    .fields = no_fields,
+    .run = run_queues,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceQueues: 1}",
+};
+
+const struct pattern *const queue_patterns[] = {&enqueue_pattern, &jobs_pattern, &queues_pattern,
+                                                &look_after_pattern, NULL};

@@ -1,0 +1,398 @@
+/* Copies kept in step: rules, writes of masters and dependents, what is behind, drift. */
+#include <string.h>
+
+#include "base/field.h"
+#include "bson/value.h"
+#include "server/pattern/pattern_command.h"
+#include "truce/sync.h"
+
+#define FINDINGS_MAX 1000 /* of a repair in one answer */
+
+/* One handle for all calls: it knows the rules, and those that change them make it forget them. */
+static void *make_sync(void *arg)
+{
+    return truce_sync_new(arg, NULL);
+}
+
+static void free_sync(void *sync)
+{
+    truce_sync_free(sync);
+}
+
+static struct handle *take_sync(struct call *call)
+{
+    return pattern_handle(call, "sync", make_sync, call->view, free_sync);
+}
+
+/* ---- truceSyncDeclare, truceSyncDrop ----------------------------------------------------------- */
+
+struct declare_given {
+    const char *master, *dependent, *reference;
+    const bson_t *copies;
+    int64_t resumeMS, settleMS;
+};
+
+static const struct pattern_field declare_fields[] = {
+    {GIVEN(declare_given, master, FIELD_TEXT), "the collection of the masters", .needed = true},
+    {GIVEN(declare_given, dependent, FIELD_TEXT),
+     "the collection of the dependents; it may be the same", .needed = true},
+    {GIVEN(declare_given, reference, FIELD_TEXT),
+     "the field of a dependent with its master's _id: \"user\"", .needed = true},
+    {GIVEN(declare_given, copies, FIELD_DOCUMENT),
+     "{\"field of the dependent\": \"field of the master\"}", .needed = true},
+    {GIVEN(declare_given, resumeMS, FIELD_NUMBER),
+     "the sweep takes up what has carried a flag for so long; absent: 60,000", 1, INT32_MAX},
+    {GIVEN(declare_given, settleMS, FIELD_NUMBER),
+     "waits so long, until every other process that uses the store has seen the rule; absent: 5,000; "
+     "1, where there is none",
+     1, 60000},
+    {{0}}};
+
+static truce_status pattern_sync_run_declare(struct call *call, const void *arg, bson_t *reply,
+                                             bson_error_t *error)
+{
+    const struct declare_given *given = arg;
+    truce_sync_rule rule = {.master = given->master,
+                            .dependent = given->dependent,
+                            .reference = given->reference,
+                            .copies = given->copies,
+                            .resume_ms = (uint32_t)given->resumeMS,
+                            .settle_ms = (uint32_t)given->settleMS};
+    struct handle *handle;
+    truce_status status = pattern_text(call, &rule.name, error);
+
+    (void)reply;
+    if (!status)
+        status = pattern_collection(call, given->master, true, error);
+    if (!status)
+        status = pattern_collection(call, given->dependent, true, error);
+    if (status)
+        return status;
+    handle = take_sync(call);
+    status = truce_sync_declare(handle->thing, &rule, error);
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern declare_pattern = {
+    PATTERN("truceSyncDeclare", WRITES, "says which fields of which documents are copies of which"),
+    .value = "the rule's name",
+    .answer = "nothing more, also if it is declared so. What is there already is copied by "
+              "truceSyncRepair. An error: 11000 (duplicate) there is another rule of this name; 2 "
+              "(invalid) a circle, or a field that another rule copies to",
+    .fields = declare_fields,
+    .size = sizeof(struct declare_given),
+    .run = pattern_sync_run_declare,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: "
+               "'user', copies: {author: 'name'}, settleMS: 1}",
+};
+
+static truce_status pattern_sync_run_drop(struct call *call, const void *given, bson_t *reply,
+                                          bson_error_t *error)
+{
+    struct handle *handle;
+    const char *name;
+    truce_status status = pattern_text(call, &name, error);
+
+    (void)given, (void)reply;
+    if (status)
+        return status;
+    handle = take_sync(call);
+    status = truce_sync_drop(handle->thing, name, error);
+    pattern_give(call, handle);
+    return status;
+}
+
+static const struct pattern_field no_fields[] = {{{0}}};
+
+static const struct pattern drop_pattern = {
+    PATTERN("truceSyncDrop", WRITES, "takes back a rule; the copies stay as they are"),
+    .value = "the rule's name",
+    .answer = "nothing more. \"not found\": there is none",
+    .fields = no_fields,
+    .run = pattern_sync_run_drop,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSyncDrop: 'author'}",
+};
+
+/* ---- truceSyncUpdate, truceSyncInsert ---------------------------------------------------------- */
+
+struct update_given {
+    const bson_value_t *id;
+    const bson_t *update;
+};
+
+static const struct pattern_field update_fields[] = {
+    {GIVEN(update_given, id, FIELD_VALUE), "of the document, master or dependent", .needed = true},
+    {GIVEN(update_given, update, FIELD_DOCUMENT), "operators: {$set: {name: \"Ada\"}}",
+     .needed = true},
+    {{0}}};
+
+static void sync_append_result(const truce_sync_result *result, bson_t *reply)
+{
+    BCON_APPEND(reply, "changed", BCON_BOOL(result->changed), "settled", BCON_BOOL(result->settled),
+                "copies", BCON_INT64(result->copies));
+}
+
+static truce_status pattern_sync_run_update(struct call *call, const void *arg, bson_t *reply,
+                                            bson_error_t *error)
+{
+    const struct update_given *given = arg;
+    truce_sync_result result;
+    struct handle *handle;
+    const char *collection;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
+
+    if (status)
+        return status;
+    handle = take_sync(call);
+    status = truce_sync_update(handle->thing, NULL, collection, given->id, given->update, &result,
+                               error);
+    pattern_give(call, handle);
+    if (!status)
+        sync_append_result(&result, reply);
+    return status;
+}
+
+#define WRITTEN                                                                                    \
+    "`changed`: a copied field, or a reference, is another one; `copies` that this command has "   \
+    "written; `settled`: all of them are; else the sweep does the rest, or truceSyncSettle"
+
+static const struct pattern update_pattern = {
+    PATTERN("truceSyncUpdate", WRITES, "changes a master, and its copies; or a dependent"),
+    .value = "the collection",
+    .answer = WRITTEN ". \"not found\": there is no such document. An error: 2 (invalid) a copy "
+                      "itself is not to be changed",
+    .fields = update_fields,
+    .size = sizeof(struct update_given),
+    .run = pattern_sync_run_update,
+    .ways = PATTERN_TRANSACTS,
+    .example = "{truceSyncUpdate: 'users', id: 17, update: {$set: {name: 'Ada'}}}",
+};
+
+struct insert_given {
+    const bson_t *document;
+};
+
+static const struct pattern_field insert_fields[] = {{GIVEN(insert_given, document, FIELD_DOCUMENT),
+                                                      "the whole of it, with its _id",
+                                                      .needed = true},
+                                                     {{0}}};
+
+static truce_status pattern_sync_run_insert(struct call *call, const void *arg, bson_t *reply,
+                                            bson_error_t *error)
+{
+    const struct insert_given *given = arg;
+    truce_sync_result result;
+    struct handle *handle;
+    const char *collection;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
+
+    if (status)
+        return status;
+    handle = take_sync(call);
+    status = truce_sync_insert(handle->thing, NULL, collection, given->document, &result, error);
+    pattern_give(call, handle);
+    if (!status)
+        sync_append_result(&result, reply);
+    return status;
+}
+
+static const struct pattern insert_pattern = {
+    PATTERN("truceSyncInsert", WRITES, "inserts a dependent with its copies, or a master"),
+    .value = "the collection",
+    .answer = WRITTEN ". An error: 11000 (duplicate) its _id is there",
+    .fields = insert_fields,
+    .size = sizeof(struct insert_given),
+    .run = pattern_sync_run_insert,
+    .ways = PATTERN_STRICT | PATTERN_TRANSACTS,
+    .example = "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
+};
+
+/* ---- truceSyncRead, truceSyncSettle ------------------------------------------------------------ */
+
+struct one_given {
+    const bson_value_t *id;
+};
+
+static const struct pattern_field one_fields[] = {
+    {GIVEN(one_given, id, FIELD_VALUE), "of the document", .needed = true}, {{0}}};
+
+static truce_status sync_run_read(struct call *call, const void *arg, bson_t *reply,
+                                  bson_error_t *error)
+{
+    const struct one_given *given = arg;
+    struct handle *handle;
+    const char *collection;
+    bson_t document;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
+
+    if (status)
+        return status;
+    handle = take_sync(call);
+    status = truce_sync_read(handle->thing, collection, given->id, &document, error);
+    pattern_give(call, handle);
+    if (!status)
+        BSON_APPEND_DOCUMENT(reply, "document", &document);
+    bson_destroy(&document);
+    return status;
+}
+
+static const struct pattern read_pattern = {
+    PATTERN("truceSyncRead", WRITES,
+            "reads a document, a dependent as its masters are now: what is behind is mended first"),
+    .value = "the collection",
+    .answer = "`document`; or \"not found\"",
+    .fields = one_fields,
+    .size = sizeof(struct one_given),
+    .run = sync_run_read,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSyncRead: 'comments', id: 1}",
+};
+
+static truce_status sync_run_settle(struct call *call, const void *arg, bson_t *reply,
+                                    bson_error_t *error)
+{
+    const struct one_given *given = arg;
+    truce_sync_result result;
+    struct handle *handle;
+    const char *collection;
+    truce_status status = pattern_own_collection(call, true, &collection, error);
+
+    if (status)
+        return status;
+    handle = take_sync(call);
+    status = truce_sync_settle(handle->thing, collection, given->id, &result, error);
+    pattern_give(call, handle);
+    if (!status)
+        sync_append_result(&result, reply);
+    return status;
+}
+
+static const struct pattern settle_pattern = {
+    PATTERN("truceSyncSettle", WRITES, "does now what a document's flag says is to be done"),
+    .value = "the collection",
+    .answer =
+        "`changed`, `settled`, `copies`, as truceSyncUpdate; also of a document without a flag",
+    .fields = one_fields,
+    .size = sizeof(struct one_given),
+    .run = sync_run_settle,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSyncSettle: 'users', id: 17}",
+};
+
+/* ---- truceSyncStatus --------------------------------------------------------------------------- */
+
+static truce_status pattern_sync_run_status(struct call *call, const void *given, bson_t *reply,
+                                            bson_error_t *error)
+{
+    struct handle *handle = take_sync(call);
+    bson_t told;
+    truce_status status = truce_sync_status(handle->thing, &told, error);
+
+    (void)given;
+    pattern_give(call, handle);
+    if (!status)
+        bson_concat(reply, &told);
+    bson_destroy(&told);
+    return status;
+}
+
+static const struct pattern status_pattern = {
+    PATTERN("truceSyncStatus", READS, "the rules of the database, and how much is under way"),
+    .value = "1",
+    .answer = "`rules`: each {rule, master, dependent, reference, copies, syncing, unchecked, "
+              "since}: how many masters and dependents carry a flag, and since when the oldest",
+    .fields = no_fields,
+    .run = pattern_sync_run_status,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSyncStatus: 1}",
+};
+
+/* ---- truceSyncRepair --------------------------------------------------------------------------- */
+
+struct repair_given {
+    bool dryRun;
+};
+
+static const struct pattern_field repair_fields[] = {
+    {GIVEN(repair_given, dryRun, FIELD_FLAG), "tells, and mends nothing"}, {{0}}};
+
+struct findings {
+    bson_t array;
+    uint32_t count;
+};
+
+static const char *pattern_sync_drift_name(truce_sync_drift drift)
+{
+    return drift == TRUCE_SYNC_DIFFERS  ? "differs"
+           : drift == TRUCE_SYNC_ORPHAN ? "has no master"
+                                        : "refers to several";
+}
+
+static void sync_add_finding(const truce_sync_finding *finding, void *arg)
+{
+    struct findings *findings = arg;
+    char buffer[16];
+    const char *key;
+    bson_t one;
+
+    if (findings->count == FINDINGS_MAX)
+        return;
+    bson_uint32_to_string(findings->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(&findings->array, key, &one);
+    BSON_APPEND_VALUE(&one, "dependent", finding->dependent);
+    if (finding->master)
+        BSON_APPEND_VALUE(&one, "master", finding->master);
+    BSON_APPEND_UTF8(&one, "drift", pattern_sync_drift_name(finding->drift));
+    BSON_APPEND_BOOL(&one, "mended", finding->mended);
+    bson_append_document_end(&findings->array, &one);
+}
+
+static truce_status pattern_sync_run_repair(struct call *call, const void *arg, bson_t *reply,
+                                            bson_error_t *error)
+{
+    const struct repair_given *given = arg;
+    struct findings findings = {BSON_INITIALIZER, 0};
+    const truce_sync_walk_options options = {
+        .mend = !given->dryRun, .function = sync_add_finding, .arg = &findings};
+    truce_sync_report report = {0};
+    struct handle *handle;
+    const char *name;
+    truce_status status = pattern_text(call, &name, error);
+
+    if (!status && !given->dryRun)
+        status = access_need(call, call->database, WRITES, error);
+    if (!status) {
+        handle = take_sync(call);
+        status = truce_sync_walk(handle->thing, name, &options, &report, error);
+        pattern_give(call, handle);
+    }
+    if (!status)
+        BCON_APPEND(reply, "dependents", BCON_INT64(report.dependents), "differ",
+                    BCON_INT64(report.differ), "orphans", BCON_INT64(report.orphans), "unreadable",
+                    BCON_INT64(report.unreadable), "underWay", BCON_INT64(report.under_way),
+                    "mended", BCON_INT64(report.mended), "findings", BCON_ARRAY(&findings.array));
+    bson_destroy(&findings.array);
+    return status;
+}
+
+static const struct pattern repair_pattern = {
+    PATTERN("truceSyncRepair", READS,
+            "compares every dependent of a rule with its master, and mends what differs"),
+    .value = "the rule's name",
+    .answer =
+        "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `mended`; and "
+        "`findings`: the first 1,000, each {dependent, master, drift, mended}. \"not found\": there "
+        "is no such rule",
+    .fields = repair_fields,
+    .size = sizeof(struct repair_given),
+    .run = pattern_sync_run_repair,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceSyncRepair: 'author'}",
+};
+
+const struct pattern *const sync_patterns[] = {&declare_pattern, &update_pattern, &insert_pattern,
+                                               &read_pattern,    &settle_pattern, &status_pattern,
+                                               &repair_pattern,  &drop_pattern,   NULL};

@@ -1,0 +1,400 @@
+/* Transfers in two phases: start, show, list, resume, cancel. */
+#include <string.h>
+
+#include "bson/value.h"
+#include "server/pattern/pattern_command.h"
+#include "truce/transfer.h"
+
+#define LIST_BYTES (8 * 1024 * 1024) /* of the transfers in one answer */
+
+/* Where things stand in the documents, in every command that writes; first in their structs. */
+struct layout {
+    const char *accounts, *field, *marks, *fence;
+    bool steps;
+};
+
+#define LAYOUT_FIELDS                                                                              \
+    {GIVEN(layout, accounts, FIELD_TEXT),                                                          \
+     "the collection of source and destination; this and the next three are said once of a "       \
+     "collection of transfers, and kept"},                                                         \
+        {GIVEN(layout, field, FIELD_TEXT),                                                         \
+         "what the amount is moved out of, and into, if it is another than \"balance\""},          \
+        {GIVEN(layout, marks, FIELD_TEXT), "if it is another than \"pendingTransactions\""},       \
+        {GIVEN(layout, fence, FIELD_TEXT), "if it is another than \"pendingFence\""},              \
+    {                                                                                              \
+        GIVEN(layout, steps, FIELD_FLAG), "step by step, also where one step would do"             \
+    }
+
+static void *make_transfers(void *arg)
+{
+    const void *const *made = arg;
+
+    return truce_transfers_new((truce_store *)made[0], made[1]);
+}
+
+static void free_transfers(void *transfers)
+{
+    truce_transfers_free(transfers);
+}
+
+static truce_status take_transfers(struct call *call, const struct layout *given, bool writes,
+                                   struct handle **handle, bson_error_t *error)
+{
+    truce_transfer_options options = {.field = given->field,
+                                      .marks = given->marks,
+                                      .fence = given->fence,
+                                      .mechanism = given->steps ? TRUCE_MECHANISM_JOURNAL
+                                                                : TRUCE_MECHANISM_AUTO};
+    const void *made[2] = {call->view, &options};
+    char *text;
+    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
+
+    if (!status && given->steps && call->session.transaction)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "within a transaction a transfer is one step: no 'steps'");
+    options.accounts = given->accounts;
+    if (!status && given->accounts)
+        status = pattern_collection(call, given->accounts, writes, error);
+    if (status)
+        return status;
+#define OR(text) ((text) ? (text) : "")
+    text = bson_strdup_printf("transfers\n%s\n%s\n%s\n%s\n%s\n%d", options.collection,
+                              OR(options.accounts), OR(options.field), OR(options.marks),
+                              OR(options.fence), given->steps);
+#undef OR
+    /* another command may name the accounts later: a command without them looks each time */
+    *handle =
+        pattern_handle(call, given->accounts ? text : NULL, make_transfers, made, free_transfers);
+    bson_free(text);
+    return TRUCE_OK;
+}
+
+/* ---- truceTransfer ----------------------------------------------------------------------------- */
+
+struct start_given {
+    struct layout layout; /* first */
+    const bson_value_t *id, *source, *destination, *amount;
+    const bson_t *entries, *meta;
+    bool overdraft;
+};
+
+static const struct pattern_field start_fields[] = {
+    {GIVEN(start_given, id, FIELD_VALUE), "the caller's; sent again, nothing happens",
+     .needed = true},
+    {GIVEN(start_given, source, FIELD_VALUE), "the _id of a document of `accounts`"},
+    {GIVEN(start_given, destination, FIELD_VALUE), "another one"},
+    {GIVEN(start_given, amount, FIELD_VALUE),
+     "a number above zero, which goes from one to the other"},
+    {GIVEN(start_given, overdraft, FIELD_FLAG), "the source need not have it"},
+    {GIVEN(start_given, entries, FIELD_ARRAY),
+     "instead of these four: each {collection, id, guard, effect, undo}, or {collection, id, when: "
+     "\"after\", effect}, which is made after the decision; up to 100"},
+    {GIVEN(start_given, meta, FIELD_DOCUMENT), "kept with it"},
+    LAYOUT_FIELDS,
+    {{0}}};
+
+struct entry_given {
+    const char *collection, *when;
+    const bson_value_t *id;
+    const bson_t *guard, *effect, *undo;
+};
+
+static const struct field entry_fields[] = {GIVEN(entry_given, collection, FIELD_TEXT),
+                                            GIVEN(entry_given, id, FIELD_VALUE),
+                                            GIVEN(entry_given, when, FIELD_TEXT),
+                                            GIVEN(entry_given, guard, FIELD_DOCUMENT),
+                                            GIVEN(entry_given, effect, FIELD_DOCUMENT),
+                                            GIVEN(entry_given, undo, FIELD_DOCUMENT),
+                                            {0}};
+
+static truce_status pattern_transfer_read_entry(struct call *call, const bson_iter_t *at,
+                                                truce_transfer_entry *entry, bson_error_t *error)
+{
+    struct entry_given given = {0};
+    truce_status status;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(at))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "an entry must be a document");
+    status = call_fields(call, call_view_of(call, at), entry_fields, false, &given, error);
+    if (status)
+        return status;
+    if (!given.collection || !given.id)
+        return truce__refuse(40414, error, "an entry needs a 'collection' and an 'id'");
+    if (given.when && strcmp(given.when, "before") != 0 && strcmp(given.when, "after") != 0)
+        return truce__refuse(CODE_BAD_VALUE, error, "'when' is \"before\" or \"after\"");
+    *entry = (truce_transfer_entry){.collection = given.collection,
+                                    .id = given.id,
+                                    .after = given.when && !strcmp(given.when, "after"),
+                                    .guard = given.guard,
+                                    .effect = given.effect,
+                                    .undo = given.undo};
+    return pattern_collection(call, given.collection, true, error);
+}
+
+static truce_status pattern_transfer_read_entries(struct call *call, const bson_t *array,
+                                                  truce_transfer *transfer, bson_error_t *error)
+{
+    uint32_t count = bson_count_keys(array);
+    truce_transfer_entry *entries;
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    if (!count || count > TRANSFER_ENTRIES_MAX)
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'entries' has 1 to %d of them",
+                             TRANSFER_ENTRIES_MAX);
+    entries = truce__arena_take(&call->arena, count * sizeof *entries);
+    (void)bson_iter_init(&at, array);
+    while (!status && bson_iter_next(&at))
+        status = pattern_transfer_read_entry(call, &at, &entries[transfer->count++], error);
+    transfer->entries = entries;
+    return status;
+}
+
+static truce_status read_transfer(struct call *call, const struct start_given *given,
+                                  truce_transfer *transfer, bson_error_t *error)
+{
+    bool all = given->source && given->destination && given->amount,
+         some = given->source || given->destination || given->amount || given->overdraft;
+
+    *transfer = (truce_transfer){.id = given->id,
+                                 .source = given->source,
+                                 .destination = given->destination,
+                                 .value = given->amount,
+                                 .overdraft = given->overdraft,
+                                 .meta = given->meta};
+    if (given->entries ? some : !all)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'source', 'destination' and 'amount' must be given, or 'entries'");
+    return given->entries ? pattern_transfer_read_entries(call, given->entries, transfer, error)
+                          : TRUCE_OK;
+}
+
+static truce_status pattern_transfer_run_start(struct call *call, const void *arg, bson_t *reply,
+                                               bson_error_t *error)
+{
+    const struct start_given *given = arg;
+    truce_transfer_result result = {0};
+    truce_transfer transfer;
+    struct handle *handle;
+    truce_status status = read_transfer(call, given, &transfer, error);
+
+    if (!status)
+        status = take_transfers(call, &given->layout, true, &handle, error);
+    if (status)
+        return status;
+    status = truce_transfer_start(handle->thing, NULL, &transfer, &result, error);
+    pattern_give(call, handle);
+    if (!status)
+        BCON_APPEND(reply, "state", BCON_UTF8("done"), "exists", BCON_BOOL(result.exists));
+    return status;
+}
+
+static const struct pattern start_pattern = {
+    PATTERN("truceTransfer", WRITES,
+            "changes several documents, all or none, and holds none of them meanwhile"),
+    .value = "the collection of the transfers",
+    .answer =
+        "`state`: \"done\", and `exists`: it was started before. An error: 20 (refused) it is "
+        "canceled, for a guard did not match, or a document is not there, and stays so under "
+        "its id (but within a transaction, which it ends: nothing is kept); 11000 (duplicate) "
+        "the id stands for another transfer; 2 (invalid) an undo does not undo",
+    .fields = start_fields,
+    .size = sizeof(struct start_given),
+    .run = pattern_transfer_run_start,
+    .ways = PATTERN_AGAIN | PATTERN_STRICT | PATTERN_TRANSACTS,
+    .example = "{truceTransfer: 'transactions', id: 17, source: 'a', destination: 'b', amount: 1, "
+               "accounts: 'accounts', field: 'n'}",
+};
+
+/* ---- truceTransferShow ------------------------------------------------------------------------- */
+
+struct id_given {
+    struct layout layout; /* first */
+    const bson_value_t *id;
+};
+
+static const struct pattern_field show_fields[] = {
+    {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, {{0}}};
+
+/* Without the fields of commits. */
+static void append_transfer(struct call *call, const char *key, const bson_t *document,
+                            bson_t *reply)
+{
+    bson_iter_t at;
+    bson_t shown;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, key, &shown);
+    (void)bson_iter_init(&at, document);
+    while (bson_iter_next(&at)) {
+        const char *name = bson_iter_key(&at);
+
+        if (strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0)
+            BSON_APPEND_VALUE(&shown, name, bson_iter_value(&at));
+    }
+    bson_append_document_end(reply, &shown);
+}
+
+static truce_status pattern_transfer_run_show(struct call *call, const void *arg, bson_t *reply,
+                                              bson_error_t *error)
+{
+    const struct id_given *given = arg;
+    struct handle *handle;
+    bson_t document;
+    truce_status status = take_transfers(call, &given->layout, false, &handle, error);
+
+    if (status)
+        return status;
+    status = truce_transfer_get(handle->thing, given->id, &document, error);
+    pattern_give(call, handle);
+    if (!status)
+        append_transfer(call, "transfer", &document, reply);
+    bson_destroy(&document);
+    return status;
+}
+
+static const struct pattern show_pattern = {
+    PATTERN("truceTransferShow", READS, "a transfer as it stands"),
+    .value = "the collection of the transfers",
+    .answer =
+        "`transfer`: {_id, source, destination, value, state, lastModified, entries, reason, meta, "
+        "...}. \"not found\": there is none, or it was removed long after its end",
+    .fields = show_fields,
+    .size = sizeof(struct id_given),
+    .run = pattern_transfer_run_show,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceTransferShow: 'transactions', id: 17}",
+};
+
+/* ---- truceTransfers ---------------------------------------------------------------------------- */
+
+struct list_given {
+    const char *state;
+    int64_t limit, skip;
+};
+
+static const struct pattern_field list_fields[] = {
+    {GIVEN(list_given, state, FIELD_TEXT),
+     "only those in this state: \"pending\", \"canceled\" ..."},
+    {GIVEN(list_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, 1000},
+    {GIVEN(list_given, skip, FIELD_NUMBER), "goes on behind so many", 0, INT32_MAX},
+    {{0}}};
+
+static truce_status append_list(struct call *call, truce_cursor *cursor, int64_t limit,
+                                bson_t *reply, bson_error_t *error)
+{
+    const bson_t *transfer = NULL;
+    truce_status status;
+    uint32_t i = 0;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "transfers", &array);
+    while (!(status = truce_cursor_next(cursor, &transfer, error)) && transfer && i < limit) {
+        char buffer[16];
+        const char *key;
+
+        if (i && array.len + transfer->len > LIST_BYTES)
+            break;
+        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
+        append_transfer(call, key, transfer, &array);
+    }
+    bson_append_array_end(reply, &array);
+    BSON_APPEND_BOOL(reply, "more", !status && transfer);
+    return status;
+}
+
+static truce_status pattern_transfer_run_list(struct call *call, const void *arg, bson_t *reply,
+                                              bson_error_t *error)
+{
+    const struct list_given *given = arg;
+    int64_t limit = given->limit ? given->limit : 100;
+    bson_t filter = BSON_INITIALIZER,
+           *sort = BCON_NEW("lastModified", BCON_INT32(-1), "_id", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .limit = limit + 1, .skip = given->skip};
+    const char *collection;
+    truce_cursor *cursor;
+    truce_status status = pattern_own_collection(call, false, &collection, error);
+
+    if (given->state)
+        BSON_APPEND_UTF8(&filter, "state", given->state);
+    if (!status)
+        status = truce_find(call->view, collection, &filter, &options, &cursor, error);
+    if (!status) {
+        status = append_list(call, cursor, limit, reply, error);
+        truce_cursor_close(cursor);
+    }
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return status;
+}
+
+static const struct pattern list_pattern = {
+    PATTERN("truceTransfers", READS, "the transfers of a collection, what changed last first"),
+    .value = "the collection of the transfers",
+    .answer = "`transfers`, each as in truceTransferShow, and `more`: go on with `skip`",
+    .fields = list_fields,
+    .size = sizeof(struct list_given),
+    .run = pattern_transfer_run_list,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .example = "{truceTransfers: 'transactions', state: 'done', limit: 10}",
+};
+
+/* ---- truceTransferResume, truceTransferCancel -------------------------------------------------- */
+
+static const struct pattern_field id_fields[] = {
+    {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, LAYOUT_FIELDS, {{0}}};
+
+typedef truce_status by_id(truce_transfers *transfers, const bson_value_t *id, bson_error_t *error);
+
+static truce_status end_transfer(struct call *call, const struct id_given *given, by_id *end,
+                                 const char *state, bson_t *reply, bson_error_t *error)
+{
+    struct handle *handle;
+    truce_status status = take_transfers(call, &given->layout, true, &handle, error);
+
+    if (status)
+        return status;
+    status = end(handle->thing, given->id, error);
+    pattern_give(call, handle);
+    if (!status)
+        BSON_APPEND_UTF8(reply, "state", state);
+    return status;
+}
+
+static truce_status pattern_transfer_run_resume(struct call *call, const void *arg, bson_t *reply,
+                                                bson_error_t *error)
+{
+    return end_transfer(call, arg, truce_transfer_resume, "done", reply, error);
+}
+
+static const struct pattern resume_pattern = {
+    PATTERN("truceTransferResume", WRITES, "brings a transfer that stands still to its end"),
+    .value = "the collection of the transfers",
+    .answer =
+        "`state`: \"done\". \"not found\": there is none. An error: 20 (refused) it is canceled",
+    .fields = id_fields,
+    .size = sizeof(struct id_given),
+    .run = pattern_transfer_run_resume,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceTransferResume: 'transactions', id: 17}",
+};
+
+static truce_status pattern_transfer_run_cancel(struct call *call, const void *arg, bson_t *reply,
+                                                bson_error_t *error)
+{
+    return end_transfer(call, arg, truce_transfer_cancel, "canceled", reply, error);
+}
+
+static const struct pattern cancel_pattern = {
+    PATTERN("truceTransferCancel", WRITES, "takes back a transfer that is not decided"),
+    .value = "the collection of the transfers",
+    .answer = "`state`: \"canceled\", now or before. \"not found\": there is none. An error: 20 "
+              "(refused) it is decided, or done: a transfer back is another transfer",
+    .fields = id_fields,
+    .size = sizeof(struct id_given),
+    .run = pattern_transfer_run_cancel,
+    .ways = PATTERN_AGAIN,
+    .example = "{truceTransferCancel: 'transactions', id: 18}",
+};
+
+const struct pattern *const transfer_patterns[] = {&start_pattern,  &show_pattern,   &list_pattern,
+                                                   &resume_pattern, &cancel_pattern, NULL};

@@ -1,0 +1,585 @@
+/*
+ * One command: the record is taken apart when it begins, and put together anew under the store's lock, when what its
+ * statements did is known.
+ */
+#include "server/session/retryable_writes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "server/command/call.h"
+
+#define SPARE_BYTES 4096 /* of a record beside what is measured */
+
+enum did_kind {
+    DID_INSERT,
+    DID_UPDATE,
+    DID_REMOVE,
+    RANGES,
+    DID_UPSERT = RANGES,
+    DID_REPLY,
+    DID_LOST
+};
+
+static const char *const range_names[RANGES] = {"inserted", "updated", "removed"};
+
+/* What statements from..to did. */
+struct did {
+    int32_t from, to;
+    enum did_kind kind;
+    bson_value_t value; /* of an upsert and a reply; borrowed */
+};
+
+struct dids {
+    struct did *all; /* sorted when they are asked */
+    size_t count, room;
+};
+
+struct kept {
+    truce_receipt receipt; /* first */
+    bson_t key;
+    struct call *call;
+    struct session *session;
+    const bson_t *before; /* as it stands; NULL: nothing does */
+    bson_t read;          /* where it was read for this command alone */
+    bson_t *after;        /* what was made last; NULL: nothing was */
+    bool stale;
+    struct dids known;
+    int32_t first;
+    int32_t *ids; /* NULL: first, first + 1 ... */
+    uint32_t ids_count;
+    int32_t *again; /* statements that came again */
+    uint32_t again_count;
+    /* what is under way: a bulk of those that did not */
+    const truce_write *writes;
+    const int32_t *numbers;
+    /* ... or findAndModify */
+    kept_reply *fill;
+    void *arg;
+};
+
+/* ---- what statements did -------------------------------------------------------------------- */
+
+static void dids_add(struct dids *dids, int32_t from, int32_t to, enum did_kind kind,
+                     const bson_value_t *value)
+{
+    struct did *last = dids->count ? &dids->all[dids->count - 1] : NULL;
+
+    if (last && kind < RANGES && last->kind == kind && last->to == from - 1) {
+        last->to = to;
+        return;
+    }
+    if (dids->count == dids->room) {
+        dids->room = dids->room ? 2 * dids->room : 4;
+        dids->all = bson_realloc(dids->all, dids->room * sizeof *dids->all);
+    }
+    dids->all[dids->count] = (struct did){.from = from, .to = to, .kind = kind};
+    if (value)
+        dids->all[dids->count].value = *value;
+    dids->count++;
+}
+
+static int kept_compare(const void *a, const void *b)
+{
+    int32_t x = ((const struct did *)a)->from, y = ((const struct did *)b)->from;
+
+    return (x > y) - (x < y);
+}
+
+static void dids_sort(struct dids *dids)
+{
+    if (dids->count > 1)
+        qsort(dids->all, dids->count, sizeof *dids->all, kept_compare);
+}
+
+static const struct did *dids_find(const struct dids *dids, int32_t id)
+{
+    size_t low = 0, high = dids->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (dids->all[middle].to < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < dids->count && dids->all[low].from <= id ? &dids->all[low] : NULL;
+}
+
+static void read_ranges(struct dids *dids, const bson_t *record, enum did_kind kind)
+{
+    bson_iter_t array, at;
+
+    if (!bson_iter_init_find(&array, record, range_names[kind]) || !BSON_ITER_HOLDS_ARRAY(&array) ||
+        !bson_iter_recurse(&array, &at))
+        return;
+    while (bson_iter_next(&at)) {
+        int64_t from = bson_iter_as_int64(&at),
+                to = bson_iter_next(&at) ? bson_iter_as_int64(&at) : from;
+
+        dids_add(dids, (int32_t)from, (int32_t)to, kind, NULL);
+    }
+}
+
+static void read_other(struct dids *dids, const bson_iter_t *element)
+{
+    enum did_kind kind = DID_LOST;
+    bson_value_t value = {0};
+    bson_iter_t field;
+    int32_t id = -1;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(element) || !bson_iter_recurse(element, &field))
+        return;
+    while (bson_iter_next(&field)) {
+        const char *name = bson_iter_key(&field);
+
+        if (!strcmp(name, "s")) {
+            id = (int32_t)bson_iter_as_int64(&field);
+            continue;
+        }
+        kind = !strcmp(name, "upserted")                                    ? DID_UPSERT
+               : !strcmp(name, "reply") && BSON_ITER_HOLDS_DOCUMENT(&field) ? DID_REPLY
+                                                                            : DID_LOST;
+        value = *bson_iter_value(&field);
+    }
+    dids_add(dids, id, id, kind, &value);
+}
+
+static void kept_read_record(struct dids *dids, const bson_t *record)
+{
+    bson_iter_t array, at;
+
+    for (enum did_kind kind = 0; kind < RANGES; kind++)
+        read_ranges(dids, record, kind);
+    if (bson_iter_init_find(&array, record, "others") && BSON_ITER_HOLDS_ARRAY(&array) &&
+        bson_iter_recurse(&array, &at))
+        while (bson_iter_next(&at))
+            read_other(dids, &at);
+    dids_sort(dids);
+}
+
+/* ---- a record ------------------------------------------------------------------------------- */
+
+static void kept_append_key(uint32_t number, bson_t *array, bson_t *element)
+{
+    char buffer[16];
+    const char *key;
+
+    bson_uint32_to_string(number, &key, buffer, sizeof buffer);
+    bson_append_document_begin(array, key, -1, element);
+}
+
+static void kept_append_number(bson_t *array, uint32_t number, int32_t value)
+{
+    char buffer[16];
+    const char *key;
+
+    bson_uint32_to_string(number, &key, buffer, sizeof buffer);
+    BSON_APPEND_INT32(array, key, value);
+}
+
+static void append_ranges(const struct dids *dids, enum did_kind kind, bson_t *record)
+{
+    uint32_t number = 0;
+    bson_t array;
+
+    for (size_t i = 0; i < dids->count; i++) {
+        const struct did *did = &dids->all[i];
+
+        if (did->kind != kind)
+            continue;
+        if (!number)
+            BSON_APPEND_ARRAY_BEGIN(record, range_names[kind], &array);
+        kept_append_number(&array, number++, did->from);
+        kept_append_number(&array, number++, did->to);
+    }
+    if (number)
+        bson_append_array_end(record, &array);
+}
+
+static uint32_t kept_size_of(const bson_value_t *value)
+{
+    switch (value->value_type) {
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_ARRAY:
+        return value->value.v_doc.data_len;
+    case BSON_TYPE_UTF8:
+        return value->value.v_utf8.len;
+    case BSON_TYPE_BINARY:
+        return value->value.v_binary.data_len;
+    default: /* a key of an index is not longer */
+        return 0;
+    }
+}
+
+static void append_others(const struct dids *dids, bson_t *record)
+{
+    uint32_t number = 0, most = TRUCE_DOCUMENT_BYTES_MAX - SPARE_BYTES;
+    uint32_t room = record->len < most ? most - record->len : 0;
+    bson_t array, element;
+
+    for (size_t i = 0; i < dids->count; i++) {
+        const struct did *did = &dids->all[i];
+
+        if (did->kind < RANGES)
+            continue;
+        if (!number)
+            BSON_APPEND_ARRAY_BEGIN(record, "others", &array);
+        kept_append_key(number++, &array, &element);
+        BSON_APPEND_INT32(&element, "s", did->from);
+        if (did->kind != DID_LOST && kept_size_of(&did->value) < room &&
+            array.len < room - kept_size_of(&did->value))
+            BSON_APPEND_VALUE(&element, did->kind == DID_UPSERT ? "upserted" : "reply",
+                              &did->value);
+        bson_append_document_end(&array, &element);
+    }
+    if (number)
+        bson_append_array_end(record, &array);
+}
+
+static void kept_make_record(const struct kept *kept, struct dids *dids, bson_t *record)
+{
+    dids_sort(dids);
+    bson_concat(record, &kept->key);
+    BSON_APPEND_INT64(record, "txnNum", kept->session->number);
+    BSON_APPEND_DATE_TIME(record, "lastWriteDate", truce__clock_wall_ms());
+    for (enum did_kind kind = 0; kind < RANGES; kind++)
+        append_ranges(dids, kind, record);
+    append_others(dids, record);
+}
+
+/* ---- the receipt ---------------------------------------------------------------------------- */
+
+static bool agrees(truce_receipt *receipt, const bson_t *before)
+{
+    struct kept *kept = (struct kept *)receipt;
+    bool same =
+        before && kept->before ? bson_equal(before, kept->before) : !before && !kept->before;
+
+    kept->stale = !same;
+    return same;
+}
+
+/* False: it changed nothing. */
+static bool did_of(const truce_write *write, const truce_write_result *result, struct did *did)
+{
+    switch (write->kind) {
+    case TRUCE_WRITE_INSERT:
+        did->kind = DID_INSERT;
+        return result->inserted;
+    case TRUCE_WRITE_REMOVE:
+        did->kind = DID_REMOVE;
+        return result->removed;
+    default:
+        did->kind = result->upserted ? DID_UPSERT : DID_UPDATE;
+        did->value = result->upserted_id;
+        return result->upserted || result->modified;
+    }
+}
+
+static bool kept_add_bulk(const struct kept *kept, const truce_write_outcome *outcomes,
+                          size_t count, struct dids *dids)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < count; i++) {
+        struct did did = {0};
+
+        if (outcomes[i].status || kept->numbers[i] < 0 ||
+            !did_of(&kept->writes[i], &outcomes[i].result, &did))
+            continue;
+        dids_add(dids, kept->numbers[i], kept->numbers[i], did.kind, &did.value);
+        any = true;
+    }
+    return any;
+}
+
+static bool has_modified(const truce_write_result *result)
+{
+    return result->modified || result->removed || result->upserted;
+}
+
+static bool add_reply(const struct kept *kept, const truce_write_result *result,
+                      const bson_t *document, bson_t *reply, struct dids *dids)
+{
+    bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
+
+    if (kept->first < 0 || !has_modified(result))
+        return false;
+    kept->fill(kept->arg, result, document, reply);
+    value.value.v_doc.data = (uint8_t *)bson_get_data(reply);
+    value.value.v_doc.data_len = reply->len;
+    dids_add(dids, kept->first, kept->first, DID_REPLY, &value);
+    return true;
+}
+
+static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
+                      const bson_t *document, bson_t *after)
+{
+    struct kept *kept = (struct kept *)receipt;
+    bson_t reply = BSON_INITIALIZER;
+    struct dids dids = {0};
+    bool any;
+
+    for (size_t i = 0; i < kept->known.count; i++) {
+        const struct did *did = &kept->known.all[i];
+
+        dids_add(&dids, did->from, did->to, did->kind, &did->value);
+    }
+    any = kept->fill ? add_reply(kept, &outcomes->result, document, &reply, &dids)
+                     : kept_add_bulk(kept, outcomes, count, &dids);
+    if (kept->after)
+        bson_destroy(kept->after);
+    kept->after = NULL;
+    if (any) {
+        kept_make_record(kept, &dids, after);
+        kept->after = bson_copy(after);
+    }
+    bson_destroy(&reply);
+    bson_free(dids.all);
+    return any;
+}
+
+/* ---- one command ---------------------------------------------------------------------------- */
+
+static truce_status read_ids(struct kept *kept, const bson_t *ids, bson_error_t *error)
+{
+    bson_iter_t at;
+
+    if (!ids)
+        return TRUCE_OK;
+    kept->ids = bson_malloc0(((size_t)bson_count_keys(ids) + 1) * sizeof *kept->ids);
+    (void)bson_iter_init(&at, ids);
+    while (bson_iter_next(&at)) {
+        int64_t id = BSON_ITER_HOLDS_INT(&at) ? bson_iter_as_int64(&at) : -2;
+
+        if (id < -1 || id > INT32_MAX)
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "stmtIds must have numbers of 32 bits that are not negative");
+        kept->ids[kept->ids_count++] = (int32_t)id;
+    }
+    kept->first = kept->ids_count ? kept->ids[0] : -1;
+    return TRUCE_OK;
+}
+
+truce_status kept_begin(struct call *call, struct session *session, int32_t first,
+                        const bson_t *ids, struct kept **kept, bson_error_t *error)
+{
+    struct kept *made = bson_aligned_alloc0(_Alignof(struct kept), sizeof *made);
+    truce_status status;
+
+    *made = (struct kept){.call = call, .session = session, .first = first};
+    bson_init(&made->key);
+    BSON_APPEND_BINARY(&made->key, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
+    bson_init(&made->read);
+    made->receipt = (truce_receipt){SESSION_RECORDS, &made->key, agrees, kept_make};
+    *kept = made;
+    status = read_ids(made, ids, error);
+    if (!status)
+        status = session_record(call->server->sessions, session, &made->read, &made->before, error);
+    if (!status && made->before && session->wrote)
+        kept_read_record(&made->known, made->before);
+    return status;
+}
+
+void kept_end(struct kept *kept, truce_status status, bool *stale)
+{
+    *stale = kept->stale;
+    if (status || kept->after)
+        session_wrote(kept->session, status ? NULL : kept->after);
+    if (kept->after)
+        bson_destroy(kept->after);
+    bson_destroy(&kept->read);
+    bson_destroy(&kept->key);
+    bson_free(kept->known.all);
+    bson_free(kept->ids);
+    bson_free(kept->again);
+    bson_free(kept);
+}
+
+static truce_status forgotten(int32_t id, bson_error_t *error)
+{
+    return truce__refuse(CODE_INCOMPLETE_HISTORY, error,
+                         "statement %d was done, and what it did is not known any more", (int)id);
+}
+
+static void comes_again(struct kept *kept, int32_t id)
+{
+    if (!(kept->again_count & (kept->again_count - 1)))
+        kept->again =
+            bson_realloc(kept->again, (kept->again_count ? 2 * (size_t)kept->again_count : 1) *
+                                          sizeof *kept->again);
+    kept->again[kept->again_count++] = id;
+}
+
+void kept_append_again(const struct kept *kept, bson_t *reply)
+{
+    bson_t array;
+
+    if (!kept->again_count)
+        return;
+    BSON_APPEND_ARRAY_BEGIN(reply, "retriedStmtIds", &array);
+    for (uint32_t i = 0; i < kept->again_count; i++)
+        kept_append_number(&array, i, kept->again[i]);
+    bson_append_array_end(reply, &array);
+}
+
+/* ---- a bulk --------------------------------------------------------------------------------- */
+
+/* The writes that did not come before, and their places in the whole list. */
+struct rest {
+    truce_write *writes;
+    int32_t *numbers; /* of the statements */
+    uint32_t *places;
+    truce_write_outcome *outcomes;
+    uint32_t count, end; /* end: nothing of the list is reached from there on */
+};
+
+static truce_status answer_again(const truce_write *write, const struct did *did, int32_t id,
+                                 truce_write_result *result, bson_error_t *error)
+{
+    bool updates = write->kind == TRUCE_WRITE_UPDATE;
+
+    if (did->kind == DID_INSERT && write->kind == TRUCE_WRITE_INSERT) {
+        result->inserted = 1;
+    } else if (did->kind == DID_REMOVE && write->kind == TRUCE_WRITE_REMOVE) {
+        result->matched = result->removed = 1;
+    } else if (did->kind == DID_UPDATE && updates) {
+        result->matched = result->modified = 1;
+    } else if (did->kind == DID_UPSERT && updates) {
+        result->upserted = true;
+        bson_value_copy(&did->value, &result->upserted_id);
+    } else {
+        return forgotten(id, error);
+    }
+    return TRUCE_OK;
+}
+
+static int32_t kept_number_of(const struct kept *kept, uint32_t i)
+{
+    if (kept->ids)
+        return i < kept->ids_count ? kept->ids[i] : -1;
+    return kept->first < 0 ? -1 : (int32_t)(((int64_t)kept->first + i) & INT32_MAX);
+}
+
+/* Which of the writes are to be done; the others have their outcomes. */
+static truce_status kept_choose(struct kept *kept, const truce_write *writes, uint32_t count,
+                                bool unordered, truce_write_outcome *outcomes, struct rest *rest,
+                                bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < count && i < rest->end && !status; i++) {
+        int32_t number = kept_number_of(kept, i);
+        const struct did *did = number < 0 ? NULL : dids_find(&kept->known, number);
+
+        if (did) {
+            comes_again(kept, number);
+            outcomes[i].status = TRUCE_OK;
+            status = answer_again(&writes[i], did, number, &outcomes[i].result, error);
+        } else if (writes[i].options.multi) {
+            outcomes[i].status =
+                truce__refuse(CODE_INVALID_OPTIONS, &outcomes[i].error,
+                              "Cannot use (or request) retryable writes with %s",
+                              writes[i].kind == TRUCE_WRITE_REMOVE ? "limit=0" : "multi=true");
+            rest->end = unordered ? rest->end : i + 1;
+        } else if ((outcomes[i].status = fail_point_write(kept->call, &outcomes[i].error))) {
+            rest->end = unordered ? rest->end : i + 1;
+        } else {
+            outcomes[i].status = TRUCE_NOT_FOUND;
+            rest->writes[rest->count] = writes[i];
+            rest->numbers[rest->count] = number;
+            rest->places[rest->count++] = i;
+        }
+    }
+    return status;
+}
+
+static void kept_drop(truce_write_outcome *outcome)
+{
+    truce_write_result_release(&outcome->result);
+    *outcome = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
+}
+
+static truce_status run_rest(struct kept *kept, truce_store *store, struct rest *rest,
+                             const truce_bulk_options *options, truce_write_outcome *outcomes,
+                             uint32_t count, bson_error_t *error)
+{
+    truce_bulk_options how = *options;
+    truce_status status;
+
+    kept->writes = rest->writes;
+    kept->numbers = rest->numbers;
+    how.receipt = &kept->receipt;
+    status = truce_bulk(store, rest->writes, rest->count, &how, rest->outcomes, error);
+    for (uint32_t i = 0; i < rest->count; i++) {
+        struct did did;
+
+        outcomes[rest->places[i]] = rest->outcomes[i];
+        if (!rest->outcomes[i].status && did_of(&rest->writes[i], &rest->outcomes[i].result, &did))
+            fail_point_written(kept->call);
+        if (rest->outcomes[i].status && !options->unordered && rest->places[i] < rest->end)
+            rest->end = rest->places[i] + 1;
+    }
+    for (uint32_t i = rest->end; i < count; i++)
+        kept_drop(&outcomes[i]);
+    return status;
+}
+
+truce_status kept_bulk(struct kept *kept, truce_store *store, const truce_write *writes,
+                       uint32_t count, const truce_bulk_options *options,
+                       truce_write_outcome *outcomes, bson_error_t *error)
+{
+    struct rest rest = {.writes = bson_malloc0(count * sizeof *rest.writes),
+                        .numbers = bson_malloc0(count * sizeof *rest.numbers),
+                        .places = bson_malloc0(count * sizeof *rest.places),
+                        .outcomes = bson_malloc0(count * sizeof *rest.outcomes),
+                        .end = count};
+    truce_status status;
+
+    for (uint32_t i = 0; i < count; i++)
+        outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
+    status = kept_choose(kept, writes, count, options->unordered, outcomes, &rest, error);
+    if (!status && rest.count)
+        status = run_rest(kept, store, &rest, options, outcomes, count, error);
+    else if (!status && !options->relaxed)
+        status = truce_settle(store, error); /* what was done before, too, is on the disk */
+    bson_free(rest.writes);
+    bson_free(rest.numbers);
+    bson_free(rest.places);
+    bson_free(rest.outcomes);
+    return status;
+}
+
+/* ---- findAndModify -------------------------------------------------------------------------- */
+
+truce_status kept_modify(struct kept *kept, kept_reply *fill, void *arg, bson_t *reply, bool *again,
+                         truce_receipt **receipt, bson_error_t *error)
+{
+    const struct did *did = kept->first < 0 ? NULL : dids_find(&kept->known, kept->first);
+    bson_t view;
+
+    *again = did != NULL;
+    *receipt = &kept->receipt;
+    kept->fill = fill;
+    kept->arg = arg;
+    if (!did)
+        return fail_point_write(kept->call, error);
+    if (did->kind != DID_REPLY ||
+        !bson_init_static(&view, did->value.value.v_doc.data, did->value.value.v_doc.data_len))
+        return forgotten(kept->first, error);
+    comes_again(kept, kept->first);
+    bson_concat(reply, &view);
+    return truce_settle(sessions_store(kept->call->server->sessions), error);
+}
+
+void kept_modified(const struct kept *kept, const truce_write_result *result)
+{
+    if (has_modified(result))
+        fail_point_written(kept->call);
+}

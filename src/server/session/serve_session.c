@@ -1,0 +1,386 @@
+/* Sessions, and commands within transactions. */
+#include "server/command/groups.h"
+#include "server/command/same_collection.h"
+#include "server/pattern/pattern_command.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/sha256.h"
+#include "bson/value.h"
+
+#define KEPT_TRIES 10
+
+truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    uint64_t chance[2] = {truce__random_entropy(), truce__random_entropy()};
+    uint8_t id[16];
+    bson_t inner;
+
+    (void)call;
+    (void)error;
+    memcpy(id, chance, sizeof id);
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* a UUID of version 4 */
+    id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "id", &inner);
+    BSON_APPEND_BINARY(&inner, "id", BSON_SUBTYPE_UUID, id, sizeof id);
+    bson_append_document_end(reply, &inner);
+    BSON_APPEND_INT32(reply, "timeoutMinutes", TRUCE_SERVER_SESSION_MS / 60000);
+    return TRUCE_OK;
+}
+
+/* [{id: UUID}, ...] */
+truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_iter_t at, field;
+
+    (void)reply;
+    if (!BSON_ITER_HOLDS_ARRAY(&call->value) || !bson_iter_recurse(&call->value, &at))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must have an array of sessions",
+                             call->command->name);
+    while (bson_iter_next(&at)) {
+        const uint8_t *bytes = NULL;
+        uint8_t id[SESSION_ID_BYTES];
+        uint32_t size = 0;
+
+        if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &field) &&
+            bson_iter_find(&field, "id") && BSON_ITER_HOLDS_BINARY(&field))
+            bson_iter_binary(&field, NULL, &size, &bytes);
+        if (size != SESSION_ID_BYTES)
+            continue;
+        call_session_id(call, bytes, id);
+        sessions_end(call->server->sessions, id);
+    }
+    return TRUCE_OK;
+}
+
+truce_status serve_end_all_sessions(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)reply;
+    (void)error;
+    sessions_end_all(call->server->sessions);
+    return TRUCE_OK;
+}
+
+truce_status serve_outside(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)reply;
+    return truce__refuse(CODE_COMMAND_FAILED, error,
+                         "%s must be run within a transaction: it needs lsid, txnNumber, and "
+                         "autocommit: false",
+                         call->command->name);
+}
+
+/* ---- which there are ------------------------------------------------------------------------ */
+
+struct listing {
+    const struct call *call;
+    bson_t all;
+    uint32_t count;
+};
+
+static void list_one(struct listing *listing, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns)
+{
+    const char *tag = listing->call->connection->login.tag;
+    int64_t ago_ms = (truce__clock_monotonic_ns() - used_ns) / 1000000;
+    uint8_t user[SHA256_BYTES];
+    struct sha256 sha;
+    char buffer[16];
+    const char *key;
+    bson_t one;
+
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, tag, strlen(tag));
+    truce__sha256_end(&sha, user);
+    bson_uint32_to_string(listing->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(&listing->all, key, &one);
+    BCON_APPEND(&one, "_id", "{", "id", BCON_BIN(BSON_SUBTYPE_UUID, id, SESSION_ID_BYTES), "uid",
+                BCON_BIN(BSON_SUBTYPE_BINARY, user, sizeof user), "}", "lastUse",
+                BCON_DATE_TIME(truce__clock_wall_ms() - ago_ms));
+    bson_append_document_end(&listing->all, &one);
+}
+
+static void list_other(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns)
+{
+    struct listing *listing = arg;
+
+    if (!listing->call->session.given || memcmp(id, listing->call->session.id, SESSION_ID_BYTES))
+        list_one(listing, id, used_ns);
+}
+
+/* That of the call, and those that have a transaction or writes that are kept. With a user only the first: of the
+ * others the server does not know the ids (call_session_id). */
+static void list_sessions(struct call *call, struct listing *listing)
+{
+    struct call_session own = {0};
+    bson_iter_t lsid;
+
+    *listing = (struct listing){.call = call};
+    bson_init(&listing->all);
+    if (bson_iter_init_find(&lsid, &call->request->body, "lsid"))
+        (void)call_read_lsid(&own, &lsid, NULL); /* checked with the frame of the command */
+    if (own.given)
+        list_one(listing, own.id, truce__clock_monotonic_ns());
+    if (!call->connection->login.tag[0])
+        sessions_each(call->server->sessions, list_other, listing);
+}
+
+static truce_status check_listing(struct call *call, const bson_iter_t *stage, bson_error_t *error)
+{
+    struct asked {
+        const bson_t *users;
+        bool all;
+    } asked = {0};
+    static const struct field fields[] = {{"users", FIELD_ARRAY, offsetof(struct asked, users)},
+                                          {"allUsers", FIELD_FLAG, offsetof(struct asked, all)},
+                                          {0}};
+    truce_status status;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(stage))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "$listLocalSessions must be a document");
+    status = call_fields(call, call_view_of(call, stage), fields, false, &asked, error);
+    if (!status && call->connection->login.tag[0] && (asked.users || asked.all))
+        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                               "the sessions of other users are not listed");
+    return status;
+}
+
+truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bson_error_t *error)
+{
+    bson_t made = BSON_INITIALIZER, first, literal;
+    struct listing listing;
+    uint32_t count = 0;
+    bson_iter_t at, stage;
+    truce_status status;
+
+    if (!bson_iter_init(&at, *pipeline) || !bson_iter_next(&at) || !BSON_ITER_HOLDS_DOCUMENT(&at) ||
+        !bson_iter_recurse(&at, &stage) || !bson_iter_next(&stage) ||
+        strcmp(bson_iter_key(&stage), "$listLocalSessions") != 0)
+        return TRUCE_OK;
+    status = check_listing(call, &stage, error);
+    if (!status && call_is_strict(call))
+        status = truce__refuse(CODE_API_STRICT, error,
+                               "stage $listLocalSessions is not allowed with 'apiStrict: true' in "
+                               "API Version 1");
+    if (status)
+        return status;
+    list_sessions(call, &listing);
+    BSON_APPEND_DOCUMENT_BEGIN(&made, "0", &first);
+    BSON_APPEND_DOCUMENT_BEGIN(&first, "$documents", &literal);
+    BSON_APPEND_ARRAY(&literal, "$literal", &listing.all);
+    bson_append_document_end(&first, &literal);
+    bson_append_document_end(&made, &first);
+    for (count = 1; bson_iter_next(&at);)
+        truce__value_append_element(&made, &count, truce__value_of_iter(&at));
+    *pipeline =
+        call_view(call, truce__arena_copy(&call->arena, bson_get_data(&made), made.len), made.len);
+    bson_destroy(&listing.all);
+    bson_destroy(&made);
+    return TRUCE_OK;
+}
+
+/* ---- within a transaction ------------------------------------------------------------------- */
+
+static bool session_is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(name, *names) != 0)
+        names++;
+    return *names != NULL;
+}
+
+static truce_status check_form(const struct call *call, bson_error_t *error)
+{
+    static const char *const allowed[] = {"find",
+                                          "getMore",
+                                          "killCursors",
+                                          "aggregate",
+                                          "count",
+                                          "distinct",
+                                          "insert",
+                                          "update",
+                                          "delete",
+                                          "findAndModify",
+                                          "bulkWrite",
+                                          "create",
+                                          "createIndexes",
+                                          "commitTransaction",
+                                          "abortTransaction",
+                                          "findandmodify",
+                                          NULL};
+    const struct pattern *pattern = pattern_of(call->command);
+    const struct call_session *session = &call->session;
+
+    if (session->start && !session->transaction)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "startTransaction needs autocommit: false");
+    if (!session->given || session->number < 0)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "a transaction needs a session (lsid) and a number (txnNumber)");
+    if (session->autocommit)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
+    if (pattern ? !(pattern->ways & PATTERN_TRANSACTS)
+                : !session_is_one_of(call->command->name, allowed))
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
+                             call->command->name);
+    return TRUCE_OK;
+}
+
+static truce_status session_end_transaction(struct call *call, struct session *session,
+                                            bool commits, bson_error_t *error)
+{
+    int64_t number = call->session.number;
+    truce_status status;
+
+    if (call->session.start)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "%s cannot start a transaction",
+                             call->command->name);
+    if (commits) {
+        status = session_commit(call->server->sessions, session, number, call->relaxed,
+                                call->deadline_ms, error);
+        call->unknown = truce__unanswered(status) || status == TRUCE_TIMEOUT;
+        return status;
+    }
+    status = session_go_on(session, number, error);
+    if (!status)
+        session_abort(call->server->sessions, session);
+    return status;
+}
+
+static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    truce_status status;
+
+    same_collection_begin(call);
+    status = same_collection_check(call, error);
+    if (!status)
+        status = view_guard(call, error);
+    if (!status)
+        status = call->command->run(call, reply, error);
+    same_collection_end(call);
+    return status;
+}
+
+/* Whatever is refused in it ends the transaction, as in MongoDB. */
+static truce_status session_run_statement(struct call *call, struct session *session, bson_t *reply,
+                                          bson_error_t *error)
+{
+    int64_t number = call->session.number;
+    truce_status status = call->session.start
+                              ? session_begin(call->server->sessions, session, number, error)
+                              : session_go_on(session, number, error);
+
+    if (status)
+        return status;
+    call->store = session->transaction;
+    call->owner = session->owner;
+    call->relaxed = false;
+    status = run_command(call, reply, error);
+    if (status || call->refused)
+        session_abort(call->server->sessions, session);
+    return status;
+}
+
+static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bool commits = !strcmp(call->command->name, "commitTransaction");
+    struct session *session;
+    truce_status status = check_form(call, error);
+
+    if (!status)
+        status = sessions_take(call->server->sessions, call->session.id, &session, error);
+    if (status)
+        return status;
+    if (commits || !strcmp(call->command->name, "abortTransaction"))
+        status = session_end_transaction(call, session, commits, error);
+    else
+        status = session_run_statement(call, session, reply, error);
+    sessions_give(call->server->sessions, session);
+    return status;
+}
+
+/* ---- writes that are kept --------------------------------------------------------------------- */
+
+static truce_status check_kept(const struct call *call, bson_error_t *error)
+{
+    static const char *const allowed[] = {"insert",        "update",    "delete", "findAndModify",
+                                          "findandmodify", "bulkWrite", NULL};
+
+    if (!(call->store->capabilities & TRUCE_CAN_RECEIPT))
+        return truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                             "Transaction numbers are only allowed on a replica set member or "
+                             "mongos");
+    if (!call->session.given)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "a number (txnNumber) needs a session (lsid)");
+    if (!session_is_one_of(call->command->name, allowed))
+        return truce__refuse(CODE_NOT_RETRYABLE, error,
+                             "txnNumber is for transactions and writes that may be sent again; "
+                             "'%s' is no such write, and autocommit: false was not given",
+                             call->command->name);
+    return TRUCE_OK;
+}
+
+static truce_status run_kept(struct call *call, struct session *session, bson_t *reply, bool *stale,
+                             bson_error_t *error)
+{
+    truce_status status = kept_begin(call, session, call->session.statement,
+                                     call->session.statements, &call->kept, error);
+
+    if (!status)
+        status = run_command(call, reply, error);
+    call->unknown = status == TRUCE_UNKNOWN;
+    kept_end(call->kept, status, stale);
+    call->kept = NULL;
+    return status;
+}
+
+/* Once more where another server of the same store was faster; it cannot be so again and again. */
+static truce_status run_kept_again(struct call *call, struct session *session, bson_t *reply,
+                                   bson_error_t *error)
+{
+    bool stale = true;
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < KEPT_TRIES && stale; i++) {
+        bson_reinit(reply);
+        status = run_kept(call, session, reply, &stale, error);
+    }
+    return status;
+}
+
+/* ---- a moment of its own ----------------------------------------------------------------------- */
+
+static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct pasts *pasts = call->server->pasts;
+    truce_status status = pasts_take(pasts, call->time, &call->past, error);
+
+    if (status)
+        return status;
+    call->store = call->past->view;
+    status = pasts_status(run_command(call, reply, error), error);
+    pasts_give(pasts, call->past);
+    return status;
+}
+
+truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct session *session;
+    truce_status status;
+
+    if (call->session.transaction || call->session.start)
+        return run_in_transaction(call, reply, error);
+    if (call->session.number < 0)
+        return call->snapshot ? run_in_past(call, reply, error) : run_command(call, reply, error);
+    status = check_kept(call, error);
+    if (!status)
+        status = sessions_take(call->server->sessions, call->session.id, &session, error);
+    if (status)
+        return status;
+    status = session_write(call->server->sessions, session, call->session.number, error);
+    if (!status)
+        status = run_kept_again(call, session, reply, error);
+    sessions_give(call->server->sessions, session);
+    return status;
+}

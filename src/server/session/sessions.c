@@ -1,0 +1,578 @@
+#include "server/session/sessions.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "maintenance/session_sweep.h"
+#include "store/overlay/overlay.h"
+
+#define BUCKETS  1024
+#define SWEEP_MS 60000 /* so often the records are looked through */
+
+struct sessions {
+    truce_store *store;
+    struct held_cursors *cursors;
+    int64_t lifetime_ms;
+    bool snapshot;
+    struct overlay_total written; /* by the transactions */
+    pthread_mutex_t mutex;        /* over what follows */
+    pthread_cond_t given;
+    struct session *buckets[BUCKETS];
+    int count, running;
+    int64_t ordinal;
+    /* the accepting thread's: */
+    int64_t swept_ns;
+    struct session_sweep sweep;
+};
+
+struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
+                              const struct session_options *options)
+{
+    struct sessions *sessions = bson_malloc0(sizeof *sessions);
+
+    sessions->store = store;
+    sessions->cursors = cursors;
+    sessions->lifetime_ms =
+        options->lifetime_ms ? options->lifetime_ms : TRUCE_SERVER_TRANSACTION_MS;
+    sessions->snapshot = options->snapshot;
+    sessions->written.bytes_max = TRUCE_SERVER_TRANSACTIONS_BYTES;
+    sessions->swept_ns = truce__clock_monotonic_ns();
+    pthread_mutex_init(&sessions->mutex, NULL);
+    pthread_cond_init(&sessions->given, NULL);
+    return sessions;
+}
+
+void sessions_free(struct sessions *sessions)
+{
+    sessions_end_all(sessions);
+    truce__session_sweep_end(&sessions->sweep);
+    pthread_cond_destroy(&sessions->given);
+    pthread_mutex_destroy(&sessions->mutex);
+    bson_free(sessions);
+}
+
+truce_store *sessions_store(const struct sessions *sessions)
+{
+    return sessions->store;
+}
+
+int64_t sessions_lifetime_ms(struct sessions *sessions)
+{
+    int64_t ms;
+
+    pthread_mutex_lock(&sessions->mutex);
+    ms = sessions->lifetime_ms;
+    pthread_mutex_unlock(&sessions->mutex);
+    return ms;
+}
+
+void sessions_set_lifetime(struct sessions *sessions, int64_t ms)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    sessions->lifetime_ms = ms;
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+int sessions_running(struct sessions *sessions)
+{
+    int running;
+
+    pthread_mutex_lock(&sessions->mutex);
+    running = sessions->running;
+    pthread_mutex_unlock(&sessions->mutex);
+    return running;
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static struct session **sessions_bucket_of(struct sessions *sessions,
+                                           const uint8_t id[SESSION_ID_BYTES])
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (int i = 0; i < SESSION_ID_BYTES; i++)
+        hash = (hash ^ id[i]) * 16777619u;
+    return &sessions->buckets[hash % BUCKETS];
+}
+
+static struct session *sessions_find(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    struct session *at = *sessions_bucket_of(sessions, id);
+
+    while (at && memcmp(at->id, id, SESSION_ID_BYTES) != 0)
+        at = at->next;
+    return at;
+}
+
+void sessions_each(struct sessions *sessions,
+                   void (*take)(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns),
+                   void *arg)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            take(arg, at->id, at->used_ns);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+/* One that nobody uses, and that no transaction runs in. */
+static void sessions_forget(struct sessions *sessions, struct session *session)
+{
+    struct session **at = sessions_bucket_of(sessions, session->id);
+
+    while (*at != session)
+        at = &(*at)->next;
+    *at = session->next;
+    sessions->count--;
+    session_wrote(session, NULL);
+    bson_free(session);
+}
+
+static bool sessions_is_idle(const struct session *session)
+{
+    return !session->busy && !session->waiting && session->state != SESSION_RUNNING;
+}
+
+/* The one that was idle for longest, since before then. NULL: there is none. */
+static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
+{
+    struct session *oldest = NULL;
+
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            if (sessions_is_idle(at) && at->used_ns < before_ns &&
+                (!oldest || at->used_ns < oldest->used_ns))
+                oldest = at;
+    return oldest;
+}
+
+static struct session *sessions_add(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    struct session **bucket = sessions_bucket_of(sessions, id), *made;
+
+    if (sessions->count == TRUCE_SERVER_SESSIONS_MAX) {
+        struct session *oldest = oldest_idle(sessions, INT64_MAX);
+
+        if (!oldest)
+            return NULL;
+        sessions_forget(sessions, oldest);
+    }
+    made = bson_malloc0(sizeof *made);
+    memcpy(made->id, id, SESSION_ID_BYTES);
+    made->number = -1;
+    made->next = *bucket;
+    *bucket = made;
+    sessions->count++;
+    return made;
+}
+
+/* Waits until nobody uses it. Under the mutex. */
+static void sessions_wait_for(struct sessions *sessions, struct session *session)
+{
+    session->waiting++;
+    while (session->busy)
+        pthread_cond_wait(&sessions->given, &sessions->mutex);
+    session->waiting--;
+    session->busy = true;
+}
+
+/* ---- what stands in the store --------------------------------------------------------------- */
+
+static void id_filter(const struct session *session, bson_t *filter)
+{
+    bson_init(filter);
+    BSON_APPEND_BINARY(filter, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
+}
+
+static truce_status sessions_read_record(struct sessions *sessions, const struct session *session,
+                                         bson_t *record, bool *found, bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter;
+
+    id_filter(session, &filter);
+    status = truce_find_one(sessions->store, SESSION_RECORDS, &filter, NULL, record, error);
+    bson_destroy(&filter);
+    *found = !status;
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* -1: it has none. */
+static int64_t sessions_number_of(const bson_t *record)
+{
+    bson_iter_t number;
+
+    return bson_iter_init_find(&number, record, "txnNum") && BSON_ITER_HOLDS_INT(&number)
+               ? bson_iter_as_int64(&number)
+               : -1;
+}
+
+static void sessions_remember(struct session *session, const bson_t *record)
+{
+    session_wrote(session, NULL);
+    session->wrote =
+        sessions_number_of(record) == session->number && session->state == SESSION_WRITES;
+    session->record_known = record->len <= TRUCE_SERVER_RECORD_BYTES;
+    if (session->record_known)
+        session->record = bson_copy(record);
+}
+
+/* A session of before: its last transaction that was committed, or its last writes. */
+static truce_status sessions_look_up(struct sessions *sessions, struct session *session,
+                                     bson_error_t *error)
+{
+    truce_status status;
+    bson_t record;
+    bool found;
+
+    if (session->known)
+        return TRUCE_OK;
+    status = sessions_read_record(sessions, session, &record, &found, error);
+    if (found && sessions_number_of(&record) >= 0) {
+        session->number = sessions_number_of(&record);
+        session->state = bson_has_field(&record, "state") ? SESSION_COMMITTED : SESSION_WRITES;
+        sessions_remember(session, &record);
+    }
+    session->known = !status;
+    bson_destroy(&record);
+    return status;
+}
+
+truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
+                           struct session **session, bson_error_t *error)
+{
+    truce_status status;
+
+    pthread_mutex_lock(&sessions->mutex);
+    *session = sessions_find(sessions, id);
+    if (!*session)
+        *session = sessions_add(sessions, id);
+    if (*session)
+        sessions_wait_for(sessions, *session);
+    pthread_mutex_unlock(&sessions->mutex);
+    if (!*session)
+        return truce__fail(TRUCE_LIMIT, error, "%d sessions are in use, which is the maximum",
+                           TRUCE_SERVER_SESSIONS_MAX);
+    status = sessions_look_up(sessions, *session, error);
+    if (status)
+        sessions_give(sessions, *session);
+    return status;
+}
+
+void sessions_give(struct sessions *sessions, struct session *session)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    session->used_ns = truce__clock_monotonic_ns();
+    session->busy = false;
+    pthread_cond_broadcast(&sessions->given);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+/* ---- transactions --------------------------------------------------------------------------- */
+
+static void sessions_leave(struct sessions *sessions, struct session *session, int state)
+{
+    if (session->transaction) {
+        held_drop(sessions->cursors, session->owner);
+        truce_store_close(session->transaction);
+        session->transaction = NULL;
+    }
+    pthread_mutex_lock(&sessions->mutex);
+    sessions->running -= session->state == SESSION_RUNNING;
+    session->state = state;
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+void session_abort(struct sessions *sessions, struct session *session)
+{
+    if (session->state == SESSION_RUNNING)
+        sessions_leave(sessions, session, SESSION_ABORTED);
+}
+
+static truce_status too_old(const struct session *session, int64_t number, bson_error_t *error)
+{
+    return truce__refuse(CODE_TRANSACTION_TOO_OLD, error,
+                         "transaction %lld of the session is older than its last, %lld",
+                         (long long)number, (long long)session->number);
+}
+
+static truce_status sessions_no_such(int64_t number, bson_error_t *error)
+{
+    return truce__refuse(CODE_NO_SUCH_TRANSACTION, error,
+                         "transaction %lld of the session does not run: it never began, was "
+                         "undone, or was too old",
+                         (long long)number);
+}
+
+/* False: there are too many. */
+static bool sessions_enter(struct sessions *sessions, struct session *session, int64_t number)
+{
+    bool enters;
+
+    pthread_mutex_lock(&sessions->mutex);
+    enters = sessions->running < TRUCE_SERVER_TRANSACTIONS_MAX;
+    if (enters) {
+        sessions->running++;
+        session->state = SESSION_RUNNING;
+        session->number = number;
+        session->wrote = false;
+        session->owner = ++sessions->ordinal;
+        session->since_ns = truce__clock_monotonic_ns();
+    }
+    pthread_mutex_unlock(&sessions->mutex);
+    return enters;
+}
+
+truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
+                           bson_error_t *error)
+{
+    const struct overlay_options options = {.snapshot = sessions->snapshot,
+                                            .total = &sessions->written};
+    truce_status status;
+
+    if (number < session->number)
+        return too_old(session, number, error);
+    if (number == session->number)
+        return session->state == SESSION_COMMITTED
+                   ? truce__refuse(CODE_TRANSACTION_COMMITTED, error,
+                                   "transaction %lld of the session is committed",
+                                   (long long)number)
+                   : truce__refuse(CODE_CONFLICTING_OPERATION, error,
+                                   "transaction %lld of the session has begun already",
+                                   (long long)number);
+    session_abort(sessions, session);
+    if (!sessions_enter(sessions, session, number))
+        return truce__fail(TRUCE_LIMIT, error, "%d transactions are running, which is the maximum",
+                           TRUCE_SERVER_TRANSACTIONS_MAX);
+    status = truce__overlay_open(sessions->store, &options, &session->transaction, error);
+    if (status)
+        session_abort(sessions, session);
+    return status;
+}
+
+truce_status session_go_on(struct session *session, int64_t number, bson_error_t *error)
+{
+    if (number < session->number)
+        return too_old(session, number, error);
+    if (number == session->number && session->state == SESSION_COMMITTED)
+        return truce__refuse(CODE_TRANSACTION_COMMITTED, error,
+                             "transaction %lld of the session is committed", (long long)number);
+    return number == session->number && session->state == SESSION_RUNNING
+               ? TRUCE_OK
+               : sessions_no_such(number, error);
+}
+
+/* ---- commit --------------------------------------------------------------------------------- */
+
+static truce_status sessions_commit(struct sessions *sessions, struct session *session,
+                                    const truce_bulk_options *options, bson_error_t *error)
+{
+    bson_t *record =
+        BCON_NEW("txnNum", BCON_INT64(session->number), "state", BCON_UTF8("committed"),
+                 "lastWriteDate", BCON_DATE_TIME(truce__clock_wall_ms()));
+    truce_write write = {.kind = TRUCE_WRITE_UPDATE,
+                         .collection = SESSION_RECORDS,
+                         .document = record,
+                         .options = {.upsert = true}};
+    truce_status status;
+    bson_t filter;
+
+    id_filter(session, &filter);
+    write.filter = &filter;
+    status = truce__overlay_commit(session->transaction, &write, 1, options, error);
+    session_wrote(session, NULL);
+    bson_destroy(&filter);
+    bson_destroy(record);
+    return status;
+}
+
+/* A commit whose answer was lost has left its record, or has not taken place: what was asked for then does not come later. */
+static truce_status find_out(struct sessions *sessions, struct session *session,
+                             bson_error_t *error)
+{
+    bson_t record;
+    bool found;
+    truce_status status = sessions_read_record(sessions, session, &record, &found, error);
+
+    if (!status && found && sessions_number_of(&record) > session->number)
+        status = truce__fail(TRUCE_UNKNOWN, error,
+                             "nobody knows whether transaction %lld of the session was committed: "
+                             "another server of this store has run a later one",
+                             (long long)session->number);
+    else if (!status)
+        sessions_leave(sessions, session,
+                       found && sessions_number_of(&record) == session->number ? SESSION_COMMITTED
+                                                                               : SESSION_ABORTED);
+    bson_destroy(&record);
+    return status;
+}
+
+truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
+                            bool relaxed, uint32_t deadline_ms, bson_error_t *error)
+{
+    const truce_bulk_options options = {.relaxed = relaxed, .deadline_ms = deadline_ms};
+    truce_status status = TRUCE_OK;
+
+    if (number == session->number && session->state == SESSION_LOST)
+        status = find_out(sessions, session, error);
+    if (status)
+        return status;
+    if (number == session->number && session->state == SESSION_COMMITTED)
+        return relaxed ? TRUCE_OK : truce_settle(sessions->store, error);
+    status = session_go_on(session, number, error);
+    if (status)
+        return status;
+    status = sessions_commit(sessions, session, &options, error);
+    sessions_leave(sessions, session,
+                   !status                     ? SESSION_COMMITTED
+                   : truce__unanswered(status) ? SESSION_LOST
+                                               : SESSION_ABORTED);
+    return status;
+}
+
+/* ---- writes that are kept -------------------------------------------------------------------- */
+
+truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
+                           bson_error_t *error)
+{
+    if (number < session->number)
+        return too_old(session, number, error);
+    if (number == session->number)
+        return session->state == SESSION_WRITES
+                   ? TRUCE_OK
+                   : truce__refuse(CODE_INVALID_OPTIONS, error,
+                                   "number %lld of the session is a transaction's: all of its "
+                                   "statements must say autocommit: false",
+                                   (long long)number);
+    session_abort(sessions, session);
+    pthread_mutex_lock(&sessions->mutex);
+    session->number = number;
+    session->state = SESSION_WRITES;
+    session->wrote = false;
+    pthread_mutex_unlock(&sessions->mutex);
+    return TRUCE_OK;
+}
+
+truce_status session_record(struct sessions *sessions, struct session *session, bson_t *read,
+                            const bson_t **record, bson_error_t *error)
+{
+    truce_status status;
+    bool found;
+
+    *record = session->record;
+    if (session->record_known)
+        return TRUCE_OK;
+    bson_destroy(read);
+    status = sessions_read_record(sessions, session, read, &found, error);
+    if (status)
+        return status;
+    if (found && (sessions_number_of(read) > session->number ||
+                  (sessions_number_of(read) == session->number && bson_has_field(read, "state"))))
+        return truce__refuse(CODE_TRANSACTION_TOO_OLD, error,
+                             "another server of this store has run transaction %lld of the session",
+                             (long long)sessions_number_of(read));
+    if (session->wrote && !(found && sessions_number_of(read) == session->number))
+        return truce__refuse(CODE_INCOMPLETE_HISTORY, error,
+                             "what the statements of number %lld of the session did is not known "
+                             "any more",
+                             (long long)session->number);
+    if (found)
+        sessions_remember(session, read);
+    else
+        session->record_known = true;
+    *record = found ? read : NULL;
+    return TRUCE_OK;
+}
+
+void session_wrote(struct session *session, const bson_t *record)
+{
+    if (session->record)
+        bson_destroy(session->record);
+    session->record = NULL;
+    session->record_known = false;
+    if (record)
+        sessions_remember(session, record);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Under the mutex, which is let go meanwhile. */
+static void server_sessions_end(struct sessions *sessions, struct session *session)
+{
+    sessions_wait_for(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+    session_abort(sessions, session);
+    pthread_mutex_lock(&sessions->mutex);
+    session->busy = false;
+    pthread_cond_broadcast(&sessions->given);
+    if (!session->waiting)
+        sessions_forget(sessions, session);
+}
+
+void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    struct session *session;
+
+    pthread_mutex_lock(&sessions->mutex);
+    session = sessions_find(sessions, id);
+    if (session)
+        server_sessions_end(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+void sessions_end_all(struct sessions *sessions)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        while (sessions->buckets[i])
+            server_sessions_end(sessions, sessions->buckets[i]);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+/* One that runs since before then, and that nobody uses. */
+static struct session *find_late(struct sessions *sessions, int64_t before_ns)
+{
+    for (int i = 0; i < BUCKETS && sessions->running; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            if (!at->busy && at->state == SESSION_RUNNING && at->since_ns < before_ns)
+                return at;
+    return NULL;
+}
+
+/* One step through the records, for those that nobody asks for any more. */
+static void sweep_records(struct sessions *sessions, int64_t now_ns)
+{
+    int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed;
+    bson_error_t ignored; /* the next time, then */
+
+    if (!sessions->sweep.more && now_ns - sessions->swept_ns < (int64_t)SWEEP_MS * 1000000)
+        return;
+    sessions->swept_ns = now_ns;
+    if (truce__session_sweep(sessions->store, &sessions->sweep, TRUCE_SERVER_SWEEP_BATCH, cutoff_ms,
+                             &removed, &ignored))
+        truce__session_sweep_end(&sessions->sweep);
+}
+
+void sessions_expire(struct sessions *sessions)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    struct session *session;
+
+    pthread_mutex_lock(&sessions->mutex);
+    while ((session = find_late(sessions, now_ns - sessions->lifetime_ms * 1000000)) != NULL) {
+        session->busy = true;
+        pthread_mutex_unlock(&sessions->mutex);
+        session_abort(sessions, session);
+        pthread_mutex_lock(&sessions->mutex);
+        session->busy = false;
+        pthread_cond_broadcast(&sessions->given);
+    }
+    while ((session = oldest_idle(sessions, now_ns - (int64_t)TRUCE_SERVER_SESSION_MS * 1000000)) !=
+           NULL)
+        sessions_forget(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+    sweep_records(sessions, now_ns);
+}

@@ -1,0 +1,327 @@
+/* aggregate with $changeStream, and getMore of what it opens (lease_watch.h). */
+#include "server/command/groups.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "bson/value.h"
+#include "server/watch/watch.h"
+
+#define WAIT_MS  1000 /* of a getMore that does not say how long, as MongoDB */
+#define SLICE_MS 100  /* between two looks whether to end */
+
+struct stage {
+    const char *full, *before;
+    const bson_t *resume_after, *start_after;
+    const bson_value_t *start_at;
+    bool all, expanded;
+};
+
+static const struct field stage_fields[] = {
+    {"fullDocument", FIELD_TEXT, offsetof(struct stage, full)},
+    {"fullDocumentBeforeChange", FIELD_TEXT, offsetof(struct stage, before)},
+    {"resumeAfter", FIELD_DOCUMENT, offsetof(struct stage, resume_after)},
+    {"startAfter", FIELD_DOCUMENT, offsetof(struct stage, start_after)},
+    {"startAtOperationTime", FIELD_VALUE, offsetof(struct stage, start_at)},
+    {"allChangesForCluster", FIELD_FLAG, offsetof(struct stage, all)},
+    {"showExpandedEvents", FIELD_FLAG, offsetof(struct stage, expanded), true},
+    {"showRawUpdateDescription", FIELD_PLAIN, 0, true},
+    {"showSystemEvents", FIELD_PLAIN, 0, true},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* ---- the first stage -------------------------------------------------------------------------- */
+
+/* The number of stages in front of $changeStream; -1: there is none. */
+static int place_of_stage(const bson_t *pipeline, bson_iter_t *stage)
+{
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, pipeline);
+    for (int i = 0; bson_iter_next(&at); i++)
+        if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, stage) &&
+            bson_iter_next(stage) && !strcmp(bson_iter_key(stage), "$changeStream"))
+            return i;
+    return -1;
+}
+
+bool serve_is_watch(const bson_t *pipeline)
+{
+    bson_iter_t stage;
+
+    return place_of_stage(pipeline, &stage) >= 0;
+}
+
+static truce_status watch_read_kind(const char *text, const char *field, const char *none,
+                                    bool looks_up, enum watch_document *kind, bson_error_t *error)
+{
+    if (!text || !strcmp(text, none))
+        *kind = WATCH_NONE;
+    else if (looks_up && !strcmp(text, "updateLookup"))
+        *kind = WATCH_LOOKUP;
+    else if (!strcmp(text, "whenAvailable"))
+        *kind = WATCH_IF_ANY;
+    else if (!strcmp(text, "required"))
+        *kind = WATCH_REQUIRED;
+    else
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "Enumeration value '%.80s' for field '$changeStream.%s' is not a "
+                             "valid value.",
+                             text, field);
+    return TRUCE_OK;
+}
+
+static truce_status watch_read_start(const struct stage *stage, struct watch_token *token,
+                                     struct watch_options *options, bson_error_t *error)
+{
+    const bson_t *given = stage->resume_after ? stage->resume_after : stage->start_after;
+    truce_status status;
+
+    if (stage->resume_after && stage->start_after)
+        return truce__refuse(50865, error, "Do not specify both 'resumeAfter' and 'startAfter'");
+    if (given && stage->start_at)
+        return truce__refuse(40674, error,
+                             "Only one type of resume option is allowed, but multiple were found.");
+    if (stage->start_at) {
+        int64_t number = stage->start_at->value.v_timestamp.increment;
+
+        if (stage->start_at->value_type != BSON_TYPE_TIMESTAMP)
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "startAtOperationTime must be a timestamp");
+        if (number >> FEED_SECOND_SHIFT)
+            number = ((int64_t)1 << FEED_SECOND_SHIFT) - 1;
+        options->from = truce__feed_position(stage->start_at->value.v_timestamp.timestamp, number);
+    }
+    if (!given)
+        return TRUCE_OK;
+    status = watch_token_read(given, token, error);
+    if (!status && stage->resume_after && token->place == WATCH_INVALIDATE)
+        status = truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
+                               "Attempting to resume a change stream using 'resumeAfter' is not "
+                               "allowed from an invalidate notification.");
+    options->resume = token;
+    return status;
+}
+
+/* ---- what is watched ---------------------------------------------------------------------------- */
+
+static truce_status refuse_internal(const char *what, bson_error_t *error)
+{
+    return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                         "$changeStream may not be opened on the internal %.80s", what);
+}
+
+static truce_status read_reach(struct call *call, const struct stage *stage, const char *name,
+                               struct watch_options *options, bson_error_t *error)
+{
+    bool whole = call_is_number(&call->value);
+    bool is_admin = !strcmp(call->database, "admin");
+
+    if (stage->all && !(whole && is_admin))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "A $changeStream with 'allChangesForCluster:true' may only be opened "
+                             "on the 'admin' database, and with no collection name");
+    options->reach = stage->all ? WATCH_ALL : whole ? WATCH_DATABASE : WATCH_COLLECTION;
+    if (!stage->all &&
+        (is_admin || !strcmp(call->database, "config") || !strcmp(call->database, "local")))
+        return refuse_internal(call->database, error);
+    if (!whole && truce__place_is_system(name))
+        return refuse_internal(name, error);
+    /* in no database that anybody has a role for alone */
+    return stage->all && !access_may(call, "", ACTION_FIND) ? access_refuse(call, "admin", error)
+                                                            : TRUCE_OK;
+}
+
+/* The stages behind the first, as an array of their own. */
+static void rest_of(const bson_t *pipeline, bson_t *stages)
+{
+    uint32_t count = 0;
+    bson_iter_t at;
+
+    bson_init(stages);
+    (void)(bson_iter_init(&at, pipeline) && bson_iter_next(&at));
+    while (bson_iter_next(&at))
+        truce__value_append_element(stages, &count, truce__value_of_iter(&at));
+}
+
+/* What is told was committed; a weaker read is not to be had. */
+static truce_status watch_check_concern(const struct call *call, bson_error_t *error)
+{
+    bson_iter_t at, level;
+
+    if (!bson_iter_init(&at, &call->request->body) ||
+        !bson_iter_find_descendant(&at, "readConcern.level", &level) ||
+        !BSON_ITER_HOLDS_UTF8(&level) || !strcmp(bson_iter_utf8(&level, NULL), "majority"))
+        return TRUCE_OK;
+    return truce__refuse(CODE_INVALID_OPTIONS, error,
+                         "Aggregation stage $changeStream cannot run with a readConcern other than "
+                         "'majority'. Current readConcern: %.20s",
+                         bson_iter_utf8(&level, NULL));
+}
+
+static truce_status watch_read_options(struct call *call, const bson_t *pipeline, const char *name,
+                                       struct watch_token *token, struct watch_options *options,
+                                       bson_error_t *error)
+{
+    struct stage stage = {0};
+    bson_iter_t at;
+    truce_status status;
+
+    if (place_of_stage(pipeline, &at) > 0 || serve_is_watch(options->stages))
+        return truce__refuse(40602, error,
+                             "$changeStream is only valid as the first stage in a pipeline");
+    if (call->session.transaction)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
+                             "Stage not supported inside of a multi-document transaction: "
+                             "$changeStream");
+    status = watch_check_concern(call, error);
+    if (status)
+        return status;
+    if (!BSON_ITER_HOLDS_DOCUMENT(&at))
+        return truce__refuse(50808, error, "$changeStream stage expects a document as argument");
+    status = call_fields(call, call_view_of(call, &at), stage_fields, false, &stage, error);
+    if (!status)
+        status =
+            watch_read_kind(stage.full, "fullDocument", "default", true, &options->full, error);
+    if (!status)
+        status = watch_read_kind(stage.before, "fullDocumentBeforeChange", "off", false,
+                                 &options->before, error);
+    options->expanded = stage.expanded;
+    if (!status)
+        status = read_reach(call, &stage, name, options, error);
+    return status ? status : watch_read_start(&stage, token, options, error);
+}
+
+/* ---- answers --------------------------------------------------------------------------------------- */
+
+static void watch_append_place(const struct watch *watch, bson_t *cursor)
+{
+    const struct watch_token at = watch_at(watch);
+    bson_t token;
+
+    BSON_APPEND_DOCUMENT_BEGIN(cursor, "postBatchResumeToken", &token);
+    watch_token_append(&at, &token);
+    bson_append_document_end(cursor, &token);
+}
+
+/* {cursor: {NAME: batch, postBatchResumeToken, id, ns}}; the stream is kept, or closed if it is over or has failed. */
+static truce_status watch_answer(struct call *call, struct held_cursor *held, const char *name,
+                                 const bson_t *batch, truce_status status, bson_t *reply,
+                                 bson_error_t *error)
+{
+    bool over = status || watch_is_over(held->watch);
+    int64_t id = 0;
+    bson_t cursor;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
+    BSON_APPEND_ARRAY(&cursor, name, batch);
+    watch_append_place(held->watch, &cursor);
+    BSON_APPEND_UTF8(&cursor, "ns", held->place);
+    if (over) {
+        held_close(held);
+    } else {
+        status = held_keep(call->server->cursors, held, error);
+        id = status ? 0 : held->id;
+    }
+    BSON_APPEND_INT64(&cursor, "id", id);
+    bson_append_document_end(reply, &cursor);
+    return status;
+}
+
+truce_status serve_watch(struct call *call, const bson_t *pipeline, const char *place,
+                         const char *name, int64_t most, bson_t *reply, bson_error_t *error)
+{
+    struct watch_options options = {
+        .own = call->server->database, .database = call->database, .place = place};
+    bson_t stages, batch = BSON_INITIALIZER;
+    struct watch_token token;
+    struct held_cursor *held;
+    struct watch *watch = NULL;
+    uint32_t count;
+    truce_status status;
+
+    call->follows = true;
+    rest_of(pipeline, &stages);
+    options.stages = &stages;
+    status = watch_read_options(call, pipeline, name, &token, &options, error);
+    if (!status)
+        status = watch_new(call->server->store, &options, &watch, error);
+    bson_destroy(&stages);
+    if (!status) {
+        held = bson_malloc0(sizeof *held);
+        held->watch = watch;
+        held->user = bson_strdup(call->connection->login.tag);
+        held->place = bson_strdup(call_namespace(call, name));
+        status = watch_read(watch, most, &batch, &count, error);
+        status = watch_answer(call, held, "firstBatch", &batch, status, reply, error);
+    }
+    bson_destroy(&batch);
+    return status;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------- */
+
+static bool has_hung_up(const struct connection *connection)
+{
+    struct pollfd look = {.fd = connection->socket, .events = POLLRDHUP};
+
+    return poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+/* Not OK: it ends with that. `*enough`: there is nobody to wait for. */
+static truce_status watch_look_around(struct call *call, const struct held_cursor *held,
+                                      bool *enough, bson_error_t *error)
+{
+    *enough = server_is_stopping(call->server) || has_hung_up(call->connection);
+    if (held_is_killed(call->server->cursors, held))
+        return truce__refuse(CODE_CURSOR_KILLED, error, "cursor id %lld was killed",
+                             (long long)held->id);
+    if (__atomic_load_n(&call->connection->operation.killed, __ATOMIC_RELAXED))
+        return truce__refuse(CODE_INTERRUPTED, error, "operation was interrupted");
+    return TRUCE_OK;
+}
+
+static truce_status read_or_wait(struct call *call, struct held_cursor *held, int64_t most,
+                                 bson_t *batch, bson_error_t *error)
+{
+    int64_t wait_ms = call->deadline_ms ? call->deadline_ms : WAIT_MS;
+    int64_t until_ns = truce__clock_monotonic_ns() + wait_ms * 1000000;
+    uint64_t seen = 0;
+    truce_status status = TRUCE_OK;
+
+    for (;;) {
+        int64_t now_ns = truce__clock_monotonic_ns(), left_ms = (until_ns - now_ns) / 1000000;
+        uint32_t count = 0;
+        bool enough = false;
+
+        watch_wait(held->watch, &seen,
+                   left_ms < SLICE_MS ? left_ms > 0 ? (uint32_t)left_ms : 0 : SLICE_MS);
+        call->waited_ns += truce__clock_monotonic_ns() - now_ns;
+        status = watch_read(held->watch, most, batch, &count, error);
+        if (status || count || watch_is_over(held->watch) || left_ms <= 0)
+            return status;
+        status = watch_look_around(call, held, &enough, error);
+        if (status || enough)
+            return status;
+    }
+}
+
+truce_status serve_watch_more(struct call *call, struct held_cursor *held, int64_t most,
+                              bson_t *reply, bson_error_t *error)
+{
+    bson_t batch = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    call->follows = true;
+    if (watch_reach(held->watch) == WATCH_ALL && !access_may(call, "", ACTION_FIND))
+        status = access_refuse(call, "admin", error);
+    if (!status) {
+        held_wait_begin(call->server->cursors, held);
+        status = read_or_wait(call, held, most, &batch, error);
+        held_wait_end(call->server->cursors, held);
+    }
+    status = watch_answer(call, held, "nextBatch", &batch, status, reply, error);
+    bson_destroy(&batch);
+    return status;
+}
