@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/queue/queue_options.h"
 
-static bool read_policy(const struct cli *cli, truce_conflict_policy *on_conflict)
+static bool read_conflict_policy(const struct cli *cli, truce_conflict_policy *on_conflict)
 {
     static const char *const names[] = {"ignore", "replace", "reschedule", "refuse"};
     const char *text = cli_text(cli, "on-conflict");
@@ -129,7 +129,7 @@ static bool queue_add_read_options(const struct cli *cli, truce_job_options *opt
     good &= cli_number(cli, "delay", 0, INT64_C(1) << 48, 0, &options->delay_ms);
     good = good && cli_date(cli, "at", &options->run_at_ms);
     good &= cli_number(cli, "period", 1, INT64_C(1) << 48, 0, &options->unique_period_ms);
-    good = good && read_policy(cli, &options->on_conflict);
+    good = good && read_conflict_policy(cli, &options->on_conflict);
     good = good && cli_number(cli, "width", 1, INT32_MAX, 0, &width);
     good = good && cli_rate(cli, cli_text(cli, "rate"), &options->lane_rate, &options->lane_per_ms);
     options->lane = cli_text(cli, "lane");
