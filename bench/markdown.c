@@ -104,8 +104,9 @@ static void show_machine(const struct results *results)
 
 static void show_main(const struct results *results)
 {
-    printf("| workload | truce, per second | beside PostgreSQL | beside SQLite | beside Redis |\n"
-           "| --- | --- | --- | --- | --- |\n");
+    printf(
+        "| workload | truce, per second | compared with PostgreSQL | compared with SQLite | compared with Redis |\n"
+        "| --- | --- | --- | --- | --- |\n");
     for (int i = 0; i < results->count; i++) {
         const char *workload = results->all[i].workload;
 
@@ -243,13 +244,13 @@ int markdown_short(const char *path)
                  {"update_item", "change an array item"},
                  {"two_documents", "commit over two documents"},
                  {"five_documents", "commit over five documents with a guard"},
-                 {"read_many", "read ten documents of one moment"},
+                 {"read_many", "read ten documents at one snapshot"},
                  {"group_report", "a report over all documents"}};
     struct results results;
 
     if (!results_read(path, &results))
         return 2;
-    printf("| work | beside PostgreSQL 15 |\n| --- | --- |\n");
+    printf("| work | compared with PostgreSQL 15 |\n| --- | --- |\n");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         printf("| %s | ", lines[i].words);
         show_ratios(&results, lines[i].workload, "postgresql", "");

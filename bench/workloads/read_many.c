@@ -101,7 +101,7 @@ static int64_t many_redis(struct bench_call *call)
 const struct bench_workload workload_read_many = {
     .name = "read_many",
     .on_servers = true,
-    .title = "read ten documents of one moment",
+    .title = "read ten documents at one snapshot",
     .unit = "looks",
     .reads = true,
     .forms = {
