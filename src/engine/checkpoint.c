@@ -284,11 +284,11 @@ static void *checkpoint_run_thread(void *arg)
 }
 
 /* A snapshot opens the log. */
-truce_status truce__checkpointer_open(const char *path, struct durable *durable, struct kv **kv,
-                                      bson_error_t *error)
+truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
+                                      struct durable *durable, struct kv **kv, bson_error_t *error)
 {
     const struct kv_watch watch = {truce__durable_break, durable};
-    truce_status status = truce__kv_open(path, 0, kv, error);
+    truce_status status = truce__kv_open(path, 0, patience_ms, kv, error);
     uint32_t version;
 
     if (status)

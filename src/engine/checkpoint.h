@@ -23,8 +23,8 @@ struct checkpointer {
 };
 
 /* The connection that moves pages: opened before anybody writes, for it must hear of writes that fail. */
-truce_status truce__checkpointer_open(const char *path, struct durable *durable, struct kv **kv,
-                                      bson_error_t *error);
+truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
+                                      struct durable *durable, struct kv **kv, bson_error_t *error);
 
 /* `kv`: that connection, which is the checkpointer's now. */
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,

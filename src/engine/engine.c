@@ -162,11 +162,12 @@ static truce_status engine_create(struct engine *engine, bson_error_t *error)
     return status;
 }
 
-static truce_status try_connection(struct engine *engine, unsigned flags, bool *fresh,
-                                   bson_error_t *error)
+static truce_status try_connection(struct engine *engine, unsigned flags, int64_t deadline_ns,
+                                   bool *fresh, bson_error_t *error)
 {
     const struct kv_watch watch = {truce__durable_break, &engine->durable};
-    truce_status status = truce__kv_open(engine->path, flags, &engine->kv, error);
+    int64_t left_ms = (deadline_ns - truce__clock_monotonic_ns()) / 1000000;
+    truce_status status = truce__kv_open(engine->path, flags, left_ms, &engine->kv, error);
 
     if (!status)
         truce__kv_watch(engine->kv, &watch);
@@ -183,7 +184,7 @@ static truce_status open_connection(struct engine *engine, unsigned flags, bool 
     int64_t deadline_ns = truce__engine_deadline(engine, 0);
 
     for (;;) {
-        truce_status status = try_connection(engine, flags, fresh, error);
+        truce_status status = try_connection(engine, flags, deadline_ns, fresh, error);
 
         if (status != TRUCE_LOCKED || truce__clock_monotonic_ns() >= deadline_ns)
             return status;
@@ -242,7 +243,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     if (!status)
         status = truce__durable_open(&engine->durable, error);
     if (!status)
-        status = truce__checkpointer_open(engine->path, &engine->durable, &mover, error);
+        status = truce__checkpointer_open(engine->path, engine->deadline_ms, &engine->durable,
+                                          &mover, error);
     if (status)
         return status;
     status = truce__lock_admit(&engine->lock, engine->path, error);
@@ -253,7 +255,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     engine->cache = truce__cache_new(&engine->lock.page->begun, &engine->lock.page->promises,
                                      truce__kv_commits(engine->kv), engine->cache_bytes / 2);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
-    truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
+    truce__readers_init(&engine->readers, engine->path, 0, engine->deadline_ms, &engine->durable,
+                        NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
     engine->writer.combine.carries = truce__carries;
     engine->writer.combine.arg = engine;
@@ -274,7 +277,7 @@ static truce_status try_read(struct engine *engine, bson_error_t *error)
         status = truce__guest_begin(engine->guest, &pass, error);
     if (status)
         return status;
-    status = truce__kv_open(engine->path, pass.flags, &kv, error);
+    status = truce__kv_open(engine->path, pass.flags, engine->deadline_ms, &kv, error);
     if (!status) {
         status = truce__kv_format_check(kv, &fresh, error);
         if (!status && fresh)
@@ -324,8 +327,8 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
                           engine->path);
     }
     if (!status)
-        truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, &engine->durable,
-                            engine->guest);
+        truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, engine->deadline_ms,
+                            &engine->durable, engine->guest);
     return status;
 }
 

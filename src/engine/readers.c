@@ -31,12 +31,13 @@
 #include "engine/storage/file_identity.h"
 
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         struct durable *durable, struct guest *guest)
+                         int64_t patience_ms, struct durable *durable, struct guest *guest)
 {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
 
     *readers = (struct readers){.path = bson_strdup(path),
                                 .flags = flags,
+                                .patience_ms = patience_ms,
                                 .durable = durable,
                                 .guest = guest,
                                 .processors = processors < 1             ? 1
@@ -204,7 +205,7 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
             (before < READERS_LARGE    ? KV_LARGE
              : before < READERS_MIDDLE ? KV_MIDDLE
                                        : 0);
-    status = truce__kv_open(readers->path, flags, &reader->kv, error);
+    status = truce__kv_open(readers->path, flags, readers->patience_ms, &reader->kv, error);
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
     else

@@ -28,7 +28,8 @@ struct reader {
 
 struct readers {
     char *path;
-    unsigned flags; /* for kv_open */
+    unsigned flags;      /* for kv_open */
+    int64_t patience_ms; /* for kv_open */
     struct durable *durable;
     struct guest *guest; /* NULL: we may write what stands beside the file */
     unsigned processors; /* READERS_MAX at most */
@@ -45,7 +46,7 @@ struct readers {
 
 /* `durable` and `guest` stay the caller's. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         struct durable *durable, struct guest *guest);
+                         int64_t patience_ms, struct durable *durable, struct guest *guest);
 void truce__readers_release(struct readers *readers);
 
 /* A reader in a snapshot of now, all of it durable unless `early`, with the catalog that belongs to it.

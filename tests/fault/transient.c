@@ -68,6 +68,8 @@ static int refuse(int why)
     return -1;
 }
 
+#pragma GCC visibility push(default) /* else libsqlite3 finds those of the C library */
+
 ssize_t pread(int file, void *bytes, size_t size, off_t offset)
 {
     if (file_fails(file, READ_FAILS))
@@ -155,6 +157,8 @@ void *mmap64(void *at, size_t size, int protection, int flags, int file, off64_t
 {
     return map_fails(file) ? MAP_FAILED : REAL(mmap64)(at, size, protection, flags, file, offset);
 }
+
+#pragma GCC visibility pop
 
 /* ---- the store ------------------------------------------------------------------------------------- */
 

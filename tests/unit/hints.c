@@ -84,7 +84,7 @@ static bool begin(void)
 
     snprintf(path, sizeof path, "%s/s.db", test_directory());
     hints = truce__hints_new();
-    return CHECK_OK(truce__kv_open(path, KV_WRITER | KV_CREATE, &kv, &error), error) &&
+    return CHECK_OK(truce__kv_open(path, KV_WRITER | KV_CREATE, 1000, &kv, &error), error) &&
            CHECK_OK(truce__kv_format_check(kv, &fresh, &error), error) &&
            CHECK_OK(truce__kv_format_create(kv, &error), error) &&
            CHECK_OK(truce__kv_write_begin(kv, &version, &error), error) &&

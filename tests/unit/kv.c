@@ -33,10 +33,10 @@ static bool open_both(void)
     if (!CHECK(file))
         return false;
     fclose(file);
-    return CHECK_OK(truce__kv_open(path, KV_WRITER, &writer, &error), error) &&
+    return CHECK_OK(truce__kv_open(path, KV_WRITER, 1000, &writer, &error), error) &&
            CHECK_OK(truce__kv_format_check(writer, &fresh, &error), error) && CHECK(fresh) &&
            CHECK_OK(truce__kv_format_create(writer, &error), error) &&
-           CHECK_OK(truce__kv_open(path, 0, &reader, &error), error);
+           CHECK_OK(truce__kv_open(path, 0, 1000, &reader, &error), error);
 }
 
 static void close_both(void)
@@ -121,7 +121,7 @@ TEST(snapshots_of_one_moment_are_known_by_it_and_a_commit_is_between_two)
     uint32_t version;
 
     REQUIRE(open_both());
-    REQUIRE(CHECK_OK(truce__kv_open(path, 0, &other, &error), error));
+    REQUIRE(CHECK_OK(truce__kv_open(path, 0, 1000, &other, &error), error));
     begin();
     insert("one");
     commit();
@@ -463,7 +463,7 @@ TEST(files_whose_header_says_something_else_are_refused)
         CHECK(!sqlite3_exec(db, i ? "PRAGMA application_id=5" : "PRAGMA user_version=1000", NULL,
                             NULL, NULL));
         sqlite3_close(db);
-        CHECK_OK(truce__kv_open(path, 0, &reader, &error), error);
+        CHECK_OK(truce__kv_open(path, 0, 1000, &reader, &error), error);
         CHECK_STATUS(TRUCE_CORRUPT, truce__kv_format_check(reader, &fresh, &error), error);
         CHECK(strstr(error.message,
                      i ? "does not say that it is a truce store" : "file format 1000"));

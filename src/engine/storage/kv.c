@@ -161,13 +161,14 @@ static int cache_kib(unsigned flags)
     return flags & KV_LARGE ? LARGE_CACHE_KIB : READER_CACHE_KIB;
 }
 
-static truce_status configure_connection(struct kv *kv, bson_error_t *error)
+static truce_status configure_connection(struct kv *kv, int64_t patience_ms, bson_error_t *error)
 {
     char sql[512];
     bool writer = kv->flags & KV_WRITER;
 
     sqlite3_extended_result_codes(kv->db, 1);
-    sqlite3_busy_timeout(kv->db, kv->flags & KV_ALONE ? 0 : 10000);
+    if (!(kv->flags & KV_ALONE))
+        truce__kv_patience(kv, patience_ms);
     sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, TRUCE_ROW_BYTES_MAX);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -216,7 +217,8 @@ static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
-truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error)
+truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
+                            bson_error_t *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct kv *made = bson_malloc0(sizeof *made);
@@ -237,7 +239,7 @@ truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bs
     if (!status)
         status = kv_check_kind(made, error);
     if (!status)
-        status = configure_connection(made, error);
+        status = configure_connection(made, patience_ms, error);
     if (status) {
         truce__kv_close(made);
         return status;

@@ -50,8 +50,10 @@ static inline struct bytes kv_body(const bson_t *document)
     return (struct bytes){bson_get_data(document), document->len};
 }
 
-/* INVALID: the file has a format from before the first release. CORRUPT: it is an SQLite file of another program. */
-truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error);
+/* Opens a connection that waits up to `patience_ms` for SQLite's own locks (truce__kv_patience). INVALID: the file has a
+ * format from before the first release. CORRUPT: it is an SQLite file of another program. */
+truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
+                            bson_error_t *error);
 void truce__kv_close(struct kv *kv);
 
 /* Whether closing a writer, if it is the last connection to the file, may checkpoint and remove the
@@ -74,8 +76,8 @@ void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes bod
 
 /* ---- transactions -------------------------------------------------------------------------- */
 
-/* How long SQLite's own locks are waited for (other programs on the file; recovery after a crash).
- */
+/* Sets how long calls wait for SQLite's own locks (a process that recovers the log after a crash). A file system without
+ * locks is not waited for: those calls end with IO. */
 void truce__kv_patience(struct kv *kv, int64_t milliseconds);
 
 /* From now on what is read takes from the budget, inside SQLite's own loops, too: TIMEOUT when it is over.

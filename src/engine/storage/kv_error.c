@@ -5,6 +5,7 @@
 #include "base/budget.h"
 #include "base/limits.h"
 #include "engine/storage/kv_page.h"
+#include "engine/storage/lock_bytes.h"
 
 /* A table that is missing, or an entry that stands where none can: we have asked for neither. A read that fails, which
  * SQLite calls IOERR_CORRUPTFS if it fails with EIO, says nothing of the file: the next one may be right. */
@@ -57,6 +58,8 @@ static const char *error_reason_of(struct kv *kv, int result)
         return damage_of(kv);
     if (is_damage(result))
         return "the structure of the file is damaged";
+    if (result == SQLITE_IOERR_LOCK || result == SQLITE_IOERR_SHMLOCK)
+        return "the operating system refuses to lock it" LOCK_ADVICE;
     switch (result & 0xff) {
     case SQLITE_READONLY:
         return "the file or its directory is read-only";

@@ -109,7 +109,7 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
 truce_status truce__kv_alone(const char *path, bson_error_t *error)
 {
     struct kv *kv;
-    truce_status status = truce__kv_open(path, KV_ALONE | KV_WRITER, &kv, error);
+    truce_status status = truce__kv_open(path, KV_ALONE | KV_WRITER, 0, &kv, error);
 
     if (status)
         return status;
@@ -143,7 +143,7 @@ truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
 static truce_status be_alone(const char *path, bson_error_t *error)
 {
     struct kv *kv;
-    truce_status status = truce__kv_open(path, KV_ALONE, &kv, error);
+    truce_status status = truce__kv_open(path, KV_ALONE, 0, &kv, error);
     int64_t version;
 
     if (status)
@@ -166,7 +166,7 @@ truce_status truce__kv_recover(const char *path, bson_error_t *error)
     if (!status)
         status = truce__kv_log_renew(path, error);
     if (!status)
-        status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
+        status = truce__kv_open(path, KV_WRITER | KV_ALONE, 0, &kv, error);
     if (status)
         return status;
     status = truce__kv_ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);

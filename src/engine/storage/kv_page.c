@@ -379,9 +379,20 @@ static int page_file_size(sqlite3_file *base, sqlite3_int64 *size)
     return page_of(base)->real->pMethods->xFileSize(page_of(base)->real, size);
 }
 
+/* SQLite takes every refusal of the operating system for a lock that another process holds, and tries again for ten
+ * seconds. `result` is that of a call before which errno was 0. */
+static int page_lock_result(int result)
+{
+    bool refused = result == SQLITE_BUSY && errno && errno != EAGAIN && errno != EACCES &&
+                   errno != EINTR && errno != EBUSY && errno != ETIMEDOUT;
+
+    return refused ? SQLITE_IOERR_LOCK : result;
+}
+
 static int page_lock(sqlite3_file *base, int level)
 {
-    return page_of(base)->real->pMethods->xLock(page_of(base)->real, level);
+    errno = 0;
+    return page_lock_result(page_of(base)->real->pMethods->xLock(page_of(base)->real, level));
 }
 
 static int page_unlock(sqlite3_file *base, int level)
@@ -442,7 +453,9 @@ static int page_shm_lock(sqlite3_file *base, int offset, int count, int flags)
 {
     if (page_of(base)->indexed_alone)
         return SQLITE_OK;
-    return page_of(base)->real->pMethods->xShmLock(page_of(base)->real, offset, count, flags);
+    errno = 0;
+    return page_lock_result(
+        page_of(base)->real->pMethods->xShmLock(page_of(base)->real, offset, count, flags));
 }
 
 static void page_shm_barrier(sqlite3_file *base)

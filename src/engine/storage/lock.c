@@ -43,8 +43,8 @@
 
 static truce_status lock_fail(const struct lock *lock, bson_error_t *error)
 {
-    return truce__fail(TRUCE_IO, error, "cannot lock the lock file \"%s\": %s", lock->path,
-                       strerror(errno));
+    return truce__fail(TRUCE_IO, error, "cannot lock the lock file \"%s\": %s" LOCK_ADVICE,
+                       lock->path, strerror(errno));
 }
 
 static bool try_byte(const struct lock *lock, int64_t byte, short type)

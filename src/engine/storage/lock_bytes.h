@@ -16,6 +16,9 @@
 #define BYTE_GUEST     4  /* shared by readings of the file alone (read_only_reader.c) */
 #define BYTE_CLAIMS    16 /* and what follows: the claims' numbers */
 
+/* The end of an error about a lock that no other process holds. */
+#define LOCK_ADVICE "; keep the store on a file system with locks, such as one of a local disk"
+
 static inline bool lock_set_byte(int file, int64_t byte, short type)
 {
     struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};

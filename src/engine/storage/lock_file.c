@@ -68,6 +68,12 @@ static truce_status file_fail(const struct lock *lock, const char *what, bson_er
                        strerror(errno));
 }
 
+static truce_status file_fail_lock(const struct lock *lock, bson_error_t *error)
+{
+    return truce__fail(TRUCE_IO, error, "cannot lock the lock file \"%s\": %s" LOCK_ADVICE,
+                       lock->path, strerror(errno));
+}
+
 static truce_status file_refuse(const struct lock *lock, const char *why, bson_error_t *error)
 {
     return truce__fail(TRUCE_CORRUPT, error, "the lock file \"%s\" %s", lock->path, why);
@@ -180,7 +186,7 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
             return status;
         if (!shut_door(lock, deadline_ns)) {
             if (errno != EAGAIN)
-                return file_fail(lock, "lock", error);
+                return file_fail_lock(lock, error);
             return truce__fail(TRUCE_LOCKED, error,
                                "\"%s\" is held by another process that opens or closes the store",
                                lock->path);
@@ -329,7 +335,7 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
     if (!status) {
         lock->alone = is_alone(lock);
         if (!lock->alone && !lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK))
-            status = file_fail(lock, "lock", error);
+            status = file_fail_lock(lock, error);
     }
     if (!status)
         status = lock->alone ? make_page(lock, path, error) : share_page(lock, error);
