@@ -363,10 +363,10 @@ static bool fail_one(int task, enum kind kind, int number)
         outcome.failed = atomic_load(&failed);
         _exit(write(results[1], &outcome, sizeof outcome) != sizeof outcome);
     }
+    close(results[1]);
     CHECK(waitpid(child, &state, 0) == child && !state);
     CHECK(read(results[0], &outcome, sizeof outcome) == sizeof outcome);
     close(results[0]);
-    close(results[1]);
     if (!CHECK(outcome.status != TRUCE_CORRUPT))
         fprintf(stderr, "  task %d, kind %d, call %d: %s\n", task, kind, number, outcome.message);
     {

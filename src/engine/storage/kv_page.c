@@ -65,6 +65,7 @@ struct kv_page_file {
     const char *name;           /* SQLite's, as long as the file is open */
     /* the index of the log is in memory of SQLite: there is nothing to lock */
     bool indexed_alone;
+    bool reads_only;
     uint8_t page[KV_PAGE_BYTES];
 };
 
@@ -417,7 +418,8 @@ static int page_characteristics(sqlite3_file *base)
 }
 
 /* On media that are read-only there may be a log and no index of it, which cannot be made either. Nothing else can write
- * then: a process that could would have made the index. */
+ * then: a process that could would have made the index. For a connection that writes, a missing index is a failure of the
+ * moment (no descriptors are left): an index of its own would hide its commits from other processes. */
 static bool page_lacks_index(const struct kv_page_file *file)
 {
     char *path = bson_strdup_printf("%s-shm", file->name);
@@ -434,7 +436,7 @@ static int page_shm_map(sqlite3_file *base, int region, int size, int extend, vo
     struct kv_page_file *file = page_of(base);
     int result = file->real->pMethods->xShmMap(file->real, region, size, extend, map);
 
-    if ((result & 0xff) == SQLITE_CANTOPEN && page_lacks_index(file)) {
+    if ((result & 0xff) == SQLITE_CANTOPEN && file->reads_only && page_lacks_index(file)) {
         *map = NULL;
         file->indexed_alone = true;
         return SQLITE_READONLY_CANTINIT;
@@ -516,6 +518,7 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->budget = NULL;
     file->name = name;
     file->indexed_alone = false;
+    file->reads_only = flags & SQLITE_OPEN_READONLY;
     file->real = bson_malloc0((size_t)real->szOsFile);
     result = real->xOpen(real, name, file->real, flags, out);
     if (result) {
