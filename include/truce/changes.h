@@ -2,61 +2,65 @@
 #define TRUCE_CHANGES_H
 
 /*
- * Diffs as changes: what code computed from documents that it read, kept as old and new values.
+ * Diffs as changes: old and new values that a program computed from documents it read.
  *
  *     diff      {count: [3, 4], "address.city": ["Ulm", "Bonn"], nick: [undefined, "x"]}
  *     changes   {"<id>": diff, "<id>": diff, ...}
  *
- * A key is a field, or a path of fields through documents; never one through an array, which is a
- * value as a whole. BSON's undefined stands for a field that is missing: as the old value the key is
- * new, as the new value it goes.
+ * A key is a field, or a path of fields through documents. A path never crosses an array; an array
+ * is one value. BSON's undefined denotes a missing field. As the old value, it means that the key
+ * is new; as the new value, it removes the key.
  *
- * In a commit a diff is guarded by its old values, and by nothing else: if the document has another
- * value under one of its keys at the commit, that is a conflict; other writers may change other keys
- * of the document meanwhile. Old values are compared as values: numbers across their types, NaN is
- * NaN, null is not missing, documents with the order of their fields, arrays as a whole. All
- * mechanisms of the commit compare alike.
+ * In a commit, the old values guard a diff, and nothing else does. If the document has another
+ * value under one of the keys at the commit, that is a conflict. Other writers may concurrently
+ * change other keys of the document. Old values are compared as values: numbers across their types,
+ * NaN equals NaN, null differs from missing, documents with the order of their fields, and arrays
+ * as a whole. All commit mechanisms compare alike.
  *
- * The diff may be made from plain reads, as in the description that it comes from (the write-intent
- * journal of A. Hammarquist, EuroPython 2012): read, compute, truce_changes_diff, and add it to the
- * commit, all in the function of truce_transact. On a conflict the function runs again, reads what
- * is there now and makes another diff. What was read plainly and is under no key of a diff is not
- * guarded; what must be is read through truce_commit_read, whose guard is the whole document.
+ * The diff may be computed from plain reads: read, compute, call truce_changes_diff, and add the
+ * diff to the commit, all in the function of truce_transact. On a conflict, the function runs
+ * again, reads the current values, and computes another diff. A plain read under no key of a diff
+ * is not guarded. To guard a whole document, read it with truce_commit_read. The idea is the
+ * write-intent journal of A. Hammarquist, EuroPython 2012.
  */
 #include "truce/commit.h"
 
 TRUCE_BEGIN_DECLS
 
-/* What changed between two versions of one document, as a diff; empty if nothing did. `_rev` and
- * `_intent` are left out, and the order of the fields at the top is no difference. INVALID: another
- * _id, a changed field whose name is no key, or a field at the top that is undefined. */
+/* Returns the changes between two versions of one document as a diff; it is empty if nothing
+ * changed. `_rev` and `_intent` are omitted, and the order of top-level fields does not matter. If
+ * the _ids differ, a changed field has a name that cannot be a key, or a top-level field is
+ * undefined, the call fails with TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_changes_diff(const bson_t *before,
                                                             const bson_t *after, bson_t *diff,
                                                             bson_error_t *error);
 
-/* Adds a diff to the commit. A document that the commit has read or changed before is compared at
- * once, with the commit's own changes in it, else when the commit is applied. CONFLICT: an old value
- * is another, or the document is missing; the sentence names document and key. INVALID: not a diff. */
+/* Adds a diff to the commit. If the commit has read or changed the document before, the diff is
+ * compared at once, including the commit's own changes. Otherwise it is compared when the commit is
+ * applied. If an old value differs or the document is missing, the call fails with TRUCE_CONFLICT,
+ * and the message names the document and the key. If `diff` is not a valid diff, it fails with
+ * TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_change(truce_commit *commit,
                                                              const char *collection,
                                                              const bson_value_t *id,
                                                              const bson_t *diff,
                                                              bson_error_t *error);
 
-/* Adds diffs of several documents of one collection: {id: diff, ...}. An id of 24 hexadecimal digits
- * is an ObjectId, every other one a string; for _ids of other types there is truce_commit_change. */
+/* Adds diffs of several documents of one collection: {id: diff, ...}. An id of 24 hexadecimal
+ * digits is an ObjectId; any other id is a string. For _ids of other types, use
+ * truce_commit_change. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_changes(truce_commit *commit,
                                                               const char *collection,
                                                               const bson_t *changes,
                                                               bson_error_t *error);
 
-/* Says that nobody can make the diffs of this commit again: where an old value is another one,
- * truce_transact answers CONFLICT at once and does not run the function again. */
+/* Declares that the diffs of this commit cannot be recomputed. If an old value differs,
+ * truce_transact fails with TRUCE_CONFLICT at once and does not run the function again. */
 TRUCE_EXPORT void truce_commit_changes_fixed(truce_commit *commit);
 
-/* The same as a commit of its own, from diffs that nobody can make again. CONFLICT: an old value is
- * another one, and nothing was changed; conflicts of any other kind are tried again. Other statuses
- * as truce_transact. */
+/* Applies diffs that cannot be recomputed as a commit of its own. If an old value differs, the call
+ * fails with TRUCE_CONFLICT and changes nothing. Conflicts of any other kind are retried. Other
+ * statuses are those of truce_transact. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_changes_apply(truce_store *store,
                                                              const char *collection,
                                                              const bson_t *changes,

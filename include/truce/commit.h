@@ -2,34 +2,36 @@
 #define TRUCE_COMMIT_H
 
 /*
- * A commit: changes to several documents, of any collections, that take effect all or none.
+ * A commit: changes to several documents, of any collections, that all take effect or none does.
  *
- * A commit is a list of guarded changes of single documents. What it read through truce_commit_read
- * is a guard by itself: if a document is no longer as it was read, whoever changed it, the commit takes
- * no effect and answers TRUCE_CONFLICT. Commits are strictly serializable for what is read through them.
+ * A commit is a list of guarded changes of single documents. Each read through truce_commit_read is
+ * a guard: if any writer has changed the document since, the commit takes no effect and fails with
+ * TRUCE_CONFLICT. Commits are strictly serializable with respect to the documents that they read in
+ * this way.
  *
  * Two fields belong to truce in every document that a commit writes:
  *
- *     _rev      ObjectId: which commit changed the document last; compared only for equality
- *     _intent   {c: id of a commit}: the document is held by a commit that is under way
+ *     _rev      ObjectId: the commit that changed the document last; compared only for equality
+ *     _intent   {c: id of a commit}: a pending commit holds the document
  *
- * and a third one in collections whose keys are declared (truce_unique_declare):
+ * A third field exists in collections whose unique keys are declared (truce_unique_declare):
  *
- *     _keys     the values of the document that unique indexes hold
+ *     _keys     the values of the document that unique indexes contain
  *
- * How it is done is chosen by what the store can do (options.mechanism forces one):
+ * The store's capabilities select the mechanism, unless options.mechanism forces one:
  *
- *     native    the store changes several documents in one atomic step by itself
- *     journal   write intents and a commit document in `truce_commits`: works on any store that
- *               updates single documents atomically (after dynamodb-transactions, Percolator
+ *     native    the store itself changes several documents in one atomic step
+ *     journal   write intents and a commit document in `truce_commits`; works on any store that
+ *               updates single documents atomically (after dynamodb-transactions, Percolator,
  *               and the write-intent journal of A. Hammarquist, EuroPython 2012)
  *
- * Both may be used on one collection at the same time, and by any number of processes. A plain
- * write that ignores `_intent` can break the journal's isolation; `truce check` finds it. It never
- * stops a decided commit: what stands in its way is moved to the collection `truce_displaced`.
+ * One collection may use both at the same time, in any number of processes. A plain write that
+ * ignores `_intent` can break the isolation of the journal; `truce check` detects it. Such a write
+ * never stops a decided commit: documents that block the commit are moved to the collection
+ * `truce_displaced`.
  *
- * Threads: one commit belongs to one thread at a time. Ids are BSON values of any type but array,
- * regex and undefined.
+ * Threads: one thread at a time may use a commit. Ids are BSON values of any type except array,
+ * regex, and undefined.
  */
 #include "truce/store.h"
 
@@ -38,49 +40,68 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_commit truce_commit;
 
 typedef enum truce_mechanism {
-    TRUCE_MECHANISM_AUTO = 0, /* native where the store can, else the journal */
-    TRUCE_MECHANISM_NATIVE,   /* TRUCE_INVALID where the store cannot */
+    /* Native if the store supports it, otherwise the journal. */
+    TRUCE_MECHANISM_AUTO = 0,
+    /* If the store does not support it, the commit fails with TRUCE_INVALID. */
+    TRUCE_MECHANISM_NATIVE,
     TRUCE_MECHANISM_JOURNAL,
 } truce_mechanism;
 
 typedef struct truce_commit_options {
     truce_mechanism mechanism;
-    const char *key; /* the caller's idempotency key: the commit happens once for ever under it */
-    int64_t key_time_ms; /* with a key: when the caller first made it (ms since 1970), the same in
-                            every retry */
-    /* Kept in a commit document by every mechanism, for people; with a key, what identifies the request: a commit under the
-     * same key with another input is DUPLICATE. NULL: none. */
+    /* The caller's idempotency key: under one key, the commit takes effect at most once, ever. */
+    const char *key;
+    /* With a key: the time at which the caller created it (ms since 1970). It must be the same in
+     * every retry. */
+    int64_t key_time_ms;
+    /* Every mechanism records the input in a commit document, for people. With a key, it also
+     * identifies the request: a commit under the same key with another input fails with
+     * TRUCE_DUPLICATE. NULL: none. */
     const bson_t *input;
-    uint32_t
-        lease_ms; /* how long others wait for a silent commit before they undo it; one that is at
-                          work renews it; 0: 10,000, or the deadline where that is shorter, but 1,000 at
-                          least */
-    uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
-    uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
-    bool relaxed;         /* do not wait for the disk */
-    /* NULL, or set by truce_transact, truce_commit_begin and truce_commit_apply: with OK, whether the commit took effect
-     * before, under the same key, and nothing was done now. A commit under a key that fails in any part, because the
-     * same commit took effect in the meantime, returns OK with `earlier`. */
+    /* The time after which other processes undo a commit that shows no activity. An active commit
+     * renews its lease. 0: 10,000, or the deadline if that is shorter, but at least 1,000. */
+    uint32_t lease_ms;
+    /* The maximum time to wait for other commits and to retry. 0: 30,000. */
+    uint32_t deadline_ms;
+    /* For truce_transact: the maximum number of runs of the function. 0: 100. */
+    uint32_t tries_max;
+    /* Do not wait for the disk. */
+    bool relaxed;
+    /* NULL, or a flag that truce_transact, truce_commit_begin, and truce_commit_apply set. With
+     * TRUCE_OK, true means that the commit took effect before, under the same key, and nothing was
+     * done now. If a part of a commit with a key fails because the same commit took effect in the
+     * meantime, the call returns TRUCE_OK and sets the flag. */
     bool *earlier;
-    uint64_t reserved[3]; /* zeros */
+    uint64_t reserved[3]; /* must be zero */
 } truce_commit_options;
 
 /* ---- run a function as one commit ---------------------------------------------------------- */
 
-/* Reads and changes through `commit`. Runs again, from the start, on a conflict, so it must have no
- * other effects. Any status but TRUCE_OK abandons the commit and is the answer of truce_transact
- * (TRUCE_CONFLICT: run me again; INVALID if it had applied its commit by itself, with success).
- * What it reads on a file need not be on the disk yet; it is when truce_transact returns.
- * What the function itself asks of the store in its thread ends by the deadline, too.
- * TRUCE_REFUSED is for a function that says no by itself: too little is on the account. Its sentence is the
- * function's own; without one there is "the function refused". */
+/*
+ * Reads and changes documents through `commit`. On a conflict the function runs again from the
+ * start, so it must have no other effects. Any status except TRUCE_OK abandons the commit and
+ * becomes the result of truce_transact. TRUCE_CONFLICT requests another run. If the function has
+ * itself applied its commit successfully, any such status becomes TRUCE_INVALID.
+ *
+ * In a file, the function may read documents that are not on disk yet; they are when truce_transact
+ * returns. The deadline of the commit also limits the calls that the function makes to the store in
+ * its thread. A function returns TRUCE_REFUSED to refuse by its own decision, for example because
+ * the balance is too low. It sets the error message itself; the default is "the function refused".
+ */
 typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson_error_t *error);
 
-/* OK: it took effect (with a key: now or earlier). CONFLICT: tries_max was reached. LOCKED or
- * TIMEOUT: the deadline passed, while others held a document, or were faster each time. UNKNOWN: the store did not answer and the outcome cannot be told;
- * with a key, ask again with the same key. DUPLICATE: the key was used for another commit, or a
- * unique key is taken. EXPIRED: the key is too old to tell. INVALID: a change cannot be applied to
- * its document. */
+/*
+ * Runs `function` as one commit. TRUCE_OK: the commit took effect (with a key: now or earlier).
+ *
+ *     TRUCE_CONFLICT   tries_max was reached
+ *     TRUCE_LOCKED     the deadline passed while another commit held a document
+ *     TRUCE_TIMEOUT    the deadline passed while other commits won every retry
+ *     TRUCE_UNKNOWN    the store did not reply and the outcome is unknown; with a key, call again
+ *                      with the same key
+ *     TRUCE_DUPLICATE  the key was used for another commit, or a unique key exists
+ *     TRUCE_EXPIRED    the key is too old for the store to know whether it was used
+ *     TRUCE_INVALID    a change cannot be applied to its document
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transact(truce_store *store,
                                                         truce_commit_function *function, void *arg,
                                                         const truce_commit_options *options,
@@ -88,139 +109,175 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transact(truce_store *store,
 
 /* ---- or step by step ----------------------------------------------------------------------- */
 
-/* Options are copied. The store must outlive the commit. With a key, it looks for an earlier commit under the key, and
- * waits for a pending one (statuses as truce_transact): if that took effect, *options->earlier is true, and
- * truce_commit_apply does nothing and returns TRUCE_OK. Parts need not be added then; they may fail, because the
- * earlier commit took their ids. */
+/*
+ * Begins a commit. Options are copied. The store must outlive the commit.
+ *
+ * With a key, the call looks for an earlier commit under the key and waits for a pending one; its
+ * statuses are those of truce_transact. If the earlier commit took effect, *options->earlier is
+ * true, and truce_commit_apply does nothing and returns TRUCE_OK. Adding parts is then unnecessary,
+ * and may fail because the earlier commit took their ids.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_begin(truce_store *store,
                                                             const truce_commit_options *options,
                                                             truce_commit **commit,
                                                             bson_error_t *error);
-/* Abandons what was not applied; nothing was written before apply. NULL is allowed. */
+/* Frees the commit and abandons it if it was not applied; before that, nothing was written. NULL is
+ * allowed. */
 TRUCE_EXPORT void truce_commit_free(truce_commit *commit);
 
-/* The document as it is, with this commit's own changes; read, it is guarded until the commit.
- * NOT_FOUND (an empty `document`): that there is none is guarded likewise. A document held by
- * another commit is waited for, until the deadline (TRUCE_LOCKED). If the commit's blind changes cannot
- * be made of the document (NOT_FOUND, or the status of the change), the commit is at its end: every
- * later call answers the same. */
+/*
+ * Reads a document, including this commit's own changes, and guards it until the commit. If the
+ * document does not exist, the call fails with TRUCE_NOT_FOUND, `document` is empty, and its
+ * absence is guarded. If another commit holds the document, the call waits for it until the
+ * deadline, then fails with TRUCE_LOCKED.
+ *
+ * If the commit's blind changes cannot be applied to the document, the call fails with
+ * TRUCE_NOT_FOUND or the status of the change. The commit has then failed: every later call returns
+ * the same status.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_read(truce_commit *commit,
                                                            const char *collection,
                                                            const bson_value_t *id, bson_t *document,
                                                            bson_error_t *error);
 
-/* A guarded query: the documents that match, as truce_find gives them, with what this commit has changed until now; all
- * queries of a commit show one moment. What the cursor has given is guarded until the commit: if a document came to match,
- * does not any more, or is another one by then, the commit is a CONFLICT, so what a function has decided from "nobody has
- * this room at that time" is so still when it takes effect. Make it match what it needs and no more, by an index: then others
- * are seldom in its way, and it is quickly asked again. A document that the journal holds, anywhere in the collection, is
- * waited for (TRUCE_LOCKED). The cursor ends with the try of the commit, and is closed by the caller.
+/*
+ * Runs a guarded query. The cursor returns the documents that match, as truce_find does, including
+ * this commit's changes so far. All queries of a commit read one snapshot. The result is guarded
+ * until the commit: if a document comes to match, ceases to match, or changes, the commit is a
+ * conflict. A decision such as "this room is free at that time" therefore still holds when the
+ * commit takes effect.
  *
- * INVALID: the store cannot: only `file:` can, in this process, and not by TRUCE_MECHANISM_JOURNAL. CONFLICT: the function is to run
- * again, as after a conflict. LIMIT: what is shown of the commit's own changes is more than a transaction may write.
- * Validation of reads: Kung and Robinson, On Optimistic Methods for Concurrency Control, 1981. */
+ * Let the filter match only what the commit needs, through an index: then conflicts are rare and
+ * the validation is fast. If the journal holds any document of the collection, the call waits for
+ * it (TRUCE_LOCKED). The cursor is valid until the end of this run of the commit. The caller closes
+ * it.
+ *
+ *     TRUCE_INVALID    the store does not support it: only `file:` does, in this process, and
+ *                      not with TRUCE_MECHANISM_JOURNAL
+ *     TRUCE_CONFLICT   the function must run again, as after any conflict
+ *     TRUCE_LIMIT      the visible changes of this commit exceed the size of a transaction
+ *
+ * The validation of reads follows Kung and Robinson, On Optimistic Methods for Concurrency Control,
+ * 1981.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_commit_find(truce_commit *commit, const char *collection, const bson_t *filter,
                   const truce_find_options *options, truce_cursor **cursor, bson_error_t *error);
 
-/* The document must exist and match `guard` (NULL: just exist) at the commit; it is not changed. */
+/* Requires that the document exists and matches `guard` at the commit (NULL: it only has to exist).
+ * The document is not changed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require(truce_commit *commit,
                                                               const char *collection,
                                                               const bson_value_t *id,
                                                               const bson_t *guard,
                                                               bson_error_t *error);
+/* Requires that the document does not exist at the commit. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require_missing(truce_commit *commit,
                                                                       const char *collection,
                                                                       const bson_value_t *id,
                                                                       bson_error_t *error);
 
-/* A require that also locks: nobody changes the document between the look and the decision. For
- * fences: the lease epoch of a job, for example. Two writes more in the journal. */
+/* Requires a document like truce_commit_require, and locks it: no other write changes it between
+ * the check and the decision. Use it for fences, for example the lease epoch of a job. It costs two
+ * more writes in the journal. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_hold(truce_commit *commit,
                                                            const char *collection,
                                                            const bson_value_t *id,
                                                            const bson_t *guard,
                                                            bson_error_t *error);
 
-/* A document without an _id gets an ObjectId. DUPLICATE at apply: it exists. (CONFLICT if this commit read that there was
- * none: it runs again, and finds it.) */
+/* Adds an insert to the commit. A document without an _id gets an ObjectId. If the _id exists,
+ * truce_commit_apply fails with TRUCE_DUPLICATE. If this commit has read that the document is
+ * missing, it fails with TRUCE_CONFLICT instead; the next run finds the document. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_insert(truce_commit *commit,
                                                              const char *collection,
                                                              const bson_t *document,
                                                              bson_error_t *error);
 
-/* The _ids that were made for inserts without one, in the order of the inserts: an array, which the commit owns. A commit
- * document keeps them as `inserted` (truce_commit_record). */
+/* Returns the _ids that were generated for inserts without one, as an array in the order of the
+ * inserts. The commit owns it. A commit document records them as `inserted`
+ * (truce_commit_record). */
 TRUCE_EXPORT const bson_t *truce_commit_inserted(const truce_commit *commit);
 
-/* `update`: MongoDB update operators. `guard`: a filter that the document must match besides (NULL:
- * none). Not read before: a blind change, of whatever stands there then. */
+/* Adds an update to the commit. `update` contains MongoDB's update operators. `guard` is a filter
+ * that the document must also match (NULL: none). If the commit has not read the document before,
+ * the update is a blind change of the document that exists at the commit. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_commit_update(truce_commit *commit, const char *collection, const bson_value_t *id,
                     const bson_t *guard, const bson_t *update, bson_error_t *error);
-/* The whole document but its _id. */
+/* Replaces the whole document except its _id. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_commit_replace(truce_commit *commit, const char *collection, const bson_value_t *id,
                      const bson_t *guard, const bson_t *document, bson_error_t *error);
+/* Adds the removal of a document to the commit. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_remove(truce_commit *commit,
                                                              const char *collection,
                                                              const bson_value_t *id,
                                                              const bson_t *guard,
                                                              bson_error_t *error);
 
-/* Makes it so, once; afterwards the commit can only be asked and freed. Statuses as truce_transact.
- */
+/* Applies the commit, once. Its other data can still be queried afterwards. Statuses are those of
+ * truce_transact. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_apply(truce_commit *commit,
                                                             bson_error_t *error);
 
-/* What the commit leaves for whoever comes with its key again, or asks for it: the number of an order, for
- * example. The last one that is given counts; a function that runs again gives it again. INVALID:
- * the commit has no key. LIMIT: more than 64 KiB. */
+/* Attaches a result to the commit, for example an order number, for later calls with the same key.
+ * The last result counts; a function that runs again attaches it again. If the commit has no key,
+ * the call fails with TRUCE_INVALID. If the result is larger than 64 KiB, it fails with
+ * TRUCE_LIMIT. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_leave(truce_commit *commit,
                                                             const bson_t *result,
                                                             bson_error_t *error);
 
-/* What the commit under this key left (empty: nothing); `result` is always initialised. NOT_FOUND: no
- * commit under it took effect, or it was purged. LOCKED: one is under way. */
+/* Returns the result that the commit under this key has attached; it is empty if there was no
+ * result. `result` is always initialized. If no commit under the key took effect, or it was purged,
+ * the call fails with TRUCE_NOT_FOUND. If one is pending, it fails with TRUCE_LOCKED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_result(truce_store *store, const char *key,
                                                              bson_t *result, bson_error_t *error);
 
-/* The commit under this key as it is kept: {_id, key, key_time, state, input?, result?, inserted?, created, ...}, where
- * state is "pending", "committed" or "done". NOT_FOUND: there is none, it was undone, or was purged. */
+/* Returns the recorded commit under this key: {_id, key, key_time, state, input?, result?,
+ * inserted?, created, ...}. The state is "pending", "committed", or "done". If no commit exists, or
+ * it was undone or purged, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_record(truce_store *store, const char *key,
                                                              bson_t *document, bson_error_t *error);
 
 typedef struct truce_commit_list_options {
-    const char *state; /* "pending", "committed", "done" or "aborted"; NULL: any */
-    const char
-        *key_prefix; /* those whose key begins with this; NULL: all, also those without a key */
-    int64_t limit;   /* 0: no limit */
-    uint64_t reserved[4]; /* zeros */
+    /* "pending", "committed", "done", or "aborted". NULL: any. */
+    const char *state;
+    /* Only commits whose key begins with this. NULL: all, also those without a key. */
+    const char *key_prefix;
+    /* 0: no limit. */
+    int64_t limit;
+    uint64_t reserved[4]; /* must be zero */
 } truce_commit_list_options;
 
-/* The commits that are kept, newest first, each as truce_commit_record gives it: those of the journal, and those that
- * had a key or an input. An aborted one says `why`. */
+/* Lists the recorded commits, newest first, in the form of truce_commit_record: those of the
+ * journal, and those that had a key or an input. An aborted commit has a field `why`. The caller
+ * closes the cursor. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_list(truce_store *store,
                                                            const truce_commit_list_options *options,
                                                            truce_cursor **cursor,
                                                            bson_error_t *error);
 
-/* The id under which the journal knows it, and the _rev that it leaves. */
+/* Returns the id of the commit in the journal, which is also the `_rev` that it writes. The commit
+ * owns it. */
 TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 
 /* ---- an atomic look at several documents --------------------------------------------------- */
 
 typedef struct truce_read_many_options {
-    uint32_t deadline_ms; /* 0: 30,000 */
-    uint32_t
-        lease_ms; /* where the store gives no snapshot, a look at several documents that are missing
-                          holds them for a moment: for so long at most, if this process dies in it; 0:
-                          1,000 */
-    uint64_t reserved[4]; /* zeros */
+    /* 0: 30,000. */
+    uint32_t deadline_ms;
+    /* On a store without snapshots, a read of several documents of which some are missing holds
+     * these briefly. If this process dies during the read, they are held for at most this time. 0:
+     * 1,000. */
+    uint32_t lease_ms;
+    uint64_t reserved[4]; /* must be zero */
 } truce_read_many_options;
 
-/* All of one moment, and nothing of a commit that later fails. Does not stop writers. LOCKED: it
- * did not get a quiet look before the deadline. */
+/* Reads several documents from one snapshot, without any changes of a commit that later fails. It
+ * does not block writers. If it finds no consistent state before the deadline, it fails with
+ * TRUCE_LOCKED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, truce_look *looks,
                                                          size_t count,
                                                          const truce_read_many_options *options,
@@ -229,40 +286,47 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, tru
 /* ---- unique indexes -------------------------------------------------------------------------- */
 
 /*
- * The journal can insert and remove documents with uniquely indexed values as they are. To CHANGE
- * such a value it must hold the old and the new one until the decision, and needs a place for the
- * second. The user declares it, by a unique sparse index on the field `_keys` beside the unique
- * indexes that are there. From then on every commit, by any mechanism, keeps in `_keys` of each
- * document that it writes what the unique indexes hold of it:
+ * Unique values in the journal.
+ *
+ * The journal can insert and remove documents with uniquely indexed values without preparation. To
+ * change such a value, it must reserve the old and the new value until the decision, and needs a
+ * field for the second one. To provide it, create a unique sparse index on the field `_keys` in
+ * addition to the existing unique indexes. After that, every commit, by any mechanism, maintains in
+ * `_keys` the unique values of each document that it writes:
  *
  *     {_id: 7, mail: "ada@x.org", _keys: [{i: "mail_1", v: ["ada@x.org"]}]}
  *
- * Without the declaration the journal refuses such a change by the index's name (INVALID). Refused
- * in any case: that one commit lets two documents exchange values, or one take what another gives
- * up; give it up in one commit, and take it in a later one. (A native commit can do the second, if
- * the one is inserted or the other removed.) A blind change of a document with declared keys reads it first, so
- * it can meet a CONFLICT.
+ * Without this declaration, the journal refuses the change with TRUCE_INVALID and names the index.
+ * One commit can never let two documents exchange values, or let one document take a value that
+ * another gives up. Give the value up in one commit, and take it in a later one. A native commit
+ * supports the second case if one document is inserted or the other removed. A blind change of a
+ * document with declared keys reads the document first, so it can fail with TRUCE_CONFLICT.
  *
- * A plain write that leaves `_keys` alone is safe while no commit holds the value: the value's own
- * index refuses it as ever. One that takes a value which a commit has reserved, in the moment before
- * its release, blocks that release; `truce check` names it (rule `blocked`).
+ * A plain write that leaves `_keys` alone is safe while no commit holds the value: the index of the
+ * value refuses a duplicate as usual. A plain write may take a value that a commit has reserved,
+ * just before its release. Then it blocks that release, and `truce check` reports it (rule
+ * `blocked`).
  */
 typedef struct truce_unique_options {
-    uint32_t settle_ms; /* how long to wait, once the index is new, until every process that commits
-                           has seen it; 0: 6,000 */
-    uint64_t reserved[4]; /* zeros */
+    /* The time to wait after the index is created until every process that commits has seen it. 0:
+     * 6,000. */
+    uint32_t settle_ms;
+    uint64_t reserved[4]; /* must be zero */
 } truce_unique_options;
 
 typedef struct truce_unique_report {
-    int64_t documents, converted; /* looked at; given their `_keys` */
-    bool made;                    /* the index was not there before */
-    uint64_t reserved[4];         /* zeros */
+    /* Documents examined, and documents that received their `_keys`. */
+    int64_t documents, converted;
+    /* The index did not exist before. */
+    bool made;
+    uint64_t reserved[4]; /* must be zero */
 } truce_unique_report;
 
-/* Makes the index and gives every document its `_keys`. May be called again at any time, for what
- * plain writers inserted since or for a new unique index. Change unique values through the journal
- * only after it has returned. INVALID: the collection has no unique index besides `_id`, or the one
- * on `_keys` is not unique and sparse. */
+/* Creates the index and writes the `_keys` of every document. Call it again at any time, for
+ * documents that plain writers have inserted since, or for a new unique index. Change unique values
+ * through the journal only after this call has returned. If the collection has no unique index
+ * except that of `_id`, or the index on `_keys` is not unique and sparse, the call fails with
+ * TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store,
                                                               const char *collection,
                                                               const truce_unique_options *options,
@@ -273,9 +337,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store
 
 typedef struct truce_commit_counters {
     uint64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_commit_counters;
 
+/* Returns the counters of all commits of this process. */
 TRUCE_EXPORT void truce_commit_count(truce_commit_counters *counters);
 
 TRUCE_END_DECLS

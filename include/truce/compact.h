@@ -2,44 +2,58 @@
 #define TRUCE_COMPACT_H
 
 /*
- * Giving space back while a store is in use.
+ * Compaction: returns unused space of a file while the store is in use.
  *
- * A file does not become smaller by itself when documents are removed: the space is used again for others. This call
- * puts what stands on half-empty pages together, moves pages from the end of the file to free places, and cuts the
- * end off. It works in small steps, each a commit of its own that holds the lock of the writers for some milliseconds;
- * others read and write in between. No document changes, and nothing is lost wherever it ends: by its
- * deadline, truce_interrupt, kill -9 or a power cut. It can be called again at any time.
+ * Removing documents does not make a file smaller: the space is reused for other documents. This
+ * call merges half-empty pages, moves pages from the end of the file to free ones, and truncates
+ * the file. It works in small steps. Each step is a commit of its own that holds the writer lock
+ * for some milliseconds; other calls read and write in between.
  *
- * A cursor or snapshot that is open keeps the pages that it may read (truce/snapshot.h). As long as one does, the file
- * stays as long as it was; the report says so.
+ * No document changes. Nothing is lost wherever the call ends: by its deadline, truce_interrupt,
+ * kill -9, or a power cut. Call it again at any time.
+ *
+ * An open cursor or snapshot keeps the pages that it may read (truce/snapshot.h). While one does,
+ * the file cannot become smaller, and the report says so.
  */
 #include "truce/store.h"
 
 TRUCE_BEGIN_DECLS
 
-/* `done` of about `total` pages were looked at or moved. */
+/* Receives the progress: `done` of about `total` pages were examined or moved. */
 typedef void truce_compact_progress_function(int64_t done, int64_t total, void *arg);
 
 typedef struct truce_compact_options {
-    uint32_t deadline_ms;                      /* 0: as long as it takes */
-    truce_compact_progress_function *progress; /* may be NULL */
+    /* 0: no deadline. */
+    uint32_t deadline_ms;
+    /* May be NULL. */
+    truce_compact_progress_function *progress;
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_compact_options;
 
 typedef struct truce_compact_report {
-    int64_t bytes_before, bytes_after; /* of the file */
-    int64_t bytes_free;                /* of `bytes_after`, what is not in use */
-    int64_t
-        reads; /* cursors and snapshots of handles that keep the file from being cut, of all processes; */
-    int64_t process;      /* that of the oldest; 0: none does */
-    bool complete;        /* all that could be given back is; else call again later */
-    uint64_t reserved[4]; /* zeros */
+    /* The size of the file. */
+    int64_t bytes_before, bytes_after;
+    /* The part of `bytes_after` that is not in use. */
+    int64_t bytes_free;
+    /* Open cursors and snapshots, of all processes, that keep the file from being truncated. */
+    int64_t reads;
+    /* The process of the oldest of these. 0: none. */
+    int64_t process;
+    /* All unused space was returned. If false, call again later. */
+    bool complete;
+    uint64_t reserved[4]; /* must be zero */
 } truce_compact_report;
 
-/* OK: see report->complete. TIMEOUT: the deadline passed, or it was interrupted. INVALID: the store is read-only or a
- * snapshot, is no file, or its file was made by an older truce, whose pages cannot be moved: truce_copy
- * makes a new one of it. CORRUPT: the file is damaged. The report is filled as far as it got, also on failure. */
+/*
+ * Compacts the store. TRUCE_OK: see report->complete. The report is filled as far as the call got,
+ * also on failure.
+ *
+ *     TRUCE_TIMEOUT   the deadline passed, or the call was interrupted
+ *     TRUCE_INVALID   the store is read-only, a snapshot, or not a file; or an older truce made the
+ *                     file, and its pages cannot be moved: make a new file with truce_copy
+ *     TRUCE_CORRUPT   the file is damaged
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_compact(truce_store *store,
                                                        const truce_compact_options *options,
                                                        truce_compact_report *report,

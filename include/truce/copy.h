@@ -2,80 +2,109 @@
 #define TRUCE_COPY_H
 
 /*
- * Moving a store: all collections of one store, truce's own among them, into another, of any kinds.
+ * Copies a store: all collections, including truce's own, into a store of any kind.
  *
- * Documents are copied byte for byte, with their indexes, and compared afterwards: every document of
- * both sides is read again. What the call calls verified is the state in which `from` was in one moment, as
- * a whole, if nobody else writes to `to` meanwhile: when the call began, if `from` can take a snapshot without a maximum
- * (truce/snapshot.h; give a view of your own for one with maxima), else when its last comparison began.
+ * Documents are copied byte for byte with their indexes. Then both sides are read again and
+ * compared. If no other client writes to `to` in the meantime, the verified copy is one consistent
+ * state of `from`. If `from` supports a snapshot without limits (truce/snapshot.h), it is the state
+ * at the begin of the call. Otherwise it is the state at the begin of the last comparison. For a
+ * snapshot with limits, pass a view of your own as `from`.
  *
- * A copy that is cut off at any moment is gone on with by the next call. The record of how far it
- * came stands in `to`, one document for each collection:
+ * If a copy is interrupted, the next call resumes it. The collection `truce_copies` of `to` records
+ * the progress, one document for each collection:
  *
- *     truce_copies  {_id: "people", from: "school.truce", run, state: "copying", last, documents, at}
+ *     {_id: "people", from: "school.truce", run, state: "copying", last, documents, at}
  *
- * It is the only collection that is not copied itself. Views, validation rules and collations are not
- * documents, and stay behind.
+ * `truce_copies` is the only collection that is not copied. Views, validators, and collations are
+ * not documents and are not copied.
  */
 #include "truce/store.h"
 
 TRUCE_BEGIN_DECLS
 
+/* The treatment of documents that `to` already contains. */
 typedef enum truce_copy_mode {
-    TRUCE_COPY_NEW =
-        0,            /* into collections that are empty, or hold an unfinished copy of `name`. What
-                           is a finished copy is compared, and nothing is written. */
-    TRUCE_COPY_MERGE, /* what `to` lacks is inserted; what it holds stays */
-    TRUCE_COPY_REPLACE, /* the collections become those of `from`: other documents are replaced and
-                           removed */
-    TRUCE_COPY_COMPARE, /* nothing is written */
+    /* Copy into collections that are empty or contain an unfinished copy of `name`. A finished copy
+     * is only compared. */
+    TRUCE_COPY_NEW = 0,
+    /* Insert the documents that `to` lacks. Documents that it contains stay. */
+    TRUCE_COPY_MERGE,
+    /* Make the collections equal to those of `from`: other documents are replaced and removed. */
+    TRUCE_COPY_REPLACE,
+    /* Write nothing. */
+    TRUCE_COPY_COMPARE,
 } truce_copy_mode;
 
-/* A collection that was compared, in the end: {collection, documents, hash, indexes, inserted,
- * replaced, removed, kept, missing, other, extra, same}; `hash` is a fingerprint of all documents of
- * `from`, in hexadecimal digits; `missing`, `other` and `extra` are differences that are left, `kept`
- * what `to` holds besides, `same` whether `to` has exactly these documents (with MERGE: at least). */
+/*
+ * Receives a collection after its last comparison: {collection, documents, hash, indexes, inserted,
+ * replaced, removed, kept, missing, other, extra, same}.
+ *
+ *     hash                    a fingerprint of all documents of `from`, in hexadecimal digits
+ *     missing, other, extra   the remaining differences
+ *     kept                    documents that only `to` contains
+ *     same                    `to` has exactly these documents (TRUCE_COPY_MERGE: at least these)
+ */
 typedef void truce_copy_collection_function(const bson_t *collection, void *arg);
 
-/* A difference that was left: {collection, id, difference: "missing", "other" or "extra", field?,
- * from?, to?, text?}, or {collection, index, text}. `field` is the first that differs, `text` why
- * the store refused it. Only the first `differences_max` are told. */
+/* Receives a remaining difference: {collection, id, difference: "missing", "other" or "extra",
+ * field?, from?, to?, text?}, or {collection, index, text}. `field` is the first field that
+ * differs; `text` is the reason why the store refused the document. Only the first
+ * `differences_max` are reported. */
 typedef void truce_copy_difference_function(const bson_t *difference, void *arg);
 
-/* `done` of about `total` documents are copied, or compared. */
+/* Receives the progress: `done` of about `total` documents were copied, or compared. */
 typedef void truce_copy_progress_function(bool comparing, int64_t done, int64_t total, void *arg);
 
 typedef struct truce_copy_options {
     truce_copy_mode mode;
-    const char *name;               /* what the record calls `from`; NULL: "" */
-    const char *const *collections; /* NULL-terminated; NULL: all. NOT_FOUND: there is none such */
-    bool live;                      /* commits may be open in `from`: they are copied as they are */
-    bool no_indexes;                /* documents only */
-    uint32_t batch;  /* documents that are read and written at a time; 0: 1,000; at most 10,000 */
-    uint32_t rounds; /* how often what differs is copied again, because `from` is changed; 0: 3 */
-    uint32_t differences_max;                   /* 0: 20 */
-    truce_copy_collection_function *collection; /* these may be NULL */
+    /* The name of `from` in the record. NULL: "". */
+    const char *name;
+    /* NULL-terminated. NULL: all. If one does not exist, the call fails with TRUCE_NOT_FOUND. */
+    const char *const *collections;
+    /* Allow pending commits in `from`. They are copied as they are. */
+    bool live;
+    /* Copy only documents. */
+    bool no_indexes;
+    /* Documents that are read and written at a time. 0: 1,000. At most 10,000. */
+    uint32_t batch;
+    /* The number of times that differences are copied again because `from` changes. 0: 3. */
+    uint32_t rounds;
+    /* 0: 20. */
+    uint32_t differences_max;
+    /* The functions may be NULL. */
+    truce_copy_collection_function *collection;
     truce_copy_difference_function *difference;
     truce_copy_progress_function *progress;
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_copy_options;
 
 typedef struct truce_copy_report {
-    int64_t collections, documents;               /* of `from`, when they were compared last */
-    int64_t inserted, replaced, removed, indexes; /* in `to`, by this call */
-    int64_t kept;                                 /* documents that `to` has besides; MERGE */
-    int64_t
-        differences; /* documents and indexes in which `to` is not as it should be; 0: verified */
-    int64_t open;    /* commits that were open in `from` at the beginning */
-    int64_t resumed_at;   /* documents that an earlier call had copied */
-    uint64_t reserved[4]; /* zeros */
+    /* In `from`, at the last comparison. */
+    int64_t collections, documents;
+    /* In `to`, by this call. */
+    int64_t inserted, replaced, removed, indexes;
+    /* For TRUCE_COPY_MERGE: documents that only `to` contains. */
+    int64_t kept;
+    /* Documents and indexes of `to` that differ. 0: verified. */
+    int64_t differences;
+    /* Commits that were pending in `from` at the begin. */
+    int64_t open;
+    /* Documents that an earlier call had copied. */
+    int64_t resumed_at;
+    uint64_t reserved[4]; /* must be zero */
 } truce_copy_report;
 
-/* OK: it was compared; report->differences tells. CONFLICT: `to` holds other documents, or a copy of
- * another store, or commits are open (report->open), or another process began to copy the same
- * collection. NOT_FOUND: no such collection in `from`. INVALID: a part of a store is asked for
- * without the commits that hold documents of it. Any other: a store failed; call again. */
+/*
+ * Copies the store. TRUCE_OK: the stores were compared; report->differences is the result.
+ *
+ *     TRUCE_CONFLICT    `to` contains other documents or a copy of another store; or commits are
+ *                       pending (report->open); or another process copies the same collection
+ *     TRUCE_NOT_FOUND   `from` has no such collection
+ *     TRUCE_INVALID     the call selects a part of a store without the commits that hold its
+ *                       documents
+ *     any other         a store failed; call again
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_copy(truce_store *from, truce_store *to,
                                                     const truce_copy_options *options,
                                                     truce_copy_report *report, bson_error_t *error);

@@ -2,59 +2,81 @@
 #define TRUCE_CRON_H
 
 /*
- * Jobs that are added by the clock. A cron line stands in the collection `truce_queue_crons`:
+ * Cron: jobs that the clock adds.
+ *
+ * A cron entry is a document of the collection `truce_queue_crons`:
  *
  *     {_id: "nightly", line: "0 3 * * *", zone: "Europe/Berlin", missed: "once", next: <date>,
  *      job: {queue: "reports", payload: {...}, ...}}
  *
- * Whoever claims from its queue fires it, and so does truce_sweep, of all queues. A firing is one commit: the job
- * and the next time, guarded by this one. So each time gives one job, however many processes there are, and
- * whatever is killed. The job has `cron: {name, at}` besides: the time that it is for.
+ * A worker that claims from the queue fires the due entries of that queue; truce_sweep fires those
+ * of all queues. Firing is one commit: it adds the job and sets the next time, guarded by the
+ * current one. Each time therefore adds one job, however many processes run and whichever of them
+ * are killed. The job has an extra field `cron: {name, at}` with the time that it is for.
  *
- * After cron(8) by P. Vixie, its change of clocks included: a line for all hours goes by real time; a line for
- * some hours by what the clocks of its zone show. A time that they skip fires at their change, one that they
- * show twice once.
+ * The syntax and the handling of clock changes follow cron(8) by P. Vixie. An entry for all hours
+ * follows real time; an entry for some hours follows the local time of its zone. A local time that
+ * the clocks skip fires at the change. A local time that occurs twice fires once.
  */
 #include "truce/queue.h"
 
 TRUCE_BEGIN_DECLS
 
-/* Times that went by while nobody was there to fire them. */
+/* The policy for times that passed while no process was running to fire them. */
 typedef enum truce_cron_missed {
-    TRUCE_MISSED_ONCE = 0, /* one job, for the last of them */
-    TRUCE_MISSED_SKIP,     /* none, but for a last one that is less than a minute late */
-    TRUCE_MISSED_ALL,      /* one job for each, the newest `most` */
+    /* Add one job, for the last missed time. */
+    TRUCE_MISSED_ONCE = 0,
+    /* Add no job, unless the last missed time is less than a minute ago. */
+    TRUCE_MISSED_SKIP,
+    /* Add one job for each missed time, at most the newest `most`. */
+    TRUCE_MISSED_ALL,
 } truce_cron_missed;
 
 typedef struct truce_cron_options {
-    const char *zone; /* "Europe/Berlin", "+02:00"; NULL: UTC */
+    /* "Europe/Berlin", "+02:00". NULL: UTC. */
+    const char *zone;
     truce_cron_missed missed;
-    uint32_t most; /* of TRUCE_MISSED_ALL; 0: 100; at most 500 */
-    /* of its jobs: priority, attempts_max, timeout_ms, keep_ms, metadata, tags; NULL: none. The others are refused. */
+    /* The maximum for TRUCE_MISSED_ALL. 0: 100. At most 500. */
+    uint32_t most;
+    /* Options of the jobs: priority, attempts_max, timeout_ms, keep_ms, metadata, tags. All others
+     * are refused. NULL: none. */
     const truce_job_options *job;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_cron_options;
 
-/* Sets what there is under that name: a program may do it at each start. A line and a zone that stay as they are
- * keep their next time, a pause is kept. `name`: 1 to 200 bytes, one in the store. `line`: "minute hour day month
- * weekday", with the second in front if there are six, "@hourly", "@daily", "@weekly", "@monthly", "@yearly",
- * or "@every 90s" (s, m, h, d). INVALID: which field is wrong; a line that never fires; no such zone. Nothing was
- * changed then. */
+/*
+ * Sets the cron entry `name` of the store: 1 to 200 bytes, unique in the store. A program may call
+ * this at each start. If the line and the zone are unchanged, the next time is kept. A paused entry
+ * stays paused.
+ *
+ * `line` is one of:
+ *
+ *     minute hour day month weekday            with the second in front, if it has six fields
+ *     @hourly @daily @weekly @monthly @yearly
+ *     @every 90s                               s, m, h, d
+ *
+ * If a field is wrong, the zone is unknown, or the line never fires, the call fails with
+ * TRUCE_INVALID and changes nothing. The message names the field.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_set(truce_queue *queue, const char *name,
                                                         const char *line, const bson_t *payload,
                                                         const truce_cron_options *options,
                                                         bson_error_t *error);
 
-/* NOT_FOUND: there is none of that name. Jobs that were added stay. */
+/* Removes an entry. Jobs that it added stay. If no such entry exists, the call fails with
+ * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_remove(truce_store *store, const char *name,
                                                            bson_error_t *error);
-/* A line that is paused adds nothing. What went by meanwhile was not missed: it goes on with the next time. */
+/* Pauses an entry: it adds no jobs. Times that pass during the pause do not count as missed. After
+ * truce_cron_resume, the entry continues with the next time. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_pause(truce_store *store, const char *name,
                                                           bson_error_t *error);
+/* Resumes a paused entry. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_resume(truce_store *store, const char *name,
                                                            bson_error_t *error);
 
-/* The first time after `after_ms` (ms since 1970) at which a line fires. `zone` may be NULL. Asks no store. */
+/* Returns the first time after `after_ms` (ms since 1970) at which a line fires. `zone` may be
+ * NULL. The call does not access a store. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_next(const char *line, const char *zone,
                                                          int64_t after_ms, int64_t *next_ms,
                                                          bson_error_t *error);

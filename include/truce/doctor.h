@@ -2,27 +2,35 @@
 #define TRUCE_DOCTOR_H
 
 /*
- * A look at what a store stands on: the server or the file system, the indexes and shard keys that the
- * patterns need, clocks, commits that nobody brought to their end. Nothing is changed. (truce/sweep.h
- * mends what dead processes left behind.)
+ * Diagnosis of a store's environment.
+ *
+ * truce_doctor examines the server or the file system, the indexes and shard keys that the patterns
+ * need, the clocks, and commits that were never completed. It changes nothing. truce/sweep.h
+ * repairs the state that dead processes leave.
  */
 #include "truce/store.h"
 
 TRUCE_BEGIN_DECLS
 
 typedef struct truce_doctor_report {
-    int64_t errors;   /* what truce promises is not kept as things are */
-    int64_t warnings; /* it is kept, but something will go wrong or slow */
+    /* Conditions that break a guarantee of truce. */
+    int64_t errors;
+    /* Conditions under which the guarantees hold, but which will cause failures or slow calls. */
+    int64_t warnings;
+    /* Other observations. */
     int64_t notes;
-    bson_t facts;         /* what was found, for people and programs; the caller destroys it */
-    uint64_t reserved[4]; /* zeros */
+    /* The facts found, for people and programs. The caller destroys it. */
+    bson_t facts;
+    uint64_t reserved[4]; /* must be zero */
 } truce_doctor_report;
 
-/* {level: "error", "warning" or "note", rule, subject, text, change: what to do}; borrowed. */
+/* Receives a finding, which is borrowed: {level: "error", "warning" or "note", rule, subject, text,
+ * change: what to do}. */
 typedef void truce_doctor_function(const bson_t *finding, void *arg);
 
-/* `report` is always initialised; `function` NULL: only the counts. IO, TIMEOUT: the store does not
- * answer. What the store refuses to tell (rights) is a note, not a failure. */
+/* Diagnoses the store. `report` is always initialized. If `function` is NULL, the call only counts
+ * the findings. If the store does not reply, the call fails with TRUCE_IO or TRUCE_TIMEOUT. If the
+ * store refuses a query (missing privileges), that is a note, not a failure. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_doctor(truce_store *store,
                                                       truce_doctor_function *function, void *arg,
                                                       truce_doctor_report *report,

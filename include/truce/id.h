@@ -2,13 +2,13 @@
 #define TRUCE_ID_H
 
 /*
- * Ids as calls take them, without casts:
+ * Values for the ids that calls take, without casts:
  *
  *     bson_value_t id = truce_id_utf8("a");
  *     status = truce_commit_read(commit, "accounts", &id, &account, error);
  *
- * The text, and nothing else, is borrowed: it has to stay as long as the value is used. Such a value is
- * not destroyed. Numbers of both widths are the same id.
+ * The string is borrowed: it must stay valid while the value is used. All other data is copied. Do
+ * not destroy such a value. A 32-bit and a 64-bit integer of the same value are the same id.
  */
 #include <string.h>
 
@@ -18,6 +18,7 @@
 
 TRUCE_BEGIN_DECLS
 
+/* Returns the id `number`. */
 static inline bson_value_t truce_id_int64(int64_t number)
 {
     bson_value_t id;
@@ -28,6 +29,7 @@ static inline bson_value_t truce_id_int64(int64_t number)
     return id;
 }
 
+/* Returns the id `text`, which is borrowed. */
 static inline bson_value_t truce_id_utf8(const char *text)
 {
     bson_value_t id;
@@ -39,6 +41,7 @@ static inline bson_value_t truce_id_utf8(const char *text)
     return id;
 }
 
+/* Returns a copy of the ObjectId as an id. */
 static inline bson_value_t truce_id_oid(const bson_oid_t *oid)
 {
     bson_value_t id;

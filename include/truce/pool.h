@@ -2,17 +2,20 @@
 #define TRUCE_POOL_H
 
 /*
- * A pool of threads that do the jobs of a queue. It claims them, several in one call where several threads are free;
- * it keeps their leases alive; and it ends those that their function does not end.
- * Where the store can end jobs in one write, those that come to their end together do: one thread waits for the disk, and the
- * others take their next job.
+ * A pool of threads that run the jobs of a queue.
  *
- *     claimed --> begun --> ended by its function, or as that returns
+ * The pool claims jobs, several in one call if several threads are free. It extends their leases,
+ * and it ends the jobs that their function does not end. If the store can end several jobs in one
+ * write, jobs that end together share it: one thread waits for the disk while the others take their
+ * next job.
+ *
+ *     claimed --> begun --> ended by its function, or when that returns
  *        \           \----> lost: cancelled, or its lease ended
- *         \                 left: at work when the pool was stopped and its time was over
+ *         \                 left: running when the pool was stopped and the grace period ended
  *          \-> returned: not begun when the pool was stopped
  *
- * Threads: any call from any thread, but for truce_pool_free. A process that forks has a pool in the parent only.
+ * Threads: any thread may make any call, except truce_pool_free. After a fork, only the parent has
+ * the pool.
  */
 #include "truce/queue.h"
 
@@ -20,45 +23,69 @@ TRUCE_BEGIN_DECLS
 
 typedef struct truce_pool truce_pool;
 
-/* Does one job. OK: it is done, with what truce_job_result said; or it was ended by truce_job_commit, truce_job_snooze, and
- * their kin, before. Another status: it failed, with the sentence of the error; EXPIRED: it is not ours any more;
- * NOT_FOUND of truce_job_sleep and truce_job_wait: it was laid aside. The job is freed by the pool.
- * truce_job_cancelled says true also when the job is lost, and when the pool was stopped and its time is over. */
+/*
+ * Runs one job. The pool frees the job. The result has this meaning:
+ *
+ *     TRUCE_OK          the job is done, with the result of truce_job_result; or it has already
+ *                       ended by truce_job_commit, truce_job_snooze, or a similar call
+ *     TRUCE_EXPIRED     this worker no longer holds the job
+ *     TRUCE_NOT_FOUND   from truce_job_sleep and truce_job_wait: the job was suspended
+ *     any other         the job failed, with the error message
+ *
+ * truce_job_cancelled is also true when the job is lost, and when the pool was stopped and the
+ * grace period ended.
+ */
 typedef truce_status truce_pool_function(truce_job *job, void *arg, bson_error_t *error);
 
-/* Zero means default; the function has to be said. */
+/* Options of a pool. Zero means the default. `function` is required. */
 typedef struct truce_pool_options {
-    truce_pool_function *function; /* is called by many threads at once */
+    /* Many threads call it at once. */
+    truce_pool_function *function;
     void *arg;
-    uint32_t threads; /* 0: 4; up to 256 */
-    uint32_t
-        ahead; /* so many jobs are claimed before a thread is free for them, up to 1,000: fewer calls to
-                             the store, while others do not have the jobs; 0: none */
-    uint64_t reserved[4]; /* zeros */
+    /* 0: 4. At most 256. */
+    uint32_t threads;
+    /* The number of jobs that are claimed before a thread is free for them, up to 1,000. It saves
+     * calls to the store, but other workers cannot run these jobs in the meantime. 0: none. */
+    uint32_t ahead;
+    uint64_t reserved[4]; /* must be zero */
 } truce_pool_options;
 
-/* The queue must outlive the pool. INVALID: its options, or these, are wrong; nothing was started. *pool is NULL then. */
+/* Starts a pool. The queue must outlive it. If the options of the queue or of the pool are wrong,
+ * the call fails with TRUCE_INVALID, starts nothing, and sets *pool to NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_pool_start(truce_queue *queue,
                                                           const truce_pool_options *options,
                                                           truce_pool **pool, bson_error_t *error);
 
 /*
- * No job is begun any more. Those that were claimed and not begun are given back at once; those at work have `grace_ms`
- * to end. TIMEOUT: some have not: they are abandoned, their leases are not kept alive, and others have them when these end.
- * `left` (NULL: not wanted; initialised here, the caller destroys it): an array of {_id, queue, attempt, epoch, begun,
- * ran_ms} of those, and of those that could not be given back. May be called again, and waits again.
+ * Stops the pool. No further job begins. Jobs that were claimed but not begun are returned to the
+ * queue at once. Running jobs have `grace_ms` to end. If some do not, the call fails with
+ * TRUCE_TIMEOUT and abandons them: their leases are no longer extended, and other workers claim
+ * them when the leases end.
+ *
+ * `left` is an array of {_id, queue, attempt, epoch, begun, ran_ms} of the abandoned jobs, and of
+ * those that could not be returned. It may be NULL; it is initialized here and the caller destroys
+ * it. The call may be repeated, and waits again.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_pool_stop(truce_pool *pool, int64_t grace_ms,
                                                          bson_t *left, bson_error_t *error);
 
-/* Stops it, and returns when its last function has. NULL is allowed. Not from a function of the pool. */
+/* Stops the pool, waits until its last function has returned, and frees it. NULL is allowed. A
+ * function of the pool must not call it. */
 TRUCE_EXPORT void truce_pool_free(truce_pool *pool);
 
 /*
- * Since its start: {threads, busy, ready, begun, done, failed, snoozed, discarded, lost, returned, waited: {count, p50_ms,
- * p90_ms, p99_ms, max_ms}, ran: {...}}; ready: claimed, and not begun; busy: begun, and not ended; snoozed: laid aside, too; waited: from the adding of a job to
- * its begin, of first attempts; ran: the function. `trouble`: what the last claim failed with, if it did. `figures`
- * is initialised here, the caller destroys it.
+ * Returns counters since the start of the pool: {threads, busy, ready, begun, done, failed,
+ * snoozed, discarded, lost, returned, waited: {count, p50_ms, p90_ms, p99_ms, max_ms}, ran: {...},
+ * trouble?}.
+ *
+ *     ready     jobs claimed and not begun
+ *     busy      jobs begun and not ended
+ *     snoozed   includes suspended jobs
+ *     waited    the time from adding a job to its begin, of first attempts
+ *     ran       the running time of the function
+ *     trouble   the error message of the last claim, if it failed
+ *
+ * `figures` is initialized here, and the caller destroys it.
  */
 TRUCE_EXPORT void truce_pool_figures(truce_pool *pool, bson_t *figures);
 

@@ -2,10 +2,12 @@
 #define TRUCE_REQUEST_H
 
 /*
- * Commit requests: work handed to whichever process is free. A request is the name of a registered
- * function and its input, durable in the store under the caller's key; it is run exactly once: what
- * the function changes and the end of the request are one commit. (The hand-off of A. Hammarquist,
- * EuroPython 2012, in a form that cannot drop a request.)
+ * Commit requests: durable work for any free process.
+ *
+ * A request is the name of a registered function and its input. The store keeps it under the
+ * caller's key. Each request runs exactly once: the changes of the function and the end of the
+ * request are one commit. The idea is the hand-off of A. Hammarquist, EuroPython 2012, in a form
+ * that cannot drop a request.
  *
  * Threads: any number of processes and threads may run requests of one store at once.
  */
@@ -13,34 +15,39 @@
 
 TRUCE_BEGIN_DECLS
 
-/* Runs as a commit's function does: again on a conflict. Any other failure counts as an attempt. */
+/* Runs one request. Like the function of a commit, it runs again on a conflict. Any other failure
+ * counts as a failed attempt. */
 typedef truce_status truce_request_function(truce_commit *commit, const bson_t *input, void *arg,
                                             bson_error_t *error);
 
+/* A registered function and its name. */
 typedef struct truce_request_handler {
     const char *name;
     truce_request_function *function;
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_request_handler;
 
-/* Leaves a request. The same key with the same name and input: OK, nothing is added. DUPLICATE: the
- * key stands for another request. */
+/* Adds a request. If the same key exists with the same name and input, the call returns TRUCE_OK
+ * and adds nothing. If the key belongs to another request, the call fails with TRUCE_DUPLICATE. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_request_add(truce_store *store, const char *key,
                                                            const char *name, const bson_t *input,
                                                            bson_error_t *error);
 
 typedef struct truce_request_report {
-    int64_t done;         /* run to their end by this call */
-    int64_t failed;       /* attempts that failed; they come again later, see truce_request_state */
-    int64_t refused;      /* nobody here has a handler of that name */
-    uint64_t reserved[4]; /* zeros */
+    /* Requests that this call completed. */
+    int64_t done;
+    /* Attempts that failed. They are retried later; see truce_request_state. */
+    int64_t failed;
+    /* Requests for which this call has no handler. */
+    int64_t refused;
+    uint64_t reserved[4]; /* must be zero */
 } truce_request_report;
 
-/* Runs what waits, oldest first, at most `limit` (0: 100), and returns. A request whose function
- * fails is tried again after a while, longer each time, and is set aside as "failed" after 10
- * attempts; it never keeps others from running. Call it regularly: also for requests that nobody
- * ran. */
+/* Runs the waiting requests, oldest first, at most `limit` (0: 100), and returns. If the function
+ * of a request fails, the request is retried with increasing delay. After 10 attempts its state
+ * becomes "failed". A failing request never blocks others. Call this function regularly, so that
+ * requests left by other processes run too. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_request_run(truce_store *store,
                                                            const truce_request_handler *handlers,
                                                            size_t handlers_count, uint32_t limit,
@@ -48,8 +55,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_request_run(truce_store *store,
                                                            truce_request_report *report,
                                                            bson_error_t *error);
 
-/* The request's document: {_id: key, name, input, state: "waiting" | "done" | "failed", attempts,
- * error?, created, due}. NOT_FOUND: there is none. */
+/* Returns the document of a request: {_id: key, name, input, state: "waiting" | "done" |
+ * "failed", attempts, error?, created, due}. If no such request exists, the call fails with
+ * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_request_state(truce_store *store, const char *key,
                                                              bson_t *document, bson_error_t *error);
 

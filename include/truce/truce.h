@@ -2,11 +2,12 @@
 #define TRUCE_TRUCE_H
 
 /*
- * All of truce.
+ * All public headers of truce.
  *
- * Structs that callers allocate (options, results, reports) end in reserved room, so that they can grow
- * without another layout: begin them with zeros ({0}, or designated initializers), and leave it alone. A call that is given
- * anything else in that room refuses it (INVALID).
+ * Structs that the caller allocates (options, results, reports) end in reserved space, so that
+ * later versions can add fields without a new layout. Initialize these structs with zeros ({0}, or
+ * designated initializers) and leave the reserved space alone. If it is not zero, a call fails with
+ * TRUCE_INVALID.
  */
 #include "truce/changes.h"
 #include "truce/commit.h"

@@ -2,18 +2,20 @@
 #define TRUCE_VERSION_H
 
 /*
- * Which truce this is. Until 1.0.0 the API may change with the second number, from then on with the
- * first; the names of the shared library carry a version too, so that a program that was built for
- * another API does not start with it.
+ * The version of truce. Before 1.0.0, a new second number may change the API. After that, only a
+ * new first number does. The names of the shared library carry a version too, so a program that was
+ * built for another API does not start with it.
  */
 #include "truce/export.h"
 
-#define TRUCE_VERSION        "0.1.0"
-#define TRUCE_VERSION_NUMBER 100 /* 10000 x first + 100 x second + third */
+#define TRUCE_VERSION "0.1.0"
+/* 10000 x first number + 100 x second number + third number. */
+#define TRUCE_VERSION_NUMBER 100
 
 TRUCE_BEGIN_DECLS
 
-/* Of the library that is running, which may be newer than the headers: "0.1.0". */
+/* Returns the version of the library that is running, for example "0.1.0". It may be newer than the
+ * headers. */
 TRUCE_EXPORT const char *truce_version(void);
 
 TRUCE_END_DECLS
