@@ -2,7 +2,7 @@
 #define TRUCE_COMPACT_H
 
 /*
- * Compaction: returns unused space of a file while the store is in use.
+ * Compaction: returning the unused space of a file while it is in use.
  *
  * Removing documents does not make a file smaller: the space is reused for other documents. This
  * call merges half-empty pages, moves pages from the end of the file to free ones, and truncates

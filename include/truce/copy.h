@@ -2,7 +2,9 @@
 #define TRUCE_COPY_H
 
 /*
- * Copies a store: all collections, including truce's own, into a store of any kind.
+ * Copies of a store.
+ *
+ * A copy contains all collections, including truce's own. The stores may be of any kinds.
  *
  * Documents are copied byte for byte with their indexes. Then both sides are read again and
  * compared. If no other client writes to `to` in the meantime, the verified copy is one consistent

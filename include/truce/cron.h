@@ -2,7 +2,7 @@
 #define TRUCE_CRON_H
 
 /*
- * Cron: jobs that the clock adds.
+ * Cron: jobs that are added by the clock.
  *
  * A cron entry is a document of the collection `truce_queue_crons`:
  *

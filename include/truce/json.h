@@ -2,7 +2,9 @@
 #define TRUCE_JSON_H
 
 /*
- * MongoDB's Extended JSON (version 2), as the program truce reads and writes it.
+ * Extended JSON, read and written.
+ *
+ * The format is MongoDB's Extended JSON, version 2, as the program truce uses it.
  *
  * The reader accepts strict JSON (RFC 8259). Canonical and relaxed forms may be mixed. The reader
  * also accepts the unambiguous forms of version 1. A document that only resembles a type wrapper is

@@ -2,33 +2,37 @@
 #define TRUCE_LEDGER_H
 
 /*
- * A ledger: a book of transactions between accounts, in which nothing is ever changed. One document holds a
- * transaction together with its account changes:
+ * A ledger: an append-only book of transactions between accounts.
+ *
+ * One document contains a transaction together with its account changes:
  *
  *     {_id: "order 17", ts: Date, proc: "COMMITTED", state: "VALID", meta: {...},
  *      changes: [{account: "customers:ada", type: "withdraw", value: -1250, currency: "EUR",
  *                 seqId: 801, cachedBal: 48750, rules: 1, hash: ...},
  *                {account: "shop:sales", type: "deposit", value: 1250, ..., seqId: 203, ...}]}
  *
- * under a unique index {changes.account: 1, changes.seqId: 1}: each number of an account is given once, and
- * they have no gaps. So an account is one history in one order, a rule of it (no overdraft) is exact whoever
- * else writes, and `cachedBal` is the balance after that number: right, or absent.
+ * A unique index {changes.account: 1, changes.seqId: 1} gives each number of an account exactly
+ * once, without gaps. So an account is one history in one order, and its rules (no overdraft) hold
+ * exactly, whatever other processes write. `cachedBal` is the balance after that number: it is
+ * correct, or absent.
  *
- *   - Double entry: the values of a transaction sum to zero for each currency. What comes in from outside comes
- *     from an account that stands for the outside ("external:bank").
- *   - Values are whole numbers of the smallest unit (cents): a currency says how many digits it has. A sum that
- *     leaves 64 bits is refused. Doubles and decimals are not booked: they round.
- *   - A transaction is posted under the caller's id. Posted again it says so (`exists`), and nothing happens;
- *     the same id with other content is refused. So whoever had no answer posts it again.
- *   - Every call that writes may be a part of a commit (truce/commit.h): move the money, mark the order paid.
- *   - Each change carries a hash over itself and the change before it on its account: truce_ledger_verify names
- *     the first entry that was tampered with.
+ *   - Double entry: the values of a transaction sum to zero for each currency. Money from outside
+ *     comes from an account that represents the outside ("external:bank").
+ *   - Values are integers in the smallest unit (cents); each currency has a number of digits. A sum
+ *     that exceeds 64 bits is refused. Doubles and decimals are not accepted, because they round.
+ *   - A transaction is posted under the caller's id. Posting it again has no effect and sets
+ *     `exists`; the same id with different content is refused. After a lost reply, a caller posts
+ *     the transaction again.
+ *   - Every call that writes may be part of a commit (truce/commit.h): move the money and mark the
+ *     order as paid.
+ *   - Each change contains a hash over itself and the previous change of its account.
+ *     truce_ledger_verify names the first entry that was tampered with.
  *
- * The idea and the documents are those of A. Girbal, How to Implement Robust and Scalable Transactions Across
- * Documents with MongoDB (solution 4, log reconciliation), with its traps closed: docs/ledger.md. Pending
- * transactions and linked ones are as in TigerBeetle.
+ * The idea and the documents come from "How to Implement Robust and Scalable Transactions Across
+ * Documents with MongoDB" (A. Girbal; solution 4, log reconciliation). docs/ledger.md describes how
+ * its pitfalls are avoided. Pending and linked transactions work as in TigerBeetle.
  *
- * Threads: a handle may be used from any number of threads; posts of several threads travel together.
+ * Threads: any number of threads may use a handle. Concurrent posts are combined into batches.
  */
 #include "truce/commit.h"
 #include "truce/store.h"
@@ -38,51 +42,68 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_ledger truce_ledger;
 
 typedef struct truce_ledger_options {
-    const char *collection; /* must be said */
-    /* A collection of truce's own for the numbers, as documents, so that the ledger can be sharded: said once, by the first
-     * who writes. NULL: as it was said then; if it was not, a unique index has them. */
+    /* Required. */
+    const char *collection;
+    /* A collection of truce's own that stores the numbers as documents, so that the ledger can be
+     * sharded. The first writer sets it for good. NULL: the value that was set then; without one, a
+     * unique index allocates the numbers. */
     const char *slots;
-    uint32_t deadline_ms; /* how long a call waits for others and tries; 0: 30,000 */
-    uint64_t reserved[4]; /* zeros */
+    /* The maximum time that a call waits and retries. 0: 30,000. */
+    uint32_t deadline_ms;
+    uint64_t reserved[4]; /* must be zero */
 } truce_ledger_options;
 
-/* Never NULL; what is wrong with the options is refused by every call, by name. The options are copied; the
- * store must outlive the ledger. Indexes are made by the first call that writes. */
+/* Returns a handle, never NULL. If the options are wrong, every call fails and names the fault. The
+ * options are copied; the store must outlive the ledger. The first call that writes creates the
+ * indexes. */
 TRUCE_EXPORT truce_ledger *truce_ledger_new(truce_store *store,
                                             const truce_ledger_options *options);
+/* Frees the handle. */
 TRUCE_EXPORT void truce_ledger_free(truce_ledger *ledger);
 
 /* ---- currencies and accounts --------------------------------------------------------------- */
 
-/* Says that the currency has so many digits behind the point (EUR 2, JPY 0): 0 to 18, for ever. OK: also if it
- * was said before. DUPLICATE: with other digits. A code is 1 to 24 letters, digits, "-" and "_". */
+/* Declares a currency with its number of decimal digits (EUR 2, JPY 0): 0 to 18, for good.
+ * Declaring it again with the same digits returns TRUCE_OK; with other digits, the call fails with
+ * TRUCE_DUPLICATE. A code is 1 to 24 letters, digits, "-", and "_". */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_currency(truce_ledger *ledger,
                                                                const char *code, int digits,
                                                                bson_error_t *error);
-/* NOT_FOUND: no such currency. */
+/* Returns the number of decimal digits of a currency. If it is not declared, the call fails with
+ * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_digits(truce_ledger *ledger, const char *code,
                                                              int *digits, bson_error_t *error);
 
-/* An account and its rules. Names are texts of 1 to 200 bytes, parts with ":" between ("assets:cash"). */
+/* An account and its rules. A name is a string of 1 to 200 bytes; ":" separates its parts
+ * ("assets:cash"). */
 typedef struct truce_ledger_account {
     const char *account;
-    const char *currency; /* it has one, and keeps it */
-    /* Available money may not fall below min, nor the balance with what is pending rise above max, after any entry. */
+    /* The currency of the account, for good. */
+    const char *currency;
+    /* After every entry, the available balance is at least `min`, and the balance plus pending
+     * credits is at most `max`. */
     bool has_min, has_max;
-    int64_t min, max;     /* min 0: no overdraft; min -50000: 500.00 of it */
-    bool debit_only;      /* nothing comes in */
-    bool credit_only;     /* nothing goes out */
-    bool closed;          /* neither; an account with pending transactions cannot be closed */
-    uint64_t reserved[4]; /* zeros */
+    /* A `min` of 0 allows no overdraft; -50000 allows an overdraft of 500.00. */
+    int64_t min, max;
+    /* The account accepts no credits. */
+    bool debit_only;
+    /* The account accepts no debits. */
+    bool credit_only;
+    /* The account accepts neither. An account with pending transactions cannot be closed. */
+    bool closed;
+    uint64_t reserved[4]; /* must be zero */
 } truce_ledger_account;
 
-/* OK: also if it is open with these rules. DUPLICATE: it is open with others. INVALID: an unknown currency. */
+/* Opens an account. If it is open with these rules, the call returns TRUCE_OK. If it is open with
+ * other rules, the call fails with TRUCE_DUPLICATE. If the currency is unknown, it fails with
+ * TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_open(truce_ledger *ledger,
                                                            truce_commit *commit,
                                                            const truce_ledger_account *account,
                                                            bson_error_t *error);
-/* From the next transaction on these rules hold, all of them; `currency` may be NULL. They take a number of the
- * account, so each transaction was judged by the rules of its moment. NOT_FOUND: it is not open. */
+/* Replaces all rules of an account, from the next transaction on. `currency` may be NULL. The rules
+ * take a number of the account, so each transaction is judged by the rules that were valid at its
+ * number. If the account is not open, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_rules(truce_ledger *ledger,
                                                             truce_commit *commit,
                                                             const truce_ledger_account *account,
@@ -91,62 +112,84 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_rules(truce_ledger *ledger
 /* ---- posting ------------------------------------------------------------------------------- */
 
 typedef enum truce_ledger_kind {
-    TRUCE_LEDGER_TRANSFER = 0, /* the entries, now */
-    TRUCE_LEDGER_PENDING,      /* reserved: what would go out is not available any more */
-    TRUCE_LEDGER_SETTLE, /* posts a pending one (`of`), whole or, with entries, a part of it; the rest
-                                  is free again */
-    TRUCE_LEDGER_VOID,   /* gives a pending one up */
-    TRUCE_LEDGER_REVERSE, /* the opposite of a posted one, whole or, with entries, a part; once */
+    /* Posts the entries now. */
+    TRUCE_LEDGER_TRANSFER = 0,
+    /* Reserves the entries: outgoing amounts are no longer available. */
+    TRUCE_LEDGER_PENDING,
+    /* Posts a pending transaction (`of`), completely or, with entries, in part. The remainder
+     * becomes available again. */
+    TRUCE_LEDGER_SETTLE,
+    /* Cancels a pending transaction. */
+    TRUCE_LEDGER_VOID,
+    /* Posts the opposite of a posted transaction, completely or, with entries, in part; once. */
+    TRUCE_LEDGER_REVERSE,
 } truce_ledger_kind;
 
 typedef struct truce_ledger_entry {
     const char *account;
-    int64_t value;    /* what the balance rises by: below zero, what goes out. Not 0 */
-    const char *type; /* NULL: "withdraw" or "deposit" */
+    /* The change of the balance; negative for outgoing money. Not 0. */
+    int64_t value;
+    /* NULL: "withdraw" or "deposit". */
+    const char *type;
 } truce_ledger_entry;
 
 typedef struct truce_ledger_transaction {
-    const bson_value_t *id; /* the caller's */
+    /* The caller's id. */
+    const bson_value_t *id;
     truce_ledger_kind kind;
-    /* At most 1,000. Several of one account take effect in their order, and each must leave the account within its
-     * rules. A pending transaction has one of each account. */
+    /* At most 1,000. Several entries of one account take effect in order, and each must leave the
+     * account within its rules. A pending transaction has at most one entry for each account. */
     const truce_ledger_entry *entries;
     uint32_t count;
-    const bson_value_t *of; /* what is settled, given up or reversed */
-    int64_t effective_ms;   /* since 1970, the value date; 0: when it is booked */
-    /* Of a pending one: from then on it cannot be settled, and its amounts are free; 0: never. */
+    /* The transaction that is settled, voided, or reversed. */
+    const bson_value_t *of;
+    /* The value date, ms since 1970. 0: the time of booking. */
+    int64_t effective_ms;
+    /* For a pending transaction: the time after which it cannot be settled and its amounts are
+     * available again. 0: never. */
     int64_t expires_ms;
-    const bson_t *meta;   /* NULL: none */
-    uint64_t reserved[4]; /* zeros */
+    /* NULL: none. */
+    const bson_t *meta;
+    uint64_t reserved[4]; /* must be zero */
 } truce_ledger_transaction;
 
 typedef struct truce_ledger_result {
-    truce_status status; /* of truce_ledger_post_many */
+    /* For truce_ledger_post_many. */
+    truce_status status;
     bson_error_t error;
-    bool exists;       /* it was posted before: nothing happened now */
-    int64_t booked_ms; /* when it was booked; of an account later than, or as, all before it */
+    /* The transaction was posted before; nothing happened now. */
+    bool exists;
+    /* The time of booking. In an account, it never decreases. */
+    int64_t booked_ms;
     uint64_t reserved[4];
 } truce_ledger_result;
 
-/* `commit` NULL: alone, now. `result` may be NULL.
+/*
+ * Posts a transaction, now and by itself if `commit` is NULL. `result` may be NULL. No failure
+ * leaves a part of a transaction booked.
  *
- * LIMIT: a rule of an account forbids the amount (too little is available), or a sum leaves 64 bits. INVALID: it does
- * not balance, a currency, a closed account or one of one direction; sending it again will not help. NOT_FOUND: an
- * account is not open, or there is no `of`. DUPLICATE: the id was used with other content, or `of` was settled,
- * given up or reversed before. EXPIRED: the pending one's time is over. UNKNOWN: no answer; post it again. Nothing is
- * booked by half, whatever happens. */
+ *     TRUCE_LIMIT       a rule of an account forbids the amount, or a sum exceeds 64 bits
+ *     TRUCE_INVALID     the entries do not balance, or a currency is wrong, or an account is
+ *                       closed or does not accept the direction
+ *     TRUCE_NOT_FOUND   an account is not open, or `of` does not exist
+ *     TRUCE_DUPLICATE   the id was used with different content, or `of` was settled, voided, or
+ *                       reversed before
+ *     TRUCE_EXPIRED     the pending transaction has expired
+ *     TRUCE_UNKNOWN     the store did not reply; post the transaction again
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_post(
     truce_ledger *ledger, truce_commit *commit, const truce_ledger_transaction *transaction,
     truce_ledger_result *result, bson_error_t *error);
 
-/* Each by itself, in this order, each with its own result: one that is refused is not booked, and the next one is
- * judged without it. OK: every one was judged; else (the store failed) those that were not have the status. At most
- * 10,000 at a time. */
+/* Posts each transaction by itself, in order, with a result for each. A refused transaction is not
+ * booked, and the next one is judged without it. TRUCE_OK: every transaction was judged. If the
+ * store fails, the transactions that were not judged have its status. At most 10,000 at a time. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_post_many(truce_ledger *ledger, const truce_ledger_transaction *transactions,
                        size_t count, truce_ledger_result *results, bson_error_t *error);
 
-/* All or none, in one commit: the status of the first that is refused, and `*refused` (may be NULL) its place. */
+/* Posts all transactions in one commit, or none. Returns the status of the first that is refused;
+ * `*refused` (may be NULL) is its index. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_post_linked(truce_ledger *ledger, const truce_ledger_transaction *transactions,
                          size_t count, size_t *refused, bson_error_t *error);
@@ -155,36 +198,49 @@ truce_ledger_post_linked(truce_ledger *ledger, const truce_ledger_transaction *t
 
 typedef struct truce_ledger_balance {
     char currency[25];
-    int64_t number;    /* the last one that is in it */
-    int64_t balance;   /* posted */
-    int64_t out, in;   /* pending */
-    int64_t available; /* balance - out */
-    int64_t booked_ms; /* of that number */
+    /* The last number that the balance includes. */
+    int64_t number;
+    /* The posted balance. */
+    int64_t balance;
+    /* Pending amounts. */
+    int64_t out, in;
+    /* balance - out. */
+    int64_t available;
+    /* The time of booking of `number`. */
+    int64_t booked_ms;
     uint64_t reserved[4];
 } truce_ledger_balance;
 
-/* At most one of them; none: now. */
+/* The state that a balance is read from. Set at most one field; without any, it is the current
+ * state. */
 typedef struct truce_ledger_moment {
-    int64_t number;       /* after that number of the account */
-    int64_t booked_ms;    /* with all that was booked until then */
-    int64_t effective_ms; /* with all whose value date is not later; `out` and `in` are 0 then */
-    uint64_t reserved[4]; /* zeros */
+    /* The state after this number of the account. */
+    int64_t number;
+    /* The state including everything booked until then. */
+    int64_t booked_ms;
+    /* The state including everything with a value date until then; `out` and `in` are 0. */
+    int64_t effective_ms;
+    uint64_t reserved[4]; /* must be zero */
 } truce_ledger_moment;
 
-/* Right for the number that it tells, whatever goes on. `moment` NULL: now. NOT_FOUND: no such account, or number. */
+/* Returns the balance of an account. It is exact for the number that it reports, whatever other
+ * writers do. `moment` NULL: the current state. If the account or the number does not exist, the
+ * call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_balance_of(truce_ledger *ledger,
                                                                  const char *account,
                                                                  const truce_ledger_moment *moment,
                                                                  truce_ledger_balance *balance,
                                                                  bson_error_t *error);
 
-/* False ends the walk. What is pointed to is borrowed for the call. */
+/* Receives an account and its balance; the arguments are borrowed for the call. Returning false
+ * ends the walk. */
 typedef bool truce_ledger_balance_function(const truce_ledger_account *account,
                                            const truce_ledger_balance *balance, void *arg);
 
-/* Every account whose name is `prefix` or begins with it and ":" (NULL: all), in the order of names, as they stood
- * in one consistent cut: each transaction is in it with all its changes or with none, and what was posted before the
- * call is in. So the balances of all accounts of a currency sum to zero, whoever writes meanwhile. */
+/* Calls `function` for every account whose name is `prefix` or begins with it and ":" (NULL: all),
+ * in the order of names. The balances come from one consistent snapshot: it contains each
+ * transaction with all its changes or with none, and everything posted before the call. The
+ * balances of all accounts of a currency therefore sum to zero, also during writes. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                       truce_ledger_balance_function *function, void *arg, bson_error_t *error);
@@ -192,57 +248,72 @@ truce_ledger_balances(truce_ledger *ledger, const char *prefix,
 /* ---- statements ---------------------------------------------------------------------------- */
 
 typedef struct truce_ledger_line {
-    const bson_value_t *id; /* of the transaction */
+    /* The id of the transaction. */
+    const bson_value_t *id;
     const char *type, *state;
     int64_t number, value, balance, available;
     int64_t booked_ms, effective_ms;
-    const bson_t *document; /* the whole transaction */
+    /* The whole transaction. */
+    const bson_t *document;
     uint64_t reserved[4];
 } truce_ledger_line;
 
 typedef struct truce_ledger_page {
-    int64_t after; /* lines behind this number; 0: from the beginning */
-    int64_t limit; /* lines; 0: all */
-    int64_t last;  /* none behind this number: what a first page's balance said; 0: all there are */
-    uint64_t reserved[4]; /* zeros */
+    /* Return lines after this number. 0: from the beginning. */
+    int64_t after;
+    /* The maximum number of lines. 0: all. */
+    int64_t limit;
+    /* Return no line after this number, for example the number of the balance on the first page. 0:
+     * no bound. */
+    int64_t last;
+    uint64_t reserved[4]; /* must be zero */
 } truce_ledger_page;
 
+/* Receives a line. Returning false ends the walk. */
 typedef bool truce_ledger_line_function(const truce_ledger_line *line, void *arg);
 
-/* The account's history in order, with the balance after each line. A page never changes: the next one begins after
- * the last number of this one. NOT_FOUND: no such account. */
+/* Calls `function` for the history of an account in order, with the balance after each line. A page
+ * never changes: the next one begins after the last number of this one. If the account does not
+ * exist, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_statement(truce_ledger *ledger, const char *account, const truce_ledger_page *page,
                        truce_ledger_line_function *function, void *arg, bson_error_t *error);
 
+/* Receives a transaction. Returning false ends the walk. */
 typedef bool truce_ledger_document_function(const bson_t *document, void *arg);
 
-/* The pending transactions that nobody has settled or given up yet, the one that expires first first; of one account,
- * or (NULL) of all. */
+/* Calls `function` for the pending transactions of one account, or (NULL) of all, in the order of
+ * expiry. Settled and voided transactions are not pending. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_pending(truce_ledger *ledger, const char *account,
                      truce_ledger_document_function *function, void *arg, bson_error_t *error);
 
-/* All that is said has to be met. */
+/* Conditions of a search; a transaction must meet all of them. */
 typedef struct truce_ledger_search {
-    const bson_t *
-        meta; /* a filter for fields of the metadata: {order: 17, "shop.town": "Bonn"}; operators stand inside
-                         * of fields ({till: {$gt: 5}}). NULL: any */
-    const char *account;        /* with a change of that account; NULL: any */
-    int64_t from_ms, before_ms; /* booked from then on, and before then; 0: always */
-    int64_t limit;              /* so many; 0: all */
-    uint64_t reserved[4];       /* zeros */
+    /* A filter for fields of the metadata: {order: 17, "shop.town": "Bonn"}. Operators are allowed
+     * inside fields: {till: {$gt: 5}}. NULL: any. */
+    const bson_t *meta;
+    /* A change of this account. NULL: any. */
+    const char *account;
+    /* Booked at or after `from_ms`, and before `before_ms`. 0: no bound. */
+    int64_t from_ms, before_ms;
+    /* The maximum number of transactions. 0: all. */
+    int64_t limit;
+    uint64_t reserved[4]; /* must be zero */
 } truce_ledger_search;
 
-/* The transactions that meet it, as they are stored, in the order of booking. Metadata that is searched often wants an index
- * ({"meta.order": 1}: truce_index_create). INVALID: an operator instead of a field. */
+/* Calls `function` for the matching transactions, as stored, in the order of booking. If you search
+ * metadata often, create an index ({"meta.order": 1}: truce_index_create). If `meta` has an
+ * operator instead of a field, the call fails with TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_find(truce_ledger *ledger,
                                                            const truce_ledger_search *search,
                                                            truce_ledger_document_function *function,
                                                            void *arg, bson_error_t *error);
 
-/* Every transaction of one consistent cut (as truce_ledger_balances has it), as it is stored, once: in the order of booking,
- * and each behind all that stands before it on its accounts. So whoever posts them in this order has the same book. */
+/* Calls `function` once for every transaction of one consistent snapshot (as in
+ * truce_ledger_balances), as stored. The order is that of booking, and each transaction follows
+ * its predecessors on all its accounts. Posting the transactions in this order creates the same
+ * book. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_walk(truce_ledger *ledger,
                                                            truce_ledger_document_function *function,
                                                            void *arg, bson_error_t *error);
@@ -254,32 +325,42 @@ typedef struct truce_ledger_report {
     uint64_t reserved[4];
 } truce_ledger_report;
 
-/* A finding: {rule, account, number, id?, text}. */
+/* Receives a finding: {rule, account, number, id?, text}. */
 typedef void truce_ledger_finding_function(const bson_t *finding, void *arg);
 
-/* Walks over every entry (of one account, or NULL: of all) and tells, for each account, the first that is wrong: a number
- * is missing, a balance is not the sum of what stands before it, a transaction does not balance, or a hash is not
- * that of what it stands for: somebody changed what must not be changed. With a seal also if the account is no longer
- * what was sealed. OK, also with findings. */
+/*
+ * Verifies every entry (of one account, or NULL: of all) and reports the first fault of each
+ * account:
+ *   - a number is missing;
+ *   - a balance is not the sum of the preceding changes;
+ *   - a transaction does not balance;
+ *   - a hash does not match its content: the entry was changed after booking;
+ *   - with a seal: the account differs from its sealed state.
+ *
+ * The call returns TRUCE_OK also with findings.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_verify(truce_ledger *ledger, const char *account, const bson_t *seal,
                     truce_ledger_finding_function *function, void *arg, truce_ledger_report *report,
                     bson_error_t *error);
 
-/* A seal over the book as it stands, in one consistent cut: {ledger, time, accounts: [{account, number, balance,
- * hash}], hash}. Keep it elsewhere: whoever rewrites the book from an old entry on cannot rewrite the seal. */
+/* Returns a seal over the current book, from one consistent snapshot: {ledger, time, accounts:
+ * [{account, number, balance, hash}], hash}. Store it elsewhere: an attacker who rewrites the book
+ * from an old entry on cannot rewrite the seal. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_seal(truce_ledger *ledger, bson_t *seal,
                                                            bson_error_t *error);
 
 /* ---- amounts as texts ---------------------------------------------------------------------- */
 
-#define TRUCE_LEDGER_AMOUNT 48 /* bytes that any amount's text fits in */
+/* The buffer size in bytes for any amount as a string. */
+#define TRUCE_LEDGER_AMOUNT 48
 
-/* -1250 with 2 digits is "-12.50"; returns `text`. */
+/* Formats an amount: -1250 with 2 digits becomes "-12.50". Returns `text`. */
 TRUCE_EXPORT const char *truce_ledger_show(int64_t value, int digits,
                                            char text[TRUCE_LEDGER_AMOUNT]);
-/* "12.5", "12.50", "-0.07", "+3": the whole text. INVALID: it is no amount, or has more digits than the currency;
- * LIMIT: it does not fit. */
+/* Parses an amount: "12.5", "12.50", "-0.07", "+3". If the string is not an amount, or has more
+ * digits than the currency, the call fails with TRUCE_INVALID. If the amount exceeds 64 bits, it
+ * fails with TRUCE_LIMIT. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_read(const char *text, int digits,
                                                            int64_t *value, bson_error_t *error);
 

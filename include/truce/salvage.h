@@ -2,59 +2,77 @@
 #define TRUCE_SALVAGE_H
 
 /*
- * What can still be read of a damaged file.
+ * Salvage: recovery of the readable documents of a damaged file.
  *
- * The file and its log are read page by page, without SQLite, whatever is wrong with them; nothing is written into
- * either. Documents come out in three kinds:
+ * The file and its log are read page by page, without SQLite, whatever their damage. Nothing is
+ * written to either. The recovered documents are of three kinds:
  *
- *     NAME             every checksum on the way to the document is right, and so is its structure
- *     NAME.doubtful    the document is whole as BSON, but a page that it stands on has a wrong checksum, or a
- *                      younger version of it was lost: look at it before you use it
- *     salvaged_N       it is sound, but what says to which collection it belongs is gone; N is a page of the
- *                      file, and documents that were found together are together
+ *     NAME             every checksum on the path to the document is valid, and so is its structure
+ *     NAME.doubtful    the document is valid BSON, but a page that contains it has a wrong
+ *                      checksum, or a later version of it was lost: examine it before you use it
+ *     salvaged_N       the document is valid, but its collection is unknown; N is a page of the
+ *                      file, and documents that were found together have the same N
  *
- * A document that is not whole is counted and left. Indexes are made anew, and validators set, from the catalog,
- * where that can be read.
- * What a checksum does not tell nobody can: a document that was removed, or is older than the last write to it, is
- * never in NAME, but may be among those of salvaged_N.
+ * An incomplete document is counted and skipped. Indexes and validators are created again from the
+ * catalog, if it is readable. Checksums cannot reveal everything: a removed document, or an old
+ * version of a document, never appears in NAME, but may appear in salvaged_N.
  */
 #include "truce/store.h"
 
 TRUCE_BEGIN_DECLS
 
-/* {collection, documents, doubtful, lost, lost_pages, indexes, refused_indexes: [{name, text}]}, refused_validator?: text}: `lost` documents
- * were there and could not be read, `lost_pages` may have had any number of them. */
+/* Receives a collection: {collection, documents, doubtful, lost, lost_pages, indexes,
+ * refused_indexes: [{name, text}], refused_validator?: text}. `lost` documents existed and could
+ * not be read. `lost_pages` may have contained any number of documents. */
 typedef void truce_salvage_collection_function(const bson_t *collection, void *arg);
 
-/* `done` of `total` pages were looked at. */
+/* Receives the progress: `done` of `total` pages were examined. */
 typedef void truce_salvage_progress_function(int64_t done, int64_t total, void *arg);
 
 typedef struct truce_salvage_options {
-    truce_salvage_collection_function *collection; /* these may be NULL */
+    /* The functions may be NULL. */
+    truce_salvage_collection_function *collection;
     truce_salvage_progress_function *progress;
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_salvage_options;
 
 typedef struct truce_salvage_report {
-    int64_t collections; /* that were found, those of documents of nobody knows where included */
-    int64_t documents;   /* in NAME */
-    int64_t doubtful;    /* in NAME.doubtful */
-    int64_t strays;      /* in salvaged_N */
-    int64_t lost; /* documents that were found and could not be read, or were refused by `to` */
-    int64_t lost_pages; /* of documents, of which nothing could be read */
-    int64_t lost_log;   /* pages of the log that were damaged */
-    int64_t indexes;    /* made */
+    /* Collections found, including those of documents whose collection is unknown. */
+    int64_t collections;
+    /* In NAME. */
+    int64_t documents;
+    /* In NAME.doubtful. */
+    int64_t doubtful;
+    /* In salvaged_N. */
+    int64_t strays;
+    /* Documents that were found but could not be read, or that `to` refused. */
+    int64_t lost;
+    /* Pages of documents of which nothing could be read. */
+    int64_t lost_pages;
+    /* Damaged pages of the log. */
+    int64_t lost_log;
+    /* Indexes created. */
+    int64_t indexes;
     int64_t indexes_refused;
-    int64_t validators; /* set again */
+    /* Validators set again. */
+    int64_t validators;
     int64_t validators_refused;
-    bool complete;        /* everything that was there is there, as far as anybody can tell */
-    uint64_t reserved[4]; /* zeros */
+    /* Everything that existed was recovered, as far as the file reveals. */
+    bool complete;
+    uint64_t reserved[4]; /* must be zero */
 } truce_salvage_report;
 
-/* `from` is the path of a file ("file:" may stand before it), which nobody has open; `to` an empty store of any kind.
- * OK: everything that could be read is in `to`; report->complete tells whether that is everything. NOT_FOUND: there
- * is no such file. LOCKED: somebody has it open. CONFLICT: `to` holds something. Any other: `to` failed. */
+/*
+ * Salvages the file `from` into `to`. `from` is a path, optionally after "file:", of a file that no
+ * process has open. `to` is an empty store of any kind. TRUCE_OK: every readable document is in
+ * `to`; report->complete says whether these are all.
+ *
+ *     TRUCE_NOT_FOUND   the file does not exist
+ *     TRUCE_LOCKED      a process has the file open
+ *     TRUCE_CONFLICT    `to` is not empty
+ *     any other         `to` failed
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_salvage(const char *from, truce_store *to,
                                                        const truce_salvage_options *options,
                                                        truce_salvage_report *report,

@@ -2,29 +2,38 @@
 #define TRUCE_SNAPSHOT_H
 
 /*
- * A store as it was in one moment.
+ * Snapshots: consistent reads of a store.
  *
- * Each find, count, distinct and aggregate of a store shows one moment by itself, cursors of any size included, and
- * never what its own statement writes. A snapshot is for several of them: a report made of many reads, an export of
- * many collections.
+ * Each find, count, distinct, and aggregate reads one snapshot by itself, with a cursor of any
+ * size. It never sees the writes of its own statement. An explicit snapshot serves several reads: a
+ * report made of many queries, or an export of many collections.
  *
- * The view is a store, on which every reading call and every reading function of the patterns works. Every reading call
- * (find, count, distinct, aggregate, truce_read_many) shows each commit wholly or not at all: a document that a commit holds
- * is shown as it is after the commit if that was decided in the moment, else as it was before. Calls that write are refused by name (INVALID), and
- * so is truce_wait: nothing will change. It may be used by several threads, which take turns, and is closed
- * as a store is, before the store that it is of.
+ * The view is a store. All calls that read, and all reading functions of the patterns, accept it.
+ * Each of these reads (find, count, distinct, aggregate, truce_read_many) shows a commit completely
+ * or not at all. A document that a commit holds is shown as after the commit if the commit was
+ * decided at the snapshot, otherwise as before. Calls that write fail with TRUCE_INVALID and name
+ * the call; so does truce_wait, because a view never changes. Several threads may use a view; their
+ * calls are serialized. Close it like a store, before the store that it belongs to.
  *
- * What a snapshot costs. On `file:` it pins the log: what is written after it began stays in the log beside the file,
- * which grows meanwhile. So it has two maxima, of its age and of what was written since. Past one of them it ends:
- * its reads answer EXPIRED, and writers go on as if it had never been. As long as nothing is written, nothing ends
- * it. The same holds for each cursor that is read in several parts (truce_store_options). `truce doctor` says who pins
- * what. On `memory:` a snapshot holds on to documents that were replaced, without a maximum. On `mongodb://` it needs
- * read concern "snapshot" (MongoDB 5.0, replica set or sharded), and the server's own maximum counts
- * (minSnapshotHistoryWindowInSeconds, five minutes), after which it answers EXPIRED, too.
+ * Cost. On `file:`, a snapshot pins the log: later writes remain in the log file, which grows in
+ * the meantime. A snapshot therefore has two limits, its age and the log bytes written since it
+ * began. Past either limit it ends: its reads fail with TRUCE_EXPIRED, and writers are no longer
+ * affected. If nothing is written, nothing ends it. The same limits apply to each cursor that is
+ * read in several parts (truce_store_options). `truce doctor` reports which process pins the log.
  *
- * A guarded report: in a commit, read what the report must not be older than (truce_commit_read), THEN take the
- * snapshot, make the report of it, and write it by the commit. If that is applied, what was read stood unchanged from
- * before the snapshot until after it: the report belongs to it. The other way round it may not.
+ * On `memory:`, a snapshot keeps replaced documents, without a limit. On `mongodb://`, it requires
+ * read concern "snapshot" (MongoDB 5.0, replica set or sharded cluster). The server's own limit
+ * applies (minSnapshotHistoryWindowInSeconds, five minutes); past it, reads fail with
+ * TRUCE_EXPIRED, too.
+ *
+ * A guarded report belongs to the documents that it depends on. In a commit, take these steps in
+ * this order:
+ *   - read the documents that the report must not be older than (truce_commit_read);
+ *   - take the snapshot and make the report from it;
+ *   - write the report by the commit.
+ *
+ * If the commit is applied, these documents were unchanged from before the snapshot until after it.
+ * In another order, there is no such guarantee.
  *
  * Multiversion reads: Bernstein and Goodman, Multiversion Concurrency Control, 1983.
  */
@@ -33,26 +42,35 @@
 TRUCE_BEGIN_DECLS
 
 typedef struct truce_snapshot_options {
-    uint32_t age_ms;      /* 0: as the store says, by default 600,000 */
-    uint64_t log_bytes;   /* that are written since; 0: as the store says, by default 1 GiB */
-    bool unlimited;       /* neither maximum: for what must be brought to its end, as a backup */
-    uint64_t reserved[4]; /* zeros */
+    /* The maximum age. 0: the store's setting, by default 600,000. */
+    uint32_t age_ms;
+    /* The maximum of log bytes written since the snapshot began. 0: the store's setting, by default
+     * 1 GiB. */
+    uint64_t log_bytes;
+    /* No limits, for work that must complete, such as a backup. */
+    bool unlimited;
+    uint64_t reserved[4]; /* must be zero */
 } truce_snapshot_options;
 
-/* Everything that was acknowledged before the call is in it. Of a view: another of the same moment. INVALID: the store
- * cannot; LIMIT: 128 cursors and snapshots without a maximum are open. `*view` is NULL on failure. */
+/* Takes a snapshot. It contains every write that was acknowledged before the call. The snapshot of
+ * a view is another view of the same state. If the store does not support snapshots, the call fails
+ * with TRUCE_INVALID. If 128 cursors and snapshots without limits are open, it fails with
+ * TRUCE_LIMIT. On failure, `*view` is NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot(truce_store *store,
                                                         const truce_snapshot_options *options,
                                                         truce_store **view, bson_error_t *error);
 
 typedef struct truce_snapshot_state {
     int64_t age_ms;
-    uint64_t log_bytes; /* written by anybody since it began, and pinned by it; not on a file: 0 */
-    bool ended;         /* it reads EXPIRED */
-    uint64_t reserved[4]; /* zeros */
+    /* Log bytes that any process has written since the snapshot began, and which the snapshot pins.
+     * 0: not a file. */
+    uint64_t log_bytes;
+    /* The snapshot has ended: its reads fail with TRUCE_EXPIRED. */
+    bool ended;
+    uint64_t reserved[4]; /* must be zero */
 } truce_snapshot_state;
 
-/* INVALID: it is no view. */
+/* Returns the state of a snapshot. If `view` is not a view, the call fails with TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot_look(truce_store *view,
                                                              truce_snapshot_state *state,
                                                              bson_error_t *error);

@@ -2,7 +2,7 @@
 #define TRUCE_STORE_H
 
 /*
- * A store: collections of documents with MongoDB's operations and query language.
+ * A store: collections of documents with MongoDB's query language.
  *
  * The URI selects where the documents are kept:
  *

@@ -2,68 +2,86 @@
 #define TRUCE_SWEEP_H
 
 /*
- * Recovery and inspection. Everything that truce writes can be finished or undone by any process;
- * the sweep does it for what nobody happens to meet. It is safe to run in any number of processes
- * at once, and at any time.
+ * Recovery and consistency checks.
+ *
+ * Any process can complete or undo everything that truce writes. Usually the next process that
+ * encounters an unfinished operation does so. The recovery pass (truce_sweep) does the same for
+ * operations that no process encounters. Any number of processes may run it at once, at any time.
  */
 #include "truce/store.h"
 
 TRUCE_BEGIN_DECLS
 
-/* What was found, or could not be mended: {rule, ns, id?, commit?, text, ...}; borrowed. */
+/* Receives a finding, which is borrowed: {rule, ns, id?, commit?, text, ...}. It is a fault that
+ * was found, or one that could not be repaired. */
 typedef void truce_finding_function(const bson_t *finding, void *arg);
 
 typedef struct truce_sweep_options {
-    int64_t retention_ms; /* how long ended commits can be asked about; 0: 7 days; -1: keep all */
-    uint32_t batch;       /* documents of a kind in one call; 0: 1,000 */
-    /* Called for each thing that could not be mended: {rule: "failed", ns, id, status, text}. */
+    /* The time for which ended commits can be queried. 0: 7 days. -1: forever. */
+    int64_t retention_ms;
+    /* The maximum number of documents of each kind in one call. 0: 1,000. */
+    uint32_t batch;
+    /* Receives each item that could not be repaired: {rule: "failed", ns, id, status, text}. */
     truce_finding_function *function;
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_sweep_options;
 
 typedef struct truce_sweep_report {
-    int64_t undone;       /* pending commits whose lease was over: aborted */
-    int64_t finished;     /* committed ones, brought to their end */
-    int64_t cleaned;      /* aborted ones, their intents taken off */
-    int64_t stripped;     /* intents and stubs that no commit stands behind any more */
-    int64_t purged;       /* commit documents past retention, and records of a server's sessions */
-    int64_t expired;      /* documents that an index with expireAfterSeconds says are too old */
-    int64_t failed;       /* could not be mended; options->function was told each */
-    bool more;            /* a batch was full: call again */
-    int64_t pruned;       /* changes kept for who watches, that are too old or too much */
-    uint64_t reserved[3]; /* zeros */
+    /* Pending commits whose lease had ended; they were aborted. */
+    int64_t undone;
+    /* Committed commits that were completed. */
+    int64_t finished;
+    /* Aborted commits whose intents were removed. */
+    int64_t cleaned;
+    /* Intents and stubs without a commit. */
+    int64_t stripped;
+    /* Commit documents past their retention, and session records of a server. */
+    int64_t purged;
+    /* Documents that are too old by an index with expireAfterSeconds. */
+    int64_t expired;
+    /* Items that could not be repaired; options->function received each. */
+    int64_t failed;
+    /* A batch was full: call again. */
+    bool more;
+    /* Recorded changes for change streams that exceeded their maximum age or size. */
+    int64_t pruned;
+    uint64_t reserved[3]; /* must be zero */
 } truce_sweep_report;
 
-/* One round over the whole store. `report` is filled as far as it got, also on failure. One thing that
- * cannot be mended is counted in `failed` and stops nothing else. */
+/* Runs one recovery pass over the whole store. `report` is filled as far as the call got, also on
+ * failure. An item that cannot be repaired is counted in `failed` and does not stop the pass. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sweep(truce_store *store,
                                                      const truce_sweep_options *options,
                                                      truce_sweep_report *report,
                                                      bson_error_t *error);
 
-/* Brings one journal commit to its end: a decided one is released, one whose lease is over undone.
- * `document` is the commit afterwards, always initialised. LOCKED: it is pending and its lease is not
- * over. NOT_FOUND: there is none of that id: it never took effect, or was purged. */
+/* Completes one journal commit: a decided commit is released, and a commit whose lease has ended is
+ * undone. `document` is the resulting commit document, always initialized. If the commit is pending
+ * and its lease has not ended, the call fails with TRUCE_LOCKED. If no commit has this id (it never
+ * took effect, or was purged), it fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_resolve(truce_store *store,
                                                               const bson_oid_t *id,
                                                               bson_t *document,
                                                               bson_error_t *error);
 
 typedef struct truce_check_options {
-    bool repair;          /* mend what can be mended; without it nothing is written */
-    uint64_t reserved[4]; /* zeros */
+    /* Repair what can be repaired. Without it, nothing is written. */
+    bool repair;
+    uint64_t reserved[4]; /* must be zero */
 } truce_check_options;
 
 typedef struct truce_check_report {
-    int64_t collections, documents, commits; /* examined */
+    /* Items examined. */
+    int64_t collections, documents, commits;
     int64_t findings, repaired;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_check_report;
 
-/* Looks for what should not be, in a live store, and tells it; see the rules in docs/commits.md. A
- * finding: {rule, ns, id?, commit?, text, repair: what it would do or has done, repaired}. One thing
- * that cannot be looked at is a finding, too, and stops nothing else. */
+/* Checks the consistency of a live store and reports the faults; docs/commits.md lists the
+ * rules. A finding has the form {rule, ns, id?, commit?, text, repair: the repair that is
+ * possible or was done, repaired}. An item that cannot be examined is also a finding and does
+ * not stop the check. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_check(truce_store *store,
                                                      const truce_check_options *options,
                                                      truce_finding_function *function, void *arg,

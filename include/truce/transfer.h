@@ -2,8 +2,10 @@
 #define TRUCE_TRANSFER_H
 
 /*
- * Two-phase transfers: changes of several documents that need no read, and hold no document while they are under
- * way. The documents are those of the recipe in MongoDB's manual (Perform Two Phase Commits):
+ * Two-phase transfers: changes of several documents that hold no document in the meantime.
+ *
+ * A transfer changes documents without reading them first. Its documents are those of the recipe in
+ * MongoDB's manual (Perform Two Phase Commits):
  *
  *     {_id: 17, source: "A", destination: "B", value: 100, state: "done", lastModified: Date,
  *      entries: [{ns, id, when: "before", guard, effect, undo}, {ns, id, when: "after", effect}]}
@@ -12,19 +14,23 @@
  *
  *     pending -> committed -> applied -> done          pending -> canceling -> canceled
  *
- * An entry is made before the decision, and can refuse (a debit: its guard), or after it, and cannot (a
- * credit). What was made before is undone if the transfer is canceled, so nobody ever spends what is taken back.
- * Each write of a document leaves a mark in `pendingTransactions`, so it is made once; and the marks alone are
- * not enough, whatever the recipe says: `pendingFence` makes what comes late do nothing (docs/transfer.md has
- * the steps by which the recipe creates money).
+ * An entry that executes before the decision can refuse it by its guard, for example a debit. An
+ * entry that executes after the decision cannot refuse, for example a credit. If the transfer is
+ * canceled, the entries that were executed before the decision are undone. So no other transfer can
+ * spend an amount that is taken back.
  *
- * Whoever dies half-way leaves it to the next one: the same call again, or `truce sweep`.
+ * Each write of a document leaves a mark in `pendingTransactions`, so it executes once. Contrary to
+ * the recipe, the marks alone are not enough: `pendingFence` makes late writes ineffective.
+ * docs/transfer.md shows the steps by which the recipe creates money.
  *
- * Where the store changes several documents in one step (and in a commit) a transfer is made so: it begins in
- * "done". Effects should commute ($inc, $push of things that differ): others may change a document between an effect
- * and its undo. What needs to be read first is a commit's work (truce/commit.h).
+ * If a process dies in the middle of a transfer, the same call again or `truce sweep` continues it.
  *
- * Threads: a handle may be used from any number of threads.
+ * If the store changes several documents in one step, and in a commit, a transfer executes in one
+ * step: its first state is "done". Effects should commute ($inc, $push of distinct values), because
+ * other writers may change a document between an effect and its undo. If a change must read first,
+ * use a commit (truce/commit.h).
+ *
+ * Threads: any number of threads may use a handle.
  */
 #include "truce/commit.h"
 #include "truce/store.h"
@@ -34,85 +40,113 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_transfers truce_transfers;
 
 typedef struct truce_transfer_options {
-    const char *collection; /* of the transfers; must be said */
-    /* The layout is kept in the store by the first call that writes; what is NULL is what is kept there, and another
-     * one than is kept there is refused. */
-    const char
-        *accounts;      /* the collection of source and destination; NULL: transfers have entries */
-    const char *field;  /* what a value is moved out of, and into; NULL: "balance" */
-    const char *marks;  /* NULL: "pendingTransactions" */
-    const char *fence;  /* NULL: "pendingFence" */
-    uint32_t resume_ms; /* the sweep goes on with what stood still for so long; 0: 1,800,000 */
-    int64_t keep_ms;    /* what has ended is kept for so long: 0: 30 days; -1: for ever. At least
-                             a minute: after it the same id would be a new transfer */
-    uint32_t deadline_ms;      /* of a call; 0: 30,000 */
-    truce_mechanism mechanism; /* AUTO: in one step where the store can; JOURNAL: step by step */
-    uint64_t reserved[4];      /* zeros */
+    /* The collection of the transfers; required. */
+    const char *collection;
+    /* The collection of source and destination. NULL: transfers have entries. The first call that
+     * writes records `accounts`, `field`, `marks`, and `fence` in the store. NULL then selects the
+     * recorded value, and a different value is refused. */
+    const char *accounts;
+    /* The field that a value is moved from and to. NULL: "balance". */
+    const char *field;
+    /* NULL: "pendingTransactions". */
+    const char *marks;
+    /* NULL: "pendingFence". */
+    const char *fence;
+    /* The recovery pass continues a transfer that made no progress for this time. 0: 1,800,000. */
+    uint32_t resume_ms;
+    /* The time for which an ended transfer is kept. 0: 30 days. -1: forever. At least one minute:
+     * after it, the same id would be a new transfer. */
+    int64_t keep_ms;
+    /* The deadline of a call. 0: 30,000. */
+    uint32_t deadline_ms;
+    /* AUTO: in one step if the store supports it. JOURNAL: step by step. */
+    truce_mechanism mechanism;
+    uint64_t reserved[4]; /* must be zero */
 } truce_transfer_options;
 
-/* Never NULL; what is wrong with the options is refused by every call, by name. The options are copied; the
- * store must outlive the handle. */
+/* Returns a handle, never NULL. If the options are wrong, every call fails and names the fault. The
+ * options are copied; the store must outlive the handle. */
 TRUCE_EXPORT truce_transfers *truce_transfers_new(truce_store *store,
                                                   const truce_transfer_options *options);
+/* Frees the handle. */
 TRUCE_EXPORT void truce_transfers_free(truce_transfers *transfers);
 
 typedef struct truce_transfer_entry {
     const char *collection;
-    const bson_value_t *id; /* a document stands in a transfer once, and must be there */
-    bool after;             /* made after the decision: it has neither guard nor undo */
-    const bson_t *guard;    /* a filter that the document must match; NULL: none */
-    const bson_t *effect;   /* update operators */
-    const bson_t
-        *undo; /* what takes the effect back; NULL: made here, of an effect that is $inc alone */
-    uint64_t reserved[4]; /* zeros */
+    /* The document; it must exist, and a transfer contains it at most once. */
+    const bson_value_t *id;
+    /* The entry executes after the decision; it has neither guard nor undo. */
+    bool after;
+    /* A filter that the document must match. NULL: none. */
+    const bson_t *guard;
+    /* Update operators. */
+    const bson_t *effect;
+    /* The update that reverses the effect. NULL: derived from the effect, if that is only $inc. */
+    const bson_t *undo;
+    uint64_t reserved[4]; /* must be zero */
 } truce_transfer_entry;
 
 typedef struct truce_transfer {
-    const bson_value_t *id; /* the caller's: a text, number, ObjectId, date, bool or binary */
-    /* either */
-    const truce_transfer_entry *entries; /* at most 100 */
+    /* The caller's id: a string, number, ObjectId, date, bool, or binary. */
+    const bson_value_t *id;
+    /* Either: at most 100 entries. */
+    const truce_transfer_entry *entries;
     uint32_t count;
-    /* or: `value` (a number above zero) from one document of `accounts` to another */
+    /* Or: `value`, a number above zero, from one document of `accounts` to another. */
     const bson_value_t *source, *destination, *value;
-    bool overdraft;       /* the source need not have it */
-    const bson_t *meta;   /* kept with it; NULL: none */
-    uint64_t reserved[4]; /* zeros */
+    /* The source need not contain `value`. */
+    bool overdraft;
+    /* Metadata that is stored with the transfer. NULL: none. */
+    const bson_t *meta;
+    uint64_t reserved[4]; /* must be zero */
 } truce_transfer;
 
 typedef struct truce_transfer_result {
-    bool exists; /* it was started before */
+    /* The transfer was started before. */
+    bool exists;
     uint64_t reserved[4];
 } truce_transfer_result;
 
-/* `commit` NULL: alone, to its end; started before and not ended, it goes on. `result` may be NULL.
+/*
+ * Executes a transfer completely; by itself if `commit` is NULL. A transfer that was started before
+ * and has not ended is continued. `result` may be NULL. TRUCE_OK: the transfer is done.
  *
- * OK: it is done. REFUSED: it is canceled: a guard did not match, a document is not there, an effect cannot be made,
- * or somebody canceled it; the sentence says which. It stays so under this id. DUPLICATE: the id was used with other
- * content. INVALID: bad entries (an undo that does not undo, a document twice). LOCKED, TIMEOUT, UNKNOWN, IO: it may be
- * half-way; the same call again, or the sweep, goes on.
+ *     TRUCE_REFUSED     the transfer is canceled, for good under this id: a guard did not match, a
+ *                       document does not exist, an effect is impossible, or another call canceled
+ *                       it; the message names the reason
+ *     TRUCE_DUPLICATE   the id was used with different content
+ *     TRUCE_INVALID     the entries are wrong: an undo does not reverse its effect, or a document
+ *                       occurs twice
+ *     TRUCE_LOCKED, TRUCE_TIMEOUT, TRUCE_UNKNOWN, TRUCE_IO
+ *                       the transfer may be incomplete; the same call again, or the recovery pass,
+ *                       continues it
  *
- * In a commit nothing is kept of one that is refused: its guards end the commit (NOT_FOUND). LOCKED: it is under
- * way outside of this commit. */
+ * In a commit, a refused transfer is not recorded: its guards end the commit (TRUCE_NOT_FOUND). If
+ * the transfer is in progress outside this commit, the call fails with TRUCE_LOCKED.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_start(truce_transfers *transfers,
                                                               truce_commit *commit,
                                                               const truce_transfer *transfer,
                                                               truce_transfer_result *result,
                                                               bson_error_t *error);
 
-/* Goes on with one that has not ended, to its end. Statuses as of the start; NOT_FOUND: there is none. Transfers that
- * the manual's recipe left, too (without `entries`): stop the code that makes them first. */
+/* Continues a transfer that has not ended, until it ends. Statuses are those of
+ * truce_transfer_start. If the transfer does not exist, the call fails with TRUCE_NOT_FOUND. It
+ * also continues transfers of the manual's recipe (without `entries`): first stop the program that
+ * creates them. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_resume(truce_transfers *transfers,
                                                                const bson_value_t *id,
                                                                bson_error_t *error);
 
-/* Takes back what was made of one that is not decided. OK: it is canceled, now or before. REFUSED: it is decided, or done;
- * a transfer back is another transfer. NOT_FOUND: there is none. */
+/* Undoes a transfer that is not decided. TRUCE_OK: the transfer is canceled, now or before. If it
+ * is decided or done, the call fails with TRUCE_REFUSED; to reverse it, start another transfer. If
+ * it does not exist, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_cancel(truce_transfers *transfers,
                                                                const bson_value_t *id,
                                                                bson_error_t *error);
 
-/* The transfer as it stands; `document` is always initialised. NOT_FOUND: there is none, or it was removed after
- * keep_ms. */
+/* Returns the current document of a transfer; `document` is always initialized. If the transfer
+ * does not exist, or was removed after keep_ms, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_get(truce_transfers *transfers,
                                                             const bson_value_t *id,
                                                             bson_t *document, bson_error_t *error);

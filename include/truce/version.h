@@ -2,9 +2,11 @@
 #define TRUCE_VERSION_H
 
 /*
- * The version of truce. Before 1.0.0, a new second number may change the API. After that, only a
- * new first number does. The names of the shared library carry a version too, so a program that was
- * built for another API does not start with it.
+ * The version of truce.
+ *
+ * Before 1.0.0, a new second number may change the API. After that, only a new first number does.
+ * The names of the shared library carry a version too, so a program that was built for another API
+ * does not start with it.
  */
 #include "truce/export.h"
 
