@@ -2,7 +2,7 @@
 #define TRUCE_CHANGES_H
 
 /*
- * Diffs as changes: old and new values that a program computed from documents it read.
+ * Diffs as changes of a commit: old and new values of fields.
  *
  *     diff      {count: [3, 4], "address.city": ["Ulm", "Bonn"], nick: [undefined, "x"]}
  *     changes   {"<id>": diff, "<id>": diff, ...}

@@ -2,12 +2,12 @@
 #define TRUCE_COMMIT_H
 
 /*
- * A commit: changes to several documents, of any collections, that all take effect or none does.
+ * A commit: changes to several documents, all of them or none.
  *
- * A commit is a list of guarded changes of single documents. Each read through truce_commit_read is
- * a guard: if any writer has changed the document since, the commit takes no effect and fails with
- * TRUCE_CONFLICT. Commits are strictly serializable with respect to the documents that they read in
- * this way.
+ * The documents may be in any collections of a store. A commit is a list of guarded changes of
+ * single documents. Each read through truce_commit_read is a guard: if any writer has changed the
+ * document since, the commit takes no effect and fails with TRUCE_CONFLICT. Commits are strictly
+ * serializable with respect to the documents that they read in this way.
  *
  * Two fields belong to truce in every document that a commit writes:
  *
