@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commit/journal.h"
+#include "store/decorators/database.h"
 #include "store/decorators/decorator.h"
 #include "store/overlay/overlay.h"
 #include "store/view.h"
@@ -21,6 +22,8 @@
  *       which is made before the first intent (journal_prepare.c). A collection without that index has none.
  *   V2  A collection in which no document has an intent is read without the overlay.
  *   V3  A pipeline is run on the overlay if any collection that it may name has documents with an intent.
+ *   V4  The commit of a document is looked up in the document's own database. A server takes its snapshots of the store that
+ *       has all databases, so a collection name may be the place of one in another database (namespace_map.h).
  *
  * An intent that truce did not write leaves its document as it is stored.
  */
@@ -61,6 +64,23 @@ static truce_status may_have_intents(truce_store *view, const char *collection, 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* V4 */
+static truce_status see_in_database(struct snapshot *snapshot, const char *collection, bson_t *seen,
+                                    bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    truce_store *view;
+    truce_status status;
+
+    truce__place_database("", collection, database);
+    if (!*database)
+        return truce__intent_see(snapshot->base.inner, collection, seen, error);
+    view = truce__database_open(snapshot->base.inner, "", database);
+    status = truce__intent_see(view, truce__place_name("", database, collection), seen, error);
+    truce_store_close(view);
+    return status;
+}
+
 static truce_status show_one(struct snapshot *snapshot, const char *collection,
                              const bson_t *document, bson_error_t *error)
 {
@@ -71,7 +91,7 @@ static truce_status show_one(struct snapshot *snapshot, const char *collection,
     if (!truce__intent_commit(document, &id))
         return TRUCE_OK;
     bson_copy_to(document, &seen);
-    status = truce__intent_see(snapshot->base.inner, collection, &seen, error);
+    status = see_in_database(snapshot, collection, &seen, error);
     if (!status || status == TRUCE_NOT_FOUND)
         status = truce__overlay_show(snapshot->overlay, collection, document, status ? NULL : &seen,
                                      error);
@@ -169,6 +189,14 @@ static truce_status run_on_overlay(const struct snapshot *snapshot,
     }
 }
 
+static bool is_of_commits(const char *collection)
+{
+    char database[DATABASE_NAME_MAX + 1];
+
+    truce__place_database("", collection, database);
+    return !strcmp(*database ? truce__place_name("", database, collection) : collection, COMMITS);
+}
+
 static bool snapshot_is_read(const struct decorated_call *call)
 {
     return call->verb == VERB_FIND || call->verb == VERB_COUNT || call->verb == VERB_DISTINCT ||
@@ -182,7 +210,7 @@ static truce_status snapshot_on_call(struct decorator *decorator, const struct d
     truce_status status;
     bool held = false;
 
-    if (!snapshot_is_read(call) || !strcmp(call->collection, COMMITS))
+    if (!snapshot_is_read(call) || is_of_commits(call->collection))
         return truce__decorated_run(decorator, call, error);
     pthread_mutex_lock(&snapshot->mutex);
     status = snapshot_look_at(snapshot, call->collection, &held, error);

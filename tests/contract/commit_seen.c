@@ -2,14 +2,9 @@
  * A commit of the journal that moves, changes and inserts documents dies after each of its writes. Every read call on a
  * snapshot shows the commit wholly, or not at all, and all of them show the same.
  */
-#include "tests/support/bank.h"
+#include "tests/support/half_commit.h"
 #include "truce/snapshot.h"
-#include "truce/sys/decorate.h"
 
-/*
- * before    m0: mover, changed (n: 1), still (n: 1)     m1: old (n: 1)
- * after     m0: changed (n: 2), still                   m1: old, mover, fresh (n: 9)
- */
 enum seen { BEFORE, AFTER, MIXED };
 
 static enum seen judge(bool before, bool after)
@@ -199,64 +194,6 @@ static const struct {
              {"distinct", by_distinct}, {"$group", by_group},       {"$unionWith", by_union},
              {"$lookup", by_lookup},    {"read_many", by_read_many}};
 
-/* ---- the commit ------------------------------------------------------------------------------- */
-
-static void fill(truce_store *store)
-{
-    bson_t *index = test_bson("{'key': {'n': 1}}");
-    bson_error_t error = {0};
-
-    insert_json(store, "m0", "{'_id': 'mover', 'a': 7}");
-    insert_json(store, "m0", "{'_id': 'changed', 'n': 1}");
-    insert_json(store, "m0", "{'_id': 'still', 'n': 1}");
-    insert_json(store, "m1", "{'_id': 'old', 'n': 1}");
-    insert_json(store, "names", "{'_id': 1, 'of': 'fresh'}");
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(truce_index_create(store, i ? "m1" : "m0", index, &error), error);
-    bson_destroy(index);
-}
-
-static truce_status move(truce_commit *commit, bson_error_t *error)
-{
-    bson_t *mover = test_bson("{'_id': 'mover', 'a': 7}"),
-           *fresh = test_bson("{'_id': 'fresh', 'n': 9}");
-    bson_value_t id = text_id("mover");
-    truce_status status = truce_commit_remove(commit, "m0", &id, NULL, error);
-
-    if (!status)
-        status = truce_commit_insert(commit, "m1", mover, error);
-    if (!status)
-        status = truce_commit_insert(commit, "m1", fresh, error);
-    if (!status)
-        status = add_update(commit, "m0", "changed", NULL, "{'$set': {'n': 2}}", error);
-    bson_destroy(fresh);
-    bson_destroy(mover);
-    return status;
-}
-
-/* The commit fails from its write of that number on. False: it has fewer writes. */
-static bool die_at(truce_store *store, uint64_t at)
-{
-    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .deadline_ms = 1};
-    truce_fault_options fault = {.kind = TRUCE_FAULT_FAIL,
-                                 .at = at,
-                                 .from_then_on = true,
-                                 .writes_only = true,
-                                 .status = TRUCE_IO};
-    truce_commit *commit = NULL;
-    bson_error_t error = {0};
-    uint64_t hits;
-
-    truce_fault_arm(store, &fault);
-    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
-    CHECK_OK(move(commit, &error), error);
-    (void)!truce_commit_apply(commit, &error);
-    hits = truce_fault_hits(store);
-    truce_fault_arm(store, &(truce_fault_options){0});
-    truce_commit_free(commit);
-    return hits > 0;
-}
-
 static bool see(const struct setting *setting, uint64_t at, int seen_so[2])
 {
     truce_store *store = truce_fault_wrap(open_setting(setting), &(truce_fault_options){0}), *view;
@@ -264,8 +201,8 @@ static bool see(const struct setting *setting, uint64_t at, int seen_so[2])
     enum seen first = MIXED;
     bool died;
 
-    fill(store);
-    died = die_at(store, at);
+    half_commit_fill(store);
+    died = half_commit_end_at(store, at);
     if (CHECK_OK(truce_snapshot(store, NULL, &view, &error), error)) {
         for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
             enum seen seen = reads[i].read(view);

@@ -6,6 +6,8 @@
 #include "base/limits.h"
 #include "engine/engine.h"
 #include "server/watch/watch.h"
+#include "store/decorators/database.h"
+#include "tests/support/half_commit.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -352,4 +354,98 @@ TEST(servers_of_one_file_give_no_time_twice)
     server_stop(other, 5000);
     server = one;
     end();
+}
+
+/* ---- commits that are decided and not released ---------------------------------------------------- */
+
+static int64_t number_at(const char *database, const char *command, const char *path,
+                         uint64_t *time)
+{
+    char text[1000], at[100] = "";
+    bson_t *reply;
+    int64_t number;
+
+    if (*time)
+        snprintf(at, sizeof at, ", 'atClusterTime': {'$timestamp': {'t': %u, 'i': %u}}",
+                 (unsigned)(*time >> 32), (unsigned)*time);
+    snprintf(text, sizeof text, "{%s, 'readConcern': {'level': 'snapshot'%s}, '$db': '%s'}",
+             command, at, database);
+    reply = ask(text);
+    CHECK(reply && reply_number(reply, "ok") == 1);
+    number = reply_number(reply, path);
+    if (!*time)
+        *time = time_of(reply, "cursor.atClusterTime");
+    bson_destroy(reply);
+    return number;
+}
+
+/* What the reads of one snapshot return before the commit, and after it. */
+static const struct {
+    const char *command, *path;
+    int64_t before, after;
+} commit_reads[] = {
+    {"'find': 'm0', 'filter': {'_id': 'mover'}", "cursor.firstBatch.0.a", 7, -1},
+    {"'find': 'm1', 'filter': {'_id': 'mover'}", "cursor.firstBatch.0.a", -1, 7},
+    {"'find': 'm1', 'sort': {'n': -1}, 'limit': 1", "cursor.firstBatch.0.n", 1, 9},
+    {"'find': 'm0', 'filter': {'n': 2}, 'hint': {'n': 1}", "cursor.firstBatch.0.n", -1, 2},
+    {"'aggregate': 'm0', 'cursor': {}, 'pipeline': [{'$count': 'n'}]", "cursor.firstBatch.0.n", 3,
+     2},
+    {"'aggregate': 'm1', 'cursor': {}, 'pipeline': [{'$count': 'n'}]", "cursor.firstBatch.0.n", 1,
+     3},
+    {"'aggregate': 'names', 'cursor': {}, 'pipeline': [{'$unionWith': 'm0'}, {'$unionWith': 'm1'},"
+     " {'$count': 'n'}]",
+     "cursor.firstBatch.0.n", 5, 6},
+    {"'aggregate': 'names', 'cursor': {}, 'pipeline': [{'$lookup': {'from': 'm1', 'localField': 'of',"
+     " 'foreignField': '_id', 'as': 'found'}}]",
+     "cursor.firstBatch.0.found.0.n", -1, 9},
+    {"'distinct': 'm0', 'key': 'n', 'query': {'_id': 'changed'}", "values.0", 1, 2},
+    {"'find': 'v1', 'filter': {'_id': 'mover'}", "cursor.firstBatch.0.a", -1, 7},
+};
+
+static bool see_half(const char *database, uint64_t at, int seen_so[2])
+{
+    truce_store *view, *broken;
+    uint64_t time = 0;
+    bool died;
+    int seen = -1;
+    char text[200];
+
+    begin_with("half", 0, true);
+    view = strcmp(database, "test") ? truce__database_open(store, "test", database) : store;
+    broken = truce_fault_wrap(view, &(truce_fault_options){0});
+    half_commit_fill(broken);
+    snprintf(text, sizeof text, "{'create': 'v1', 'viewOn': 'm1', 'pipeline': [], '$db': '%s'}",
+             database);
+    expect_code(text, 0);
+    died = half_commit_end_at(broken, at);
+    for (size_t i = 0; i < sizeof commit_reads / sizeof *commit_reads; i++) {
+        int64_t number = number_at(database, commit_reads[i].command, commit_reads[i].path, &time);
+        bool after = number == commit_reads[i].after;
+
+        if (!i)
+            seen = after;
+        if (after != seen || (!after && number != commit_reads[i].before))
+            test_fail(__FILE__, __LINE__, "%s: write %d, {%s}: %lld", database, (int)at,
+                      commit_reads[i].command, (long long)number);
+    }
+    seen_so[seen]++;
+    server_stop(server, 5000);
+    truce_store_close(broken); /* and what it wraps */
+    if (view != store)
+        truce_store_close(store);
+    return died;
+}
+
+TEST(every_read_of_a_snapshot_session_shows_a_commit_wholly_or_not_at_all)
+{
+    static const char *const databases[] = {"test", "shop"};
+
+    for (int i = 0; i < 2; i++) {
+        int seen_so[2] = {0};
+
+        for (uint64_t at = 1; at < 30 && see_half(databases[i], at, seen_so); at++)
+            ;
+        CHECK_INT(seen_so[0], >, 2);
+        CHECK_INT(seen_so[1], >, 2);
+    }
 }

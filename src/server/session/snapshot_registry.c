@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "server/command/state.h"
-#include "store/view.h"
+#include "truce/snapshot.h"
 
 struct pasts {
     struct server *server;
@@ -142,7 +142,7 @@ static truce_status pasts_make(struct pasts *pasts, struct past **past, bson_err
     pthread_mutex_unlock(&pasts->mutex);
     made->since_ns = truce__clock_monotonic_ns();
     if (!status)
-        status = truce__store_snapshot(pasts->server->store, &options, &made->view, error);
+        status = truce_snapshot(pasts->server->store, &options, &made->view, error);
     if (status) {
         bson_free(made);
         return status;
