@@ -1,4 +1,4 @@
-// Jobs that wait for others (src/patterns/queue/after.c, after_again.c): the numbers W1 to W5 of its essay, with ends of all kinds,
+// Jobs that wait for others (src/patterns/queue/workflow.c): the numbers W1 to W5 of its essay, with ends of all kinds,
 // ends by hand, second lives, joins at any time, batches, and more successors than one commit tells. A commit is one step
 // here: that it is one whoever dies is shown by the models of commits. Mutants cut it in two, and die between. See README.md.
 #include "mc.hpp"

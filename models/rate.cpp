@@ -1,4 +1,4 @@
-// Rates (src/patterns/queue/queue_rate.h): jobs begin in a sliding window of a time that the document holds, which two processes
+// Rates (src/patterns/queue/rate_limit.h): jobs begin in a sliding window of a time that the document holds, which two processes
 // with different clocks advance. Time is ticks. See README.md.
 #include "mc.hpp"
 enum { P = 2, RATE = 2, PER = 3, TMAX = 8, NEVER = 120, MOST = P * RATE };

@@ -1,5 +1,5 @@
 // A save of a revision beside programs that change the document and leave its number as it was: the steps of
-// src/patterns/revision/revision.c and revision_direct.c. The document: number n, field a (the savers'), field b (the plain writers'), a revision. Two savers read, think, change a and save: by one write with all that
+// src/patterns/revision/revision.c. The document: number n, field a (the savers'), field b (the plain writers'), a revision. Two savers read, think, change a and save: by one write with all that
 // was read in its filter, and what that leaves by a commit, which compares what stands with what was read and writes
 // against what it looked at. The plain writer sets b, sets it back, or writes its old copy of the whole document.
 #include "mc.hpp"

@@ -1,5 +1,5 @@
 // What consumers of an ordered set recorded, kept as ranges in blocks of several widths, and its archive: the steps of
-// src/patterns/set/set_progress.c and set_archive.c. Two processes that use one consumer's name by mistake, collectors, a reader
+// src/patterns/set/set_progress.c and set_collect.c. Two processes that use one consumer's name by mistake, collectors, a reader
 // of what became of a number; calls that land late; anybody stops anywhere. See README.md.
 #include "mc.hpp"
 #include <algorithm>

@@ -1,5 +1,5 @@
 /*
- * Moving a store into another.
+ * Copies a store into another store.
  *
  *     plan        which collections, and what may be done to each in `to`
  *     copy        from the place where the record says, in the order of _id
@@ -36,16 +36,552 @@
  */
 #include "maintenance/copy.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/reserved_fields.h"
+#include "bson/number.h"
 #include "commit/journal.h"
+#include "query/index/index_set.h"
+#include "store/file/file.h"
 #include "store/view.h"
 #include "truce/snapshot.h"
+
+/* ---- the report ------------------------------------------------------------------------------ */
+
+/* What a copy has to tell: collections, and the first of the differences that were left. */
+
+#define VALUE_BYTES 1000 /* longer values are not told */
+
+static bool take_note(struct copy *copy, struct copy_notes *notes, bson_t *note)
+{
+    if (notes->count++ < copy->options.differences_max) {
+        notes->items[notes->count - 1] = note;
+        return true;
+    }
+    bson_destroy(note);
+    return false;
+}
+
+static int64_t kept_notes(const struct copy *copy, const struct copy_notes *notes)
+{
+    return notes->count < copy->options.differences_max ? notes->count
+                                                        : copy->options.differences_max;
+}
+
+static void copy_notes_clear(struct copy *copy, struct copy_notes *notes)
+{
+    for (int64_t i = kept_notes(copy, notes); i-- > 0;)
+        bson_destroy(notes->items[i]);
+    notes->count = 0;
+}
+
+static void tell_append_value(bson_t *note, const char *key, struct value value)
+{
+    if (value.type && value.size <= VALUE_BYTES)
+        truce__value_append(note, key, (uint32_t)strlen(key), value);
+}
+
+static bson_t *begin_note(const struct copy_part *part, const bson_t *document)
+{
+    bson_t *note = BCON_NEW("collection", BCON_UTF8(part->collection));
+
+    tell_append_value(note, "id", truce__value_field(truce__value_document(document), "_id", 3));
+    return note;
+}
+
+/* The first field that `a` has and `b` has not, or has with another value. */
+static bool tell_find_field(const bson_t *a, const bson_t *b, struct fields *field,
+                            struct value *other)
+{
+    *field = truce__fields(truce__value_document(a));
+    while (truce__fields_next(field)) {
+        *other = truce__value_field(truce__value_document(b), field->key, field->key_length);
+        if (!other->type || !truce__value_identical(field->value, *other))
+            return true;
+    }
+    return false;
+}
+
+static void tell_append_field(bson_t *note, const bson_t *from, const bson_t *to)
+{
+    struct fields field;
+    struct value other;
+
+    if (tell_find_field(from, to, &field, &other)) {
+        BSON_APPEND_UTF8(note, "field", field.key);
+        tell_append_value(note, "from", field.value);
+        tell_append_value(note, "to", other);
+    } else if (tell_find_field(to, from, &field, &other)) {
+        BSON_APPEND_UTF8(note, "field", field.key);
+        tell_append_value(note, "to", field.value);
+    } else {
+        BSON_APPEND_UTF8(note, "text", "the fields stand in another order");
+    }
+}
+
+void truce__copy_differs(struct copy *copy, struct copy_part *part, const bson_t *from,
+                         const bson_t *to)
+{
+    bson_t *note;
+
+    part->missing += !to;
+    part->extra += !from;
+    part->other += from && to;
+    if (copy->differences.count >= copy->options.differences_max) {
+        copy->differences.count++;
+        return;
+    }
+    note = begin_note(part, from ? from : to);
+    BSON_APPEND_UTF8(note, "difference", !to ? "missing" : !from ? "extra" : "other");
+    if (from && to)
+        tell_append_field(note, from, to);
+    (void)take_note(copy, &copy->differences, note);
+}
+
+static void copy_index_differs(struct copy *copy, const struct copy_part *part, const char *index,
+                               const char *text)
+{
+    (void)take_note(copy, &copy->indexes,
+                    BCON_NEW("collection", BCON_UTF8(part->collection), "index", BCON_UTF8(index),
+                             "text", BCON_UTF8(text)));
+}
+
+void truce__copy_refused(struct copy *copy, const struct copy_part *part, const bson_t *document,
+                         const bson_error_t *why)
+{
+    bson_t *note = begin_note(part, document);
+
+    BSON_APPEND_UTF8(note, "text", why->message);
+    (void)take_note(copy, &copy->refusals, note);
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static struct value tell_field_of(const bson_t *note, const char *name)
+{
+    return truce__value_field(truce__value_document(note), name, (uint32_t)strlen(name));
+}
+
+static bool tell_same_field(const bson_t *a, const bson_t *b, const char *name)
+{
+    struct value x = tell_field_of(a, name), y = tell_field_of(b, name);
+
+    return x.type && y.type && truce__value_identical(x, y);
+}
+
+/* Why the store did not take the document of a difference, if it said so. */
+static void tell_append_reason(const struct copy *copy, bson_t *note)
+{
+    for (int64_t i = 0; i < kept_notes(copy, &copy->refusals); i++) {
+        const bson_t *refusal = copy->refusals.items[i];
+
+        if (!tell_same_field(note, refusal, "collection") || !tell_same_field(note, refusal, "id"))
+            continue;
+        tell_append_value(note, "text", tell_field_of(refusal, "text"));
+        return;
+    }
+}
+
+static int64_t copy_different(const struct copy_part *part)
+{
+    return part->missing + part->other + part->extra;
+}
+
+static bool tell_is_same(const struct copy_part *part)
+{
+    return !copy_different(part) && part->from_sum.high == part->to_sum.high &&
+           part->from_sum.low == part->to_sum.low;
+}
+
+static void tell_collection(const struct copy *copy, const struct copy_part *part)
+{
+    char hash[FINGERPRINT_TEXT];
+    bson_t *told;
+
+    truce__fingerprint_text(&part->from_sum, hash);
+    told = BCON_NEW("collection", BCON_UTF8(part->collection), "documents",
+                    BCON_INT64(part->documents), "hash", BCON_UTF8(hash), "indexes",
+                    BCON_INT64(part->indexes), "inserted", BCON_INT64(part->inserted), "replaced",
+                    BCON_INT64(part->replaced), "removed", BCON_INT64(part->removed), "kept",
+                    BCON_INT64(part->kept), "missing", BCON_INT64(part->missing), "other",
+                    BCON_INT64(part->other), "extra", BCON_INT64(part->extra), "same",
+                    BCON_BOOL(tell_is_same(part)));
+    copy->options.collection(told, copy->options.arg);
+    bson_destroy(told);
+}
+
+/* Tells the options' functions of all collections and of the differences that are left. */
+static void copy_tell(struct copy *copy)
+{
+    const truce_copy_options *options = &copy->options;
+
+    for (size_t i = 0; options->collection && i < copy->count; i++)
+        tell_collection(copy, &copy->parts[i]);
+    if (!options->difference)
+        return;
+    for (int64_t i = 0; i < kept_notes(copy, &copy->differences); i++) {
+        tell_append_reason(copy, copy->differences.items[i]);
+        options->difference(copy->differences.items[i], options->arg);
+    }
+    for (int64_t i = 0; i < kept_notes(copy, &copy->indexes); i++)
+        options->difference(copy->indexes.items[i], options->arg);
+}
+
+/* ---- the record of progress ------------------------------------------------------------------ */
+
+/*
+ * How far a copy came, in the store that is copied to:
+ *
+ *     truce_copies  {_id: "people", from: "school.truce", run, state: "copying", last, documents, at}
+ *
+ *     no record --begin--> copying --finish--> done --begin (replace)--> copying
+ *
+ * `last` is saved after the documents up to it are written, so a crash between the two leaves
+ * documents that are found there, the same, by the next run. `run` is the run that writes: each
+ * begins with a number of its own, and one that was overtaken notices at its next save.
+ */
+
+static bson_t *record_key_of(const char *collection)
+{
+    return BCON_NEW("_id", BCON_UTF8(collection));
+}
+
+/* NOT_FOUND: there is none; `record` is always initialised. */
+static truce_status copy_record_read(struct copy *copy, const char *collection, bson_t *record,
+                                     bson_error_t *error)
+{
+    bson_t *key = record_key_of(collection);
+    truce_status status = truce_find_one(copy->to, COPY_RECORDS, key, NULL, record, error);
+
+    bson_destroy(key);
+    return status;
+}
+
+/* This run takes the collection over. */
+static truce_status copy_record_begin(struct copy *copy, const struct copy_part *part,
+                                      bson_error_t *error)
+{
+    const truce_write_options options = {.upsert = true};
+    bson_t *key = record_key_of(part->collection), update = BSON_INITIALIZER, set;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    BSON_APPEND_UTF8(&set, "from", copy->options.name);
+    BSON_APPEND_OID(&set, "run", &copy->run);
+    BSON_APPEND_UTF8(&set, "state", "copying");
+    BSON_APPEND_INT64(&set, "documents", part->before);
+    BSON_APPEND_DATE_TIME(&set, "at", truce__clock_wall_ms());
+    bson_append_document_end(&update, &set);
+    if (bson_empty(part->last))
+        BCON_APPEND(&update, "$unset", "{", "last", BCON_UTF8(""), "}");
+    status = truce_update(copy->to, COPY_RECORDS, key, &update, &options, NULL, error);
+    bson_destroy(&update);
+    bson_destroy(key);
+    return status;
+}
+
+truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, struct value id,
+                                     bson_error_t *error)
+{
+    const truce_write_options options = {.relaxed = true};
+    bson_t *key = record_key_of(part->collection), update = BSON_INITIALIZER, set;
+    truce_write_result result = {0};
+    truce_status status;
+
+    bson_reinit(part->last);
+    truce__value_append(part->last, "last", 4, id);
+    BSON_APPEND_OID(key, "run", &copy->run);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    truce__value_append(&set, "last", 4, id);
+    BSON_APPEND_INT64(&set, "documents", part->before + part->documents);
+    BSON_APPEND_DATE_TIME(&set, "at", truce__clock_wall_ms());
+    bson_append_document_end(&update, &set);
+    status = truce_update(copy->to, COPY_RECORDS, key, &update, &options, &result, error);
+    if (!status && !result.matched)
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "another process has begun to copy the collection %s there",
+                             part->collection);
+    truce_write_result_release(&result);
+    bson_destroy(&update);
+    bson_destroy(key);
+    return status;
+}
+
+/* All that this run began is copied and was compared. */
+static truce_status copy_record_finish(struct copy *copy, bson_error_t *error)
+{
+    const truce_write_options options = {.multi = true};
+    bson_t filter = BSON_INITIALIZER, *update;
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "run", &copy->run);
+    update = BCON_NEW("$set", "{", "state", BCON_UTF8("done"), "at",
+                      BCON_DATE_TIME(truce__clock_wall_ms()), "}", "$unset", "{", "last",
+                      BCON_UTF8(""), "}");
+    status = truce_update(copy->to, COPY_RECORDS, &filter, update, &options, NULL, error);
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- behind an _id -------------------------------------------------------------------------- */
+
+/* A comparison in a filter stays within the class of its operand. Of these classes all stores order
+ * the values alike; of the others the whole class is looked at again. */
+static bool has_order(struct value id)
+{
+    switch (id.type) {
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_BINARY:
+    case BSON_TYPE_OID:
+    case BSON_TYPE_DATE_TIME:
+    case BSON_TYPE_TIMESTAMP:
+        return true;
+    default:
+        return truce__value_is_number(id) && !isnan(truce__number_to_double(id));
+    }
+}
+
+/* Without the types that nobody uses for _ids any more (code, symbols), and that some servers do not
+ * know: the comparison would find such documents. */
+static void append_classes_from(bson_t *types, int class)
+{
+    static const int known[] = {BSON_TYPE_NULL,       BSON_TYPE_DOUBLE, BSON_TYPE_INT32,
+                                BSON_TYPE_INT64,      BSON_TYPE_UTF8,   BSON_TYPE_DOCUMENT,
+                                BSON_TYPE_BINARY,     BSON_TYPE_OID,    BSON_TYPE_BOOL,
+                                BSON_TYPE_DATE_TIME,  BSON_TYPE_MAXKEY, BSON_TYPE_TIMESTAMP,
+                                BSON_TYPE_DECIMAL128, BSON_TYPE_MINKEY};
+    char buffer[16];
+    const char *key;
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (truce__type_class((uint8_t)known[i]) < class)
+            continue;
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+        bson_append_int32(types, key, -1, known[i] == BSON_TYPE_MINKEY ? -1 : known[i]);
+    }
+}
+
+void truce__copy_behind(const struct copy_part *part, bson_t *filter)
+{
+    struct value last = truce__value_field(truce__value_document(part->last), "last", 4);
+    bson_t either, one, id, types;
+    bool ordered;
+
+    bson_init(filter);
+    if (!last.type)
+        return;
+    ordered = has_order(last);
+    bson_append_array_begin(filter, "$or", 3, &either);
+    if (ordered) {
+        bson_append_document_begin(&either, "0", 1, &one);
+        bson_append_document_begin(&one, "_id", 3, &id);
+        truce__value_append(&id, "$gt", 3, last);
+        bson_append_document_end(&one, &id);
+        bson_append_document_end(&either, &one);
+    }
+    bson_append_document_begin(&either, ordered ? "1" : "0", 1, &one);
+    bson_append_document_begin(&one, "_id", 3, &id);
+    bson_append_array_begin(&id, "$type", 5, &types);
+    append_classes_from(&types, truce__type_class(last.type) + ordered);
+    bson_append_array_end(&id, &types);
+    bson_append_document_end(&one, &id);
+    bson_append_document_end(&either, &one);
+    bson_append_array_end(filter, &either);
+}
+
+/* ---- collections and indexes ----------------------------------------------------------------- */
+
+/*
+ * Collections and their indexes. Indexes are made when the documents are there: that is faster, and
+ * a unique one does not refuse a document for the sake of another that has moved on. Those that expire
+ * documents come last of all, behind the comparison: a server would begin to remove at once.
+ *
+ * An index that the other store cannot make is a difference, and ends nothing; so is a validator.
+ */
+
+static const char *index_name_of(const bson_t *index)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, index, "name") && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+static bool expires(const bson_t *index)
+{
+    return bson_has_field(index, "expireAfterSeconds");
+}
+
+/* An index of a sharded collection's key, or another hashed one: it belongs to the cluster, and no other store
+ * makes one. */
+static bool is_hashed(const bson_t *index)
+{
+    bson_iter_t iter, field;
+
+    if (!bson_iter_init_find(&iter, index, "key") || !bson_iter_recurse(&iter, &field))
+        return false;
+    while (bson_iter_next(&field)) {
+        if (BSON_ITER_HOLDS_UTF8(&field) && !strcmp(bson_iter_utf8(&field, NULL), "hashed"))
+            return true;
+    }
+    return false;
+}
+
+/* It stays where it is. */
+static bool is_left_out(const bson_t *index)
+{
+    return !strcmp(index_name_of(index), "_id_") || is_hashed(index);
+}
+
+/* The index of that name in a list. */
+static bool index_find_in(const bson_t *indexes, const char *name, bson_t *found)
+{
+    struct fields fields = truce__fields(truce__value_document(indexes));
+
+    while (truce__fields_next(&fields)) {
+        truce__value_bson(fields.value, found);
+        if (!strcmp(index_name_of(found), name))
+            return true;
+    }
+    return false;
+}
+
+/* Both lists; empty where the collection is not there. */
+static truce_status list_both(struct copy *copy, const struct copy_part *part, bson_t *from,
+                              bson_t *to, bson_error_t *error)
+{
+    truce_status status = truce_index_list(copy->from, part->collection, from, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (status) {
+        bson_init(to);
+        return status;
+    }
+    status = truce_index_list(copy->to, part->collection, to, error);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status index_make_collection(struct copy *copy, const struct copy_part *part,
+                                          bson_error_t *error)
+{
+    truce_status status = truce_collection_create(copy->to, part->collection, error);
+
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+static truce_status index_make_index(struct copy *copy, struct copy_part *part, const bson_t *index,
+                                     bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce_index_create(copy->to, part->collection, index, &caught);
+
+    if (status == TRUCE_INVALID || status == TRUCE_DUPLICATE || status == TRUCE_LIMIT) {
+        copy_index_differs(copy, part, index_name_of(index), caught.message);
+        return TRUCE_OK;
+    }
+    if (status && error)
+        *error = caught;
+    part->indexes += !status;
+    return status;
+}
+
+/* Makes the collection and its indexes, those that expire documents or the others. */
+static truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool expiring,
+                                        bson_error_t *error)
+{
+    struct fields fields;
+    bson_t from, to;
+    truce_status status = index_make_collection(copy, part, error);
+
+    if (status || copy->options.no_indexes)
+        return status;
+    status = list_both(copy, part, &from, &to, error);
+    fields = truce__fields(truce__value_document(&from));
+    while (!status && truce__fields_next(&fields)) {
+        bson_t index, there;
+
+        truce__value_bson(fields.value, &index);
+        if (is_left_out(&index) || expires(&index) != expiring)
+            continue;
+        if (!index_find_in(&to, index_name_of(&index), &there) || !bson_equal(&index, &there))
+            status = index_make_index(copy, part, &index, error);
+    }
+    bson_destroy(&from);
+    bson_destroy(&to);
+    return status;
+}
+
+static truce_status copy_validator(struct copy *copy, const struct copy_part *part,
+                                   bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    if (!part->validator)
+        return TRUCE_OK;
+    status = truce_collection_validate(copy->to, part->collection, part->validator, &caught);
+    if (status == TRUCE_INVALID) {
+        copy_index_differs(copy, part, "validator", caught.message);
+        return TRUCE_OK;
+    }
+    if (status && error)
+        *error = caught;
+    return status;
+}
+
+/* And its validator and other options, last of all. */
+static truce_status truce__copy_options(struct copy *copy, const struct copy_part *part,
+                                        bson_error_t *error)
+{
+    truce_status status;
+
+    if (part->rights != COPY_EVERYTHING)
+        return TRUCE_OK;
+    status = copy_validator(copy, part, error);
+    if (!status && part->images)
+        status = truce__file_keep_images(copy->to, part->collection, true, error);
+    return status;
+}
+
+static truce_status copy_indexes_compare(struct copy *copy, struct copy_part *part,
+                                         bson_error_t *error)
+{
+    struct fields fields;
+    bson_t from, to;
+    truce_status status;
+
+    if (copy->options.no_indexes)
+        return TRUCE_OK;
+    status = list_both(copy, part, &from, &to, error);
+    fields = truce__fields(truce__value_document(&from));
+    while (!status && truce__fields_next(&fields)) {
+        bson_t index, there;
+
+        truce__value_bson(fields.value, &index);
+        if (is_left_out(&index))
+            continue;
+        if (!index_find_in(&to, index_name_of(&index), &there))
+            copy_index_differs(copy, part, index_name_of(&index), "it is missing");
+        else if (!bson_equal(&index, &there))
+            copy_index_differs(copy, part, index_name_of(&index), "it is defined otherwise");
+    }
+    bson_destroy(&from);
+    bson_destroy(&to);
+    return status;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
 
 #define BATCH       1000
 #define ROUNDS      3
@@ -188,7 +724,7 @@ static truce_status plan_new(struct copy *copy, struct copy_part *part, const bs
 static truce_status plan_part(struct copy *copy, struct copy_part *part, bson_error_t *error)
 {
     bson_t record;
-    truce_status status = truce__copy_record_read(copy, part->collection, &record, error);
+    truce_status status = copy_record_read(copy, part->collection, &record, error);
 
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
@@ -263,19 +799,19 @@ static truce_status copy_round(struct copy *copy, bool first, bson_error_t *erro
 {
     truce_status status = TRUCE_OK;
 
-    truce__copy_notes_clear(copy, &copy->refusals);
-    truce__copy_notes_clear(copy, &copy->indexes);
+    copy_notes_clear(copy, &copy->refusals);
+    copy_notes_clear(copy, &copy->indexes);
     copy->comparing = false;
     for (size_t i = 0; i < copy->count && !status; i++) {
         struct copy_part *part = &copy->parts[i];
 
         if (part->rights == COPY_NOTHING)
             continue;
-        if (!first && truce__copy_different(part)) {
+        if (!first && copy_different(part)) {
             part->before = 0;
             bson_reinit(part->last);
         }
-        if (first || truce__copy_different(part))
+        if (first || copy_different(part))
             status = truce__copy_pass(copy, part, true, error);
         if (!status)
             status = truce__copy_indexes(copy, part, false, error);
@@ -287,7 +823,7 @@ static truce_status compare_round(struct copy *copy, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    truce__copy_notes_clear(copy, &copy->differences);
+    copy_notes_clear(copy, &copy->differences);
     copy->comparing = true;
     copy->done = copy->report->documents = copy->report->kept = 0;
     for (size_t i = 0; i < copy->count && !status; i++) {
@@ -295,7 +831,7 @@ static truce_status compare_round(struct copy *copy, bson_error_t *error)
 
         status = truce__copy_pass(copy, part, false, error);
         if (!status && part->rights == COPY_NOTHING)
-            status = truce__copy_indexes_compare(copy, part, error);
+            status = copy_indexes_compare(copy, part, error);
         copy->report->documents += part->documents;
         copy->report->kept += part->kept;
     }
@@ -344,7 +880,7 @@ static truce_status copy_begin(struct copy *copy, bson_error_t *error)
 
     for (size_t i = 0; i < copy->count && !status; i++) {
         if (copy->parts[i].rights != COPY_NOTHING)
-            status = truce__copy_record_begin(copy, &copy->parts[i], error);
+            status = copy_record_begin(copy, &copy->parts[i], error);
     }
     return status;
 }
@@ -362,7 +898,7 @@ static truce_status copy_end(struct copy *copy, bson_error_t *error)
             status = truce__copy_options(copy, &copy->parts[i], error);
     }
     copy->report->differences = copy->indexes.count;
-    return status || copy->indexes.count ? status : truce__copy_record_finish(copy, error);
+    return status || copy->indexes.count ? status : copy_record_finish(copy, error);
 }
 
 static truce_status copy_run(struct copy *copy, bson_error_t *error)
@@ -413,7 +949,7 @@ static void copy_release(struct copy *copy)
     struct copy_notes *const notes[] = {&copy->differences, &copy->refusals, &copy->indexes};
 
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
-        truce__copy_notes_clear(copy, notes[i]);
+        copy_notes_clear(copy, notes[i]);
         bson_free(notes[i]->items);
     }
     for (size_t i = 0; i < copy->count; i++) {
@@ -459,7 +995,7 @@ truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_opt
         status = copy_run(&copy, error);
     take_report(&copy);
     if (!status)
-        truce__copy_tell(&copy);
+        copy_tell(&copy);
     copy_release(&copy);
     truce_store_close(moment);
     return status;

@@ -48,19 +48,11 @@ struct copy {
     struct copy_notes differences, refusals, indexes;
 };
 
-/* ---- records (copy_record.c) ---- */
+/* ---- records ---- */
 
-/* NOT_FOUND: there is none; `record` is always initialised. */
-truce_status truce__copy_record_read(struct copy *copy, const char *collection, bson_t *record,
-                                     bson_error_t *error);
-/* This run takes the collection over. */
-truce_status truce__copy_record_begin(struct copy *copy, const struct copy_part *part,
-                                      bson_error_t *error);
 /* Everything up to the _id is copied. CONFLICT: another run took the collection over. */
 truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, struct value id,
                                      bson_error_t *error);
-/* All that this run began is copied and was compared. */
-truce_status truce__copy_record_finish(struct copy *copy, bson_error_t *error);
 /* The filter of the documents behind `part->last`. */
 void truce__copy_behind(const struct copy_part *part, bson_t *filter);
 
@@ -70,30 +62,15 @@ void truce__copy_behind(const struct copy_part *part, bson_t *filter);
 truce_status truce__copy_pass(struct copy *copy, struct copy_part *part, bool write,
                               bson_error_t *error);
 
-/* ---- indexes (copy_index.c) ---- */
+/* ---- indexes ---- */
 
-/* Makes the collection and its indexes, those that expire documents or the others. */
-truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool expiring,
-                                 bson_error_t *error);
-/* And its validator and other options, last of all. */
-truce_status truce__copy_options(struct copy *copy, const struct copy_part *part,
-                                 bson_error_t *error);
-truce_status truce__copy_indexes_compare(struct copy *copy, struct copy_part *part,
-                                         bson_error_t *error);
-
-/* ---- differences (copy_report.c) ---- */
+/* ---- differences ---- */
 
 /* `from` and `to` are the two documents; NULL: there is none. Counts it. */
 void truce__copy_differs(struct copy *copy, struct copy_part *part, const bson_t *from,
                          const bson_t *to);
-void truce__copy_index_differs(struct copy *copy, const struct copy_part *part, const char *index,
-                               const char *text);
 /* A store refused to take the document. */
 void truce__copy_refused(struct copy *copy, const struct copy_part *part, const bson_t *document,
                          const bson_error_t *why);
-int64_t truce__copy_different(const struct copy_part *part);
-void truce__copy_notes_clear(struct copy *copy, struct copy_notes *notes);
-/* Tells the options' functions of all collections and of the differences that are left. */
-void truce__copy_tell(struct copy *copy);
 
 #endif

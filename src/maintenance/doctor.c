@@ -1,22 +1,21 @@
 /*
- * The doctor: what a store stands on, judged.
+ * The doctor judges the environment of a store: its server or file, its indexes, and the state of the patterns.
  *
- *     the store's facts   answers of a server, or a file and its disk     doctor_server.c, doctor_file.c
- *       of a mongos       which collections are sharded, by what          doctor_shards.c
- *     each collection     its indexes                                     doctor_indexes.c
- *                         documents held by a commit that no index finds  here
- *     truce_commits       commits that nobody brought to their end        here
- *     truce_queue ...     jobs and cron lines that nobody cares for       doctor_queues.c
- *     truce_sync, truce_transfers   what their patterns rest on           doctor_patterns.c
+ *     the store's facts   a server's answers (doctor_server.c), or a file and its disk
+ *       of a mongos       sharded collections and their shard keys
+ *     each collection     its indexes; documents that a commit holds and no index finds
+ *     truce_commits       commits that have not ended
+ *     truce_queue ...     jobs and cron lines that no process works on
+ *     truce_sync, truce_transfers, truce_trees      the indexes and states that these patterns need
  *
- * Everything that is judged is a document of facts, and the judgements are functions of it, so that
- * they are tested on recorded answers of deployments that are not at hand.
+ * The facts are documents and the judgements are functions of them. The tests therefore judge recorded
+ * answers of deployments that the test machine does not have.
  *
- * Levels: an error is a promise of truce's that does not hold here (a write that can be lost, a key that
- * can be used twice); a warning is trouble to come; a note is worth knowing. Whoever may not be told
- * (rights) gets a note, since what is not known is not judged.
+ * Levels: an error is a guarantee of truce that does not hold here (a write can be lost, a key can be
+ * used twice); a warning is a problem to expect; a note is information. If the user lacks the right to
+ * read a fact, the doctor reports a note and does not judge the fact.
  *
- * Not done: mending. The findings say what to do; what truce itself left behind is `truce sweep`'s.
+ * Deliberately not done: repair. The findings say what to do; `truce sweep` cleans up after truce itself.
  */
 #include "maintenance/doctor.h"
 
@@ -26,15 +25,950 @@
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/limits.h"
+#include "bson/value.h"
 #include "commit/journal.h"
 #include "store/decorators/database.h"
 #include "store/maintenance.h"
 #include "store/reserved.h"
 #include "store/store.h"
+#include "truce/queue.h"
+#include "truce/store.h"
 
-#define SCAN_MS 5000
+/* ---- indexes --------------------------------------------------------------------------------- */
+
+/*
+ * Indexes: those that truce's protocols rest on, and those of the user's that stand in their way.
+ *
+ *     _intent                      sparse: else every document has an entry, and each write costs one
+ *     key of truce_commits         unique and sparse: a caller's key counts once
+ *     _keys                        unique and sparse (truce_unique_declare)
+ *     expireAfterSeconds           not on what truce must remember: a purge is raised behind a horizon
+ *     unique, not sparse           has room for one document without its fields: a guard that a document
+ *                                  is missing, as a transaction, puts one there for a moment
+ */
+
+struct seen {
+    const char *name;  /* of the index */
+    const char *first; /* field of its key */
+    bool single;       /* it has no other */
+    bool unique, sparse, partial, expires;
+    bool items; /* it is that of the items of trees, which have its fields */
+};
+
+static bool doctor_has_index(const bson_t *indexes, const char *field);
+
+static struct seen indexes_look_at(const bson_iter_t *iter)
+{
+    struct seen seen = {.name = "?", .first = ""};
+    bson_iter_t index, key;
+
+    if (!bson_iter_recurse(iter, &index))
+        return seen;
+    while (bson_iter_next(&index)) {
+        const char *field = bson_iter_key(&index);
+
+        if (!strcmp(field, "name") && BSON_ITER_HOLDS_UTF8(&index))
+            seen.name = bson_iter_utf8(&index, NULL);
+        else if (!strcmp(field, "unique"))
+            seen.unique = bson_iter_as_bool(&index);
+        else if (!strcmp(field, "sparse"))
+            seen.sparse = bson_iter_as_bool(&index);
+        else if (!strcmp(field, "partialFilterExpression"))
+            seen.partial = true;
+        else if (!strcmp(field, "expireAfterSeconds"))
+            seen.expires = true;
+        else if (!strcmp(field, "key") && bson_iter_recurse(&index, &key) && bson_iter_next(&key)) {
+            seen.first = bson_iter_key(&key);
+            seen.single = !bson_iter_next(&key);
+            seen.items = !strcmp(seen.first, "tree") && !seen.single &&
+                         !strcmp(bson_iter_key(&key), "itemId");
+        }
+    }
+    return seen;
+}
+
+static void judge_own(struct doctor *doctor, const char *collection, const struct seen *seen)
+{
+    const struct reserved *reserved = truce__reserved(collection);
+
+    if (!strcmp(seen->first, "_intent") && seen->single && !seen->sparse)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "intent-index", collection,
+                           "drop the index and make it again with sparse: true",
+                           "the index %s on _intent is not sparse: it has an entry for each "
+                           "document, not only for those that a commit holds",
+                           seen->name);
+    if (!strcmp(seen->first, "_keys") && seen->single && !(seen->unique && seen->sparse))
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "keys-index", collection,
+                           "drop the index and run truce commit unique for the collection",
+                           "the index %s on _keys is not unique and sparse: what commits reserve "
+                           "can be taken by others",
+                           seen->name);
+    if (seen->expires && reserved && reserved->remembers)
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "expiry", collection,
+                           "drop the index; truce sweep removes what may go",
+                           "the index %s lets documents expire by age, which truce must remember",
+                           seen->name);
+}
+
+/* A ledger's collection has no documents without what its index is over. */
+static bool is_of_ledger(const struct seen *seen)
+{
+    return !strcmp(seen->name, "changes.account_1_changes.seqId_1");
+}
+
+/* the definitions of one collection's indexes */
+static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
+                                  const bson_t *indexes)
+{
+    bool commits = !strcmp(collection, COMMITS), keyed = false;
+    bson_iter_t iter;
+
+    if (bson_iter_init(&iter, indexes))
+        while (bson_iter_next(&iter)) {
+            struct seen seen = indexes_look_at(&iter);
+
+            judge_own(doctor, collection, &seen);
+            keyed = keyed || (!strcmp(seen.first, "key") && seen.single && seen.unique &&
+                              (seen.sparse || seen.partial));
+            if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0 &&
+                !is_of_ledger(&seen) && !seen.items)
+                truce__doctor_tell(doctor, DOCTOR_NOTE, "unique-index", collection,
+                                   "make it sparse or partial if commits guard that documents of "
+                                   "this collection are missing",
+                                   "the unique index %s has room for one document without its "
+                                   "fields",
+                                   seen.name);
+        }
+    if (commits && !keyed)
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "key-index", collection,
+                           "make the index {key: 1} with unique: true and sparse: true",
+                           "no unique, sparse index on \"key\" makes sure that an idempotency key "
+                           "counts once");
+}
+
+/* ---- shard keys ------------------------------------------------------------------------------ */
+
+/*
+ * Which shard key each layout needs.
+ *
+ *     truce_commits, truce_sets            none: idempotency keys, and what a set's documents are, need a
+ *                                          unique index over everything
+ *     truce_sequences,                     {_id: 1} or {_id: "hashed"}: their documents are found, and
+ *     truce_sources, truce_progress,       kept from being made twice, by _id
+ *     truce_quarantine, truce_requests,
+ *     truce_conflicts, X.revisions
+ *     documents changed by commits,        the same: an _id is unique over all shards only if it is the
+ *     items, revisions                     shard key, and a find-and-modify has to have the shard key
+ *     ordered sets, one document a key     fields that the set's key begins with, in its order
+ *     ordered sets, one per element        the same
+ *
+ * A sharded cluster finds the document of an update by its _id without the shard key, but not that of a
+ * find-and-modify, which the journal and the items use. Transactions are without it.
+ */
+
+static bool shards_is_id_alone(const bson_t *key)
+{
+    return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
+}
+
+/* Is it an array of one? */
+static bool is_key_alone(const bson_iter_t *fields)
+{
+    bson_iter_t iter;
+
+    return bson_iter_recurse(fields, &iter) && bson_iter_next(&iter) && !bson_iter_next(&iter);
+}
+
+/* Do the set's documents stay whole and single? Its key begins with the fields of the shard key, in their order, and
+ * none of them is hashed: then the unique index on the key is one over all shards. Or its one field is the hashed
+ * shard key: equal ones are on one shard. */
+static bool fits_set(const bson_t *definition, const bson_t *key, bool by_element)
+{
+    bson_iter_t shard, field, keys;
+
+    if (!bson_iter_init(&shard, key) || !bson_iter_init_find(&field, definition, "key") ||
+        !bson_iter_recurse(&field, &keys))
+        return false;
+    while (bson_iter_next(&shard)) {
+        const char *wanted = bson_iter_key(&shard);
+
+        if (!BSON_ITER_HOLDS_NUMBER(&shard) &&
+            (by_element || bson_count_keys(key) > 1 || !is_key_alone(&field)))
+            return false; /* hashed */
+        if (bson_iter_next(&keys)) {
+            if (!BSON_ITER_HOLDS_UTF8(&keys) || strcmp(bson_iter_utf8(&keys, NULL), wanted) != 0)
+                return false;
+        } else if (!by_element || strcmp(truce__doctor_text(definition, "name", ""), wanted) != 0) {
+            return false;
+        } else {
+            by_element = false; /* the name is the last one */
+        }
+    }
+    return true;
+}
+
+/* Is the collection one of an ordered set, sharded as its layout needs? */
+static bool is_of_set(const struct doctor *doctor, const char *collection, const bson_t *key)
+{
+    bson_iter_t list, iter;
+
+    if (!truce__doctor_fact(doctor->facts, "sets", &list) || !bson_iter_recurse(&list, &iter))
+        return false;
+    while (bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t definition;
+        const char *id;
+        bool by_element;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&iter))
+            continue;
+        bson_iter_document(&iter, &length, &bytes);
+        if (!bson_init_static(&definition, bytes, length))
+            continue;
+        id = truce__doctor_text(&definition, "_id", ""); /* "<collection>.<field>" */
+        by_element = !strcmp(truce__doctor_text(&definition, "layout", ""), "element");
+        length = (uint32_t)strlen(collection);
+        if ((by_element ? strcmp(id, collection)
+                        : strncmp(id, collection, length) != 0 || id[length] != '.') == 0 &&
+            fits_set(&definition, key, by_element))
+            return true;
+    }
+    return false;
+}
+
+static void judge_key(struct doctor *doctor, const char *collection, const bson_t *key)
+{
+    char *shown = bson_as_relaxed_extended_json(key, NULL);
+    const char *text = shown ? shown : "{}";
+
+    switch (truce__reserved_shards(collection)) {
+    case SHARD_NEVER:
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
+                           "leave this collection unsharded: copy it to a database of its own "
+                           "primary shard, or unshardCollection (MongoDB 8.0)",
+                           "it is sharded by %s: no unique index over all shards can make a key "
+                           "or a name of truce's count once",
+                           text);
+        break;
+    case SHARD_BY_ID:
+        if (!shards_is_id_alone(key))
+            truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
+                               "reshard it by {_id: \"hashed\"}, or leave it unsharded",
+                               "it is sharded by %s, but its documents are made once and found by "
+                               "their _id",
+                               text);
+        break;
+    case SHARD_FREE:
+        if (!shards_is_id_alone(key) && !is_of_set(doctor, collection, key))
+            truce__doctor_tell(
+                doctor, DOCTOR_WARNING, "shard-key", collection,
+                "right for an ordered set whose key begins with these fields; reshard "
+                "by {_id: \"hashed\"} what commits, items or revisions change",
+                "it is sharded by %s: an _id is unique within one shard only, and a "
+                "find-and-modify by _id, which the journal and items need, may be "
+                "refused",
+                text);
+        break;
+    }
+    bson_free(shown);
+}
+
+static void judge_collection(struct doctor *doctor, const bson_iter_t *iter, size_t skip)
+{
+    const char *name = NULL;
+    const uint8_t *bytes;
+    uint32_t length;
+    bson_iter_t field;
+    bson_t key = BSON_INITIALIZER;
+
+    if (!bson_iter_recurse(iter, &field))
+        return;
+    while (bson_iter_next(&field)) {
+        if (!strcmp(bson_iter_key(&field), "_id") && BSON_ITER_HOLDS_UTF8(&field)) {
+            name = bson_iter_utf8(&field, NULL);
+        } else if (!strcmp(bson_iter_key(&field), "key") && BSON_ITER_HOLDS_DOCUMENT(&field)) {
+            bson_iter_document(&field, &length, &bytes);
+            if (!bson_init_static(&key, bytes, length))
+                return;
+        }
+    }
+    if (name && strlen(name) > skip)
+        judge_key(doctor, name + skip, &key);
+}
+
+void truce__doctor_shards(struct doctor *doctor)
+{
+    size_t skip = strlen(truce__doctor_text(doctor->facts, "database", "")) + 1;
+    bson_iter_t list, iter;
+    int count = 0;
+
+    if (!truce__doctor_fact(doctor->facts, "sharded", &list) || !BSON_ITER_HOLDS_ARRAY(&list) ||
+        !bson_iter_recurse(&list, &iter))
+        return;
+    for (; bson_iter_next(&iter); count++)
+        judge_collection(doctor, &iter, skip);
+    if (!count)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "shard-key",
+                           truce__doctor_text(doctor->facts, "database", "the database"),
+                           "shard the collections that outgrow one shard (docs/mongodb.md)",
+                           "none of its collections is sharded: all of it lives on one shard");
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/*
+ * An embedded store: the file, its disk and its file system.
+ *
+ * Locks between processes and fsync are what its promises rest on. On what is reached by a network they
+ * are another machine's, and may be missing or come late.
+ */
+
+#define MEGABYTE     INT64_C(1048576)
+#define SPACE_LEAST  (64 * MEGABYTE)
+#define HOUR_MS      INT64_C(3600000)
+#define FEED_LATE_MS (10 * 60000)     /* servers and writers are so late at most */
+#define WAL_MOST     (256 * MEGABYTE) /* sixteen times what checkpoints keep it at */
+
+static void judge_filesystem(struct doctor *doctor, const char *path)
+{
+    const char *name = truce__doctor_text(doctor->facts, "filesystem.name", NULL);
+
+    if (!truce__doctor_number(doctor->facts, "filesystem.type", 0))
+        return;
+    if (!name)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "file-system", path,
+                           "make sure that its locks hold between processes, and that fsync "
+                           "reaches the disk",
+                           "the file system is of a kind that truce does not know (0x%llx)",
+                           (long long)truce__doctor_number(doctor->facts, "filesystem.type", 0));
+    else if (!truce__doctor_flag(doctor->facts, "filesystem.local", true))
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "file-system", path,
+                           "put the file on a disk of this machine, or use a server (mongodb://) "
+                           "if several machines share the store",
+                           "the file lies on %s: locks and fsync there are not this machine's, and "
+                           "shared memory does not reach other machines",
+                           name);
+    else if (!strcmp(name, "tmpfs") || !strcmp(name, "ramfs"))
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "file-system", path,
+                           "put the file on a disk, unless it may go with the machine's memory",
+                           "the file lies on %s: in memory; nothing survives a restart", name);
+    else if (!strcmp(name, "overlay"))
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "file-system", path, "put the file on a volume",
+                           "the file lies on a container's own layer, which goes with it");
+}
+
+static void judge_space(struct doctor *doctor, const char *path)
+{
+    int64_t free = truce__doctor_number(doctor->facts, "space.free", -1);
+    int64_t total = truce__doctor_number(doctor->facts, "space.total", 0);
+    int64_t bytes = truce__doctor_number(doctor->facts, "file.bytes", 0);
+
+    if (free < 0 || total <= 0)
+        return;
+    if (free < SPACE_LEAST)
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "disk-space", path, "make room on the disk",
+                           "%lld MB are free: writes will fail soon", (long long)(free / MEGABYTE));
+    else if (free < total / 20 && free < bytes)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", path, "make room on the disk",
+                           "%lld MB are free, less than a twentieth of the disk and less than the "
+                           "file has",
+                           (long long)(free / MEGABYTE));
+}
+
+static void judge_files(struct doctor *doctor, const char *path)
+{
+    int64_t mode = truce__doctor_number(doctor->facts, "file.mode", 0);
+    int64_t wal = truce__doctor_number(doctor->facts, "wal.bytes", 0);
+    bson_iter_t found;
+
+    if (wal > WAL_MOST)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "wal", path,
+                           "look for a process that reads for long, or that was stopped; the log "
+                           "is written over once nobody reads its beginning",
+                           "the write-ahead log has %lld MB", (long long)(wal / MEGABYTE));
+    if (mode & 002)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
+                           "chmod o-w the file and what stands beside it (-wal, -shm, -lock)",
+                           "everybody on this machine may write to the file");
+    if (!truce__doctor_flag(doctor->facts, "file.writable", true))
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
+                           "give this user the right to write, if it should",
+                           "this user may not write to the file");
+    else if (!truce__doctor_flag(doctor->facts, "directory.writable", true))
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
+                           "give this user the right to write to the directory",
+                           "this user may not write to the directory, where -wal, -shm and -lock "
+                           "are made");
+    if (truce__doctor_fact(doctor->facts, "file", &found) &&
+        !truce__doctor_fact(doctor->facts, "lock", &found) &&
+        !truce__doctor_flag(doctor->facts, "read_only", false))
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "lock-file", path,
+                           "close the store in every program, and open it again; never delete "
+                           "the -lock file of a store in use",
+                           "the lock file beside it is gone while the store is open: writes, and "
+                           "whoever opens the store anew, are refused");
+}
+
+/* Reads that are open and keep the log from being written over. */
+static void judge_pins(struct doctor *doctor)
+{
+    bson_iter_t iter, pin;
+    bson_t document;
+
+    if (!truce__doctor_fact(doctor->facts, "pins", &iter) || !bson_iter_recurse(&iter, &pin))
+        return;
+    while (bson_iter_next(&pin)) {
+        const uint8_t *data;
+        int64_t bytes;
+        uint32_t size;
+        char subject[40];
+
+        bson_iter_document(&pin, &size, &data);
+        if (!bson_init_static(&document, data, size))
+            continue;
+        bytes = truce__doctor_number(&document, "bytes", 0);
+        snprintf(subject, sizeof subject, "process %lld",
+                 (long long)truce__doctor_number(&document, "process", 0));
+        truce__doctor_tell(doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned",
+                           subject,
+                           "let it end, or end it: the log is written over once nobody reads its "
+                           "beginning",
+                           "%lld cursors and snapshots are open (%lld of them without a maximum), "
+                           "the oldest for %lld s: %lld MB were written since and are kept",
+                           (long long)truce__doctor_number(&document, "reads", 0),
+                           (long long)truce__doctor_number(&document, "unlimited", 0),
+                           (long long)(truce__doctor_number(&document, "age_ms", 0) / 1000),
+                           (long long)(bytes / MEGABYTE));
+    }
+}
+
+/* What is kept for who watches. One that nobody writes to, serves or sweeps is kept beyond its time. */
+static void judge_feed(struct doctor *doctor, const char *path)
+{
+    int64_t entries = truce__doctor_number(doctor->facts, "feed.entries", -1);
+    int64_t bytes = truce__doctor_number(doctor->facts, "feed.bytes", 0);
+    int64_t age_ms = truce__doctor_number(doctor->facts, "feed.age_ms", 0);
+    int64_t keep_ms = truce__doctor_number(doctor->facts, "feed.keep_ms", 0);
+    bool late = entries > 1 && age_ms > keep_ms + FEED_LATE_MS;
+
+    if (entries < 0)
+        return;
+    truce__doctor_tell(doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "changes", path,
+                       late ? "truce sweep, again and again, as long as nobody serves the file"
+                            : "nothing; truce serve --feed-hours 0 ends it, if nobody watches any "
+                              "more",
+                       "%lld changes are kept for change streams, %lld kB, the oldest for %.1f of "
+                       "%.1f hours",
+                       (long long)entries, (long long)(bytes / 1024), (double)age_ms / HOUR_MS,
+                       (double)keep_ms / HOUR_MS);
+}
+
+void truce__doctor_file(struct doctor *doctor)
+{
+    const char *path = truce__doctor_text(doctor->facts, "path", "the file");
+
+    if (strcmp(truce__doctor_text(doctor->facts, "store", ""), "file") != 0)
+        return;
+    judge_filesystem(doctor, path);
+    judge_space(doctor, path);
+    judge_files(doctor, path);
+    judge_pins(doctor);
+    judge_feed(doctor, path);
+}
+
+/* ---- patterns -------------------------------------------------------------------------------- */
+
+/*
+ * What copies, transfers and trees rest on.
+ *
+ *     truce_sync        a rule finds its dependents by their reference, and sweeps find flags: by indexes, which
+ *                       declaring made; the collection that it copies from is there
+ *     truce_transfers   a book finds by its index what stands still; nothing does for longer than it may
+ *     truce_trees       a unique index refuses what is put twice; versions are settled; a branch has its origin; drops end
+ */
+
 #define LATE_MS INT64_C(60000)
-#define OLD_MS  (INT64_C(8) * 86400000) /* a day more than truce sweep keeps */
+
+/* *there false: the collection is not. */
+static truce_status need_index(struct doctor *doctor, truce_store *store, const char *collection,
+                               const char *field, const char *why, bool *there, bson_error_t *error)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(store, collection, &indexes, error);
+    char change[300];
+
+    *there = status != TRUCE_NOT_FOUND;
+    if (!status && !doctor_has_index(&indexes, field)) {
+        snprintf(change, sizeof change, "make the index {%.200s: 1}", field);
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "pattern-index", collection, change,
+                           "no index begins with \"%s\", by which %s", field, why);
+    }
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
+}
+
+/* What a process at work removes again: a note, since one may be at work now. */
+static truce_status look_for_flag(struct doctor *doctor, truce_store *store, const char *collection,
+                                  const char *flag, const char *text, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}");
+    int64_t count = 0;
+    truce_status status = truce_count(store, collection, filter, NULL, &count, error);
+
+    if (!status && count)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "unfinished-copies", collection, "run truce sweep",
+                           "%lld %s", (long long)count, text);
+    bson_destroy(filter);
+    return status;
+}
+
+/* Requests that are due, and that no process runs. */
+static truce_status look_at_requests(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("state", BCON_UTF8("waiting"), "due", "{", "$lt",
+                              BCON_DATE_TIME(truce__clock_wall_ms() - LATE_MS), "}");
+    int64_t count = 0;
+    truce_status status = truce_count(store, REQUESTS, filter, NULL, &count, error);
+
+    if (!status && count)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "late-requests", REQUESTS,
+                           "run the program that handles them (truce_request_run, truce request "
+                           "run)",
+                           "%lld requests are due for more than a minute: no process runs them",
+                           (long long)count);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status look_at_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
+                                 bson_error_t *error)
+{
+    const char *master = truce__field_text(rule, "master"),
+               *dependent = truce__field_text(rule, "dependent"),
+               *reference = truce__field_text(rule, "reference");
+    bool there;
+    truce_status status = need_index(doctor, store, master, "syncing",
+                                     "a sweep finds changes that stopped half way", &there, error);
+
+    if (!status && !there)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "copies-master", master,
+                           "give the rule up (truce sync drop), or put the collection back",
+                           "the rule %s copies from this collection, which is not there",
+                           truce__field_text(rule, "_id"));
+    if (!status)
+        status = need_index(doctor, store, dependent, "unchecked",
+                            "a sweep finds copies that nobody compared", &there, error);
+    if (!status && there && strcmp(reference, "_id") != 0)
+        status = need_index(doctor, store, dependent, reference,
+                            "each change of a master finds its copies", &there, error);
+    if (!status)
+        status = look_for_flag(doctor, store, master, "syncing",
+                               "documents have changed, and their copies are not all made", error);
+    if (!status)
+        status = look_for_flag(doctor, store, dependent, "unchecked",
+                               "documents have copies that were not compared", error);
+    return status;
+}
+
+static truce_status look_at_book(struct doctor *doctor, truce_store *store, const bson_t *book,
+                                 bson_error_t *error)
+{
+    const char *name = truce__field_text(book, "_id");
+    int64_t before_ms = truce__clock_wall_ms() - truce__field_count(book, "resume_ms") - LATE_MS,
+            still = 0;
+    bson_t *filter = BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"),
+                              BCON_UTF8("committed"), BCON_UTF8("applied"), BCON_UTF8("canceling"),
+                              "]", "}", "lastModified", "{", "$lt", BCON_DATE_TIME(before_ms), "}");
+    bool there;
+    truce_status status =
+        need_index(doctor, store, name, "state", "a sweep finds transfers that stopped half way",
+                   &there, error);
+
+    if (!status)
+        status = truce_count(store, name, filter, NULL, &still, error);
+    if (!status && still)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "unfinished-transfers", name, "run truce sweep",
+                           "%lld transfers stand half way for longer than their book allows",
+                           (long long)still);
+    bson_destroy(filter);
+    return status;
+}
+
+static bool is_item_index(bson_iter_t index)
+{
+    static const char *const fields[] = {"tree", "itemId", "version", "token"};
+    bson_iter_t key;
+    bool unique = false, right = false;
+
+    while (bson_iter_next(&index)) {
+        if (!strcmp(bson_iter_key(&index), "unique"))
+            unique = bson_iter_as_bool(&index);
+        if (strcmp(bson_iter_key(&index), "key") != 0 || !bson_iter_recurse(&index, &key))
+            continue;
+        right = true;
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            right = right && bson_iter_next(&key) && !strcmp(bson_iter_key(&key), fields[i]);
+        right = right && !bson_iter_next(&key);
+    }
+    return unique && right;
+}
+
+static truce_status need_item_index(struct doctor *doctor, truce_store *store,
+                                    const char *collection, bson_error_t *error)
+{
+    bson_t indexes;
+    bson_iter_t iter, index;
+    bool kept = false;
+    truce_status status = truce_index_list(store, collection, &indexes, error);
+
+    if (!status && bson_iter_init(&iter, &indexes)) {
+        while (bson_iter_next(&iter))
+            kept = kept || (bson_iter_recurse(&iter, &index) && is_item_index(index));
+    }
+    if (!status && !kept)
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "tree-index", collection,
+                           "make the index {tree: 1, itemId: 1, version: 1, token: 1}, unique",
+                           "no unique index keeps an item from being put twice in one version");
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
+}
+
+static truce_status need_origin(struct doctor *doctor, truce_store *store, const bson_t *tree,
+                                bson_error_t *error)
+{
+    bson_t from, found, *filter;
+    truce_status status;
+
+    if (!truce__value_subdocument(tree, "from", &from))
+        return TRUCE_OK;
+    filter = BCON_NEW("_id", BCON_UTF8(truce__field_text(&from, "tree")));
+    status = truce_find_one(store, TREES, filter, NULL, &found, error);
+    if (status == TRUCE_NOT_FOUND)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-origin", TREES,
+                           "put the origin back, or go on without merging",
+                           "the tree %s is a branch of %s, which is not there",
+                           truce__field_text(tree, "_id"), truce__field_text(&from, "tree"));
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status look_at_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
+                                 bson_error_t *error)
+{
+    int64_t unsettled = truce__field_count(tree, "current") - truce__field_count(tree, "settled");
+    truce_status status;
+
+    if (bson_has_field(tree, "dropped")) {
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
+                           "the tree %s is dropped, and not all of it is gone",
+                           truce__field_text(tree, "_id"));
+        return TRUCE_OK;
+    }
+    if (unsettled > 2 * TREE_UNSETTLED)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "unsettled-versions", TREES, "run truce sweep",
+                           "%lld versions of the tree %s are not settled: each read of its master "
+                           "carries their tokens",
+                           (long long)unsettled, truce__field_text(tree, "_id"));
+    status = need_item_index(doctor, store, truce__field_text(tree, "collection"), error);
+    return status ? status : need_origin(doctor, store, tree, error);
+}
+
+typedef truce_status look_function(struct doctor *doctor, truce_store *store,
+                                   const bson_t *document, bson_error_t *error);
+
+static truce_status look_at_each(struct doctor *doctor, truce_store *store, const char *collection,
+                                 look_function *look, bson_error_t *error)
+{
+    static const bson_t everything = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status = truce_find(store, collection, &everything, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        status = look(doctor, store, document, error);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
+/* what copies and transfers rest on */
+static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store,
+                                           bson_error_t *error)
+{
+    truce_status status = look_at_requests(doctor, store, error);
+
+    if (!status)
+        status = look_at_each(doctor, store, SYNC_RULES, look_at_rule, error);
+    if (!status)
+        status = look_at_each(doctor, store, TRANSFERS, look_at_book, error);
+    return status ? status : look_at_each(doctor, store, TREES, look_at_tree, error);
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+/*
+ * Job queues: jobs, leases, and cron lines that no process works on. Claims and sweeps do all of this on their way, so a job that
+ * is late by a minute shows that no process claims from its queue, and none sweeps.
+ *
+ *     ready jobs without a worker, pauses, dead letters     the figures of all queues
+ *     leases that ended, jobs that are due or blocked       counted by the index of live jobs
+ *     lanes and workflows that stopped half way             their flag
+ *     cron lines that are late or paused                    the lines themselves
+ *     a rate whose time is far ahead                        the gates
+ *     the index of live jobs                                that of the collection
+ *
+ * A queue is at work if a running job of it has a lease that has not ended long ago, or if one of its jobs ended
+ * within the last minutes.
+ */
+
+#define RECENT_MS  INT64_C(300000)
+#define DAY_MS     INT64_C(86400000)
+#define SCAN_MS    5000
+#define CRONS_TOLD 100
+
+/* ---- figures ------------------------------------------------------------------------------------ */
+
+static bool queues_is_there(truce_store *store, bson_t *filter)
+{
+    const truce_find_options options = {.deadline_ms = SCAN_MS};
+    bson_t found;
+    truce_status status = truce_find_one(store, QUEUE, filter, &options, &found, NULL);
+
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return !status;
+}
+
+static bool is_at_work(truce_store *store, const char *queue)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+
+    return queues_is_there(store, BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue",
+                                           BCON_UTF8(queue), "undone.at", "{", "$gt",
+                                           BCON_DATE_TIME(now_ms - LATE_MS), "}")) ||
+           queues_is_there(store, BCON_NEW("queue", BCON_UTF8(queue), "ended", "{", "$gt",
+                                           BCON_DATE_TIME(now_ms - RECENT_MS), "}"));
+}
+
+static void queues_judge_queue(struct doctor *doctor, truce_store *store, const bson_t *figures)
+{
+    const char *queue = truce__doctor_text(figures, "queue", "");
+    int64_t dead = truce__doctor_number(figures, "dead", 0),
+            ready = truce__doctor_number(figures, "ready", 0),
+            others = truce__doctor_number(figures, "delayed", 0) +
+                     truce__doctor_number(figures, "waiting", 0) +
+                     truce__doctor_number(figures, "blocked", 0),
+            waited_ms = truce__doctor_number(figures, "oldest_ms", 0);
+
+    if (dead)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "dead-letters", queue,
+                           "look why (truce queue list QUEUE --state dead), then truce queue "
+                           "redrive or discard",
+                           "%lld jobs have failed for good", (long long)dead);
+    if (truce__doctor_flag(figures, "paused", false) && ready + others)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "paused-queue", queue, "truce queue resume QUEUE",
+                           "the queue is paused, and %lld jobs are ready, %lld delayed, waiting or "
+                           "blocked",
+                           (long long)ready, (long long)others);
+    else if (ready && waited_ms > LATE_MS && !is_at_work(store, queue))
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "idle-queue", queue,
+                           "start a worker (truce work --queue QUEUE)",
+                           "%lld jobs are ready, the oldest for %lld minutes; none is running, and "
+                           "none has ended in the last %lld minutes",
+                           (long long)ready, (long long)(waited_ms / 60000),
+                           (long long)(RECENT_MS / 60000));
+}
+
+static truce_status look_at_queues(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    bson_iter_t iter;
+    bson_t stats;
+    truce_status status = truce_queue_stats(store, &stats, error);
+
+    if (!status && bson_iter_init(&iter, &stats)) {
+        while (bson_iter_next(&iter)) {
+            const uint8_t *data;
+            uint32_t size;
+            bson_t figures;
+
+            bson_iter_document(&iter, &size, &data);
+            if (bson_init_static(&figures, data, size))
+                queues_judge_queue(doctor, store, &figures);
+        }
+    }
+    bson_destroy(&stats);
+    return status;
+}
+
+/* ---- what is late ------------------------------------------------------------------------------- */
+
+/* Live jobs of a state whose time is so compared with that one. */
+static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_ms)
+{
+    return BCON_NEW("undone.state", BCON_UTF8(state), "undone.at", "{", compared,
+                    BCON_DATE_TIME(at_ms), "}");
+}
+
+struct late {
+    const char *rule, *collection;
+    enum doctor_level level;
+    bson_t *filter; /* what is counted */
+    const char *change, *text;
+};
+
+/* One finding if there are any; the filter is destroyed. */
+static truce_status look_for_late(struct doctor *doctor, truce_store *store,
+                                  const struct late *late, bson_error_t *error)
+{
+    int64_t count = 0;
+    truce_status status = truce_count(store, late->collection, late->filter, NULL, &count, error);
+
+    if (!status && count)
+        truce__doctor_tell(doctor, late->level, late->rule, late->collection, late->change,
+                           "%lld %s", (long long)count, late->text);
+    bson_destroy(late->filter);
+    return status;
+}
+
+#define SWEEPS "start a worker of their queue, or run truce sweep regularly (truce sweep --loop)"
+
+static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    const struct late all[] = {
+        {"ended-leases", QUEUE, DOCTOR_WARNING, jobs_by_time("running", "$lt", now_ms - LATE_MS),
+         SWEEPS,
+         "jobs are running whose lease ended more than a minute ago: their workers are gone, and no "
+         "process gives the jobs back"},
+        {"far-leases", QUEUE, DOCTOR_NOTE, jobs_by_time("running", "$gt", now_ms + 2 * DAY_MS),
+         "set the clocks of the workers",
+         "jobs are running whose lease ends in more than two days: a worker's clock is ahead"},
+        {"late-jobs", QUEUE, DOCTOR_WARNING, jobs_by_time("delayed", "$lt", now_ms - LATE_MS),
+         SWEEPS,
+         "delayed jobs are due for more than a minute: no process works on their queue, and none "
+         "sweeps"},
+        {"blocked-jobs", QUEUE, DOCTOR_NOTE, jobs_by_time("blocked", "$lt", now_ms - HOUR_MS),
+         "see what they wait for (truce queue list --state blocked, truce queue graph ID), and close "
+         "batches (truce queue close)",
+         "jobs have been blocked for more than an hour by jobs that have not ended, or by a batch "
+         "that is open"},
+        {"stalled-flows", QUEUE, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
+         "jobs have ended, and not all jobs that wait for them know it"},
+        {"stalled-lanes", QUEUE_LANES, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
+         "lanes have room and jobs that wait for it"},
+        {"rate-ahead", QUEUE_GATES, DOCTOR_WARNING,
+         BCON_NEW("at", "{", "$gt", BCON_DATE_TIME(now_ms + DAY_MS), "}"),
+         "set the clocks of the workers, then set the limits again (truce queue limit)",
+         "limits have a time that is more than a day ahead: a worker's clock was wrong, and workers "
+         "that look once and end claim nothing"},
+        {"paused-cron", QUEUE_CRONS, DOCTOR_NOTE, BCON_NEW("paused", BCON_BOOL(true)),
+         "truce cron resume NAME", "cron lines are paused"},
+    };
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!status)
+            status = look_for_late(doctor, store, &all[i], error);
+        else
+            bson_destroy(all[i].filter);
+    }
+    return status;
+}
+
+static void judge_cron(struct doctor *doctor, const bson_t *cron)
+{
+    int64_t late_ms = truce__clock_wall_ms() - truce__doctor_number(cron, "next", 0);
+
+    truce__doctor_tell(
+        doctor, DOCTOR_WARNING, "late-cron", truce__doctor_text(cron, "_id", "?"),
+        "start a worker of the queue, or run truce sweep regularly (truce sweep "
+        "--loop)",
+        "the cron line's time went by %lld s ago: no process works on its queue %s, and "
+        "none sweeps",
+        (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
+}
+
+static truce_status look_at_crons(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    bson_t *filter =
+               BCON_NEW("next", "{", "$lt", BCON_DATE_TIME(truce__clock_wall_ms() - LATE_MS), "}"),
+           *sort = BCON_NEW("_id", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .limit = CRONS_TOLD};
+    truce_cursor *cursor = NULL;
+    const bson_t *cron = NULL;
+    truce_status status = truce_find(store, QUEUE_CRONS, filter, &options, &cursor, error);
+
+    while (!status && !(status = truce_cursor_next(cursor, &cron, error)) && cron)
+        judge_cron(doctor, cron);
+    truce_cursor_close(cursor);
+    bson_destroy(sort);
+    bson_destroy(filter);
+    return status;
+}
+
+/* ---- the index ---------------------------------------------------------------------------------- */
+
+static bool is_of_live_jobs(bson_iter_t *index)
+{
+    static const char *const fields[] = {"undone.state", "undone.queue", "undone.rank",
+                                         "undone.at"};
+    bson_iter_t field, key;
+
+    if (!bson_iter_recurse(index, &field) || !bson_iter_find(&field, "key") ||
+        !bson_iter_recurse(&field, &key))
+        return false;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!bson_iter_next(&key) || strcmp(bson_iter_key(&key), fields[i]) != 0)
+            return false;
+    return true;
+}
+
+static truce_status look_at_index(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    bson_iter_t iter;
+    bson_t indexes;
+    bool found = false;
+    truce_status status = truce_index_list(store, QUEUE, &indexes, error);
+
+    for (bool some = !status && bson_iter_init(&iter, &indexes); some && bson_iter_next(&iter);)
+        found |= is_of_live_jobs(&iter);
+    if (!status && !found)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "job-index", QUEUE,
+                           "start any worker, or run truce sweep: both make it",
+                           "the index of live jobs is missing: each claim reads all jobs, those "
+                           "that have ended, too");
+    bson_destroy(&indexes);
+    return status;
+}
+
+/* what stands in the job queues, and nobody cares for; asks the store */
+static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *store,
+                                         bson_error_t *error)
+{
+    bson_t job;
+    truce_status status = truce_find_one(store, QUEUE, NULL, NULL, &job, error);
+
+    bson_destroy(&job);
+    if (!status)
+        status = look_at_index(doctor, store, error);
+    if (!status)
+        status = look_at_queues(doctor, store, error);
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    status = look_at_jobs(doctor, store, error); /* cron lines may be there before any job */
+    return status ? status : look_at_crons(doctor, store, error);
+}
+
+/* ---- the doctor ------------------------------------------------------------------------------ */
+
+#define OLD_MS (INT64_C(8) * 86400000) /* a day more than truce sweep keeps */
 
 void truce__doctor_tell(struct doctor *doctor, enum doctor_level level, const char *rule,
                         const char *subject, const char *change, const char *format, ...)
@@ -103,7 +1037,7 @@ bool truce__doctor_flag(const bson_t *facts, const char *path, bool otherwise)
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
-bool truce__doctor_has_index(const bson_t *indexes, const char *field)
+static bool doctor_has_index(const bson_t *indexes, const char *field)
 {
     bson_iter_t iter, index, key;
 
@@ -162,8 +1096,7 @@ static truce_status look_at_collection(struct doctor *doctor, truce_store *store
     }
     if (!status)
         truce__doctor_indexes(doctor, name, &indexes);
-    if (!status && strncmp(name, "system.", 7) != 0 &&
-        !truce__doctor_has_index(&indexes, "_intent"))
+    if (!status && strncmp(name, "system.", 7) != 0 && !doctor_has_index(&indexes, "_intent"))
         status = doctor_look_for_held(doctor, store, name, error);
     bson_destroy(&indexes);
     return status;

@@ -1,5 +1,5 @@
 /*
- * Salvage: finding what stands in a damaged file.
+ * Salvage: finds the documents of a damaged file, and writes them into another store.
  *
  *     1. which pages are free, and which inner page is whose parent         one look at each page
  *     2. the schema (root: page 1): c<id> -> root                           walked
@@ -20,8 +20,6 @@
  *     that fits one gap of one table, while it is known which pages are free and which tables there are.
  *  3. Nothing of the file decides how deep a walk goes or how much memory is taken, but its size.
  */
-#include "maintenance/salvage.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +29,309 @@
 #include "base/reserved_fields.h"
 #include "bson/value.h"
 #include "engine/storage/kv_format.h"
+#include "engine/storage/page_recovery.h"
+#include "store/file/file.h"
+#include "truce/salvage.h"
+
+/* Rows above one and up to the other that cannot be reached. */
+struct salvage_gap {
+    int64_t above, to;
+};
+
+/* A collection: what is known of it, and what became of it. */
+struct salvage_table {
+    int64_t id;
+    uint32_t root; /* 0: not known */
+    char *name;    /* NULL: not known */
+    bson_t *entry; /* of the catalog; NULL: not known */
+    struct salvage_gap *gaps;
+    size_t gaps_count, gaps_room;
+    int64_t documents, doubtful, lost, lost_pages;
+    bool in_doubt; /* what leads to it, or names it, is */
+    bool is_feed;  /* of changes: what it told of is over */
+};
+
+struct salvage_batch {
+    char *collection;
+    bson_t **documents;
+    size_t count, bytes;
+    struct salvage_table *table; /* NULL: nobody knows whose they are */
+    bool doubtful;
+};
+
+struct salvage {
+    struct wreck wreck;
+    truce_store *to;
+    const truce_salvage_options *options;
+    truce_salvage_report *report;
+    struct salvage_table schema, catalog; /* read as tables are */
+    struct salvage_table *tables;
+    size_t tables_count, tables_room, gaps;
+    uint32_t *parents;  /* of inner pages' children; 0: none */
+    uint32_t *hints;    /* for a page: the table (from 1) that a doubtful page says it belongs to */
+    uint32_t end;       /* the last page in use, as far as anybody knows */
+    bool free_is_known; /* which pages are not in use */
+    struct salvage_batch batch;
+    int64_t looked_at;
+    truce_status status; /* of `to`: nothing goes on */
+    bson_error_t *error;
+};
+
+/* ---- documents into the other store ---------------------------------------------------------- */
+
+#define BATCH_DOCUMENTS 500
+#define BATCH_BYTES     (4 << 20)
+#define DOUBTFUL        ".doubtful"
+
+/* ---- documents ---------------------------------------------------------------------------------- */
+
+static void salvage_put_count_one(struct salvage *salvage, bool saved)
+{
+    struct salvage_table *table = salvage->batch.table;
+    bool doubtful = salvage->batch.doubtful;
+    truce_salvage_report *report = salvage->report;
+
+    if (!saved) {
+        report->lost++;
+        if (table)
+            table->lost++;
+        return;
+    }
+    *(!table ? &report->strays : doubtful ? &report->doubtful : &report->documents) += 1;
+    if (table)
+        *(doubtful ? &table->doubtful : &table->documents) += 1;
+}
+
+/* Where the other store itself fails nothing goes on; a document that it refuses is lost. */
+static bool salvage_put_is_refusal(truce_status status)
+{
+    return status == TRUCE_DUPLICATE || status == TRUCE_INVALID || status == TRUCE_LIMIT;
+}
+
+/* Two of one _id: one of them is older. */
+static void put_again(struct salvage *salvage, const bson_t *document)
+{
+    const truce_write_options options = {.relaxed = true};
+    char name[2 * TRUCE_COLLECTION_NAME_MAX];
+    truce_status status;
+
+    if (salvage->batch.doubtful) {
+        salvage_put_count_one(salvage, false);
+        return;
+    }
+    snprintf(name, sizeof name, "%s%s", salvage->batch.collection, DOUBTFUL);
+    status = truce_insert(salvage->to, name, document, &options, salvage->error);
+    salvage->batch.doubtful = true;
+    if (!status || salvage_put_is_refusal(status))
+        salvage_put_count_one(salvage, !status);
+    else
+        salvage->status = status;
+    salvage->batch.doubtful = false;
+}
+
+static void salvage_put_judge(struct salvage *salvage, const bson_t *document,
+                              const truce_write_outcome *outcome)
+{
+    if (outcome->status == TRUCE_DUPLICATE)
+        put_again(salvage, document);
+    else if (!outcome->status || salvage_put_is_refusal(outcome->status))
+        salvage_put_count_one(salvage, !outcome->status);
+    else if (!salvage->status) {
+        salvage->status = outcome->status;
+        *salvage->error = outcome->error;
+    }
+}
+
+static void salvage_put_write_batch(struct salvage *salvage)
+{
+    const truce_bulk_options options = {.unordered = true};
+    struct salvage_batch *batch = &salvage->batch;
+    truce_write *writes = bson_malloc0(batch->count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(batch->count * sizeof *outcomes);
+    bson_error_t ignored;
+
+    for (size_t i = 0; i < batch->count; i++)
+        writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
+                                  .collection = batch->collection,
+                                  .document = batch->documents[i]};
+    /* each outcome says what became of it */
+    if (truce_bulk(salvage->to, writes, batch->count, &options, outcomes, &ignored) ==
+        TRUCE_OK) { /* all of them */
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        salvage_put_judge(salvage, batch->documents[i], &outcomes[i]);
+        truce_write_result_release(&outcomes[i].result);
+    }
+    bson_free(writes);
+    bson_free(outcomes);
+}
+
+static void salvage_flush(struct salvage *salvage)
+{
+    struct salvage_batch *batch = &salvage->batch;
+
+    if (batch->count && !salvage->status)
+        salvage_put_write_batch(salvage);
+    for (size_t i = 0; i < batch->count; i++)
+        bson_destroy(batch->documents[i]);
+    bson_free(batch->documents);
+    bson_free(batch->collection);
+    *batch = (struct salvage_batch){0};
+}
+
+static bool fits_batch(const struct salvage *salvage, const struct salvage_table *table,
+                       const char *name, bool doubtful, size_t size)
+{
+    const struct salvage_batch *batch = &salvage->batch;
+
+    return batch->table == table && batch->doubtful == doubtful && batch->count < BATCH_DOCUMENTS &&
+           batch->bytes + size <= BATCH_BYTES && !strncmp(batch->collection, name, strlen(name)) &&
+           !strcmp(batch->collection + strlen(name), table && doubtful ? DOUBTFUL : "");
+}
+
+static void truce__salvage_put(struct salvage *salvage, struct salvage_table *table,
+                               const char *name, const struct wreck_column *body, bool doubtful)
+{
+    struct salvage_batch *batch = &salvage->batch;
+    bson_t document;
+
+    if (!truce__document_borrow(body->data, body->size, &document)) {
+        salvage->report->lost++;
+        if (table)
+            table->lost++;
+        return;
+    }
+    if (batch->count && !fits_batch(salvage, table, name, doubtful, body->size))
+        salvage_flush(salvage);
+    if (!batch->count) {
+        batch->collection = bson_strdup_printf("%s%s", name, table && doubtful ? DOUBTFUL : "");
+        batch->documents = bson_malloc0(BATCH_DOCUMENTS * sizeof *batch->documents);
+        batch->table = table;
+        batch->doubtful = doubtful;
+    }
+    batch->documents[batch->count++] = bson_copy(&document);
+    batch->bytes += body->size;
+}
+
+/* ---- indexes, validators ------------------------------------------------------------------------ */
+
+static void salvage_put_append_refused(bson_t *refused, const char *name, const char *text)
+{
+    char key[16];
+    bson_t one;
+
+    snprintf(key, sizeof key, "%u", bson_count_keys(refused));
+    BSON_APPEND_DOCUMENT_BEGIN(refused, key, &one);
+    BSON_APPEND_UTF8(&one, "name", name);
+    BSON_APPEND_UTF8(&one, "text", text);
+    bson_append_document_end(refused, &one);
+}
+
+static void salvage_put_make_index(struct salvage *salvage, const struct salvage_table *table,
+                                   bson_iter_t *entry, bson_t *refused)
+{
+    const uint8_t *data;
+    bson_iter_t name;
+    bson_error_t error;
+    bson_t definition, whole;
+    truce_status status;
+    uint32_t size;
+
+    if (!bson_iter_find(entry, "definition") || !BSON_ITER_HOLDS_DOCUMENT(entry))
+        return;
+    bson_iter_document(entry, &size, &data);
+    if (!bson_init_static(&definition, data, size) ||
+        !bson_iter_init_find(&name, &definition, "name") || !BSON_ITER_HOLDS_UTF8(&name) ||
+        !strcmp(bson_iter_utf8(&name, NULL), "_id_"))
+        return;
+    bson_copy_to(&definition, &whole);
+    if (bson_iter_find(entry, "hidden") && BSON_ITER_HOLDS_BOOL(entry))
+        BSON_APPEND_BOOL(&whole, "hidden", bson_iter_bool(entry));
+    status = truce_index_create(salvage->to, table->name, &whole, &error);
+    bson_destroy(&whole);
+    if (!status) {
+        salvage->report->indexes++;
+        return;
+    }
+    salvage->report->indexes_refused++;
+    salvage_put_append_refused(refused, bson_iter_utf8(&name, NULL), error.message);
+}
+
+static void salvage_put_make_indexes(struct salvage *salvage, const struct salvage_table *table,
+                                     bson_t *refused)
+{
+    bson_iter_t iter, list, entry;
+    bson_error_t ignored;
+
+    if (!table->entry || !bson_iter_init_find(&iter, table->entry, "indexes") ||
+        !bson_iter_recurse(&iter, &list))
+        return;
+    if (truce_collection_create(salvage->to, table->name, &ignored)) {
+        /* it is there, or its name is none, and every index says so */
+    }
+    while (bson_iter_next(&list)) {
+        if (BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &entry))
+            salvage_put_make_index(salvage, table, &entry, refused);
+    }
+}
+
+/* When the documents are there: what stood there need not match it. */
+static void salvage_put_make_validator(struct salvage *salvage, const struct salvage_table *table,
+                                       bson_t *answer)
+{
+    bson_error_t error;
+    bson_t validator;
+
+    if (!table->entry || !truce__value_subdocument(table->entry, "validator", &validator))
+        return;
+    if (!truce_collection_validate(salvage->to, table->name, &validator, &error)) {
+        salvage->report->validators++;
+        return;
+    }
+    salvage->report->validators_refused++;
+    BSON_APPEND_UTF8(answer, "refused_validator", error.message);
+}
+
+/* That the feed keeps its documents as they were. Where the collection could not be made, its indexes said so. */
+static void make_images(struct salvage *salvage, const struct salvage_table *table)
+{
+    truce_status status;
+    bson_error_t error;
+
+    if (!table->entry || !bson_has_field(table->entry, "keeps") || salvage->status)
+        return;
+    status = truce__file_keep_images(salvage->to, table->name, true, &error);
+    if (status && status != TRUCE_NOT_FOUND) {
+        salvage->status = status;
+        *salvage->error = error;
+    }
+}
+
+/* Makes the indexes of the collection, and tells about it. */
+static void salvage_end_table(struct salvage *salvage, const struct salvage_table *table)
+{
+    int64_t indexes = salvage->report->indexes;
+    bson_t answer = BSON_INITIALIZER, refused = BSON_INITIALIZER;
+    char name[40];
+
+    salvage_put_make_indexes(salvage, table, &refused);
+    snprintf(name, sizeof name, "salvaged_c%lld", (long long)table->id);
+    BSON_APPEND_UTF8(&answer, "collection", table->name ? table->name : name);
+    BSON_APPEND_INT64(&answer, "documents", table->documents);
+    BSON_APPEND_INT64(&answer, "doubtful", table->doubtful);
+    BSON_APPEND_INT64(&answer, "lost", table->lost);
+    BSON_APPEND_INT64(&answer, "lost_pages", table->lost_pages);
+    BSON_APPEND_INT64(&answer, "indexes", salvage->report->indexes - indexes);
+    BSON_APPEND_ARRAY(&answer, "refused_indexes", &refused);
+    salvage_put_make_validator(salvage, table, &answer);
+    make_images(salvage, table);
+    if (salvage->options->collection)
+        salvage->options->collection(&answer, salvage->options->arg);
+    bson_destroy(&answer);
+    bson_destroy(&refused);
+}
+
+/* ---- pages and tables ------------------------------------------------------------------------ */
 
 #define DEPTH_MAX     20
 #define PLACE_PAGES   28 /* in the file's header: pages of it, */
@@ -492,7 +793,7 @@ static void salvage_take_all(struct salvage *salvage)
         if (is_of_nobody(salvage, number, &page))
             take_stray(salvage, &page);
     }
-    truce__salvage_flush(salvage);
+    salvage_flush(salvage);
 }
 
 static void salvage_sum_up(struct salvage *salvage)
@@ -506,7 +807,7 @@ static void salvage_sum_up(struct salvage *salvage)
             continue;
         report->collections++;
         report->lost_pages += salvage->tables[i].lost_pages;
-        truce__salvage_end_table(salvage, &salvage->tables[i]);
+        salvage_end_table(salvage, &salvage->tables[i]);
     }
     report->complete = !report->doubtful && !report->strays && !report->lost &&
                        !report->lost_pages && !report->lost_log && !report->indexes_refused &&

@@ -1,5 +1,5 @@
 /* Rates of queues, pools, and lanes: how many jobs begin in any window of real time, whatever the clocks say. */
-#include "patterns/queue/queue_rate.h"
+#include "patterns/queue/rate_limit.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/queue_rig.h"
 

@@ -99,6 +99,4 @@ void truce__item_write_release(struct item_write *write);
 /* {$inc: {version: 1}}, where there is one, for an update that has no other $inc */
 void truce__item_raise(const truce_item *item, bson_t *update);
 
-/* {the field as it stands in `document`}, for filters */
-void truce__item_as_read(const bson_t *document, const char *path, bson_t *filter);
 #endif

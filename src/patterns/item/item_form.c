@@ -525,7 +525,7 @@ bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce
 
 /* ---- the compared write ----------------------------------------------------------------------- */
 
-void truce__item_as_read(const bson_t *document, const char *path, bson_t *filter)
+static void item_as_read(const bson_t *document, const char *path, bson_t *filter)
 {
     struct value value = truce__item_at(document, path);
     bson_t inner;
@@ -555,7 +555,7 @@ void truce__item_compared(const struct item_call *call, const bson_t *document,
     form_add_document(&conditions, call->filter);
     add_free(&conditions);
     add_way(&conditions, call->item);
-    truce__item_as_read(document, call->item->owner, as_read);
+    item_as_read(document, call->item->owner, as_read);
     form_add(&conditions, as_read);
     form_end(&conditions);
     set_value(call->item->owner, outcome->after, &write->update);

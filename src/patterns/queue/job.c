@@ -9,11 +9,521 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
+#include "base/id.h"
 #include "base/limits.h"
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
+#include "store/maintenance.h"
+#include "store/store.h"
+
+/* ---- jobs that are done ---------------------------------------------------------------------- */
+
+/*
+ * The end of jobs that are done, alone and without more effects: inside the store's write, where it can
+ * (truce/sys/store.h, rewrite),
+ *
+ *     running, this claim's token (L2), held by no commit -> done
+ *
+ * which is what the commit of this one document would do, and one write of the store. A job whose end changes other
+ * documents goes by a commit: one that came through a gate, that stands in a lane, or that others wait for. So does
+ * any where the store cannot, or the journal is forced.
+ */
+
+enum fate { FATE_OPEN, FATE_DONE };
+
+struct finishing {
+    truce_rewrite base; /* first */
+    truce_job *const *jobs;
+    const bson_t *const *results; /* NULL: none */
+    int64_t now_ms;
+    enum fate *fates;
+};
+
+static bool job_is_of(const truce_job *job, const bson_t *document);
+static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
+                                bson_error_t *error);
+static truce_status job_check_step(const char *name, bson_error_t *error);
+
+static void begin_finishing(truce_rewrite *rewrite)
+{
+    struct finishing *finishing = (struct finishing *)rewrite;
+
+    memset(finishing->fates, 0, rewrite->count * sizeof *finishing->fates);
+}
+
+/* Its end is a change of this document alone. */
+static bool ends_alone(const bson_t *job)
+{
+    bson_t lease;
+
+    return truce__intent_absent(job) && !bson_has_field(job, "lane") &&
+           !bson_has_field(job, "then") && truce__value_subdocument(job, "lease", &lease) &&
+           !bson_has_field(&lease, "gate");
+}
+
+static const bson_t *done_result_of(const struct finishing *finishing, size_t number)
+{
+    return finishing->results ? finishing->results[number] : NULL;
+}
+
+/* As truce__job_ends. */
+static void append_done(const struct finishing *finishing, size_t number, const bson_t *before,
+                        bson_t *after)
+{
+    int64_t keep_ms = truce__field_number(before, "keep_ms");
+    const bson_t *result = done_result_of(finishing, number);
+    bson_iter_t field;
+    bson_oid_t rev;
+
+    for (bool some = bson_iter_init(&field, before); some && bson_iter_next(&field);) {
+        const char *key = bson_iter_key(&field);
+
+        if (!strcmp(key, "state"))
+            BSON_APPEND_UTF8(after, key, "done");
+        else if (strcmp(key, "undone") != 0 && strcmp(key, "dead") != 0 &&
+                 strcmp(key, "ended") != 0 && strcmp(key, "expires") != 0 &&
+                 strcmp(key, "_rev") != 0 && (strcmp(key, "result") != 0 || !result))
+            bson_append_iter(after, NULL, 0, &field);
+    }
+    truce__id_new(&rev);
+    BSON_APPEND_OID(after, "_rev", &rev);
+    BSON_APPEND_DATE_TIME(after, "ended", finishing->now_ms);
+    if (keep_ms >= 0)
+        BSON_APPEND_DATE_TIME(after, "expires", truce__job_date_after(finishing->now_ms, keep_ms));
+    if (result)
+        truce__names_append(after, "result", result);
+}
+
+static bool done_make_done(truce_rewrite *rewrite, size_t number, const bson_t *before,
+                           bson_t *after)
+{
+    struct finishing *finishing = (struct finishing *)rewrite;
+
+    if (!before || !job_is_of(finishing->jobs[number], before) || !ends_alone(before))
+        return false; /* the commit says why, or does it */
+    append_done(finishing, number, before, after);
+    if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
+        return false; /* too deep now: the commit says so */
+    finishing->fates[number] = FATE_DONE;
+    return true;
+}
+
+static void refuse_done(truce_rewrite *rewrite, size_t number, truce_status status,
+                        const bson_error_t *error)
+{
+    (void)status, (void)error;
+    ((struct finishing *)rewrite)->fates[number] = FATE_OPEN;
+}
+
+static bool can_finish_inside(const truce_queue *queue)
+{
+    return (queue->store->capabilities & TRUCE_CAN_REWRITE) &&
+           queue->mechanism != TRUCE_MECHANISM_JOURNAL && !queue->refused;
+}
+
+bool truce__job_may_end_with_others(const truce_job *job)
+{
+    return can_finish_inside(job->queue) && ends_alone(&job->document);
+}
+
+/* What fates[i] is not done has to be done by a commit, or is told by it. */
+static void finish_inside(truce_job *const *jobs, const bson_t *const *results, size_t count,
+                          enum fate *fates)
+{
+    bson_t *ids = bson_malloc(count * sizeof *ids);
+    const bson_t **keys = bson_malloc(count * sizeof *keys);
+    struct finishing finishing = {.base = {.collection = QUEUE,
+                                           .keys = keys,
+                                           .count = count,
+                                           .begin = begin_finishing,
+                                           .make = done_make_done,
+                                           .refuse = refuse_done},
+                                  .jobs = jobs,
+                                  .results = results,
+                                  .now_ms = truce__clock_wall_ms(),
+                                  .fates = fates};
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++) {
+        bson_init(&ids[i]);
+        BSON_APPEND_OID(&ids[i], "_id", &jobs[i]->id);
+        keys[i] = &ids[i];
+    }
+    status = truce__store_rewrite(jobs[0]->queue->store, &finishing.base, NULL);
+    for (size_t i = 0; i < count; i++) {
+        if (status)
+            fates[i] = FATE_OPEN;
+        else if (fates[i] == FATE_DONE)
+            jobs[i]->ended = JOB_DONE;
+        bson_destroy(&ids[i]);
+    }
+    bson_free(keys);
+    bson_free(ids);
+}
+
+truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *result,
+                            bson_error_t *error)
+{
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
+    truce_status status = result ? truce__document_check(result, "result", error) : TRUCE_OK;
+    enum fate fate = FATE_OPEN;
+
+    if (status)
+        return status;
+    if (!commit && can_finish_inside(job->queue))
+        finish_inside(&job, &result, 1, &fate);
+    return fate == FATE_DONE ? TRUCE_OK : job_done_in(job, commit, result, error);
+}
+
+/* ---- many --------------------------------------------------------------------------------------- */
+
+static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, size_t count,
+                                    const bson_t *const *results, bson_error_t *error)
+{
+    truce_status status = truce__queue_ready(queue, error);
+
+    if (!status && count > JOB_CLAIMS_MAX)
+        status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be up to %d", count,
+                             JOB_CLAIMS_MAX);
+    for (size_t i = 0; i < count && !status; i++) {
+        if (jobs[i]->queue != queue)
+            status = truce__fail(TRUCE_INVALID, error, "job %zu was not claimed by this queue", i);
+        else if (results && results[i])
+            status = truce__document_check(results[i], "result", error);
+    }
+    return status;
+}
+
+truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, size_t count,
+                                   const bson_t *const *results, truce_status *statuses,
+                                   bson_error_t *error)
+{
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
+    truce_status first = done_check_many(queue, jobs, count, results, error);
+    enum fate *fates;
+
+    if (first || !count)
+        return first;
+    fates = bson_malloc0(count * sizeof *fates);
+    if (can_finish_inside(queue))
+        finish_inside(jobs, results, count, fates);
+    for (size_t i = 0; i < count; i++) {
+        truce_status status = TRUCE_OK;
+
+        if (fates[i] == FATE_OPEN)
+            status = job_done_in(jobs[i], NULL, results ? results[i] : NULL, first ? NULL : error);
+        if (statuses)
+            statuses[i] = status;
+        first = first ? first : status;
+    }
+    bson_free(fates);
+    return first;
+}
+
+/* ---- sleeps and waits ------------------------------------------------------------------------ */
+
+/*
+ * Sleeping and waiting between the steps of a job, without a worker: the job is laid aside, as one that was snoozed.
+ *
+ *     steps: {pause: {until: <date>}}               a sleep; it is over at `until`
+ *     waits: {paid: {until: <date>, over: true}}    a wait; over: the event did not come by then
+ *     awaits: "paid"                                it was laid aside for that event
+ *     events: {paid: {...}}                         what truce_queue_signal told
+ *
+ * Whoever waits and whoever tells read the job in their commits. So an event that comes between the look and the laying
+ * aside is not missed: one of the two runs again. A wait that is over stays so, and an event that has come counts, whichever
+ * of the two was first in the job: no later look decides otherwise.
+ */
+
+struct waiting {
+    truce_job *job;
+    const char *name;
+    int64_t ms; /* -1: for ever */
+    bson_t event;
+    bool came, laid_aside;
+};
+
+/* ---- laying aside ----------------------------------------------------------------------------------- */
+
+static bool until_of(const bson_t *document, const char *field, const char *name, int64_t *until_ms)
+{
+    bson_t all, one;
+
+    return truce__value_subdocument(document, field, &all) &&
+           truce__value_subdocument(&all, name, &one) && truce__job_date(&one, "until", until_ms);
+}
+
+/* {$set: {FIELD.NAME.until, awaits?}} */
+static truce_status write_until(const struct waiting *waiting, truce_commit *commit,
+                                const char *field, int64_t until_ms, bson_error_t *error)
+{
+    bson_value_t id = truce_id_oid(&waiting->job->id);
+    char *path = bson_strdup_printf("%s.%s.until", field, waiting->name);
+    bson_t update = BSON_INITIALIZER, set;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    BSON_APPEND_DATE_TIME(&set, path, until_ms);
+    if (!strcmp(field, "waits"))
+        BSON_APPEND_UTF8(&set, "awaits", waiting->name);
+    bson_append_document_end(&update, &set);
+    status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    bson_destroy(&update);
+    bson_free(path);
+    return status;
+}
+
+static truce_status lay_aside(struct waiting *waiting, truce_commit *commit, const bson_t *document,
+                              const char *field, int64_t until_ms, bson_error_t *error)
+{
+    bson_t update = BSON_INITIALIZER;
+    truce_status status;
+
+    truce__job_snoozes(&update, document, until_ms, truce__clock_wall_ms());
+    status = truce__job_move(commit, document, &update, error);
+    if (!status)
+        status = write_until(waiting, commit, field, until_ms, error);
+    waiting->laid_aside = true;
+    bson_destroy(&update);
+    return status;
+}
+
+static int64_t wait_end_of(const struct waiting *waiting)
+{
+    return waiting->ms < 0 ? DATE_LAST_MS
+                           : truce__job_date_after(truce__clock_wall_ms(), waiting->ms);
+}
+
+static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
+{
+    truce_status status = job_check_step(waiting->name, error);
+
+    if (!status && (waiting->ms < -1 || waiting->ms > DATE_LAST_MS))
+        status = truce__fail(TRUCE_INVALID, error, "a time of %lld ms cannot be",
+                             (long long)waiting->ms);
+    return status;
+}
+
+static truce_status wait_conclude(const struct waiting *waiting, truce_status status,
+                                  bson_error_t *error)
+{
+    if (status || !waiting->laid_aside)
+        return status;
+    waiting->job->ended = JOB_SNOOZED;
+    return truce__fail(TRUCE_NOT_FOUND, error, "the job was laid aside at \"%s\"", waiting->name);
+}
+
+/* ---- sleeping --------------------------------------------------------------------------------------- */
+
+static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct waiting *waiting = arg;
+    bson_t document;
+    int64_t until_ms;
+    truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
+
+    waiting->laid_aside = false;
+    if (!status && !until_of(&document, "steps", waiting->name, &until_ms))
+        until_ms = wait_end_of(waiting);
+    if (!status && truce__clock_wall_ms() < until_ms)
+        status = lay_aside(waiting, commit, &document, "steps", until_ms, error);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_error_t *error)
+{
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
+    struct waiting waiting = {.job = job, .name = name, .ms = ms};
+    int64_t until_ms;
+    truce_status status = wait_begin(&waiting, error);
+
+    if (!status && ms < 0)
+        status = truce__fail(TRUCE_INVALID, error, "a job does not sleep for ever");
+    if (status ||
+        (until_of(&job->document, "steps", name, &until_ms) && truce__clock_wall_ms() >= until_ms))
+        return status;
+    return wait_conclude(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error),
+                         error);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------------- */
+
+/* Copies it. */
+static bool find_event(struct waiting *waiting, const bson_t *document)
+{
+    bson_t events, one;
+
+    waiting->came = truce__value_subdocument(document, "events", &events) &&
+                    truce__value_subdocument(&events, waiting->name, &one);
+    bson_reinit(&waiting->event);
+    if (waiting->came) {
+        bson_destroy(&waiting->event);
+        truce__names_restore(&one, &waiting->event);
+    }
+    return waiting->came;
+}
+
+static bool wait_is_over(const bson_t *document, const char *name)
+{
+    bson_t waits, one;
+
+    return truce__value_subdocument(document, "waits", &waits) &&
+           truce__value_subdocument(&waits, name, &one) && bson_has_field(&one, "over");
+}
+
+static truce_status wait_give_up(const struct waiting *waiting, truce_commit *commit,
+                                 bson_error_t *error)
+{
+    bson_value_t id = truce_id_oid(&waiting->job->id);
+    char *path = bson_strdup_printf("waits.%s.over", waiting->name);
+    bson_t *update = BCON_NEW("$set", "{", path, BCON_BOOL(true), "}", "$unset", "{", "awaits",
+                              BCON_UTF8(""), "}");
+    truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
+
+    bson_destroy(update);
+    bson_free(path);
+    return status;
+}
+
+static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct waiting *waiting = arg;
+    bson_t document;
+    int64_t until_ms;
+    truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
+
+    waiting->laid_aside = waiting->came = false;
+    if (status || wait_is_over(&document, waiting->name) || find_event(waiting, &document))
+        goto out;
+    if (!until_of(&document, "waits", waiting->name, &until_ms))
+        until_ms = wait_end_of(waiting);
+    if (truce__clock_wall_ms() < until_ms)
+        status = lay_aside(waiting, commit, &document, "waits", until_ms, error);
+    else
+        status = wait_give_up(waiting, commit, error);
+out:
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms, bson_t *event,
+                            bool *came, bson_error_t *error)
+{
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    PATIENCE_SCOPE();
+    struct waiting waiting = {
+        .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
+    truce_status status = wait_begin(&waiting, error);
+
+    if (!status && !wait_is_over(&job->document, name) && !find_event(&waiting, &job->document))
+        status = wait_conclude(&waiting,
+                               truce__queue_run(job->queue, NULL, wait_in, &waiting, error), error);
+    *came = !status && waiting.came;
+    bson_init(event);
+    if (*came)
+        bson_concat(event, &waiting.event);
+    bson_destroy(&waiting.event);
+    return status;
+}
+
+/* ---- telling ---------------------------------------------------------------------------------------- */
+
+struct signalling {
+    truce_queue *queue;
+    const bson_oid_t *id;
+    const char *name;
+    const bson_t *event;
+};
+
+static truce_status wait_check_room(const bson_t *job, const char *name, bool *known,
+                                    bson_error_t *error)
+{
+    bson_t events;
+
+    *known = false;
+    if (!truce__job_live(job))
+        return truce__fail(TRUCE_INVALID, error, "the job is %s, and waits for nothing",
+                           truce__job_state(job));
+    if (!truce__value_subdocument(job, "events", &events))
+        return TRUCE_OK;
+    *known = bson_has_field(&events, name);
+    if (!*known && bson_count_keys(&events) >= JOB_EVENTS_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the job was told %d events, and no more may be",
+                           JOB_EVENTS_MAX);
+    return TRUCE_OK;
+}
+
+static void make_signal(const struct signalling *signalling, const bson_t *job, bson_t *update)
+{
+    char *path = bson_strdup_printf("events.%s", signalling->name);
+    int64_t now_ms = truce__clock_wall_ms();
+    bool wakes = !strcmp(truce__job_state(job), "delayed") &&
+                 !strcmp(truce__field_text(job, "awaits"), signalling->name);
+    bson_t set, unset;
+
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    truce__names_append(&set, path, signalling->event);
+    if (wakes)
+        truce__job_waits(&set, signalling->queue->name,
+                         (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
+    bson_append_document_end(update, &set);
+    if (wakes) {
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+        BSON_APPEND_UTF8(&unset, "awaits", "");
+        bson_append_document_end(update, &unset);
+    }
+    bson_free(path);
+}
+
+static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct signalling *signalling = arg;
+    bson_value_t id = truce_id_oid(signalling->id);
+    bson_t job, update = BSON_INITIALIZER;
+    bool known = false;
+    truce_status status =
+        truce__queue_read_job(signalling->queue, commit, signalling->id, &job, error);
+
+    if (!status)
+        status = wait_check_room(&job, signalling->name, &known, error);
+    if (!status && !known) {
+        make_signal(signalling, &job, &update);
+        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status;
+}
+
+truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                const char *name, const bson_t *event, bson_error_t *error)
+{
+    DEADLINE_SCOPE(queue->deadline_ms);
+    PATIENCE_SCOPE();
+    bson_t empty = BSON_INITIALIZER;
+    struct signalling signalling = {queue, id, name, event ? event : &empty};
+    truce_status status = job_check_step(name, error);
+
+    if (!status)
+        status = truce__document_check(signalling.event, "event", error);
+    if (!status && signalling.event->len > JOB_METADATA_BYTES_MAX)
+        status = truce__fail(TRUCE_LIMIT, error, "the event has %u bytes, and may have %d",
+                             signalling.event->len, JOB_METADATA_BYTES_MAX);
+    if (!status)
+        status = truce__queue_ready(queue, error);
+    if (!status)
+        status = truce__queue_run(queue, commit, signal_in, &signalling, error);
+    bson_destroy(&empty);
+    return status;
+}
+
+/* ---- the claimed job ------------------------------------------------------------------------- */
 
 #define LOOK_MS  500
 #define NS_IN_MS INT64_C(1000000)
@@ -45,7 +555,7 @@ int64_t truce_job_epoch(const truce_job *job)
 
 /* ---- whose job it is ---------------------------------------------------------------------------- */
 
-bool truce__job_is_of(const truce_job *job, const bson_t *document)
+static bool job_is_of(const truce_job *job, const bson_t *document)
 {
     bson_oid_t token;
 
@@ -78,7 +588,7 @@ truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *
 
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    if (!status && truce__job_is_of(job, document))
+    if (!status && job_is_of(job, document))
         return TRUCE_OK;
     return job_lost(job, document, error);
 }
@@ -197,7 +707,8 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     return status;
 }
 
-truce_status truce__job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
+/* Done by a commit (NULL: of its own); the result was checked. */
+static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
                                 bson_error_t *error)
 {
     struct ending ending = {job, END_DONE, .result = result};
@@ -306,7 +817,7 @@ struct stepping {
     bson_t result;
 };
 
-truce_status truce__job_check_step(const char *name, bson_error_t *error)
+static truce_status job_check_step(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
 
@@ -379,7 +890,7 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     }
     struct stepping stepping = {job, name, function, arg, BSON_INITIALIZER};
-    truce_status status = truce__job_check_step(name, error);
+    truce_status status = job_check_step(name, error);
 
     bson_destroy(&stepping.result);
     if (status || !known_step(&job->steps, name, &stepping.result)) {

@@ -5,7 +5,7 @@
  *     {_id: {queue: "mail", lane: "ada"}, out: 1, width: 1, head: 7, tail: 9}
  *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}         one for each that waits: head < n <= tail
  *
- * and with a rate, besides, what queue_rate.h says and {full: <date>}: when its bucket of places will be full again.
+ * and with a rate, besides, what rate_limit.h says and {full: <date>}: when its bucket of places will be full again.
  *
  * Invariants:
  *
@@ -18,7 +18,7 @@
  *       stood at its head, more than one commit passes over, or it became wider. The sweep, or the next end, goes on.
  *   K4. An empty lane has no document, once its window and its bucket are empty (until then `idle` says when, for the sweep). Its
  *       numbers begin again.
- *   K5. At most `rate` jobs of the lane begin in any `per_ms` (queue_rate.h). A claim counts in a commit
+ *   K5. At most `rate` jobs of the lane begin in any `per_ms` (rate_limit.h). A claim counts in a commit
  *       that writes the lane, also a claim of a further attempt. A job whose begin the rate does not allow is put off: it is
  *       delayed, and its attempt does not count.
  *   K6. Places spread what is put off. A job that goes out takes the next place of the bucket, and is delayed until then. Places are
@@ -35,7 +35,7 @@
 #include "bson/value.h"
 #include "commit/commit.h"
 #include "patterns/queue/queue.h"
-#include "patterns/queue/queue_rate.h"
+#include "patterns/queue/rate_limit.h"
 #include "store/maintenance.h"
 
 #define PASSED_MAX 100 /* jobs that are looked at in one commit */

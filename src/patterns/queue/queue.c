@@ -10,10 +10,11 @@
  *     in a lane that is full: add --> waiting, instead of ready or delayed, until it is its turn
  *     after other jobs: add --> blocked, instead of these, until they have ended
  *
- *     add        queue_add.c, queue_unique.c           claim      queue_claim.c, queue_many.c, queue_claim_batch.c
- *     due, lease over     queue_promote.c              the others     job.c, job_done.c, queue_control.c
- *     limits              rate_limit.c, queue_limited.c        lanes          lane.c            by the clock  cron.c
- *     after other jobs    after.c, flow.c, graph.c     threads that do jobs    queue_pool.c
+ *     add                 queue_add.c        claim; due, lease over     queue_claim.c
+ *     the others          job.c              by an operator             queue_control.c
+ *     limits              rate_limit.c       lanes                      lane.c
+ *     after other jobs    workflow.c         by the clock               cron.c
+ *     threads that run jobs    queue_pool.c
  *
  * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
  * with it. A claim is one find-and-modify; every other change of a job that exists is made by a commit, alone
@@ -29,7 +30,7 @@
  *       nobody claims, rescues or cancels it between the look and the decision.
  *   L4. No clock is compared with another. A lease is over when this process has watched it by its monotonic clock for
  *       as long as it lasts, and its token and its end stayed the same. The rescue compares the token and the end that were
- *       watched. Wall clocks choose which leases are looked at, and nothing else (queue_promote.c).
+ *       watched. Wall clocks choose which leases are looked at, and nothing else (queue_claim.c).
  *   L5. A claim takes no job that a commit holds, and what waits for a job resolves the commit it meets; the
  *       sweep of commits resolves the rest.
  *   L6. Whoever gives a job back counts its attempts: a job that kills its workers is dead after the last.
@@ -422,7 +423,7 @@ void truce__job_blames(bson_t *update, const bson_t *document, const char *text,
     bson_free(clipped);
 }
 
-int64_t truce__queue_backoff(const truce_queue *queue, uint32_t attempt)
+static int64_t queue_backoff(const truce_queue *queue, uint32_t attempt)
 {
     int64_t wait = queue->backoff_ms;
 
@@ -448,7 +449,7 @@ void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *do
         truce__job_ends(update, document, "dead", NULL, now_ms);
     } else {
         if (delay_ms < 0)
-            delay_ms = truce__queue_backoff(queue, (uint32_t)attempt);
+            delay_ms = queue_backoff(queue, (uint32_t)attempt);
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
         truce__job_waits(&set, truce__field_text(document, "queue"),
                          (int32_t)truce__field_number(document, "priority"),

@@ -14,7 +14,7 @@
 #include "truce/queue.h"
 #include "truce/sys/store.h"
 
-/* Threads that claim at once (queue_claim_batch.c). */
+/* Threads that claim at once. */
 struct queue_crowd {
     pthread_mutex_t mutex;
     struct claimer *first, *last;
@@ -141,8 +141,6 @@ void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *do
 /* Appends {errors: {$each, $slice}} as $push to an update. */
 void truce__job_blames(bson_t *update, const bson_t *document, const char *text, int64_t now_ms);
 
-int64_t truce__queue_backoff(const truce_queue *queue, uint32_t attempt);
-
 /* ---- queue_add.c ---- */
 
 /* Appends what all jobs of one kind have: queue, priority, payload, metadata, tags, attempts_max, timeout_ms,
@@ -178,35 +176,16 @@ truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
 
 /* ---- queue_claim.c ---- */
 
-/* Appends what a claim looks for, and in which order; the caller destroys it. */
-void truce__job_ready(const truce_queue *queue, bson_t *filter);
-bson_t *truce__job_order(void);
-/* The update that claims a job. `gate` NULL: none, and a single write makes it. */
-void truce__job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
-                       bson_t *update);
-/* Appends the lease of a claim; `gate` as there. */
-void truce__job_append_lease(const truce_queue *queue, const bson_oid_t *token,
-                             const bson_value_t *gate, int64_t now_ms, bson_t *set);
-/* Somebody else's document under our names is passed over by being told. */
-truce_status truce__job_check_found(const bson_t *document, bson_error_t *error);
-/* One find-and-modify. NOT_FOUND: none is ready. */
-truce_status truce__queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error);
 /* Of a document that was claimed under the token; copied. */
 truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
 
 /* After a claim that found nothing: for how long at most to sleep before the next one. */
 int64_t truce__queue_pause_ms(const truce_queue *queue);
 
-/* ---- queue_many.c, queue_claim_batch.c ---- */
+/* ---- queue_claim.c ---- */
 
-/* NOT_FOUND: none is ready. OK with *count 0: others were faster. Not through a gate. */
-truce_status truce__queue_claim_several(truce_queue *queue, size_t most, truce_job **jobs,
-                                        size_t *count, bson_error_t *error);
 void truce__crowd_begin(struct queue_crowd *crowd);
 void truce__crowd_end(struct queue_crowd *crowd);
-bool truce__crowd_may_form(const truce_queue *queue);
-/* As truce__queue_claim_one, by whoever leads. */
-truce_status truce__crowd_claim(truce_queue *queue, truce_job **job, bson_error_t *error);
 
 struct sweep;
 
@@ -215,14 +194,8 @@ struct sweep;
 /* In a commit: the job as it stands, if it is this worker's (L2). `document` is always initialised. */
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
                                   bson_error_t *error);
-/* It is running, under the claim of this worker. */
-bool truce__job_is_of(const truce_job *job, const bson_t *document);
 /* By truce_queue_done_many in one write with others; else each has a commit of its own there. */
 bool truce__job_may_end_with_others(const truce_job *job);
-/* Done by a commit (NULL: of its own); the result was checked. */
-truce_status truce__job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
-                                bson_error_t *error);
-truce_status truce__job_check_step(const char *name, bson_error_t *error);
 /* The update of a running job that goes on later; this attempt does not count. */
 void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms);
 
@@ -232,7 +205,7 @@ void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, i
 truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                    bson_t *job, bson_error_t *error);
 
-/* ---- rate_limit.c, queue_limited.c ---- */
+/* ---- rate_limit.c ---- */
 
 bool truce__gate_has_room(truce_store *store, const bson_t *gate);
 /* In a commit: one more is running. NOT_FOUND: there is no room, or no gate. */
@@ -241,9 +214,6 @@ truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bso
  * lane, and the next ones go out; those that wait for it are told. */
 truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
                              bson_error_t *error);
-/* As try_claim; *gated false: the queue has no limit. */
-truce_status truce__queue_claim_gated(truce_queue *queue, size_t most, truce_job **jobs,
-                                      size_t *count, bool *gated, bson_error_t *error);
 
 /* ---- lane.c ---- */
 
@@ -270,7 +240,7 @@ truce_status truce__lane_count(truce_commit *commit, const bson_t *lane, int64_t
 /* The indexes of queues with lanes. */
 truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error);
 
-/* ---- after.c ---- */
+/* ---- workflow.c ---- */
 
 /* In a commit: the new job waits for those that its options name; `after` and `then` are appended to it. *left: how many
  * of them have not ended. */
@@ -296,34 +266,22 @@ truce_status truce__after_go_on(struct sweep *sweep, const char *collection, con
 truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *error);
 truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error);
 
-/* ---- queue_promote.c: what stands between a job and its claim ---- */
+/* ---- queue_claim.c: what stands between a job and its claim ---- */
 
 /* Makes delayed jobs ready that are due, up to that many, the highest priority first. `queue` NULL: of all queues, in any order.
  * *more: there were as many. */
 #define TRUCE__QUEUE_PROMOTED_MOST 100
 truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
                                   bson_error_t *error);
-/* When the next delayed job will be due; INT64_MAX: there is none. */
-truce_status truce__queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
-                                   bson_error_t *error);
 /* Gives back a running job, as it was seen, if its lease is over (L4). *rescued. */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);
-/* Looks at some running jobs of the queue, and gives back those whose lease is over. */
-truce_status truce__queue_rescue_some(truce_queue *queue, bson_error_t *error);
 /* Appends which running jobs are looked at, of all queues: `lease_ms` is the length of a lease. */
 void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter);
 
-/* ---- queue_unique.c ---- */
+/* ---- queue_add.c ---- */
 
-/* In a commit: the job of that key, if there is one that counts. NOT_FOUND: none; the key is this job's
- * once the commit takes effect. `job` is always initialised. */
-truce_status truce__queue_key_take(const char *queue, truce_commit *commit, const char *key,
-                                   truce_unique_scope scope, const bson_oid_t *id, bson_t *job,
-                                   bson_error_t *error);
 /* In a commit that read the job, which had ended and lives again: its key is its own. INVALID: another live job has it. */
 truce_status truce__queue_key_retake(truce_commit *commit, const bson_t *job, bson_error_t *error);
-/* The key of a unique job; bson_free it. */
-char *truce__queue_key_of(const bson_t *payload, const truce_job_options *options, int64_t now_ms);
 
 #endif

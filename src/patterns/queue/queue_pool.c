@@ -1,5 +1,5 @@
 /*
- * A pool of threads: its start, its stop, and its figures. The threads are in queue_pool_run.c.
+ * A pool of threads that run jobs: its start, its threads, its stop, and its figures.
  *
  *     the claimer   claims as many jobs as there is room for, and puts them in line
  *     workers       take the first of the line, one each; run the function; end the job. Of those that come to an end meanwhile
@@ -15,19 +15,429 @@
  *   P5. A job that is to be ended is busy until it has ended: its place and its lease are kept, and a stop waits for it. Whoever
  *       puts one in line when nobody ends some does it, until the line is empty.
  */
-#include "patterns/queue/queue_pool.h"
-
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/histogram.h"
 #include "base/reserved_fields.h"
 #include "base/thread.h"
+#include "patterns/queue/queue.h"
+#include "truce/pool.h"
 
-#define THREADS  4
-#define NS_IN_MS INT64_C(1000000)
+enum pool_end {
+    POOL_DONE,
+    POOL_FAILED,
+    POOL_SNOOZED,
+    POOL_DISCARDED,
+    POOL_LOST,
+    POOL_RETURNED,
+    POOL_ENDS
+};
 
-struct pool_place *truce__pool_next(struct truce_pool *pool)
+/* Where one claimed job stands. */
+struct pool_place {
+    pthread_mutex_t mutex; /* of job and extended_ns: who extends, and who frees, take turns */
+    truce_job *job;        /* NULL: the place is free */
+    int64_t extended_ns;
+    bool abandoned;
+    bool taken; /* under the pool's mutex, and so are: */
+    int64_t begun_ns;
+    struct pool_place *next; /* in the line of those that are to be ended */
+};
+
+struct truce_pool {
+    truce_queue *queue;
+    truce_pool_function *function;
+    void *arg;
+    uint32_t threads, ahead;
+    pthread_t claimer, keeper, *workers;
+    bool claims, keeps; /* these threads are to be joined */
+    uint32_t working;   /* so many of the workers are */
+
+    pthread_mutex_t mutex; /* of all that follows; under it nobody asks the store */
+    pthread_cond_t more;   /* wakes workers */
+    pthread_cond_t moved;  /* wakes the claimer, and who waits for the last to end */
+    pthread_cond_t over;   /* wakes the keeper */
+    bool stopping, ended;  /* ended: nothing is at work, and the threads go home */
+    uint32_t busy;
+    struct pool_place *places; /* threads + ahead */
+    uint32_t *line;            /* the places of those that are ready, a ring */
+    uint32_t first, ready;
+    struct pool_place *ending, **ending_last; /* those that are to be ended */
+    bool ends_some;                           /* a worker is at it */
+    int64_t begun, ends[POOL_ENDS];
+    struct histogram waited, ran;
+    char trouble[200]; /* "": none */
+
+    pthread_mutex_t stop; /* one at a time stops it */
+};
+
+static inline uint32_t truce__pool_places(const struct truce_pool *pool)
+{
+    return pool->threads + pool->ahead;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#define NS_IN_MS      INT64_C(1000000)
+#define SLICE_MS      100 /* how long a stop waits for the claimer, at most, while nothing is ready */
+#define PAUSE_MS      5   /* where the store wakes nobody: the first pause ... */
+#define PAUSE_MS_MAX  500 /* ... and the last */
+#define TROUBLE_MS    100
+#define LOOKS_A_LEASE 12
+
+static struct pool_place *pool_next(struct truce_pool *pool);
+static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end);
+
+/* Under the mutex: until the condition, for so long at most. */
+static void pool_pause(struct truce_pool *pool, pthread_cond_t *condition, int64_t most_ms)
+{
+    struct timespec until;
+    int64_t ns;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    ns = until.tv_nsec + most_ms % 1000 * NS_IN_MS;
+    until.tv_sec += most_ms / 1000 + ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    pthread_cond_timedwait(condition, &pool->mutex, &until);
+}
+
+/* ---- claiming ------------------------------------------------------------------------------------- */
+
+/* How many more it may have. Under the mutex. */
+static uint32_t room_of(const struct truce_pool *pool)
+{
+    return truce__pool_places(pool) - pool->busy - pool->ready;
+}
+
+static struct pool_place *free_place(struct truce_pool *pool)
+{
+    struct pool_place *place = pool->places;
+
+    while (place->taken)
+        place++;
+    place->taken = true;
+    return place;
+}
+
+static void queue_pool_run_enter(struct truce_pool *pool, truce_job *job)
+{
+    struct pool_place *place;
+
+    pthread_mutex_lock(&pool->mutex);
+    place = free_place(pool);
+    pool->line[(pool->first + pool->ready++) % truce__pool_places(pool)] =
+        (uint32_t)(place - pool->places);
+    pthread_mutex_lock(&place->mutex);
+    place->job = job;
+    place->abandoned = false;
+    place->extended_ns = truce__clock_monotonic_ns();
+    pthread_mutex_unlock(&place->mutex);
+    pthread_cond_signal(&pool->more);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+struct claiming {
+    uint64_t token;
+    int64_t pause_ms;
+};
+
+static bool queue_pool_run_is_stopping(struct truce_pool *pool)
+{
+    bool stopping;
+
+    pthread_mutex_lock(&pool->mutex);
+    stopping = pool->stopping;
+    pthread_mutex_unlock(&pool->mutex);
+    return stopping;
+}
+
+/* Nothing was ready: until something may be. */
+static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
+{
+    bson_error_t error;
+
+    truce_status status = TRUCE_INVALID; /* nobody wakes */
+
+    if (pool->queue->store->capabilities & TRUCE_CAN_WAIT) {
+        int64_t left_ms = truce__queue_pause_ms(pool->queue);
+
+        do {
+            status = truce_wait(pool->queue->store, QUEUE, &claiming->token,
+                                (uint32_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS), &error);
+            left_ms -= SLICE_MS;
+        } while (status == TRUCE_TIMEOUT && left_ms > 0 && !queue_pool_run_is_stopping(pool));
+    }
+    if (!status || status == TRUCE_TIMEOUT)
+        return;
+    pthread_mutex_lock(&pool->mutex);
+    if (!pool->stopping)
+        pool_pause(pool, &pool->moved, claiming->pause_ms);
+    pthread_mutex_unlock(&pool->mutex);
+    if (claiming->pause_ms < PAUSE_MS_MAX)
+        claiming->pause_ms *= 2;
+}
+
+static void say_trouble(struct truce_pool *pool, const char *text)
+{
+    pthread_mutex_lock(&pool->mutex);
+    bson_strncpy(pool->trouble, text, sizeof pool->trouble);
+    if (*text && !pool->stopping)
+        pool_pause(pool, &pool->moved, TROUBLE_MS);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void queue_pool_run_claim_some(struct truce_pool *pool, struct claiming *claiming,
+                                      uint32_t room)
+{
+    truce_job *jobs[JOB_CLAIMS_MAX];
+    size_t count = 0;
+    bson_error_t error;
+    truce_status status = truce_queue_claim_many(
+        pool->queue, room < JOB_CLAIMS_MAX ? room : JOB_CLAIMS_MAX, jobs, &count, &error);
+
+    for (size_t i = 0; i < count; i++)
+        queue_pool_run_enter(pool, jobs[i]);
+    if (status && status != TRUCE_NOT_FOUND) {
+        say_trouble(pool, error.message);
+        return;
+    }
+    if (pool->trouble[0]) /* nobody else writes it */
+        say_trouble(pool, "");
+    if (status)
+        wait_for_jobs(pool, claiming);
+    else
+        claiming->pause_ms = PAUSE_MS;
+}
+
+/* The threads; the argument is the pool. */
+static void *pool_claim(void *arg)
+{
+    struct truce_pool *pool = arg;
+    struct claiming claiming = {.pause_ms = PAUSE_MS};
+    bson_error_t error;
+
+    /* fills the token: what is added from here on wakes */
+    if (pool->queue->store->capabilities & TRUCE_CAN_WAIT &&
+        truce_wait(pool->queue->store, QUEUE, &claiming.token, 0, &error))
+        claiming.token = 0; /* the next one fills it */
+    pthread_mutex_lock(&pool->mutex);
+    while (!pool->stopping) {
+        uint32_t room = room_of(pool);
+
+        if (!room) {
+            pthread_cond_wait(&pool->moved, &pool->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&pool->mutex);
+        queue_pool_run_claim_some(pool, &claiming, room);
+        pthread_mutex_lock(&pool->mutex);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return NULL;
+}
+
+/* ---- at work -------------------------------------------------------------------------------------- */
+
+static enum pool_end queue_pool_run_end_of(enum job_end end)
+{
+    static const enum pool_end ends[] = {[JOB_DONE] = POOL_DONE,
+                                         [JOB_FAILED] = POOL_FAILED,
+                                         [JOB_SNOOZED] = POOL_SNOOZED,
+                                         [JOB_DISCARDED] = POOL_DISCARDED};
+
+    return ends[end];
+}
+
+/* As its function returned. A store that does not answer: its lease will end. */
+static enum pool_end queue_pool_run_conclude(truce_job *job, truce_status status,
+                                             bson_error_t *error)
+{
+    if (job->ended)
+        return queue_pool_run_end_of(job->ended);
+    if (!status && job->said)
+        return queue_pool_run_end_of(job->said);
+    if (!status) {
+        status = truce_job_done(job, NULL, job->result, error);
+        if (!status)
+            return POOL_DONE;
+    }
+    if (status != TRUCE_EXPIRED && !truce_job_fail(job, NULL, error->message, -1, error))
+        return POOL_FAILED;
+    return POOL_LOST;
+}
+
+/* From its adding; by the clocks of two machines, so it may be nothing. */
+static int64_t waited_ns(const truce_job *job)
+{
+    int64_t created_ms = 0, ms;
+
+    (void)truce__job_date(&job->document, "created", &created_ms);
+    ms = truce__clock_wall_ms() - created_ms;
+    return ms > 0 ? ms * NS_IN_MS : 0;
+}
+
+/* ---- the end of many -------------------------------------------------------------------------------- */
+
+/* Those that were not done, or whose error was another's, are ended alone. */
+static void queue_pool_run_end_all(struct truce_pool *pool, struct pool_place *const *places,
+                                   size_t count)
+{
+    truce_job *jobs[JOB_CLAIMS_MAX];
+    const bson_t *results[JOB_CLAIMS_MAX];
+    truce_status statuses[JOB_CLAIMS_MAX], status;
+    bson_error_t error = {0};
+
+    for (size_t i = 0; i < count; i++) {
+        jobs[i] = places[i]->job;
+        results[i] = jobs[i]->result;
+        statuses[i] = TRUCE_INVALID; /* if one is refused, no other is looked at */
+    }
+    status = truce_queue_done_many(pool->queue, jobs, count, results, statuses, &error);
+    for (size_t i = 0; i < count; i++) {
+        enum pool_end end = !status || !statuses[i]
+                                ? POOL_DONE
+                                : queue_pool_run_conclude(jobs[i], TRUCE_OK, &error);
+
+        pool_leave(pool, places[i], end);
+    }
+}
+
+static size_t take_ending(struct truce_pool *pool, struct pool_place **places)
+{
+    size_t count = 0;
+
+    while (pool->ending && count < JOB_CLAIMS_MAX) {
+        places[count++] = pool->ending;
+        pool->ending = pool->ending->next;
+    }
+    if (!pool->ending)
+        pool->ending_last = &pool->ending;
+    return count;
+}
+
+/* Under the mutex, which is let go while they end (P5). */
+static void end_with_others(struct truce_pool *pool, struct pool_place *place)
+{
+    struct pool_place *places[JOB_CLAIMS_MAX];
+    size_t count;
+
+    place->next = NULL;
+    *pool->ending_last = place;
+    pool->ending_last = &place->next;
+    if (pool->ends_some)
+        return;
+    pool->ends_some = true;
+    while ((count = take_ending(pool, places)) > 0) {
+        pthread_mutex_unlock(&pool->mutex);
+        queue_pool_run_end_all(pool, places, count);
+        pthread_mutex_lock(&pool->mutex);
+        pool->busy -= (uint32_t)count;
+        pthread_cond_broadcast(&pool->moved);
+    }
+    pool->ends_some = false;
+}
+
+/* ---- a worker --------------------------------------------------------------------------------------- */
+
+static void end_alone(struct truce_pool *pool, struct pool_place *place, truce_status status,
+                      bson_error_t *error)
+{
+    enum pool_end end = queue_pool_run_conclude(place->job, status, error);
+
+    pool_leave(pool, place, end);
+    pthread_mutex_lock(&pool->mutex);
+    pool->busy--;
+    pthread_cond_broadcast(&pool->moved);
+}
+
+/* Under the mutex, which is let go while the function runs. */
+static void queue_pool_run_do_job(struct truce_pool *pool, struct pool_place *place)
+{
+    truce_job *job = place->job;
+    bson_error_t error = {0};
+    truce_status status;
+    int64_t ran_ns;
+
+    place->begun_ns = truce__clock_monotonic_ns();
+    pool->busy++;
+    pool->begun++;
+    if (job->epoch == 1)
+        truce__histogram_add(&pool->waited, (uint64_t)waited_ns(job));
+    pthread_mutex_unlock(&pool->mutex);
+    status = pool->function(job, pool->arg, &error);
+    ran_ns = truce__clock_monotonic_ns() - place->begun_ns;
+    pthread_mutex_lock(&pool->mutex);
+    truce__histogram_add(&pool->ran, (uint64_t)ran_ns);
+    if (!status && !job->ended && !job->said && truce__job_may_end_with_others(job)) {
+        end_with_others(pool, place);
+        return;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    end_alone(pool, place, status, &error);
+}
+
+static void *pool_work(void *arg)
+{
+    struct truce_pool *pool = arg;
+
+    pthread_mutex_lock(&pool->mutex);
+    while (!pool->stopping) {
+        struct pool_place *place = pool_next(pool);
+
+        if (place)
+            queue_pool_run_do_job(pool, place);
+        else
+            pthread_cond_wait(&pool->more, &pool->mutex);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return NULL;
+}
+
+/* ---- leases --------------------------------------------------------------------------------------- */
+
+static void queue_pool_run_keep(const struct truce_pool *pool, struct pool_place *place)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    bson_error_t error;
+
+    pthread_mutex_lock(&place->mutex);
+    if (place->job && !place->abandoned &&
+        now_ns - place->extended_ns >= pool->queue->lease_ms * NS_IN_MS / 3) {
+        place->extended_ns = now_ns;
+        if (truce_job_extend(place->job, &error) == TRUCE_EXPIRED)
+            atomic_store(&place->job->cancelled, true); /* what else fails is tried again */
+    }
+    pthread_mutex_unlock(&place->mutex);
+}
+
+static void *pool_keep(void *arg)
+{
+    struct truce_pool *pool = arg;
+    int64_t every_ms = pool->queue->lease_ms / LOOKS_A_LEASE + 1;
+
+    pthread_mutex_lock(&pool->mutex);
+    while (!pool->ended) {
+        pthread_mutex_unlock(&pool->mutex);
+        for (uint32_t i = 0; i < truce__pool_places(pool); i++)
+            queue_pool_run_keep(pool, &pool->places[i]);
+        pthread_mutex_lock(&pool->mutex);
+        if (!pool->ended)
+            pool_pause(pool, &pool->over, every_ms);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return NULL;
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+#define THREADS 4
+
+/* The next that is ready, taken out of the line; NULL: none. Under the mutex. */
+static struct pool_place *pool_next(struct truce_pool *pool)
 {
     struct pool_place *place;
 
@@ -39,7 +449,8 @@ struct pool_place *truce__pool_next(struct truce_pool *pool)
     return place;
 }
 
-void truce__pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end)
+/* Its job has ended so: the place is free. */
+static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end)
 {
     pthread_mutex_lock(&place->mutex);
     truce_job_free(place->job);
@@ -92,12 +503,12 @@ static void pool_make(struct truce_pool *pool)
 
 static bool start_threads(struct truce_pool *pool)
 {
-    pool->keeps = truce__thread_start(&pool->keeper, truce__pool_keep, pool);
+    pool->keeps = truce__thread_start(&pool->keeper, pool_keep, pool);
     while (pool->keeps && pool->working < pool->threads &&
-           truce__thread_start(&pool->workers[pool->working], truce__pool_work, pool))
+           truce__thread_start(&pool->workers[pool->working], pool_work, pool))
         pool->working++;
-    pool->claims = pool->working == pool->threads &&
-                   truce__thread_start(&pool->claimer, truce__pool_claim, pool);
+    pool->claims =
+        pool->working == pool->threads && truce__thread_start(&pool->claimer, pool_claim, pool);
     return pool->claims;
 }
 
@@ -166,7 +577,7 @@ static truce_status pool_give_back(struct truce_pool *pool, bson_t *left, bson_e
 
     for (;;) {
         pthread_mutex_lock(&pool->mutex);
-        place = truce__pool_next(pool);
+        place = pool_next(pool);
         pthread_mutex_unlock(&pool->mutex);
         if (!place)
             return status;
@@ -175,7 +586,7 @@ static truce_status pool_give_back(struct truce_pool *pool, bson_t *left, bson_e
             pool_append_left(left, place->job, false, 0);
             status = status ? status : one;
         }
-        truce__pool_leave(pool, place, one ? POOL_LOST : POOL_RETURNED);
+        pool_leave(pool, place, one ? POOL_LOST : POOL_RETURNED);
     }
 }
 
@@ -189,7 +600,7 @@ static bool wait_for_busy(struct truce_pool *pool, int64_t grace_ms)
 
         if (left_ms <= 0)
             return false;
-        truce__pool_pause(pool, &pool->moved, left_ms < 1000 ? left_ms : 1000);
+        pool_pause(pool, &pool->moved, left_ms < 1000 ? left_ms : 1000);
     }
     return true;
 }

@@ -26,22 +26,532 @@
  *
  * A crash leaves the commit done or not done.
  *
- *     revision_handle.c the handle and its options
- *     revision_base.c   is what stands there what was read?
- *     revision_direct.c the usual save as one write
+ *     this file         the handle, the comparison with what was read, the usual save as one write, the save
  *     revision_keep.c   versions that were replaced
- *     revision_entry.c  conflicts kept for somebody to decide: what an entry is, and shows
- *     revision_inbox.c  their decisions
+ *     revision_inbox.c  conflicts that are kept for a person to decide, and the decisions
  *     revision_patch.c  saves that are said as patches; the differences of documents
  *     revision_http.c   ETags and conditions of HTTP
  */
 #include "patterns/revision/revision.h"
 
+#include "base/assert.h"
+#include "base/buffer.h"
 #include "base/deadline.h"
+#include "base/id.h"
 #include "base/limits.h"
+#include "base/reserved_fields.h"
 #include "bson/number.h"
 #include "commit/commit.h"
+#include "commit/entry.h"
+#include "commit/journal.h"
+#include "commit/metadata_cache.h"
 #include "query/incoming.h"
+
+/* ---- the handle ------------------------------------------------------------------------------ */
+
+static void revision_handle_refuse(truce_revision *revision, const char *why, const char *name)
+{
+    if (!revision->refused)
+        (void)truce__fail(TRUCE_INVALID, &revision->refusal, why, name);
+    revision->refused = true;
+}
+
+truce_revision *truce_revision_new(truce_store *store, const truce_revision_options *options)
+{
+    static const truce_revision_options defaults;
+    truce_revision *revision = bson_malloc0(sizeof *revision);
+
+    truce_assert(store);
+    options = options ? options : &defaults;
+    revision->store = store;
+    revision->refused =
+        ROOM_CHECK(options, "truce_revision_options", &revision->refusal) != TRUCE_OK;
+    revision->collection = bson_strdup(options->collection ? options->collection : "?");
+    if (!options->collection)
+        revision_handle_refuse(revision, "the revisions' option \"%s\" is missing", "collection");
+    revision->version = bson_strdup(options->version ? options->version : "version");
+    revision->kept = bson_strdup_printf("%s" REVISIONS_SUFFIX, revision->collection);
+    revision->strict = options->strict;
+    revision->inbox = options->inbox;
+    revision->keep = options->keep;
+    revision->keep_ms = options->keep_ms;
+    revision->tries_max = options->tries_max;
+    revision->deadline_ms = options->deadline_ms;
+    revision->relaxed = options->relaxed;
+    if (!revision->version[0] || revision->version[0] == '$' || revision->version[0] == '_' ||
+        strchr(revision->version, '.'))
+        revision_handle_refuse(revision, "the field of the number cannot be \"%s\"",
+                               revision->version);
+    if (options->keep_ms < 0)
+        revision_handle_refuse(revision, "versions cannot be kept for a time below 0%s", "");
+    if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
+        truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
+        revision->refused = true;
+    else if (options->rules && !bson_empty(options->rules))
+        revision->rules_text = bson_as_canonical_extended_json(options->rules, NULL);
+    return revision;
+}
+
+void truce_revision_free(truce_revision *revision)
+{
+    if (!revision)
+        return;
+    truce__merge_rules_free(revision->rules);
+    bson_free(revision->rules_text);
+    bson_free(revision->collection);
+    bson_free(revision->version);
+    bson_free(revision->kept);
+    bson_free(revision);
+}
+
+const char *truce_revision_outcome_name(truce_revision_outcome outcome)
+{
+    switch (outcome) {
+    case TRUCE_REVISION_SAVED:
+        return "saved";
+    case TRUCE_REVISION_MERGED:
+        return "merged";
+    case TRUCE_REVISION_UNCHANGED:
+        return "unchanged";
+    case TRUCE_REVISION_CONFLICT:
+        return "conflict";
+    }
+    return "unknown";
+}
+
+/* ---- the comparison with what was read ------------------------------------------------------- */
+
+/*
+ * Is what stands there what was read? The number alone does not say: a program that knows nothing of it
+ * changes a document and leaves the number as it was. So the caller's copy is compared, too:
+ *
+ *     in a commit    same bytes                         as read
+ *                    same values                        as read; a number that has got another type since, and
+ *                                                       that mine leaves alone, keeps it
+ *                    otherwise                          stale, as under another number
+ *     in a filter    the fields in their order, but for `_id`, the number and truce's own:
+ *                        {$expr: {$eq: [{$filter: the fields of $$ROOT}, [{k: "a", v: 1}, ...]]}}
+ *                    and, because numbers of all types are equal there, the type of each number:
+ *                        {"a": {$type: 16}, "list.0.n": {$type: 1}}
+ *
+ * Invariant:
+ *   B1. The filter matches nothing that a commit would call stale. What it cannot say is left to the commit.
+ */
+
+/* ---- in a commit ------------------------------------------------------------------------------ */
+
+static bool same_values(struct value a, struct value b);
+
+static uint32_t base_count_of(struct value container)
+{
+    uint32_t count = 0;
+
+    for (struct fields fields = truce__fields(container); truce__fields_next(&fields);)
+        count++;
+    return count;
+}
+
+/* The order of fields alone says nothing. */
+static bool base_same_fields(struct value a, struct value b)
+{
+    for (struct fields fields = truce__fields(a); truce__fields_next(&fields);) {
+        if (!same_values(fields.value, truce__value_field(b, fields.key, fields.key_length)))
+            return false;
+    }
+    return base_count_of(a) == base_count_of(b);
+}
+
+static bool base_same_elements(struct value a, struct value b)
+{
+    struct fields in_a = truce__fields(a), in_b = truce__fields(b);
+
+    for (;;) {
+        bool more_a = truce__fields_next(&in_a), more_b = truce__fields_next(&in_b);
+
+        if (!more_a || !more_b)
+            return more_a == more_b;
+        if (!same_values(in_a.value, in_b.value))
+            return false;
+    }
+}
+
+static bool same_values(struct value a, struct value b)
+{
+    if (a.type == BSON_TYPE_DOCUMENT && b.type == BSON_TYPE_DOCUMENT)
+        return base_same_fields(a, b);
+    if (a.type == BSON_TYPE_ARRAY && b.type == BSON_TYPE_ARRAY)
+        return base_same_elements(a, b);
+    return b.type && truce__value_equal(a, b);
+}
+
+/* `_keys` is what commits make of the rest. */
+static void without_own(const bson_t *content, bson_t *plain)
+{
+    bson_init(plain);
+    bson_copy_to_excluding_noinit(content, plain, "_id", "_keys", NULL);
+}
+
+/* The contents of two documents are equal, whatever the types of numbers and the order of fields. */
+static bool revision_same_values(const bson_t *base, const bson_t *theirs)
+{
+    bson_t a, b;
+    bool same;
+
+    without_own(base, &a);
+    without_own(theirs, &b);
+    same = same_values(truce__value_document(&a), truce__value_document(&b));
+    bson_destroy(&a);
+    bson_destroy(&b);
+    return same;
+}
+
+/* ---- in a filter ------------------------------------------------------------------------------ */
+
+static void revision_plain(const truce_revision *revision, const bson_t *document, bson_t *plain)
+{
+    bson_init(plain);
+    bson_copy_to_excluding_noinit(document, plain, "_id", revision->version, "_rev", "_intent",
+                                  NULL);
+}
+
+/* [{k: "a", v: 1}, ...] */
+static void base_append_pairs(const bson_t *plain, bson_t *array)
+{
+    uint32_t index = 0;
+
+    for (struct fields fields = truce__fields(truce__value_document(plain));
+         truce__fields_next(&fields); index++) {
+        char digits[16];
+        const char *key;
+        bson_t pair;
+
+        bson_uint32_to_string(index, &key, digits, sizeof digits);
+        bson_append_document_begin(array, key, -1, &pair);
+        bson_append_utf8(&pair, "k", 1, fields.key, (int)fields.key_length);
+        truce__value_append(&pair, "v", 1, fields.value);
+        bson_append_document_end(array, &pair);
+    }
+}
+
+static void base_append_value_guard(const truce_revision *revision, const bson_t *plain,
+                                    bson_t *filter)
+{
+    bson_t *fields =
+        BCON_NEW("$filter", "{", "input", "{", "$objectToArray", "{", "$mergeObjects", "[",
+                 "$$ROOT", "]", "}", "}", "as", "field", "cond", "{", "$not", "[", "{", "$in", "[",
+                 "$$field.k", "[", BCON_UTF8("_id"), BCON_UTF8(revision->version),
+                 BCON_UTF8("_rev"), BCON_UTF8("_intent"), "]", "]", "}", "]", "}", "}");
+    bson_t expr, operands, literal, pairs;
+
+    bson_append_document_begin(filter, "$expr", 5, &expr);
+    bson_append_array_begin(&expr, "$eq", 3, &operands);
+    BSON_APPEND_DOCUMENT(&operands, "0", fields);
+    bson_append_document_begin(&operands, "1", 1, &literal);
+    bson_append_array_begin(&literal, "$literal", 8, &pairs);
+    base_append_pairs(plain, &pairs);
+    bson_append_array_end(&literal, &pairs);
+    bson_append_document_end(&operands, &literal);
+    bson_append_array_end(&expr, &operands);
+    bson_append_document_end(filter, &expr);
+    bson_destroy(fields);
+}
+
+struct types {
+    bson_t *filter;
+    struct buffer path;
+    uint32_t count;
+};
+
+static bool is_index(const char *name)
+{
+    return name[0] && strspn(name, "0123456789") == strlen(name);
+}
+
+/* A name that a path cannot say: "a.b" is two, and "0" may be an element's. */
+static bool base_is_sayable(const struct fields *field, bool element)
+{
+    return element || (field->key_length && field->key[0] != '$' && !is_index(field->key) &&
+                       strlen(field->key) == field->key_length && !strchr(field->key, '.'));
+}
+
+static bool append_types(struct types *types, struct value container)
+{
+    bool elements = container.type == BSON_TYPE_ARRAY;
+    size_t before = types->path.size;
+
+    for (struct fields fields = truce__fields(container); truce__fields_next(&fields);) {
+        bool number = truce__value_is_number(fields.value);
+        bson_t type;
+
+        if (!number && !truce__value_is_container(fields.value))
+            continue;
+        if (!base_is_sayable(&fields, elements) || types->count == REVISION_NUMBERS_MAX)
+            return false;
+        if (before)
+            truce__buffer_append(&types->path, ".", 1);
+        truce__buffer_append(&types->path, fields.key, fields.key_length);
+        if (number) {
+            types->count++;
+            bson_append_document_begin(types->filter, (const char *)types->path.bytes,
+                                       (int)types->path.size, &type);
+            BSON_APPEND_INT32(&type, "$type", fields.value.type);
+            bson_append_document_end(types->filter, &type);
+        } else if (!append_types(types, fields.value)) {
+            return false;
+        }
+        types->path.size = before;
+    }
+    return true;
+}
+
+/* Adds to a filter by `_id` and number that all else is as in `base`. False: a filter cannot say it. */
+static bool revision_filter_base(const truce_revision *revision, const bson_t *base, bson_t *filter)
+{
+    struct types types = {.filter = filter};
+    bson_t plain;
+    bool sayable;
+
+    revision_plain(revision, base, &plain);
+    sayable =
+        plain.len <= VALUE_GUARD_BYTES_MAX && append_types(&types, truce__value_document(&plain));
+    if (sayable)
+        base_append_value_guard(revision, &plain, filter);
+    truce__buffer_release(&types.path);
+    bson_destroy(&plain);
+    return sayable;
+}
+
+/* ---- the usual save -------------------------------------------------------------------------- */
+
+/*
+ * The usual save in one round trip: nobody saved since, nothing is kept, and the caller has the
+ * document as it was read. Then everything that a save looks at can stand in the filter of one write:
+ *
+ *     {_id, version: n, all else as read, _intent: absent, _rev: absent or truce's}
+ *                             -> mine, version: n + 1, _rev: fresh
+ *
+ *     matched                 SAVED
+ *     not matched             the save is made by a commit, which looks why
+ *     refused                 likewise: a unique key may be held by somebody for a moment only
+ *     no answer, then:        _rev is ours      SAVED
+ *                             as it was read    it has no effect yet: send it again (D1)
+ *                             otherwise         TRUCE_UNKNOWN: it may have been saved, and others after
+ *
+ * Invariants:
+ *   D1. A number is given once for an _id, also if the document was removed in between, so
+ *       of any number of sends one takes effect at most.
+ *   D2. After a send without an answer, one that matched nothing is no proof: the first may have
+ *       landed, and others may have saved since. Only `_rev` tells.
+ *   D3. Of a collection whose unique keys are declared, commits alone know what `_keys` must hold.
+ */
+
+struct direct {
+    const struct revision_save *save;
+    struct worker worker;
+    bson_value_t id;
+    bson_oid_t rev;
+    bson_t filter, replacement;
+};
+
+/* ---- when ------------------------------------------------------------------------------------ */
+
+static bool has_operators(const bson_t *document)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    while (truce__fields_next(&fields))
+        if (fields.key[0] == '$')
+            return true;
+    return false;
+}
+
+/* `mine` says something new, as far as the caller knows. */
+static bool direct_differs(const struct revision_save *save)
+{
+    bson_t mine, base;
+    bool different;
+
+    truce__revision_content(save->revision, save->mine, &mine);
+    truce__revision_content(save->revision, save->base, &base);
+    different = !bson_equal(&mine, &base);
+    bson_destroy(&mine);
+    bson_destroy(&base);
+    return different;
+}
+
+static bool is_usual(const struct revision_save *save)
+{
+    const truce_revision *revision = save->revision;
+    bool keyed = true;
+
+    if (revision->refused || revision->keep || !save->base || save->version < 1 ||
+        save->version == INT64_MAX || !bson_has_field(save->mine, "_id") ||
+        has_operators(save->mine) || !direct_differs(save))
+        return false;
+    if (truce__memo_keyed(revision->store, revision->collection, &keyed, NULL))
+        return false;
+    return !keyed; /* D3 */
+}
+
+/* ---- the write ------------------------------------------------------------------------------- */
+
+static void direct_append_absent(bson_t *filter, const char *path)
+{
+    BCON_APPEND(filter, path, "{", "$exists", BCON_BOOL(false), "}");
+}
+
+static void append_own_rev(bson_t *filter)
+{
+    BCON_APPEND(filter, "$or", "[", "{", "_rev", "{", "$exists", BCON_BOOL(false), "}", "}", "{",
+                "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}", "}", "]");
+}
+
+/* False: a filter cannot say what was read. */
+static bool direct_make_filter(struct direct *direct)
+{
+    const char *version = direct->save->revision->version;
+    char *first = bson_strdup_printf("%s.0", version);
+
+    truce__filter_id(&direct->id, &direct->filter);
+    BSON_APPEND_INT64(&direct->filter, version, direct->save->version);
+    direct_append_absent(&direct->filter, first); /* a number in an array matches, too */
+    direct_append_absent(&direct->filter, "_intent");
+    append_own_rev(&direct->filter);
+    bson_free(first);
+    return revision_filter_base(direct->save->revision, direct->save->base, &direct->filter);
+}
+
+static void make_replacement(struct direct *direct)
+{
+    const truce_revision *revision = direct->save->revision;
+
+    bson_init(&direct->replacement);
+    BSON_APPEND_VALUE(&direct->replacement, "_id", &direct->id);
+    bson_copy_to_excluding_noinit(direct->save->mine, &direct->replacement, "_id",
+                                  revision->version, "_rev", "_intent", NULL);
+    bson_append_int64(&direct->replacement, revision->version, -1, direct->save->version + 1);
+    BSON_APPEND_OID(&direct->replacement, "_rev", &direct->rev);
+}
+
+static truce_status direct_send(const struct direct *direct, bool *matched, bson_error_t *why)
+{
+    const truce_revision *revision = direct->save->revision;
+    truce_write_options options = {.relaxed = revision->relaxed,
+                                   .deadline_ms = revision->deadline_ms};
+    truce_write_result result = {0};
+    truce_status status = truce_update(revision->store, revision->collection, &direct->filter,
+                                       &direct->replacement, &options, &result, why);
+
+    *matched = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    return status;
+}
+
+/* ---- no answer ------------------------------------------------------------------------------- */
+
+enum verdict { TOOK, AS_READ, OTHERWISE };
+
+/* Somebody who does not raise the number may have put it back: all else tells, too. */
+static bool direct_is_as_read(const struct direct *direct, const bson_t *document)
+{
+    const struct revision_save *save = direct->save;
+    int64_t number;
+    bson_t base, plain;
+    bool same;
+
+    if (truce__revision_number(save->revision, document, &number, NULL) || number != save->version)
+        return false;
+    revision_plain(save->revision, save->base, &base);
+    revision_plain(save->revision, document, &plain);
+    same = bson_equal(&base, &plain);
+    bson_destroy(&base);
+    bson_destroy(&plain);
+    return same;
+}
+
+static enum verdict direct_judge(struct direct *direct)
+{
+    const truce_revision *revision = direct->save->revision;
+    enum verdict verdict = OTHERWISE;
+    struct token token;
+    bson_t document;
+    truce_status status =
+        truce__journal_read(&direct->worker, revision->collection, &direct->id, &document, NULL);
+
+    if (!status && !truce__token_of(&document, &token, NULL)) {
+        if (token.has_rev && bson_oid_equal(&token.rev, &direct->rev))
+            verdict = TOOK;
+        else if (direct_is_as_read(direct, &document))
+            verdict = AS_READ; /* D1 */
+    }
+    bson_destroy(&document);
+    return verdict;
+}
+
+/* Sends it until its outcome is certain. *saved false, OK: it has no effect, and never will. */
+static truce_status send_certainly(struct direct *direct, bool *saved, bson_error_t *error)
+{
+    bool unanswered = false, silent = false;
+    bson_error_t why;
+
+    for (;;) {
+        bson_error_t now = {0};
+        truce_status status = direct_send(direct, saved, &now);
+        enum verdict verdict;
+
+        if (*saved || (!unanswered && !truce__unanswered(status)))
+            return TRUCE_OK;
+        unanswered = true;
+        silent = silent || status != TRUCE_IO;
+        why = now;
+        verdict = direct_judge(direct); /* D2 */
+        *saved = verdict == TOOK;
+        if (*saved)
+            return TRUCE_OK;
+        if (verdict != OTHERWISE && !truce__disk_refused(direct->worker.store, status) &&
+            !truce__worker_wait(&direct->worker, "the store", NULL))
+            continue;
+        if (!silent && error) /* the disk failed each time: that is told, with its reason */
+            *error = why;
+        if (!silent)
+            return TRUCE_IO;
+        return truce__fail(TRUCE_UNKNOWN, error,
+                           "the store did not answer a save in \"%s\", and what stands there "
+                           "now does not tell whether it took effect",
+                           direct->save->revision->collection);
+    }
+}
+
+/* The save as one write, where that can be. OK with *saved false: it was not made, and a commit has to
+ * find out why. UNKNOWN: no answer, and the document does not tell. */
+static truce_status revision_save_direct(struct revision_save *save, bool *saved,
+                                         bson_error_t *error)
+{
+    struct direct direct = {.save = save};
+    truce_status status;
+    bson_iter_t iter;
+
+    *saved = false;
+    if (!is_usual(save) || !bson_iter_init_find(&iter, save->mine, "_id"))
+        return TRUCE_OK;
+    bson_value_copy(bson_iter_value(&iter), &direct.id);
+    truce__worker_init(&direct.worker, save->revision->store, save->revision->deadline_ms);
+    truce__id_new(&direct.rev);
+    make_replacement(&direct);
+    status = direct_make_filter(&direct) ? send_certainly(&direct, saved, error) : TRUCE_OK;
+    if (*saved) {
+        bson_t content;
+
+        truce__revision_content(save->revision, save->mine, &content);
+        truce__revision_set_document(save->revision, save->result, &content, save->version + 1);
+        save->result->outcome = TRUCE_REVISION_SAVED;
+        bson_destroy(&content);
+    }
+    bson_destroy(&direct.filter);
+    bson_destroy(&direct.replacement);
+    bson_value_destroy(&direct.id);
+    return status;
+}
 
 /* ---- results ---------------------------------------------------------------------------------- */
 
@@ -113,7 +623,7 @@ static truce_status revision_id_of(const bson_t *document, bson_value_t *id, bso
 
 /* ---- running ---------------------------------------------------------------------------------- */
 
-truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
+static truce_status revision_run(truce_revision *revision, truce_commit *commit,
                                  truce_commit_function *function, void *arg, bson_error_t *error)
 {
     truce_commit_options options = {.deadline_ms = revision->deadline_ms,
@@ -134,7 +644,7 @@ truce_status truce__revision_write(truce_revision *revision, truce_commit *commi
 {
     truce_status status = revision->refused ? TRUCE_OK : truce__revision_index(revision, error);
 
-    return status ? status : truce__revision_run(revision, commit, function, arg, error);
+    return status ? status : revision_run(revision, commit, function, arg, error);
 }
 
 /* ---- conflicts as data ------------------------------------------------------------------------ */
@@ -340,7 +850,7 @@ static truce_status revision_compare_base(struct revision_save *save, struct con
         return TRUCE_OK;
     truce__revision_content(save->revision, save->base, &contents->base);
     contents->has_base = true;
-    *stale = !truce__revision_same_values(&contents->base, &contents->theirs);
+    *stale = !revision_same_values(&contents->base, &contents->theirs);
     return *stale || bson_equal(&contents->base, &contents->theirs)
                ? TRUCE_OK
                : revision_keep_types(contents, error);
@@ -430,7 +940,7 @@ static truce_status revision_revision_save(truce_revision *revision, truce_commi
     if (!status && version < TRUCE_REVISION_NEW)
         status = truce__fail(TRUCE_INVALID, error, "the number of a revision is not below 0");
     if (!status && !commit)
-        status = truce__revision_save_direct(&one, &saved, error);
+        status = revision_save_direct(&one, &saved, error);
     if (status || saved)
         return status;
     return truce__revision_write(revision, commit, truce__revision_save_in, &one, error);
@@ -482,7 +992,7 @@ truce_status truce_revision_get(truce_revision *revision, truce_commit *commit,
     truce_status status;
 
     bson_init(document);
-    status = truce__revision_run(revision, commit, look_in, &look, error);
+    status = revision_run(revision, commit, look_in, &look, error);
     if (version)
         *version = status ? TRUCE_REVISION_NEW : look.number;
     return status;
@@ -506,7 +1016,7 @@ static bool revision_is_as_read(const struct removal *removal, int64_t number,
     if (number != removal->version || !removal->base)
         return number == removal->version;
     truce__revision_content(removal->revision, removal->base, &base);
-    same = truce__revision_same_values(&base, content);
+    same = revision_same_values(&base, content);
     bson_destroy(&base);
     return same;
 }

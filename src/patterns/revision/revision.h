@@ -35,9 +35,6 @@ truce_status truce__revision_number(const truce_revision *revision, const bson_t
 void truce__revision_content(const truce_revision *revision, const bson_t *document,
                              bson_t *content);
 
-/* Runs a function in the given commit, or as one of its own. */
-truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
-                                 truce_commit_function *function, void *arg, bson_error_t *error);
 /* The same for one that may replace a document. */
 truce_status truce__revision_write(truce_revision *revision, truce_commit *commit,
                                    truce_commit_function *function, void *arg, bson_error_t *error);
@@ -45,15 +42,7 @@ truce_status truce__revision_write(truce_revision *revision, truce_commit *commi
 /* `result` as at the beginning of a call; whatever was in it is released. */
 void truce__revision_reset(truce_revision_result *result);
 
-/* ---- revision_base.c: what stands there against what was read ---- */
-
-/* The contents of two documents are equal, whatever the types of numbers and the order of fields. */
-bool truce__revision_same_values(const bson_t *base, const bson_t *theirs);
-/* The content without `_id`, which a save compares by itself. */
-void truce__revision_plain(const truce_revision *revision, const bson_t *document, bson_t *plain);
-/* Adds to a filter by `_id` and number that all else is as in `base`. False: a filter cannot say it. */
-bool truce__revision_filter_base(const truce_revision *revision, const bson_t *base,
-                                 bson_t *filter);
+/* ---- revision.c: what stands there against what was read ---- */
 
 /* ---- revision_keep.c: replaced versions ---- */
 
@@ -93,10 +82,8 @@ void truce__revision_append_conflict(bson_t *conflicts, const char *path, const 
 void truce__revision_set_document(const truce_revision *revision, truce_revision_result *result,
                                   const bson_t *content, int64_t number);
 
-/* ---- revision_entry.c: the entries of the inbox ---- */
+/* ---- revision_inbox.c: the entries of the inbox ---- */
 
-/* An entry of the inbox as it is stored (bson/field_names.h). */
-void truce__revision_entry_store(bson_t *entry);
 /* In a commit whose save is a conflict: one that is there, decided or not, is open again. */
 truce_status truce__revision_put_entry(struct revision_save *save, truce_commit *commit,
                                        const bson_value_t *id, bson_error_t *error);
@@ -106,17 +93,6 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
                                                       const bson_t *entry,
                                                       struct merge_rules **kept);
 
-/* The entry against a document (NULL: there is none) of that number. `shown` is initialised; with an error
- * it is the entry as it was told. */
-truce_status truce__revision_entry_against(const truce_revision *revision, const bson_t *entry,
-                                           const bson_t *theirs, int64_t number, bson_t *shown,
-                                           bson_error_t *error);
-
-/* ---- revision_direct.c ---- */
-
-/* The save as one write, where that can be. OK with *saved false: it was not made, and a commit has to
- * find out why. UNKNOWN: no answer, and the document does not tell. */
-truce_status truce__revision_save_direct(struct revision_save *save, bool *saved,
-                                         bson_error_t *error);
+/* ---- revision.c ---- */
 
 #endif

@@ -29,26 +29,21 @@
  * write, where the store can (`rewrites`; models/set_batch.cpp has both). So a crash leaves it done or
  * not done, and doing it again is harmless. The parts:
  *
- *     set_rank.c        the order of operations
- *     set_operation.c   checking; keys and entries in documents
+ *     set_operation.c   operations: checks, keys, entries, their order; one document for each element
  *     set_form.c        one operation: as a pipeline, or as a loop of two guarded updates
- *     set_fold.c        batches: the winner for each name
- *     set_merge.c       the winners of a document merged into its lists
- *     set_queue.c       calls of several threads put together
- *     set_batch.c       batches: merged inside the store, or look, merge, write if nothing changed
- *                       meanwhile
- *     set_element.c     the layout of one document for each element
+ *     set_batch.c       batches: the winner of each name, merged inside the store, or by guarded writes
+ *     set_merge.c       merges the winners of a document into its lists
+ *     set_queue.c       combines the calls of several threads
  *     set_commit.c      operations as part of a commit
  *     set_ranges.c      sets of numbers
- *     set_progress.c    what consumers recorded
+ *     set_progress.c    numbers that consumers recorded, and their lookup below the watermark
  *     set_source.c      sources, void numbers, the watermark
- *     set_recorded.c    what became of a number below it
- *     set_collect.c     tombstones collected by proof, and the quarantine
- *     set_protect.c     what the store refuses of programs that do not compare the watermark
- *     set_guard.c       the tombstones of that layout collected
- *     set_walk.c        documents looked at one after the other, written many at a time
+ *     set_collect.c     collects tombstones by proof; the archive; removes a set
+ *     set_quarantine.c  late operations
+ *     set_protect.c     a validator against programs that do not compare the watermark
+ *     set_guard.c       collects the tombstones of the layout by element
+ *     set_walk.c        reads documents in order, and writes many at a time
  *     set_convert.c     lists from before there were numbers
- *     set_forget.c      a set that is given up
  *
  * Deliberately not done: a set does not order its members (the lists keep the order of arrival).
  */

@@ -56,7 +56,7 @@ struct truce_set {
     uint16_t busy[SET_BUSY]; /* operations of the rounds */
 };
 
-/* ---- ranks (set_rank.c) ---- */
+/* ---- ranks (set_operation.c) ---- */
 
 struct set_rank {
     int64_t seq;        /* 0: there is none */
@@ -168,7 +168,7 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error);
 truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
                                   struct worker *worker, truce_set_outcome *outcome,
                                   bson_error_t *error);
-/* set_element.c: one operation on a document of its own */
+/* set_operation.c: one operation on a document of its own */
 truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
                                       struct worker *worker, truce_set_outcome *outcome,
                                       bson_error_t *error);
@@ -198,7 +198,7 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
 truce_status truce__set_element_batch(truce_set *set, const struct set_operation *const *winners,
                                       size_t count, truce_set_result *results, bson_error_t *error);
 
-/* set_fold.c: sorts into the order of (document, name, rank falling): the first of each name is its
+/* set_batch.c: sorts into the order of (document, name, rank falling): the first of each name is its
  * winner. */
 void truce__set_fold(const truce_set *set, struct set_operation *operations, size_t count);
 uint64_t truce__set_key_hash(const truce_set *set, const bson_t *key);
@@ -338,7 +338,7 @@ void truce__block_store(const struct ranges *ranges, int64_t base, bson_t *docum
 bool truce__block_read(const bson_t *document, const char *field, int64_t base,
                        struct ranges *ranges);
 
-/* ---- what consumers recorded (set_progress.c, set_records.c) ---- */
+/* ---- what consumers recorded (set_progress.c) ---- */
 
 #define CONSUMER_VOID    ":void"    /* numbers that will never come */
 #define CONSUMER_ARCHIVE ":archive" /* of what the watermark has passed */
@@ -355,8 +355,6 @@ struct progress_block {
     struct ranges ranges;
 };
 
-/* the next smaller width */
-int truce__progress_narrower(int shift);
 /* CORRUPT: it is none of ours. */
 truce_status truce__progress_read(const bson_t *document, struct progress_block *block,
                                   bson_error_t *error);
@@ -374,9 +372,6 @@ struct progress {
 /* What all consumers recorded of the 2^shift numbers around `number`, and perhaps more. */
 truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
                                   struct progress *progress, bson_error_t *error);
-/* Some of what was recorded from `number` on, or up to it, in documents of that width alone. */
-truce_status truce__progress_near(truce_set *set, const char *source, int64_t number, int shift,
-                                  bool from, struct progress *progress, bson_error_t *error);
 void truce__progress_release(struct progress *progress);
 
 /* Adds to what the consumer recorded. */
@@ -388,11 +383,6 @@ static inline int64_t truce__progress_passed(int64_t watermark)
 {
     return watermark / BLOCK_NUMBERS + (watermark % BLOCK_NUMBERS == BLOCK_NUMBERS - 1);
 }
-
-/* What consumers recorded up to `watermark` goes into the archive; `from` is where the last time ended, in
- * blocks. (set_archive.c) */
-truce_status truce__progress_archive(truce_set *set, const char *source, int64_t from,
-                                     int64_t watermark, bson_error_t *error);
 
 /* ---- sources (set_source.c) ---- */
 
@@ -429,7 +419,7 @@ void truce__source_id(const truce_set *set, const char *source, bson_t *document
 truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
                                  int64_t value, bson_error_t *error);
 
-/* ---- what became of a number (set_recorded.c) ---- */
+/* ---- what became of a number (set_progress.c) ---- */
 
 /* Is it known here that the number was recorded? Then it is for good. */
 bool truce__number_recorded(truce_set *set, const char *source, int64_t seq);

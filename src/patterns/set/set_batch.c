@@ -31,11 +31,307 @@
  * (SET_OUTCOME_HELD). A crash leaves some documents of the
  * window written and others not: the batch is delivered again, and what stands is DUPLICATE.
  */
-#include "patterns/set/set_batch.h"
+#include <stdlib.h>
+
 #include "base/assert.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "patterns/set/set.h"
 #include "store/store.h"
+
+/* The operations of one document: operations[from, to), winners[first, last). */
+struct set_group {
+    size_t from, to, first, last;
+    int rounds;
+    bool done, seen; /* seen: in this window's answer */
+    bool unchanged;  /* what was seen says it all */
+    bool whole;      /* its document is looked at whole: it is short of room */
+};
+
+struct set_batch {
+    truce_set *set;
+    struct set_operation *operations;
+    const struct set_operation **winners;
+    enum set_verdict *verdicts; /* of the winners */
+    uint32_t *passed;           /* behind each of them: how many have no room */
+    struct set_group *groups;
+    size_t groups_count, left; /* left: not done */
+    bool divided;              /* some were, in this round */
+    struct set_scratch scratch;
+};
+
+/* One update of the window, and the documents that it is made of. */
+struct set_draft {
+    struct set_group *group;
+    bson_t filter, update;
+};
+
+struct set_window {
+    struct set_batch *batch;
+    struct set_group **groups; /* sorted by key hash */
+    size_t count;
+    bool whole; /* it is of one document, which is short of room */
+    struct set_draft *drafts;
+    size_t drafts_count, bytes;
+};
+
+/* ---- rewrites -------------------------------------------------------------------------------- */
+
+/* If the store can rewrite (truce/sys/store.h), the winners are merged into each document inside the store's own
+ * write. */
+
+/* What becomes of a group; open: another round. */
+struct fate {
+    enum { FATE_OPEN, FATE_SETTLED, FATE_HELD, FATE_FAILED } kind;
+    truce_status status; /* failed, and why */
+    bson_error_t *why;
+};
+
+struct rewriting {
+    truce_rewrite base; /* first */
+    const struct set_window *window;
+    struct fate *fates; /* of the window's groups */
+};
+
+static void set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
+                           const bson_error_t *why);
+static bool set_group_split(struct set_batch *batch, struct set_group *group, truce_status status);
+static void set_group_hand_back(struct set_batch *batch, struct set_group *group);
+static void set_group_settle(struct set_batch *batch, struct set_group *group);
+
+static struct fate *fate_of(truce_rewrite *rewrite, size_t number)
+{
+    return &((struct rewriting *)rewrite)->fates[number];
+}
+
+static void fail_fate(struct fate *fate, truce_status status, const bson_error_t *why)
+{
+    fate->kind = FATE_FAILED;
+    fate->status = status;
+    if (!fate->why)
+        fate->why = bson_malloc(sizeof *fate->why);
+    *fate->why = *why;
+}
+
+static void begin_rewriting(truce_rewrite *rewrite)
+{
+    for (size_t i = 0; i < rewrite->count; i++)
+        fate_of(rewrite, i)->kind = FATE_OPEN;
+}
+
+/* {_id, key}: what a document is before there are lists in it */
+static void set_document_begin(const truce_set *set, const bson_t *key, bson_t *document)
+{
+    struct value root = truce__value_document(key);
+    struct value id = truce__value_field(root, "_id", 3);
+    bson_oid_t fresh;
+
+    if (id.type == VALUE_MISSING) {
+        truce__id_new(&fresh);
+        bson_append_oid(document, "_id", 3, &fresh);
+    } else {
+        truce__value_append(document, "_id", 3, id);
+    }
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        size_t length = strlen(set->keys[i]);
+
+        if (strcmp(set->keys[i], "_id"))
+            truce__value_append(document, set->keys[i], length,
+                                truce__value_field(root, set->keys[i], length));
+    }
+}
+
+/* `before` with other lists, and another revision if it has one. */
+static void append_changed(const bson_t *before, const bson_t *lists, bson_t *after)
+{
+    struct value changed = truce__value_document(lists);
+    struct fields fields = truce__fields(truce__value_document(before));
+    bool renew = truce__set_has_revision(before);
+
+    while (truce__fields_next(&fields)) {
+        struct value list = truce__value_field(changed, fields.key, fields.key_length);
+
+        if (renew && !strcmp(fields.key, "_rev"))
+            truce__set_revision_append(after);
+        else
+            truce__value_append(after, fields.key, fields.key_length,
+                                list.type == VALUE_MISSING ? fields.value : list);
+    }
+    fields = truce__fields(changed);
+    while (truce__fields_next(&fields)) {
+        if (truce__value_field(truce__value_document(before), fields.key, fields.key_length).type ==
+            VALUE_MISSING)
+            truce__value_append(after, fields.key, fields.key_length, fields.value);
+    }
+}
+
+static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
+                                  bson_t *after)
+{
+    const struct set_window *window = ((struct rewriting *)rewrite)->window;
+    struct set_batch *batch = window->batch;
+    struct set_group *group = window->groups[number];
+    struct fate *fate = fate_of(rewrite, number);
+    struct set_merge merge = {.scratch = &batch->scratch,
+                              .winners = batch->winners + group->first,
+                              .count = group->last - group->first,
+                              .whole = true,
+                              .end = batch->operations + group->to,
+                              .verdicts = batch->verdicts + group->first,
+                              .passed = batch->passed + group->first};
+    bson_t begun = BSON_INITIALIZER;
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (before && !truce__intent_absent(before)) {
+        fate->kind = FATE_HELD;
+        return false;
+    }
+    if (!before) {
+        set_document_begin(batch->set, rewrite->keys[number], &begun);
+        before = &begun;
+    }
+    status = truce__set_merge(batch->set, before, &merge, &why);
+    if (!status && merge.changed)
+        append_changed(before, &merge.change, after);
+    bson_destroy(&merge.change);
+    bson_destroy(&begun);
+    if (status)
+        fail_fate(fate, status, &why);
+    else
+        fate->kind = FATE_SETTLED;
+    return !status && merge.changed;
+}
+
+static void refuse_document(truce_rewrite *rewrite, size_t number, truce_status status,
+                            const bson_error_t *why)
+{
+    if (status == TRUCE_DUPLICATE || truce__repeatable(status))
+        fate_of(rewrite, number)->kind = FATE_OPEN;
+    else
+        fail_fate(fate_of(rewrite, number), status, why);
+}
+
+static void meet_fate(struct set_batch *batch, struct set_group *group, const struct fate *fate)
+{
+    switch (fate->kind) {
+    case FATE_OPEN:
+        return;
+    case FATE_SETTLED:
+        set_group_settle(batch, group);
+        return;
+    case FATE_HELD:
+        set_group_hand_back(batch, group);
+        return;
+    case FATE_FAILED:
+        if (set_group_split(batch, group, fate->status))
+            return;
+        set_group_fail(batch, group, fate->status, fate->why);
+        return;
+    }
+}
+
+/* Without an index of the key, or an answer, the window is left to the next round. */
+static void set_rewrite_window(struct set_window *window)
+{
+    const struct set_batch *batch = window->batch;
+    const bson_t **keys = bson_malloc(window->count * sizeof *keys);
+    struct rewriting rewriting = {.base = {.collection = batch->set->collection,
+                                           .keys = keys,
+                                           .count = window->count,
+                                           .begin = begin_rewriting,
+                                           .make = rewrite_make_document,
+                                           .refuse = refuse_document},
+                                  .window = window};
+    bson_error_t why = {0};
+    truce_status status;
+
+    rewriting.fates = bson_malloc0(window->count * sizeof *rewriting.fates);
+    for (size_t i = 0; i < window->count; i++)
+        keys[i] = batch->operations[window->groups[i]->from].given->key;
+    status = truce__store_rewrite(batch->set->store, &rewriting.base, &why);
+    for (size_t i = 0; i < window->count; i++) {
+        if (!status)
+            meet_fate(window->batch, window->groups[i], &rewriting.fates[i]);
+        else if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+            set_group_fail(window->batch, window->groups[i], status, &why);
+        bson_free(rewriting.fates[i].why);
+    }
+    bson_free(rewriting.fates);
+    bson_free(keys);
+}
+
+/* ---- the fold -------------------------------------------------------------------------------- */
+
+/* Folding a batch: its operations in the order of (document, name, rank falling), so that the first
+ * of each name is the one that in-order delivery of the batch would leave. */
+
+static struct value key_field(const truce_set *set, const bson_t *key, uint32_t i)
+{
+    return truce__value_field(truce__value_document(key), set->keys[i], strlen(set->keys[i]));
+}
+
+uint64_t truce__set_key_hash(const truce_set *set, const bson_t *key)
+{
+    uint64_t hash = 0;
+
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        hash = hash * 0x9e3779b97f4a7c15u + truce__value_hash(key_field(set, key, i));
+    return hash;
+}
+
+bool truce__set_name_equal(struct value a, struct value b)
+{
+    if (a.type == b.type && a.type == BSON_TYPE_UTF8)
+        return a.size == b.size && !memcmp(a.data, b.data, a.size);
+    return truce__value_equal(a, b);
+}
+
+static int compare_keys(const truce_set *set, const bson_t *a, const bson_t *b)
+{
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        int order = truce__value_compare(key_field(set, a, i), key_field(set, b, i));
+
+        if (order)
+            return order;
+    }
+    return 0;
+}
+
+bool truce__set_key_equal(const truce_set *set, const bson_t *a, const bson_t *b)
+{
+    return compare_keys(set, a, b) == 0;
+}
+
+static int fold_compare_numbers(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int fold_compare(const void *left, const void *right, void *arg)
+{
+    const struct set_operation *a = left, *b = right;
+    int order = fold_compare_numbers(a->key_hash, b->key_hash);
+
+    if (!order)
+        order = compare_keys(arg, a->given->key, b->given->key);
+    if (!order)
+        order = fold_compare_numbers(a->name_hash, b->name_hash);
+    if (!order)
+        order = truce__value_compare(a->name, b->name);
+    if (!order)
+        order = truce__set_rank_compare(&b->rank, &a->rank);
+    if (!order)
+        order = fold_compare_numbers((uintptr_t)a->call, (uintptr_t)b->call);
+    return order ? order : fold_compare_numbers(a->number, b->number);
+}
+
+void truce__set_fold(const truce_set *set, struct set_operation *operations, size_t count)
+{
+    qsort_r(operations, count, sizeof *operations, fold_compare, (void *)set);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
 
 #define WINDOW_DOCUMENTS  512
 #define REWRITE_DOCUMENTS 1024 /* of a window that is rewritten: of each only its fate is kept */
@@ -63,7 +359,7 @@ static void batch_finish(struct set_batch *batch, struct set_group *group)
     batch->left--;
 }
 
-void truce__set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
+static void set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
                            const bson_error_t *why)
 {
     for (size_t i = group->from; i < group->to; i++)
@@ -88,7 +384,9 @@ static void divide_group(struct set_batch *batch, struct set_group *group)
     batch->left++;
 }
 
-bool truce__set_group_split(struct set_batch *batch, struct set_group *group, truce_status status)
+/* It was refused for what may be the fault of one of its operations: each half of them gets a try apart.
+ * False: there is no other way. */
+static bool set_group_split(struct set_batch *batch, struct set_group *group, truce_status status)
 {
     if (group->to - group->from == 1 || group->rounds > ROUNDS ||
         (status != TRUCE_LIMIT && status != TRUCE_INVALID && status != TRUCE_DUPLICATE))
@@ -108,7 +406,7 @@ static void hand_back(const struct set_operation *operation)
     operation->call->held = true;
 }
 
-void truce__set_group_hand_back(struct set_batch *batch, struct set_group *group)
+static void set_group_hand_back(struct set_batch *batch, struct set_group *group)
 {
     for (size_t i = group->from; i < group->to; i++)
         hand_back(&batch->operations[i]);
@@ -182,7 +480,7 @@ static void batch_settle_name(struct set_batch *batch, size_t from, size_t to,
     }
 }
 
-void truce__set_group_settle(struct set_batch *batch, struct set_group *group)
+static void set_group_settle(struct set_batch *batch, struct set_group *group)
 {
     for (size_t w = group->first; w < group->last; w++) {
         size_t from = (size_t)(batch->winners[w] - batch->operations);
@@ -237,15 +535,15 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
 
     group->seen = true;
     if (!truce__intent_absent(document)) {
-        truce__set_group_hand_back(batch, group);
+        set_group_hand_back(batch, group);
         return;
     }
     if (window->whole && bson_empty(document))
-        truce__set_document_begin(batch->set, batch->operations[group->from].given->key, &begun);
+        set_document_begin(batch->set, batch->operations[group->from].given->key, &begun);
     status = truce__set_merge(batch->set, bson_empty(&begun) ? document : &begun, &merge, &why);
     bson_destroy(&begun);
-    if (status && !truce__set_group_split(batch, group, status))
-        truce__set_group_fail(batch, group, status, &why);
+    if (status && !set_group_split(batch, group, status))
+        set_group_fail(batch, group, status, &why);
     else if (!status && !merge.changed)
         group->unchanged = true;
     else if (!status)
@@ -353,16 +651,15 @@ static void batch_take_outcome(struct set_window *window, struct set_draft *draf
     truce_status status = outcome->status;
 
     if (!status && (outcome->result.modified || outcome->result.upserted)) {
-        truce__set_group_settle(batch, draft->group);
+        set_group_settle(batch, draft->group);
         return;
     }
     if (status == TRUCE_NOT_FOUND) /* not reached */
         status = bulk_status;
     if (status == TRUCE_DUPLICATE && bson_has_field(&draft->update, "$setOnInsert"))
         return; /* somebody else made the document */
-    if (status && !truce__repeatable(status) &&
-        !truce__set_group_split(batch, draft->group, status))
-        truce__set_group_fail(batch, draft->group, status, &outcome->error);
+    if (status && !truce__repeatable(status) && !set_group_split(batch, draft->group, status))
+        set_group_fail(batch, draft->group, status, &outcome->error);
 }
 
 /* Whether the bulk ran, and so has waited for the disk. */
@@ -414,9 +711,9 @@ static void settle_unchanged(struct set_window *window, bool waited)
             status = truce_settle(batch->set->store, &why);
         waited = true;
         if (status)
-            truce__set_group_fail(batch, group, status, &why);
+            set_group_fail(batch, group, status, &why);
         else
-            truce__set_group_settle(batch, group);
+            set_group_settle(batch, group);
     }
 }
 
@@ -450,7 +747,7 @@ static void look_and_write(struct set_window *window)
         settle_unchanged(window, write_drafts(window));
     for (size_t i = 0; status && !truce__repeatable(status) && i < window->count; i++) {
         if (!window->groups[i]->done)
-            truce__set_group_fail(batch, window->groups[i], status, &why);
+            set_group_fail(batch, window->groups[i], status, &why);
     }
     for (size_t i = 0; i < window->count && window->bytes >= WINDOW_BYTES; i++) {
         if (!window->groups[i]->seen)
@@ -500,7 +797,7 @@ static void batch_run_rounds(struct set_batch *batch)
         batch->divided = false;
         while (batch_next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
             if (rewrites)
-                truce__set_rewrite_window(&window);
+                set_rewrite_window(&window);
             else
                 look_and_write(&window);
         }
@@ -554,7 +851,7 @@ static void run_elements(struct set_batch *batch)
         for (size_t w = group->first; w < group->last; w++) {
             batch->verdicts[w] = verdict_of(of_winners[w].outcome);
         }
-        truce__set_group_settle(batch, group);
+        set_group_settle(batch, group);
     }
     for (size_t w = 0; w < count; w++) {
         if (status && of_winners[w].status)

@@ -20,7 +20,7 @@
  * P2. What was recorded is never lost, in any order of landing: each write is guarded by the content that
  *     was read (a write of the consumer's own may land late, and two processes may use one name by
  *     mistake), and adds to it. Only the archiver takes out, what is in the archive already
- *     (set_archive.c; models/set_progress.cpp).
+ *     (set_collect.c; models/set_progress.cpp).
  * P3. A look is not of one moment, and may miss what the archiver moves meanwhile. Computing a watermark
  *     it is too low then, which is safe; who asks for one number looks twice.
  *
@@ -30,9 +30,362 @@
  * Stores of before there were wide blocks have narrow ones only, which are read and written as they were.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "patterns/set/set.h"
+#include "store/store.h"
+
+/* ---- documents of records -------------------------------------------------------------------- */
+
+/* The documents of what consumers recorded and looking through them. */
+
+#define NEAR_DOCUMENTS 250
+
+/* ---- the documents ---- */
+
+void truce__progress_id(const truce_set *set, const char *source, int shift, int64_t block,
+                        const char *consumer, const char *field, bson_t *document)
+{
+    bson_t id;
+
+    bson_append_document_begin(document, field, -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_utf8(&id, "source", -1, source, -1);
+    if (shift != BLOCK_SHIFT)
+        bson_append_int32(&id, "shift", -1, shift);
+    bson_append_int64(&id, "block", -1, block);
+    if (consumer)
+        bson_append_utf8(&id, "consumer", -1, consumer, -1);
+    bson_append_document_end(document, &id);
+}
+
+void truce__progress_store(int shift, int64_t block, const struct ranges *ranges, bson_t *document)
+{
+    if (shift == BLOCK_SHIFT)
+        truce__block_store(ranges, block << shift, document, "bits");
+    else
+        truce__ranges_store(ranges, block << shift, document, "ranges");
+}
+
+static int64_t id_number(const bson_t *document, const char *part, int64_t otherwise)
+{
+    bson_iter_t iter, found;
+    char path[32];
+
+    snprintf(path, sizeof path, "_id.%s", part);
+    if (!bson_iter_init(&iter, document) || !bson_iter_find_descendant(&iter, path, &found))
+        return otherwise;
+    return BSON_ITER_HOLDS_INT(&found) ? bson_iter_as_int64(&found) : -1;
+}
+
+static const char *id_text(const bson_t *document, const char *path)
+{
+    bson_iter_t iter, found;
+
+    if (!bson_iter_init(&iter, document) || !bson_iter_find_descendant(&iter, path, &found) ||
+        !BSON_ITER_HOLDS_UTF8(&found))
+        return NULL;
+    return bson_iter_utf8(&found, NULL);
+}
+
+/* the next smaller width */
+static int progress_narrower(int shift)
+{
+    return shift == WIDE_SHIFT_MIN ? BLOCK_SHIFT : shift - WIDE_SHIFT_STEP;
+}
+
+static bool is_width(int64_t shift)
+{
+    return shift == BLOCK_SHIFT || (shift >= WIDE_SHIFT_MIN && shift <= WIDE_SHIFT_MAX &&
+                                    (shift - WIDE_SHIFT_MIN) % WIDE_SHIFT_STEP == 0);
+}
+
+truce_status truce__progress_read(const bson_t *document, struct progress_block *block,
+                                  bson_error_t *error)
+{
+    int64_t shift = id_number(document, "shift", BLOCK_SHIFT), base, end;
+    bool sound;
+
+    *block = (struct progress_block){.number = id_number(document, "block", -1),
+                                     .source = id_text(document, "_id.source"),
+                                     .consumer = id_text(document, "_id.consumer")};
+    sound = block->source && block->consumer && is_width(shift) && block->number >= 0 &&
+            block->number <= INT64_MAX >> shift;
+    if (sound) {
+        block->shift = (int)shift;
+        base = block->number << shift;
+        end = base + ((INT64_C(1) << shift) - 1);
+        sound = shift == BLOCK_SHIFT
+                    ? truce__block_read(document, "bits", base, &block->ranges)
+                    : truce__ranges_read(document, "ranges", base, end, &block->ranges);
+    }
+    if (!sound) {
+        char text[200];
+
+        truce__ranges_release(&block->ranges);
+        return truce__fail(
+            TRUCE_CORRUPT, error, "%s: %s is no record of a consumer", SET_PROGRESS,
+            truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
+                              sizeof text));
+    }
+    truce__ranges_settle(&block->ranges);
+    return TRUCE_OK;
+}
+
+/* ---- reading the records ---- */
+
+static void records_append_bounds(truce_set *set, const char *source, int shift, int64_t first,
+                                  int64_t end, bson_t *array, uint32_t *count)
+{
+    bson_t branch, bounds;
+    char text[16];
+    const char *key;
+
+    bson_uint32_to_string((*count)++, &key, text, sizeof text);
+    bson_append_document_begin(array, key, -1, &branch);
+    bson_append_document_begin(&branch, "_id", -1, &bounds);
+    truce__progress_id(set, source, shift, first, NULL, "$gte", &bounds);
+    truce__progress_id(set, source, shift, end, NULL, "$lt", &bounds);
+    bson_append_document_end(&branch, &bounds);
+    bson_append_document_end(array, &branch);
+}
+
+/* What cannot be read proves nothing, and stops nobody. */
+static void take_ranges(const bson_t *document, struct progress *progress)
+{
+    struct progress_block block;
+    struct ranges *to = &progress->recorded;
+
+    if (truce__progress_read(document, &block, NULL))
+        return;
+    if (!progress->narrowest || block.shift < progress->narrowest)
+        progress->narrowest = block.shift;
+    if (!strcmp(block.consumer, CONSUMER_VOID))
+        to = &progress->voided;
+    for (size_t i = 0; i < block.ranges.count; i++)
+        truce__ranges_append(to, block.ranges.at[i].from, block.ranges.at[i].to);
+    truce__ranges_release(&block.ranges);
+}
+
+static truce_status read_records(truce_set *set, const bson_t *filter,
+                                 const truce_find_options *options, struct progress *progress,
+                                 bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_find(set->store, SET_PROGRESS, filter, options, &cursor, error);
+
+    *progress = (struct progress){0};
+    while (!status) {
+        const bson_t *document;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        take_ranges(document, progress);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    truce__ranges_settle(&progress->recorded);
+    truce__ranges_settle(&progress->voided);
+    return status;
+}
+
+truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
+                                  struct progress *progress, bson_error_t *error)
+{
+    int64_t first = number >> shift << shift, last = first + ((INT64_C(1) << shift) - 1);
+    bson_t filter = BSON_INITIALIZER, any;
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_append_array_begin(&filter, "$or", -1, &any);
+    for (int width = WIDE_SHIFT_MAX;; width = progress_narrower(width)) {
+        records_append_bounds(set, source, width, first >> width, (last >> width) + 1, &any,
+                              &count);
+        if (width == BLOCK_SHIFT)
+            break;
+    }
+    bson_append_array_end(&filter, &any);
+    status = read_records(set, &filter, NULL, progress, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Some of what was recorded from `number` on, or up to it, in documents of that width alone. */
+static truce_status progress_near(truce_set *set, const char *source, int64_t number, int shift,
+                                  bool from, struct progress *progress, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, any, *sort = BCON_NEW("_id", BCON_INT32(from ? 1 : -1));
+    int64_t block = number >> shift;
+    const truce_find_options options = {.sort = sort, .limit = NEAR_DOCUMENTS};
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_append_array_begin(&filter, "$or", -1, &any);
+    records_append_bounds(set, source, shift, from ? block : 0,
+                          from ? (INT64_MAX >> shift) + 1 : block + 1, &any, &count);
+    bson_append_array_end(&filter, &any);
+    status = read_records(set, &filter, &options, progress, error);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return status;
+}
+
+void truce__progress_release(struct progress *progress)
+{
+    truce__ranges_release(&progress->recorded);
+    truce__ranges_release(&progress->voided);
+}
+
+/* ---- numbers below the watermark ------------------------------------------------------------- */
+
+/*
+ * What became of a number that is below the watermark. What was recorded stays so; so whatever a look at the
+ * records has shown is kept with the handle, for the numbers that come next are often near: a file that is
+ * applied again, a queue that delivers again. A look shows all records that are as wide as the numbers are far
+ * apart, some hundreds of numbers at least.
+ *
+ *   K1  Only what stands in a record is kept, never that a number is missing.
+ *   K2  It takes at most RANGES_KEPT ranges of all sources together; then it begins anew.
+ *   K3  Numbers that are far apart fill many documents with some each; who comes again with one brings those
+ *       around it, newest first, so the documents on both sides are looked at with it.
+ */
+
+#define RANGES_KEPT  (1 << 20) /* 16 MiB: as many as lie between those of one worker among others */
+#define SOURCES_KEPT 64
+
+struct recorded {
+    size_t count, ranges; /* sources; ranges of all of them */
+    struct {
+        char source[SET_CONSUMER_MAX + 1];
+        struct ranges ranges;
+    } of[SOURCES_KEPT];
+};
+
+static void recorded_forget(struct recorded *recorded)
+{
+    for (size_t i = 0; i < recorded->count; i++)
+        truce__ranges_release(&recorded->of[i].ranges);
+    recorded->count = recorded->ranges = 0;
+}
+
+void truce__recorded_free(struct recorded *recorded)
+{
+    if (recorded)
+        recorded_forget(recorded);
+    bson_free(recorded);
+}
+
+/* NULL: nothing is known of the source. */
+static struct ranges *ranges_of(struct recorded *recorded, const char *source)
+{
+    for (size_t i = 0; recorded && i < recorded->count; i++) {
+        if (!strcmp(recorded->of[i].source, source))
+            return &recorded->of[i].ranges;
+    }
+    return NULL;
+}
+
+/* With the set's mutex held. */
+static struct ranges *recorded_room_for(truce_set *set, const char *source, size_t more)
+{
+    struct recorded *recorded = set->recorded;
+    struct ranges *ranges;
+
+    if (!recorded)
+        recorded = set->recorded = bson_malloc0(sizeof *recorded);
+    if (recorded->ranges + more > RANGES_KEPT) /* K2 */
+        recorded_forget(recorded);
+    ranges = ranges_of(recorded, source);
+    if (ranges)
+        return ranges;
+    if (recorded->count == SOURCES_KEPT)
+        recorded_forget(recorded);
+    memcpy(recorded->of[recorded->count].source, source, strlen(source) + 1);
+    return &recorded->of[recorded->count++].ranges;
+}
+
+static void keep_recorded(truce_set *set, const char *source, const struct ranges *more)
+{
+    struct ranges *kept;
+    size_t before;
+
+    if (!more->count)
+        return;
+    pthread_mutex_lock(&set->mutex);
+    kept = recorded_room_for(set, source, more->count);
+    before = kept->count;
+    truce__ranges_merge(kept, more);
+    set->recorded->ranges += kept->count;
+    set->recorded->ranges -= before;
+    pthread_mutex_unlock(&set->mutex);
+}
+
+bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
+{
+    const struct ranges *kept;
+    bool found;
+
+    pthread_mutex_lock(&set->mutex);
+    kept = ranges_of(set->recorded, source);
+    found = kept && truce__ranges_has(kept, seq);
+    pthread_mutex_unlock(&set->mutex);
+    return found;
+}
+
+/* K3. What cannot be read is looked at when its turn comes. */
+static void recorded_look_around(truce_set *set, const char *source, int64_t seq, int shift)
+{
+    for (int from = 0; from <= 1; from++) {
+        struct progress progress;
+
+        if (!progress_near(set, source, seq, shift, from, &progress, NULL))
+            keep_recorded(set, source, &progress.recorded);
+        truce__progress_release(&progress);
+    }
+}
+
+truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
+                                struct number_fate *fate, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, document;
+    int narrowest = 0;
+    truce_status status;
+
+    *fate = (struct number_fate){0};
+    truce__source_id(set, source, &filter);
+    /* latest: an operation whose number is not recorded goes to the quarantine, also if it is a repeat */
+    status =
+        truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
+    if (status == TRUCE_NOT_FOUND) {
+        status = TRUCE_OK;
+    } else if (!status) {
+        fate->known = true;
+        fate->floor = truce__field_number(&document, "floor");
+    }
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    /* two looks: between the pages of one, the archive may be written behind it and a consumer's
+     * document removed before it */
+    for (int i = 0; i < 2 && !status && !fate->recorded; i++) {
+        struct progress progress;
+
+        status = truce__progress_load(set, source, seq, BLOCK_SHIFT, &progress, error);
+        fate->recorded = !status && truce__ranges_has(&progress.recorded, seq);
+        fate->voided = !status && truce__ranges_has(&progress.voided, seq);
+        if (!status)
+            keep_recorded(set, source, &progress.recorded);
+        narrowest = progress.narrowest;
+        truce__progress_release(&progress);
+    }
+    if (fate->recorded && narrowest > BLOCK_SHIFT && narrowest < WIDE_SHIFT_MAX)
+        recorded_look_around(set, source, seq, narrowest);
+    return status;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
 
 #define WINDOW_PIECES 256
 #define RANGES_MAX    512 /* of a wide block */
@@ -103,7 +456,7 @@ static void list_places(struct recording *recording, bool hint)
         int only = hint ? truce__source_shift(recording->set, piece->source) : 0;
 
         for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
-             shift = truce__progress_narrower(shift)) {
+             shift = progress_narrower(shift)) {
             if (!hint || shift == only)
                 recording->places[recording->places_count++] = (struct place){
                     .source = piece->source, .shift = shift, .number = piece->range.from >> shift};
@@ -195,7 +548,7 @@ static int64_t recorded_to(const struct recording *recording, const struct piece
     int64_t end = next - 1;
 
     for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
-         shift = truce__progress_narrower(shift)) {
+         shift = progress_narrower(shift)) {
         const struct place *place =
             find_place(recording, piece->source, shift, piece->range.from >> shift);
         int64_t its = place ? truce__ranges_end(&place->ranges, next) : next - 1;
@@ -225,9 +578,8 @@ static bool progress_put(struct recording *recording, const struct piece *piece)
     struct range range = piece->range;
 
     for (int shift = WIDE_SHIFT_MAX; progress_is_inside(range, shift);
-         shift = truce__progress_narrower(shift)) {
-        bool last =
-            shift == BLOCK_SHIFT || !progress_is_inside(range, truce__progress_narrower(shift));
+         shift = progress_narrower(shift)) {
+        bool last = shift == BLOCK_SHIFT || !progress_is_inside(range, progress_narrower(shift));
         struct place *place = find_place(recording, piece->source, shift, range.from >> shift);
 
         if (place && (last || place->ranges.count < RANGES_MAX ||

@@ -6,7 +6,7 @@
  *
  *     floor     nothing at or below it is to come: first - 1, raised by truce_set_source_idle
  *     proven    its watermark when a collector last computed it; computing starts there
- *     archived  blocks of 4,096 numbers below it are in the archive (set_archive.c)
+ *     archived  blocks of 4,096 numbers below it are in the archive (set_collect.c)
  *
  * The watermark of a source is the end of the longest gapless run of recorded and void numbers
  * above its floor, in the UNION of all consumers' records. The watermark of the set is the least of

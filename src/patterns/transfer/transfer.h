@@ -33,24 +33,16 @@ struct truce_transfers {
     uint32_t retired_count;
 };
 
-/* The layout, and the indexes. Every call that writes begins with it. */
-truce_status truce__transfers_ready(truce_transfers *transfers, bson_error_t *error);
-/* The options were right, and so is the id. */
-truce_status truce__transfers_usable(const truce_transfers *transfers, const bson_value_t *id,
-                                     bson_error_t *error);
 /* Of a book as it was read, for who writes nothing. INVALID: it is none. */
 truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *book,
                                      bson_error_t *error);
-bool truce__transfers_in_one_step(const truce_transfers *transfers);
 
-/* ---- transfer_build.c: from a request to a document ---- */
+/* ---- transfer_plan.c: from a request to a document ---- */
 
 /* {_id, source?, destination?, value?, meta?, entries}; all of it checked but what needs the documents. `document` is always
  * initialised. */
 truce_status truce__transfer_build(const truce_transfers *transfers, const truce_transfer *request,
                                    bson_t *document, bson_error_t *error);
-/* The undo of {$inc: {...}} alone, appended; false: it cannot be made. */
-bool truce__transfer_make_undo(const bson_t *effect, bson_t *undo);
 /* What was made of the same request. */
 bool truce__transfer_same(const bson_t *built, const bson_t *kept);
 
@@ -80,11 +72,8 @@ void truce__transfer_plan_release(struct transfer_plan *plan);
 /* "C {_id: 17}", for messages */
 const char *truce__transfer_show(const char *collection, const bson_value_t *id, char *text,
                                  size_t size);
-/* -value; false: it is no number, or has no opposite. */
-bool truce__transfer_opposite(const bson_value_t *value, bson_value_t *opposite);
 /* Calls for the first part of each path that an update changes, until one returns false: then false. */
 typedef bool transfer_field_function(const char *field, size_t length, void *arg);
-bool truce__transfer_each_field(const bson_t *update, transfer_field_function *function, void *arg);
 
 /* ---- transfer_drive.c: step by step ---- */
 
@@ -117,7 +106,7 @@ truce_status truce__transfer_other(const truce_transfers *transfers, const bson_
 void truce__transfer_enters(const truce_transfers *transfers, enum transfer_state state,
                             const char *reason, bson_t *document);
 
-/* ---- transfer_step.c: single writes of documents that take part ---- */
+/* ---- transfer_drive.c: single writes of documents that take part ---- */
 
 struct transfer_step {
     truce_transfers *transfers;
@@ -129,19 +118,7 @@ struct transfer_step {
 
 enum transfer_made { TRANSFER_MADE, TRANSFER_MOVED /* the fence */, TRANSFER_REFUSED };
 
-/* One entry's effect, and the mark (F1, F2). With REFUSED `error` says why, and the answer is OK. */
-truce_status truce__transfer_make(const struct transfer_step *step, enum transfer_made *made,
-                                  bson_error_t *error);
-/* The mark goes, the fence rises; `undo` NULL: the effect stays (F3). */
-truce_status truce__transfer_unmark(const struct transfer_step *step, const bson_t *undo,
-                                    bool *was_there, bson_error_t *error);
-/* *settled: there is no mark, or no document. */
-truce_status truce__transfer_unmarked(const struct transfer_step *step, bool *settled,
-                                      bson_error_t *error);
-/* Where there is no mark the fence rises (F4). *fenced false: there is one by now, or a commit held it. */
-truce_status truce__transfer_fence_off(const struct transfer_step *step, bool *fenced,
-                                       bson_error_t *error);
-/* ---- transfer_look.c: the documents that take part ---- */
+/* ---- transfer_plan.c: the documents that take part ---- */
 
 /* What an entry needs to know of its document: fence, marks, and what the effect and the undo change. */
 struct transfer_look {
@@ -162,5 +139,7 @@ bool truce__transfer_needs_proof(const struct transfer_plan *plan);
 truce_status truce__transfer_prove(const struct transfer_plan *plan,
                                    const struct transfer_look *looks, bool credits,
                                    bson_error_t *error);
+
+/* A transfer in one step: all of it is one commit. */
 
 #endif

@@ -30,10 +30,7 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
 /* What comes before the last write need not wait for the disk: one file keeps the order of writes. */
 bool truce__tree_relaxed(const truce_tree *tree);
 
-/* ---- tree_master.c ---- */
-
-/* Makes sure of the indexes, once for each structure of the store. */
-truce_status truce__tree_indexes(truce_tree *tree, bson_error_t *error);
+/* ---- tree.c ---- */
 
 struct tree_version {
     bson_oid_t token;
@@ -71,12 +68,10 @@ static inline int64_t truce__tree_low(const struct tree_master *master, int64_t 
     return version < master->settled ? version : master->settled;
 }
 
-/* ---- tree_item.c: the documents ---- */
+/* ---- tree_edit.c: the documents ---- */
 
 #define TREE_OWN_FIELDS 7 /* that users do not see */
 
-/* INVALID: no itemId, or a field of truce's. */
-truce_status truce__tree_check_item(const bson_t *item, struct value *id, bson_error_t *error);
 /* What stands in a document, borrowed; missing: nothing. */
 struct value truce__tree_item_id(const bson_t *document);
 bool truce__tree_absent(const bson_t *document); /* removed, or erased */
@@ -98,20 +93,12 @@ void truce__tree_look(const bson_t *document, struct tree_item *item);
 void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
 /* As users see it; appended to an empty document. */
 void truce__tree_show(const bson_t *document, bson_t *item);
-/* As it is kept, under a fresh _id; `item` NULL: removed. */
-void truce__tree_keep_item(const truce_tree *tree, int64_t version, const bson_oid_t *token,
-                           struct value id, const bson_t *item, bson_t *document);
 /* Equal contents, whatever versions; NULL: it is not there. */
 bool truce__tree_same(const bson_t *item, const bson_t *other);
 
 /* {tree, itemId: {$eq}} and more; begun here. */
 void truce__tree_filter(const truce_tree *tree, bson_t *filter);
 void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
-
-/* Documents in the order of the index that has these fields, by it if it is not hidden. */
-truce_status truce__tree_find_sorted(const truce_tree *tree, const bson_t *filter,
-                                     const bson_t *sort, truce_cursor **cursor,
-                                     bson_error_t *error);
 
 /* ---- tree_read.c ---- */
 
@@ -142,7 +129,7 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
                                const bson_t *ids, tree_pair_function *function, void *arg,
                                bson_error_t *error);
 
-/* ---- tree_ids.c ---- */
+/* ---- tree_read.c ---- */
 
 /* In the order of values, each once. Begun with zeros. */
 struct tree_ids {
@@ -157,13 +144,10 @@ truce_status truce__tree_ids_between(const truce_tree *tree, int64_t low, int64_
 void truce__tree_ids_add(struct tree_ids *ids, struct value id); /* a copy, at the end */
 void truce__tree_ids_release(struct tree_ids *ids);
 
-/* ---- tree_log.c ---- */
+/* ---- tree_history.c ---- */
 
 /* Is this record one of a published version? */
 bool truce__tree_records(const struct tree_master *master, const bson_t *record);
-/* {version, at, message?, author?, token}; initialised in any case. NOT_FOUND: it was not published, or is collected. */
-truce_status truce__tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
-                               bson_t *entry, bson_error_t *error);
 
 /* ---- tree_edit.c ---- */
 
@@ -220,15 +204,6 @@ struct tree_three_way {
     bson_t *base, *incoming, *standing;
 };
 
-/* Looks at the options, which are borrowed. To be ended also after a failure. */
-truce_status truce__tree_merging_begin(struct tree_merging *merging,
-                                       const truce_tree_rebase_options *options,
-                                       bson_error_t *error);
-void truce__tree_merging_end(struct tree_merging *merging);
-/* Puts what is neither what stands nor what both had; or counts, and tells, a conflict. */
-truce_status truce__tree_merge(struct tree_merging *merging, const struct tree_three_way *item,
-                               bson_error_t *error);
-
 /* ---- tree_publish.c ---- */
 
 /* Was something published under its id? */
@@ -237,30 +212,22 @@ bool truce__tree_exists(truce_tree_edit *edit);
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error);
 
-/* ---- tree_shape.c ---- */
+/* ---- tree_edit.c ---- */
 
 /* INVALID: published, the edit would leave an orphan or a circle. */
 truce_status truce__tree_check_shape(truce_tree_edit *edit, bson_error_t *error);
 
-/* ---- tree_settle.c, tree_collect.c ---- */
+/* ---- tree_publish.c, tree_collect.c ---- */
 
 /* The first version that is not; *done: there was one, and it is now (by whom ever). */
 truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
-/* The same, of a master that was looked at just now, and is looked at once more. */
-truce_status truce__tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,
-                                      bson_error_t *error);
-/* What can be read no more, a bounded part. */
-truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
-                                 bson_error_t *error);
 
-/* ---- tree_hold.c ---- */
+/* ---- tree_collect.c ---- */
 
 /* Notes that the version is in use; then looks at the floor, and so reads the master again. EXPIRED: too late. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 void truce__tree_let_go(truce_tree_snapshot *snapshot);
-/* The least that anybody holds; INT64_MAX: nobody. */
-truce_status truce__tree_held(truce_tree *tree, int64_t *held, bson_error_t *error);
 truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *version,
                                 bson_error_t *error);
 
@@ -303,8 +270,6 @@ truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_e
 /* Of this tree alone; adds to *versions how many there were. */
 truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,
                                bson_error_t *error);
-
-/* ---- tree_drop.c ---- */
 
 /* If somebody began to drop it. A handle that knows its name only will do. */
 truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error);

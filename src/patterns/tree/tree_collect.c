@@ -1,4 +1,6 @@
 /*
+ * Holds, dropping, and collecting.
+ *
  * Collecting: how far the retention lets readers go back, and the removal of what none of them can read (T5, T7, T8 of tree.c).
  *
  * `collected` in the master: what the versions up to it superseded is removed. A sweeper that dies begins with the version after it
@@ -9,11 +11,402 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
+#include "base/id.h"
 #include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
 
+/* ---- holds ----------------------------------------------------------------------------------- */
+
+/*
+ * Holds: what readers and tags keep from being collected (T7 of tree.c).
+ *
+ *     {_id, tree, version, tag?, until?}
+ *
+ * A reader's hold has a lease, which its reads renew; one that is over is removed by a sweep. A clock that is wrong costs a
+ * reader its version, and it is told so; nobody reads what is not there.
+ */
+
+/* ---- of readers ------------------------------------------------------------------------------- */
+
+/* An upsert: a sweep may have removed it; then it is *anew. */
+static truce_status hold_note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)),
+           *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
+                              BCON_INT64(snapshot->version), "until",
+                              BCON_DATE_TIME(truce__clock_wall_ms() + snapshot->lease_ms), "}");
+    truce_write_options options = {.upsert = true};
+    truce_write_result result = {0};
+    struct worker worker;
+    truce_status status;
+
+    *anew = false;
+    truce__worker_init(&worker, snapshot->tree->store, snapshot->tree->deadline_ms);
+    do {
+        status = truce_update(snapshot->tree->store, TREE_HOLDS, filter, update, &options, &result,
+                              error);
+        *anew = *anew || status || result.upserted;
+        truce_write_result_release(&result);
+    } while ((truce__repeatable(status) || status == TRUCE_DUPLICATE) &&
+             !truce__worker_wait(&worker, "the store", NULL));
+    bson_destroy(update);
+    bson_destroy(filter);
+    if (!status)
+        snapshot->renewed_ns = truce__clock_monotonic_ns();
+    return status;
+}
+
+static truce_status too_late(const truce_tree_snapshot *snapshot, int64_t floor,
+                             bson_error_t *error)
+{
+    return truce__fail(TRUCE_EXPIRED, error,
+                       "version %" PRId64 " of tree \"%s\" is being collected; kept are those from "
+                       "%" PRId64 " on",
+                       snapshot->version, snapshot->tree->name, floor);
+}
+
+/* The hold, THEN the floor. */
+truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error)
+{
+    truce_status status;
+    bool anew;
+
+    truce__id_new(&snapshot->hold);
+    status = hold_note(snapshot, &anew, error);
+    if (status)
+        return status;
+    snapshot->holds = true;
+    truce__tree_master_release(&snapshot->master);
+    status = truce__tree_master(snapshot->tree, &snapshot->master, error);
+    if (!status && snapshot->master.floor > snapshot->version)
+        status = too_late(snapshot, snapshot->master.floor, error);
+    return status;
+}
+
+truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error)
+{
+    int64_t age_ns = truce__clock_monotonic_ns() - snapshot->renewed_ns;
+    struct tree_master now;
+    truce_status status;
+    bool anew;
+
+    if (!snapshot->holds || age_ns < (int64_t)snapshot->lease_ms * 1000000 / 3)
+        return TRUCE_OK;
+    status = hold_note(snapshot, &anew, error);
+    if (status || !anew)
+        return status;
+    status = truce__tree_master(snapshot->tree, &now, error);
+    if (!status && now.floor > snapshot->version)
+        status = too_late(snapshot, now.floor, error);
+    truce__tree_master_release(&now);
+    return status;
+}
+
+void truce__tree_let_go(truce_tree_snapshot *snapshot)
+{
+    bson_t *filter;
+
+    if (!snapshot->holds)
+        return;
+    filter = BCON_NEW("_id", BCON_OID(&snapshot->hold));
+    (void)!truce_remove(snapshot->tree->store, TREE_HOLDS, filter, NULL, NULL, NULL);
+    bson_destroy(filter);
+    snapshot->holds = false;
+}
+
+/* The least that anybody holds; INT64_MAX: nobody. */
+static truce_status tree_held(truce_tree *tree, int64_t *held, bson_error_t *error)
+{
+    bson_t filter, *sort = BCON_NEW("version", BCON_INT32(1)), found;
+    truce_find_options options = {.sort = sort};
+    truce_status status;
+
+    truce__tree_filter(tree, &filter);
+    status = truce_find_one(tree->store, TREE_HOLDS, &filter, &options, &found, error);
+    *held = status ? INT64_MAX : truce__field_count(&found, "version");
+    bson_destroy(&found);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- tags ------------------------------------------------------------------------------------- */
+
+static void tag_filter(const truce_tree *tree, const char *tag, bson_t *filter)
+{
+    bson_init(filter);
+    BCON_APPEND(filter, "_id", "{", "tree", BCON_UTF8(tree->name), "tag", BCON_UTF8(tag), "}");
+}
+
+truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *version,
+                                bson_error_t *error)
+{
+    bson_t filter, found;
+    truce_status status;
+
+    tag_filter(tree, tag, &filter);
+    status = truce_find_one(tree->store, TREE_HOLDS, &filter, NULL, &found, error);
+    *version = truce__field_count(&found, "version");
+    if (status == TRUCE_NOT_FOUND)
+        (void)truce__fail(status, error, "tree \"%s\" has no tag \"%s\"", tree->name, tag);
+    bson_destroy(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* {version, of} of a tag; `existing`: one that holds this version already, an older one. *done: it is put. */
+static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, bool existing,
+                            bool *done, bson_error_t *error)
+{
+    bson_t filter, *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(tree->name), "tag",
+                                      BCON_UTF8(tag), "version", BCON_INT64(version), "}");
+    truce_write_options options = {.upsert = !existing};
+    truce_write_result result = {0};
+    struct worker worker;
+    truce_status status;
+
+    tag_filter(tree, tag, &filter);
+    if (existing)
+        BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(version), "}");
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do {
+        status = truce_update(tree->store, TREE_HOLDS, &filter, update, &options, &result, error);
+        *done = !status && (result.matched || result.upserted);
+        truce_write_result_release(&result);
+    } while ((truce__repeatable(status) || status == TRUCE_DUPLICATE) &&
+             !truce__worker_wait(&worker, "the store", NULL));
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* version 0: the current one. */
+static truce_status hold_check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
+{
+    struct tree_master master;
+    truce_status status = truce__tree_master(tree, &master, error);
+
+    *version = *version ? *version : master.current;
+    if (!status && (*version < 1 || *version > master.current))
+        status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
+                             tree->name, *version);
+    truce__tree_master_release(&master);
+    return status;
+}
+
+static truce_status check_tag(const char *name, bson_error_t *error)
+{
+    size_t length = strlen(name);
+
+    if (!length || length > TREE_NAME_MAX || !bson_utf8_validate(name, length, false))
+        return truce__fail(TRUCE_INVALID, error, "a tag has 1 to %d bytes of UTF-8", TREE_NAME_MAX);
+    return TRUCE_OK;
+}
+
+/* A tag that moves on needs no look at the floor: whoever reads the holds finds it before or after. Another one is put under
+ * a reader's hold. */
+static truce_status tag(truce_tree *tree, const char *name, int64_t version, bson_error_t *error)
+{
+    truce_tree_at at = {.version = version, .hold = true};
+    truce_tree_snapshot *snapshot = NULL;
+    bool done;
+    truce_status status = put_tag(tree, name, version, true, &done, error);
+
+    if (status || done)
+        return status;
+    status = truce_tree_open(tree, &at, &snapshot, error);
+    if (!status)
+        status = put_tag(tree, name, version, false, &done, error);
+    truce_tree_close(snapshot);
+    return status;
+}
+
+truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
+                            bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    truce_status status = check_tag(name, error);
+
+    if (!status)
+        status = truce__tree_ready(tree, false, error);
+    if (!status)
+        status = hold_check_version(tree, &version, error);
+    return status ? status : tag(tree, name, version, error);
+}
+
+truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    truce_write_result result = {0};
+    bson_t filter;
+    truce_status status = check_tag(name, error);
+
+    if (!status)
+        status = truce__tree_ready(tree, false, error);
+    if (status)
+        return status;
+    tag_filter(tree, name, &filter);
+    status = truce_remove(tree->store, TREE_HOLDS, &filter, NULL, &result, error);
+    if (!status && !result.removed)
+        status =
+            truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no tag \"%s\"", tree->name, name);
+    truce_write_result_release(&result);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- drop ------------------------------------------------------------------------------------ */
+
+/*
+ * Dropping a tree: its master says so first, and from then on nobody finds it; then everything of it goes, the master last. Whoever
+ * dies in between leaves the rest to the sweep, or to whoever makes a tree of this name.
+ */
+
 #define REMOVALS 500 /* in one write */
+
+static truce_status drop_remove_all(truce_tree *tree, const char *collection, const bson_t *filter,
+                                    int64_t *removed, bson_error_t *error)
+{
+    truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(tree)};
+    truce_write_result result = {0};
+    struct worker worker;
+    truce_status status;
+
+    *removed = 0;
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do {
+        status = truce_remove(tree->store, collection, filter, &options, &result, error);
+        *removed += result.removed;
+        truce_write_result_release(&result);
+    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    return status;
+}
+
+/* A part of them; *more: there may be others. */
+static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
+                                bool *more, bson_error_t *error)
+{
+    bson_t *keys = BCON_NEW("_id", BCON_INT32(1)), these = BSON_INITIALIZER, inner, array;
+    truce_find_options options = {.projection = keys, .limit = REMOVALS};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    uint32_t count = 0;
+    int64_t removed;
+    truce_status status = truce_find(tree->store, collection, filter, &options, &cursor, error);
+
+    BSON_APPEND_DOCUMENT_BEGIN(&these, "_id", &inner);
+    BSON_APPEND_ARRAY_BEGIN(&inner, "$in", &array);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
+        truce__value_append_element(&array, &count,
+                                    truce__value_field(truce__value_document(document), "_id", 3));
+    bson_append_array_end(&inner, &array);
+    bson_append_document_end(&these, &inner);
+    if (!status && count)
+        status = drop_remove_all(tree, collection, &these, &removed, error);
+    *more = count == REMOVALS;
+    truce_cursor_close(cursor);
+    bson_destroy(&these);
+    bson_destroy(keys);
+    return status;
+}
+
+static truce_status remove_every(truce_tree *tree, const char *collection, bson_t *filter,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool more = true;
+
+    while (!status && more)
+        status = remove_some(tree, collection, filter, &more, error);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status remove_rest(truce_tree *tree, const char *items, const bson_oid_t *born,
+                                bson_error_t *error)
+{
+    bson_t *master =
+        BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born), "dropped", BCON_BOOL(true));
+    int64_t removed;
+    truce_status status = remove_every(tree, items, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
+
+    if (!status)
+        status = remove_every(tree, TREE_EDITS, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
+    if (!status)
+        status = remove_every(tree, TREE_HOLDS,
+                              BCON_NEW("$or", "[", "{", "tree", BCON_UTF8(tree->name), "}", "{",
+                                       "branch", BCON_UTF8(tree->name), "}", "]"),
+                              error);
+    truce__intent_append_absent(master); /* of a commit at work on it: the sweep comes again */
+    if (!status)
+        status = drop_remove_all(tree, TREES, master, &removed, error);
+    bson_destroy(master);
+    return status;
+}
+
+truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "dropped", BCON_BOOL(true)), found;
+    bson_iter_t iter;
+    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
+
+    if (!status && bson_iter_init_find(&iter, &found, "born") && BSON_ITER_HOLDS_OID(&iter))
+        status =
+            remove_rest(tree, truce__field_text(&found, "collection"), bson_iter_oid(&iter), error);
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- the call ----------------------------------------------------------------------------------- */
+
+static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("from.tree", BCON_UTF8(tree->name), "dropped", "{", "$exists",
+                              BCON_BOOL(false), "}"),
+           found;
+    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
+
+    if (!status)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "tree \"%s\" has the branch \"%s\": drop that one first", tree->name,
+                             truce__field_text(&found, "_id"));
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Once; CONFLICT: a commit is at work on the master. */
+static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
+{
+    struct tree_master master;
+    bool done = false;
+    truce_status status = truce__tree_master(tree, &master, error);
+
+    if (!status)
+        status = truce__tree_write_master(tree, &master, bson_new(),
+                                          BCON_NEW("$set", "{", "dropped", BCON_BOOL(true), "}"),
+                                          &done, error);
+    truce__tree_master_release(&master);
+    return status || done ? status : TRUCE_CONFLICT;
+}
+
+truce_status truce_tree_drop(truce_tree *tree, bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    struct worker worker;
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    if (!status)
+        status = check_branches(tree, error);
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    while (!status && (status = drop_mark(tree, error)) == TRUCE_CONFLICT)
+        status = truce__worker_wait(&worker, "the master", error);
+    return status ? status : truce__tree_end_drop(tree, error);
+}
+
+/* ---- the collector --------------------------------------------------------------------------- */
 
 struct collecting {
     truce_tree *tree;
@@ -143,7 +536,7 @@ static truce_status move_gone(struct collecting *collecting, bson_error_t *error
     first = first > master->floor ? first : master->floor;
     if (status || !done || first <= master->gone)
         return status;
-    status = truce__tree_held(collecting->tree, &held, error);
+    status = tree_held(collecting->tree, &held, error);
     if (!status)
         status = least_base(collecting, &base, error);
     first = held < first ? held : first;
@@ -334,8 +727,8 @@ static truce_status let_go_common(truce_tree *tree, bson_error_t *error)
 
 /* ---- a round ----------------------------------------------------------------------------------- */
 
-truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
-                                 bson_error_t *error)
+static truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
+                                        bson_error_t *error)
 {
     struct collecting collecting = {.tree = tree, .told = collected};
     truce_status status = collect_settle_all(&collecting, error);

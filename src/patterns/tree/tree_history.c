@@ -1,11 +1,259 @@
-/* A tree's history as lines, and lines as a tree. The form stands in truce/tree.h. */
+/* The history of a tree: diffs, the log, its export as lines, and the import. truce/tree.h defines the lines. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/deadline.h"
 #include "base/field.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
+
+/* ---- differences ----------------------------------------------------------------------------- */
+
+/* What differs between two versions. */
+
+#define PORTION 50 /* items looked at at once, of any size */
+
+/* ---- the diff ---------------------------------------------------------------------------------- */
+
+struct diffing {
+    truce_tree_snapshot snapshot; /* of the older version */
+    int64_t from, to;
+    bool (*function)(const truce_tree_change *change, void *arg);
+    void *arg;
+    bool enough;
+    uint32_t count;
+    struct changed {
+        bson_t id;
+        bson_t *before, *after; /* as they are shown */
+    } all[PORTION];
+};
+
+static void diff_forget(struct diffing *diffing)
+{
+    for (uint32_t i = 0; i < diffing->count; i++) {
+        struct changed *changed = &diffing->all[i];
+
+        bson_destroy(&changed->id);
+        if (changed->before)
+            bson_destroy(changed->before);
+        if (changed->after)
+            bson_destroy(changed->after);
+    }
+    diffing->count = 0;
+}
+
+static bson_t *diff_shown(const bson_t *document)
+{
+    bson_t *item = document ? bson_sized_new(document->len) : NULL;
+
+    if (item)
+        truce__tree_show(document, item);
+    return item;
+}
+
+/* A tree_pair_function; low is `from`. */
+static truce_status diff_compare(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                                 bson_error_t *error)
+{
+    struct diffing *diffing = arg;
+    struct changed *changed = &diffing->all[diffing->count];
+
+    (void)error;
+    if (low && high && truce__tree_same(low, high))
+        return TRUCE_OK;
+    bson_init(&changed->id);
+    truce__value_append(&changed->id, "itemId", 6, id);
+    changed->before = diff_shown(low);
+    changed->after = diff_shown(high);
+    diffing->count++;
+    return TRUCE_OK;
+}
+
+static void diff_hand(struct diffing *diffing)
+{
+    for (uint32_t i = 0; !diffing->enough && i < diffing->count; i++) {
+        struct changed *changed = &diffing->all[i];
+        bson_iter_t iter;
+
+        if (bson_iter_init_find(&iter, &changed->id, "itemId"))
+            diffing->enough =
+                !diffing->function(&(truce_tree_change){.item = bson_iter_value(&iter),
+                                                        .before = changed->before,
+                                                        .after = changed->after},
+                                   diffing->arg);
+    }
+}
+
+static truce_status diff_portion(struct diffing *diffing, const struct value *ids, size_t count,
+                                 bson_error_t *error)
+{
+    bson_t array = BSON_INITIALIZER;
+    uint32_t index = 0;
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++)
+        truce__value_append_element(&array, &index, ids[i]);
+    do {
+        diff_forget(diffing);
+        status = truce__tree_pairs(&diffing->snapshot, diffing->from, diffing->to, &array,
+                                   diff_compare, diffing, error);
+        if (!status)
+            status = truce__tree_still(&diffing->snapshot, error);
+    } while (status == TRUCE_CONFLICT);
+    if (!status)
+        diff_hand(diffing);
+    diff_forget(diffing);
+    bson_destroy(&array);
+    return status;
+}
+
+static truce_status diff_all(struct diffing *diffing, int64_t low, int64_t high,
+                             bson_error_t *error)
+{
+    struct tree_ids touched = {0};
+    truce_status status;
+
+    status = truce__tree_ids_between(diffing->snapshot.tree, low, high, &touched, error);
+    for (size_t at = 0; !status && !diffing->enough && at < touched.count; at += PORTION)
+        status = diff_portion(diffing, touched.all + at,
+                              touched.count - at < PORTION ? touched.count - at : PORTION, error);
+    truce__tree_ids_release(&touched);
+    return status;
+}
+
+truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
+                             bool (*function)(const truce_tree_change *change, void *arg),
+                             void *arg, bson_error_t *error)
+{
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    DEADLINE_SCOPE(tree->deadline_ms);
+    int64_t low = from < to ? from : to, high = from < to ? to : from;
+    struct diffing *diffing;
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    if (status)
+        return status;
+    diffing = bson_malloc0(sizeof *diffing);
+    diffing->from = from;
+    diffing->to = to;
+    diffing->function = function;
+    diffing->arg = arg;
+    status = truce__tree_open(tree, low, &diffing->snapshot, error);
+    if (!status && high > diffing->snapshot.master.current)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
+                             tree->name, high);
+    if (!status)
+        status = diff_all(diffing, low, high, error);
+    truce__tree_leave(&diffing->snapshot);
+    bson_free(diffing);
+    return status;
+}
+
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* The log: the records of what was published. */
+
+/* Of one that is not settled the time stands in the master. */
+static void tree_log_show(const struct tree_master *master, const bson_t *record, bson_t *entry)
+{
+    int64_t version = truce__field_count(record, "version"),
+            at_ms = version > master->settled
+                        ? master->published[version - master->settled - 1].at_ms
+                        : truce__field_date(record, "at");
+    bson_value_t token = truce__document_id(record);
+    bson_iter_t iter;
+
+    BSON_APPEND_INT64(entry, "version", version);
+    BSON_APPEND_DATE_TIME(entry, "at", at_ms);
+    if (*truce__field_text(record, "message"))
+        BSON_APPEND_UTF8(entry, "message", truce__field_text(record, "message"));
+    if (*truce__field_text(record, "author"))
+        BSON_APPEND_UTF8(entry, "author", truce__field_text(record, "author"));
+    BSON_APPEND_VALUE(entry, "token",
+                      bson_iter_init_find(&iter, record, "origin") ? bson_iter_value(&iter)
+                                                                   : &token);
+}
+
+/* A record's _id is its token, as an item has one. */
+bool truce__tree_records(const struct tree_master *master, const bson_t *record)
+{
+    int64_t version = truce__field_count(record, "version");
+    bson_iter_t iter;
+
+    if (version < master->gone || version > master->current)
+        return false;
+    if (version <= master->settled)
+        return bson_iter_init_find(&iter, record, "pub");
+    return bson_iter_init_find(&iter, record, "_id") && BSON_ITER_HOLDS_OID(&iter) &&
+           bson_oid_equal(bson_iter_oid(&iter),
+                          &master->published[version - master->settled - 1].token);
+}
+
+truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function *function,
+                            void *arg, bson_error_t *error)
+{
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    DEADLINE_SCOPE(tree->deadline_ms);
+    bson_t filter, *newest = BCON_NEW("version", BCON_INT32(-1));
+    truce_find_options options = {.sort = newest};
+    struct tree_master master = {0};
+    truce_cursor *cursor = NULL;
+    const bson_t *record;
+    bool more = true;
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    truce__tree_filter(tree, &filter);
+    if (!status)
+        status = truce__tree_master(tree, &master, error);
+    if (!status)
+        status = truce_find(tree->store, TREE_EDITS, &filter, &options, &cursor, error);
+    while (!status && more && !(status = truce_cursor_next(cursor, &record, error)) && record) {
+        bson_t entry = BSON_INITIALIZER;
+
+        if (truce__tree_records(&master, record)) {
+            tree_log_show(&master, record, &entry);
+            more = function(&entry, arg) && --limit;
+        }
+        bson_destroy(&entry);
+    }
+    truce_cursor_close(cursor);
+    truce__tree_master_release(&master);
+    bson_destroy(newest);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* {version, at, message?, author?, token}; initialised in any case. NOT_FOUND: it was not published, or is collected. */
+static truce_status tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
+                               bson_t *entry, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *record;
+    bson_t filter;
+    truce_status status;
+
+    bson_init(entry);
+    truce__tree_filter(tree, &filter);
+    BSON_APPEND_INT64(&filter, "version", version);
+    status = truce_find(tree->store, TREE_EDITS, &filter, NULL, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &record, error)) && record) {
+        if (truce__tree_records(master, record))
+            break;
+    }
+    if (!status && record)
+        tree_log_show(master, record, entry);
+    else if (!status)
+        status =
+            truce__fail(TRUCE_NOT_FOUND, error, "version %" PRId64 " of tree \"%s\" has no record",
+                        version, tree->name);
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    return status;
+}
 
 /* ---- out --------------------------------------------------------------------------------------- */
 
@@ -69,8 +317,7 @@ static truce_status export_version(struct exporting *exporting, int64_t version,
 {
     truce_tree_snapshot *snapshot = exporting->snapshot;
     bson_t entry, *line = BCON_NEW("$version", BCON_INT64(version));
-    truce_status status =
-        truce__tree_entry(exporting->tree, &snapshot->master, version, &entry, error);
+    truce_status status = tree_entry(exporting->tree, &snapshot->master, version, &entry, error);
 
     bson_copy_to_excluding_noinit(&entry, line, "version", NULL);
     bson_destroy(&entry);
@@ -278,7 +525,7 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
     import->told.passed++;
     if (version < truce__tree_kept(master))
         return TRUCE_OK; /* it was collected here */
-    status = truce__tree_entry(import->tree, master, version, &entry, error);
+    status = tree_entry(import->tree, master, version, &entry, error);
     if (!status && bson_iter_init_find(&ours, &entry, "token") &&
         bson_iter_init_find(&theirs, line, "token") && BSON_ITER_HOLDS_OID(&theirs) &&
         !bson_oid_equal(bson_iter_oid(&ours), bson_iter_oid(&theirs)))

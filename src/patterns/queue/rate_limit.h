@@ -1,5 +1,5 @@
-#ifndef TRUCE_PATTERNS_QUEUE_QUEUE_RATE_H
-#define TRUCE_PATTERNS_QUEUE_QUEUE_RATE_H
+#ifndef TRUCE_PATTERNS_QUEUE_RATE_LIMIT_H
+#define TRUCE_PATTERNS_QUEUE_RATE_LIMIT_H
 
 /*
  * Rates: at most `rate` jobs begin in any time of `per_ms`. A gate and a lane each hold one, in their document:
@@ -46,8 +46,6 @@ int64_t truce__rate_wait_ms(const struct queue_rate *rate);
 void truce__rate_begin(struct queue_rate *rate);
 /* How long until the last begin leaves the window, in ms; 0: none is in it. */
 int64_t truce__rate_left_ms(const struct queue_rate *rate);
-/* Moves the time back to this process's clock if it is ahead of it by more than a day, and the begins with it. */
-void truce__rate_correct(struct queue_rate *rate);
 /* Appends rate, per_ms, at and begun, or nothing if there is no limit. */
 void truce__rate_append(const struct queue_rate *rate, bson_t *document);
 
