@@ -214,7 +214,7 @@ TEST(what_is_asked_of_the_frame_and_is_not_here_is_refused)
     expect_code("{'find': 'c', 'readConcern': {'level': 'majority'}, '$db': 'test'}", 0);
     expect_code("{'ping': 1, 'apiVersion': '1', 'apiStrict': true, '$db': 'test'}", 0);
     expect_code("{'ping': 1, 'apiVersion': '2', '$db': 'test'}", 322);
-    expect_code("{'ping': 1, 'apiVersion': 1, '$db': 'test'}", 322);
+    expect_code("{'ping': 1, 'apiVersion': 1, '$db': 'test'}", 14);
     expect_code("{'ping': 1, 'apiStrict': true, '$db': 'test'}", 322);
     expect_code("{'ping': 1, 'apiDeprecationErrors': true, '$db': 'test'}", 322);
     expect_code("{'distinct': 'c', 'key': 'a', 'apiVersion': '1', '$db': 'test'}", 0);

@@ -236,12 +236,12 @@ TEST(what_was_read_and_has_changed_is_a_conflict_that_names_the_document)
 static void wrong_calls(truce_store *store, const struct setting *setting)
 {
     bson_value_t a = text_id("a"), array = {.value_type = BSON_TYPE_ARRAY};
-    bson_t *whole = test_bson("{'n': 1}"), seen;
+    bson_t *whole = test_bson("{'n': 1}"), *odd = test_bson("{'_id': [1], 'n': 1}"), seen;
     bson_error_t error = {0};
     truce_commit *commit = begin(store, setting);
 
     two_accounts(store);
-    CHECK_STATUS(TRUCE_INVALID, truce_commit_insert(commit, "accounts", whole, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_insert(commit, "accounts", odd, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_commit_update(commit, "accounts", &a, NULL, whole, &error),
                  error);
     CHECK_STATUS(TRUCE_INVALID,
@@ -260,6 +260,7 @@ static void wrong_calls(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_INVALID, truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);
     CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 20}");
+    bson_destroy(odd);
     bson_destroy(whole);
 }
 
@@ -388,9 +389,13 @@ static void purged_key(truce_store *store, const struct setting *setting)
     for (int i = 0; i < 2; i++) {
         truce_commit *commit = NULL;
 
-        CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
-        CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
-        CHECK_STATUS(i ? TRUCE_EXPIRED : TRUCE_OK, truce_commit_apply(commit, &error), error);
+        CHECK_STATUS(i ? TRUCE_EXPIRED : TRUCE_OK,
+                     truce_commit_begin(store, &options, &commit, &error), error);
+        if (commit) {
+            CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error),
+                     error);
+            CHECK_OK(truce_commit_apply(commit, &error), error);
+        }
         truce_commit_free(commit);
         truce__clock_sleep_ms(5);
         CHECK_OK(truce_sweep(store, &keep_nothing, &report, &error), error);

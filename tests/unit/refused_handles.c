@@ -19,6 +19,14 @@ static void said(truce_status status, const char *call)
     memset(&error, 0, sizeof error);
 }
 
+/* Takes the place of any function: a refused handle never calls it. */
+static int never(void)
+{
+    abort();
+}
+
+#define NEVER         (void *)never
+
 #define REFUSED(call) said(call, #call)
 
 /* The call makes `out` ready, whatever becomes of it. */
@@ -59,13 +67,13 @@ TEST(a_tree_of_wrong_options)
 
     REFUSED(truce_tree_begin(tree, NULL, &edit, &error));
     REFUSED(truce_tree_open(tree, NULL, &snapshot, &error));
-    REFUSED(truce_tree_diff(tree, 1, 2, NULL, NULL, &error));
-    REFUSED(truce_tree_log(tree, 0, NULL, NULL, &error));
+    REFUSED(truce_tree_diff(tree, 1, 2, NEVER, NULL, &error));
+    REFUSED(truce_tree_log(tree, 0, NEVER, NULL, &error));
     REFUSED_OUT(truce_tree_status(tree, &out, &error));
     REFUSED(truce_tree_branch(tree, NULL, "other", &error));
     REFUSED(truce_tree_merge(tree, "other", NULL, NULL, NULL, &error));
     REFUSED(truce_tree_drop(tree, &error));
-    REFUSED(truce_tree_export(tree, 0, NULL, NULL, &error));
+    REFUSED(truce_tree_export(tree, 0, NEVER, NULL, &error));
     REFUSED(truce_tree_import_line(import, line, &error));
     REFUSED(truce_tree_retain(tree, &(truce_tree_keep){0}, &error));
     REFUSED(truce_tree_tag(tree, "launch", 1, &error));
@@ -137,11 +145,11 @@ TEST(a_ledger_of_wrong_options)
     REFUSED(truce_ledger_post_many(ledger, &transaction, 1, &result, &error));
     REFUSED(truce_ledger_post_linked(ledger, &transaction, 1, NULL, &error));
     REFUSED(truce_ledger_balance_of(ledger, "cash", NULL, &balance, &error));
-    REFUSED(truce_ledger_balances(ledger, NULL, NULL, NULL, &error));
-    REFUSED(truce_ledger_statement(ledger, "cash", &(truce_ledger_page){0}, NULL, NULL, &error));
-    REFUSED(truce_ledger_pending(ledger, NULL, NULL, NULL, &error));
-    REFUSED(truce_ledger_find(ledger, &(truce_ledger_search){0}, NULL, NULL, &error));
-    REFUSED(truce_ledger_walk(ledger, NULL, NULL, &error));
+    REFUSED(truce_ledger_balances(ledger, NULL, NEVER, NULL, &error));
+    REFUSED(truce_ledger_statement(ledger, "cash", &(truce_ledger_page){0}, NEVER, NULL, &error));
+    REFUSED(truce_ledger_pending(ledger, NULL, NEVER, NULL, &error));
+    REFUSED(truce_ledger_find(ledger, &(truce_ledger_search){0}, NEVER, NULL, &error));
+    REFUSED(truce_ledger_walk(ledger, NEVER, NULL, &error));
     REFUSED(truce_ledger_verify(ledger, NULL, NULL, NULL, NULL, &report, &error));
     REFUSED_OUT(truce_ledger_seal(ledger, &out, &error));
     truce_ledger_free(ledger);
