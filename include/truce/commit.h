@@ -75,7 +75,7 @@ typedef struct truce_commit_options {
     uint64_t reserved[3]; /* must be zero */
 } truce_commit_options;
 
-/* ---- run a function as one commit ---------------------------------------------------------- */
+/* ---- a function as one commit ------------------------------------------------------------- */
 
 /*
  * Reads and changes documents through `commit`. On a conflict the function runs again from the
@@ -107,7 +107,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transact(truce_store *store,
                                                         const truce_commit_options *options,
                                                         bson_error_t *error);
 
-/* ---- or step by step ----------------------------------------------------------------------- */
+/* ---- a commit step by step ---------------------------------------------------------------- */
 
 /*
  * Begins a commit. Options are copied. The store must outlive the commit.
@@ -263,7 +263,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_list(truce_store *store,
  * owns it. */
 TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 
-/* ---- an atomic look at several documents --------------------------------------------------- */
+/* ---- atomic reads of several documents ---------------------------------------------------- */
 
 typedef struct truce_read_many_options {
     /* 0: 30,000. */
@@ -283,7 +283,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, tru
                                                          const truce_read_many_options *options,
                                                          bson_error_t *error);
 
-/* ---- unique indexes -------------------------------------------------------------------------- */
+/* ---- unique indexes ----------------------------------------------------------------------- */
 
 /*
  * Unique values in the journal.
@@ -333,7 +333,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store
                                                               truce_unique_report *report,
                                                               bson_error_t *error);
 
-/* ---- what happened so far, in this process -------------------------------------------------- */
+/* ---- counters of this process ------------------------------------------------------------- */
 
 typedef struct truce_commit_counters {
     uint64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;

@@ -141,7 +141,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_item_remove(truce_item *item, tru
                                                            truce_item_result *result,
                                                            bson_error_t *error);
 
-/* ---- the map form --------------------------------------------------------------------------- */
+/* ---- the map form ------------------------------------------------------------------------- */
 
 /* Returns the key of an identity in a map; the caller frees it with bson_free. Returns NULL for a
  * value that cannot identify an item: a document, an array, null, a regular expression, or NaN. */

@@ -61,7 +61,7 @@ TRUCE_EXPORT truce_ledger *truce_ledger_new(truce_store *store,
 /* Frees the handle. */
 TRUCE_EXPORT void truce_ledger_free(truce_ledger *ledger);
 
-/* ---- currencies and accounts --------------------------------------------------------------- */
+/* ---- currencies and accounts -------------------------------------------------------------- */
 
 /* Declares a currency with its number of decimal digits (EUR 2, JPY 0): 0 to 18, for good.
  * Declaring it again with the same digits returns TRUCE_OK; with other digits, the call fails with
@@ -109,7 +109,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_rules(truce_ledger *ledger
                                                             const truce_ledger_account *account,
                                                             bson_error_t *error);
 
-/* ---- posting ------------------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------------------------ */
 
 typedef enum truce_ledger_kind {
     /* Posts the entries now. */
@@ -194,7 +194,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_post_linked(truce_ledger *ledger, const truce_ledger_transaction *transactions,
                          size_t count, size_t *refused, bson_error_t *error);
 
-/* ---- balances ------------------------------------------------------------------------------ */
+/* ---- balances ----------------------------------------------------------------------------- */
 
 typedef struct truce_ledger_balance {
     char currency[25];
@@ -245,7 +245,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                       truce_ledger_balance_function *function, void *arg, bson_error_t *error);
 
-/* ---- statements ---------------------------------------------------------------------------- */
+/* ---- statements --------------------------------------------------------------------------- */
 
 typedef struct truce_ledger_line {
     /* The id of the transaction. */
@@ -318,7 +318,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_walk(truce_ledger *ledger,
                                                            truce_ledger_document_function *function,
                                                            void *arg, bson_error_t *error);
 
-/* ---- proof --------------------------------------------------------------------------------- */
+/* ---- verification ------------------------------------------------------------------------- */
 
 typedef struct truce_ledger_report {
     int64_t accounts, entries, findings;
@@ -350,7 +350,7 @@ truce_ledger_verify(truce_ledger *ledger, const char *account, const bson_t *sea
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_seal(truce_ledger *ledger, bson_t *seal,
                                                            bson_error_t *error);
 
-/* ---- amounts as texts ---------------------------------------------------------------------- */
+/* ---- amounts as strings ------------------------------------------------------------------- */
 
 /* The buffer size in bytes for any amount as a string. */
 #define TRUCE_LEDGER_AMOUNT 48

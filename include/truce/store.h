@@ -79,7 +79,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_open(const char *uri,
  * after this, and closing the last of them frees the store. */
 TRUCE_EXPORT void truce_store_close(truce_store *store);
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------ */
 
 typedef struct truce_find_options {
     /* A projection as in MongoDB. */
@@ -216,7 +216,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_explain_count(truce_store *store,
                                                              const truce_count_options *options,
                                                              bson_t *plan, bson_error_t *error);
 
-/* ---- writing ------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------ */
 
 typedef struct truce_write_options {
     /* Insert a document if nothing matches. */
@@ -314,7 +314,7 @@ truce_find_and_modify(truce_store *store, const char *collection, const bson_t *
                       const bson_t *update, const truce_modify_options *options, bson_t *document,
                       truce_write_result *result, bson_error_t *error);
 
-/* ---- bulk ---------------------------------------------------------------------------------- */
+/* ---- bulk --------------------------------------------------------------------------------- */
 
 typedef enum truce_write_kind {
     /* Uses document. */
@@ -388,7 +388,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_bulk(truce_store *store, const tr
                                                     truce_write_outcome *outcomes,
                                                     bson_error_t *error);
 
-/* ---- collections and indexes --------------------------------------------------------------- */
+/* ---- collections and indexes -------------------------------------------------------------- */
 
 /*
  * Creates an index. `index` has MongoDB's form: {key: {a: 1, b: -1}, name, unique, sparse,
@@ -493,7 +493,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const ch
                                                     uint64_t *token, uint32_t timeout_ms,
                                                     bson_error_t *error);
 
-/* ---- ending calls --------------------------------------------------------------------------- */
+/* ---- ending calls ------------------------------------------------------------------------- */
 
 /*
  * Ends the calls that run on the store. The call itself returns at once; any thread or a signal
@@ -521,7 +521,7 @@ TRUCE_EXPORT TRUCE_MUST_USE int64_t truce_deadline_begin(uint32_t deadline_ms);
 /* Restores the deadline that was valid before truce_deadline_begin. */
 TRUCE_EXPORT void truce_deadline_end(int64_t before);
 
-/* ---- what it cost --------------------------------------------------------------------------- */
+/* ---- counters ----------------------------------------------------------------------------- */
 
 /* Counters of a store handle. */
 typedef struct truce_store_counters {

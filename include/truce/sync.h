@@ -2,28 +2,35 @@
 #define TRUCE_SYNC_H
 
 /*
- * Copies kept in step: fields of one document (the master) that others (the dependents) carry copies of.
+ * Denormalized copies: fields of a source document that other documents copy.
+ *
+ * The source (`master`) and the documents with the copies (`dependents`) are related by a rule:
  *
  *     users     {_id: 17, name: "John", syncing: ObjectId, syncRevision: 4, syncOrigin: ObjectId}
- *     comments  {_id: 1, user: 17, author: "John", synced: {author: {source: 17, origin: ObjectId, revision: 4}},
- *                unchecked: ObjectId}
+ *     comments  {_id: 1, user: 17, author: "John", unchecked: ObjectId,
+ *                synced: {author: {source: 17, origin: ObjectId, revision: 4}}}
  *
- *     the rule "author":  master users, dependent comments, reference "user", copies {author: "name"}
+ *     the rule "author":  master users, dependent comments, reference "user",
+ *                         copies {author: "name"}
  *
- * A change of the master raises its revision and sets the flag `syncing` in the same write; then the copies follow, each
- * with a write that compares the source, its incarnation, and the revision; then the flag goes. A dependent that is inserted, or moved to another
- * master, carries the flag `unchecked` until its master was read after it. Whoever dies in between leaves a flag, and
- * `truce sweep` does the rest. So every copy equals its master within one sweep, and none goes back to an older value.
+ * A change of the source increments its revision and sets the flag `syncing` in the same write.
+ * Then the copies are updated; each write compares the source, its incarnation (origin), and the
+ * revision. Then the flag is removed. A dependent that is inserted, or moved to another source, has
+ * the flag `unchecked` until its source was read after that write. If a process dies in between, a
+ * flag remains, and `truce sweep` completes the work. So every copy equals its source within one
+ * recovery pass, and no copy returns to an older value.
  *
- * The idea is the synchronization field of A. Girbal, "How to implement robust and scalable transactions across
- * documents with MongoDB"; there the flag is a time, and two renames at once leave stale copies (docs/sync.md). Plain writers may
- * go on as they do there: a write of the master that sets `syncing` to anything (a date, true), and of a dependent that sets
- * `unchecked: true`, is found by the sweep. They leave the flags alone afterwards, and truce takes them off.
+ * The idea is the synchronization field of A. Girbal, "How to implement robust and scalable
+ * transactions across documents with MongoDB". There the flag is a time, and two concurrent renames
+ * leave stale copies (docs/sync.md). Plain writers may continue to work as described there. Their
+ * write of a source sets `syncing` to any value (a date, true), and their write of a dependent sets
+ * `unchecked: true`. The recovery pass finds these flags. The writers must not change the flags
+ * afterwards; truce removes them.
  *
- * Several rules may share a master, and a dependent may be the master of others (chains); circles are refused.
- * A master that is removed leaves its dependents as they are.
+ * Several rules may share a source, and a dependent may be the source of other documents (chains);
+ * cycles are refused. Removing a source leaves its dependents unchanged.
  *
- * Threads: a handle may be used from any number of threads.
+ * Threads: any number of threads may use a handle.
  */
 #include "truce/commit.h"
 #include "truce/store.h"
@@ -33,119 +40,160 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_sync truce_sync;
 
 typedef struct truce_sync_options {
-    uint32_t batch;            /* copies written at once; 0: 1,000 */
-    uint32_t rate;             /* copies a second at most; 0: as fast as it goes */
-    uint32_t deadline_ms;      /* of a call, its copying included; 0: 30,000 */
-    truce_mechanism mechanism; /* of the write of a master */
-    uint64_t reserved[4];      /* zeros */
+    /* Copies that are written at once. 0: 1,000. */
+    uint32_t batch;
+    /* The maximum number of copies per second. 0: no limit. */
+    uint32_t rate;
+    /* The deadline of a call, including its copying. 0: 30,000. */
+    uint32_t deadline_ms;
+    /* The mechanism for writes of a source. */
+    truce_mechanism mechanism;
+    uint64_t reserved[4]; /* must be zero */
 } truce_sync_options;
 
-/* Never NULL; what is wrong with the options is refused by every call. They are copied (NULL: defaults); the store
- * must outlive the handle. */
+/* Returns a handle, never NULL. If the options are wrong, every call fails. The options are copied
+ * (NULL: defaults). The store must outlive the handle. */
 TRUCE_EXPORT truce_sync *truce_sync_new(truce_store *store, const truce_sync_options *options);
+/* Frees the handle. */
 TRUCE_EXPORT void truce_sync_free(truce_sync *sync);
 
-/* ---- rules ---------------------------------------------------------------------------------- */
+/* ---- rules -------------------------------------------------------------------------------- */
 
 typedef struct truce_sync_rule {
-    const char *name;      /* a plain word: it names the stamp in `synced` */
-    const char *master;    /* collection */
-    const char *dependent; /* collection; it may be the same */
-    const char *reference; /* path in a dependent of the master's _id: one value, no array */
-    const bson_t *copies;  /* {path in the dependent: "path in the master", ...}: at most 32 */
-    uint32_t resume_ms;    /* the sweep takes up what has carried a flag for so long; 0: 60,000 */
-    uint32_t
-        settle_ms; /* how long to wait, once the rule is kept, until every process has seen it; 0: 5,000 */
-    uint64_t reserved[4]; /* zeros */
+    /* A plain word: it is the field name of the rule in `synced`. */
+    const char *name;
+    /* The collection of the sources. */
+    const char *master;
+    /* The collection of the dependents; it may be the same. */
+    const char *dependent;
+    /* The path in a dependent to the _id of its source: one value, not an array. */
+    const char *reference;
+    /* {path in the dependent: "path in the source", ...}: at most 32. */
+    const bson_t *copies;
+    /* The recovery pass processes documents that have carried a flag for this time. 0: 60,000. */
+    uint32_t resume_ms;
+    /* The time to wait after the rule is stored until every process has seen it. 0: 5,000. */
+    uint32_t settle_ms;
+    uint64_t reserved[4]; /* must be zero */
 } truce_sync_rule;
 
-/* Keeps the rule in the store, and makes the indexes that it needs. From then on changes through truce are copied;
- * what differed before is found and mended by truce_sync_walk. Again with the same content: OK; with another one:
- * DUPLICATE. INVALID: a rule that copies onto itself, a circle of rules, a field that another rule copies to, a document
- * that has an array on a path of the rule, copies that are reversed (no master has the field that is copied, and some have the one
- * that it is copied to). */
+/*
+ * Stores a rule and creates the indexes that it needs. After this, changes through truce are
+ * copied. truce_sync_walk finds and repairs earlier divergence. If the rule exists with the same
+ * content, the call returns TRUCE_OK; with other content, it fails with TRUCE_DUPLICATE. In these
+ * cases it fails with TRUCE_INVALID:
+ *   - the rule copies a field onto itself, or the rules form a cycle;
+ *   - another rule copies to the same field;
+ *   - a document has an array on a path of the rule;
+ *   - the copies are reversed: no source has the field that is copied, and some have the field that
+ *     it is copied to.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_declare(truce_sync *sync,
                                                             const truce_sync_rule *rule,
                                                             bson_error_t *error);
-/* Copies stay as they are. NOT_FOUND: there is none. */
+/* Drops a rule. Copies stay unchanged. If no such rule exists, the call fails with
+ * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_drop(truce_sync *sync, const char *name,
                                                          bson_error_t *error);
-/* `status`: {rules: [{rule, master, dependent, reference, copies, syncing, unchecked, since?}]}, always initialised:
- * how many masters and dependents carry a flag, and since when the oldest. */
+/* Returns {rules: [{rule, master, dependent, reference, copies, syncing, unchecked, since?}]}: the
+ * number of sources and dependents that carry a flag, and the time since which the oldest does.
+ * `status` is always initialized. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_status(truce_sync *sync, bson_t *status,
                                                            bson_error_t *error);
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------ */
 
 typedef struct truce_sync_result {
-    bool changed;   /* a flag was set: a copied field, or a reference, is another one */
-    bool settled;   /* no flag was needed, or it is off again: all copies are in step */
-    int64_t copies; /* written by this call */
+    /* A copied field or a reference changed, and a flag was set. */
+    bool changed;
+    /* All copies are consistent: no flag was needed, or it was removed again. */
+    bool settled;
+    /* Copies written by this call. */
+    int64_t copies;
     uint64_t reserved[4];
 } truce_sync_result;
 
-/* One document, master or dependent, by update operators. OK: it is changed, and what could not be copied now (result->settled
- * false) is left to the sweep. A change of a copy itself, or of truce's fields, is INVALID. NOT_FOUND: there is no such
- * document. `commit` NULL: alone, and its copies follow now; else they follow after the commit, by truce_sync_settle or
- * the sweep. `result` may be NULL. */
+/*
+ * Updates one document, a source or a dependent, by update operators. TRUCE_OK: the document was
+ * changed; copies that could not be written now (result->settled is false) are left to the recovery
+ * pass. Without a commit (NULL), the copies are written now. With a commit, they are written after
+ * it by truce_sync_settle or the recovery pass. `result` may be NULL.
+ *
+ * If the update changes a copy itself or truce's fields, the call fails with TRUCE_INVALID. If the
+ * document does not exist, it fails with TRUCE_NOT_FOUND.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_update(
     truce_sync *sync, truce_commit *commit, const char *collection, const bson_value_t *id,
     const bson_t *update, truce_sync_result *result, bson_error_t *error);
 
-/* A new document, with its copies. It needs an _id. DUPLICATE: there is one. */
+/* Inserts a document with its copies. It requires an _id. If the _id exists, the call fails with
+ * TRUCE_DUPLICATE. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_insert(truce_sync *sync, truce_commit *commit,
                                                            const char *collection,
                                                            const bson_t *document,
                                                            truce_sync_result *result,
                                                            bson_error_t *error);
 
-/* If the document carries a flag, does now what is left, and takes it off. A document without one, or none: OK. */
+/* Completes the work for a document that carries a flag and removes the flag. If the document has
+ * no flag or does not exist, the call returns TRUCE_OK. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_settle(truce_sync *sync, const char *collection,
                                                            const bson_value_t *id,
                                                            truce_sync_result *result,
                                                            bson_error_t *error);
 
-/* The document, a dependent as its masters are now: a copy that is behind is mended first. `document` is always
- * initialised. NOT_FOUND: there is none. */
+/* Reads a document. The copies of a dependent are those of its current sources: an outdated copy is
+ * repaired first. `document` is always initialized. If the document does not exist, the call fails
+ * with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_read(truce_sync *sync, const char *collection,
                                                          const bson_value_t *id, bson_t *document,
                                                          bson_error_t *error);
 
-/* ---- drift ---------------------------------------------------------------------------------- */
+/* ---- divergence --------------------------------------------------------------------------- */
 
+/* A divergence between a dependent and its source. */
 typedef enum truce_sync_drift {
-    TRUCE_SYNC_DIFFERS =
-        1,                 /* a copy is not what the master has, and no flag says that it will be */
-    TRUCE_SYNC_ORPHAN,     /* there is no such master */
-    TRUCE_SYNC_UNREADABLE, /* an array lies on a path of the rule */
+    /* A copy differs from its source, and no flag announces an update. */
+    TRUCE_SYNC_DIFFERS = 1,
+    /* The source does not exist. */
+    TRUCE_SYNC_ORPHAN,
+    /* An array is on a path of the rule. */
+    TRUCE_SYNC_UNREADABLE,
 } truce_sync_drift;
 
 typedef struct truce_sync_finding {
     const char *rule;
     truce_sync_drift drift;
-    const bson_value_t *dependent, *master; /* ids */
+    /* The ids. */
+    const bson_value_t *dependent, *master;
+    /* The copy was repaired. */
     bool mended;
     uint64_t reserved[4];
 } truce_sync_finding;
 
 typedef struct truce_sync_report {
-    int64_t dependents; /* looked at */
-    int64_t differ;     /* of them; those under way (a flag is there) are not counted */
+    /* Dependents examined. */
+    int64_t dependents;
+    /* Dependents that differ, without those under way (with a flag). */
+    int64_t differ;
     int64_t orphans, unreadable, under_way, mended;
     uint64_t reserved[4];
 } truce_sync_report;
 
 typedef struct truce_sync_walk_options {
-    bool mend; /* what differs gets the master's value */
-    void (*function)(const truce_sync_finding *finding, void *arg); /* NULL: only counts */
-    void (*progress)(const truce_sync_report *report, void *arg);   /* now and then; NULL: none */
+    /* Copies that differ get the source's value. */
+    bool mend;
+    /* Receives each divergence. NULL: only count. */
+    void (*function)(const truce_sync_finding *finding, void *arg);
+    /* Receives the counts from time to time. NULL: none. */
+    void (*progress)(const truce_sync_report *report, void *arg);
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* must be zero */
 } truce_sync_walk_options;
 
-/* Compares every dependent of a rule with its master, while everything is in use. Mending, it is what a rule
- * on live data needs first; ended half-way, the next one finds the first part in step. The handle's deadline does not
- * count here. NOT_FOUND: no such rule. */
+/* Compares every dependent of a rule with its source, while the data is in use. If you declare a
+ * rule for existing data, run the walk with `mend` first. If it is interrupted, the next walk finds
+ * the first part consistent. The deadline of the handle does not apply. If no such rule exists, the
+ * call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_walk(truce_sync *sync, const char *rule,
                                                          const truce_sync_walk_options *options,
                                                          truce_sync_report *report,

@@ -2,7 +2,7 @@
 #define TRUCE_TRUCE_HPP
 
 /*
- * truce for C++17: handles that close themselves, documents and ids without casts, failures as exceptions.
+ * truce for C++17: owning handles, documents and ids without casts, and exceptions.
  *
  *     truce::store store("school.truce");
  *     store.insert("people", truce::json(R"({"_id": 1, "name": "Ada"})"));
@@ -14,9 +14,9 @@
  *         commit.update("accounts", truce_id_utf8("b"), {}, give);
  *     });
  *
- * It is thin: every class gives its C handle by get(), and what has no method here is called in C. What a C call
- * says by NOT_FOUND, where that is an answer, is an empty optional; any other status is thrown as
- * truce::error. Threads are as in C.
+ * The layer is thin: get() of every class returns the C handle, and a function without a method
+ * here is called in C. If TRUCE_NOT_FOUND is a regular result of a C function, the method returns
+ * an empty optional. Any other failure is thrown as truce::error. Threads are as in C.
  */
 #include <cstdio>
 #include <exception>
@@ -33,6 +33,7 @@
 namespace truce
 {
 
+/* A failure: the status and the error of a C call. */
 class error : public std::runtime_error
 {
   public:
@@ -54,13 +55,14 @@ class error : public std::runtime_error
     bson_error_t why_;
 };
 
+/* Throws truce::error unless `status` is TRUCE_OK. */
 inline void check(truce_status status, const bson_error_t &why)
 {
     if (status)
         throw error(status, why);
 }
 
-/* A bson_t of its own. */
+/* Owns a bson_t. */
 class document
 {
   public:
@@ -103,7 +105,8 @@ class document
     bson_t *bson_;
 };
 
-/* Extended JSON; loose as in mongosh with TRUCE_JSON_TYPED. Throws INVALID with the column. */
+/* Parses Extended JSON, in mongosh's relaxed syntax with TRUCE_JSON_TYPED. Throws TRUCE_INVALID
+ * with the column. */
 inline document json(std::string_view text, truce_json_input input = TRUCE_JSON_STRICT)
 {
     bson_error_t why = {};
@@ -117,6 +120,7 @@ inline document json(std::string_view text, truce_json_input input = TRUCE_JSON_
     return made;
 }
 
+/* Returns a document as Extended JSON. */
 inline std::string text(const bson_t &document, truce_json_form form = TRUCE_JSON_RELAXED)
 {
     std::unique_ptr<char, decltype(&bson_free)> line(truce_json_write(&document, false, form),
@@ -125,7 +129,7 @@ inline std::string text(const bson_t &document, truce_json_form form = TRUCE_JSO
     return line.get();
 }
 
-/* What a find or an aggregation gives, once, from its first document to its last. */
+/* Iterates once over the result of a find or an aggregation. */
 class cursor
 {
   public:
@@ -133,7 +137,7 @@ class cursor
     {
     }
 
-    /* Borrowed until the next one; nullptr at the end. */
+    /* Returns the next document, borrowed until the next call; nullptr at the end. */
     const bson_t *next()
     {
         const bson_t *found = nullptr;
@@ -184,7 +188,7 @@ class cursor
     std::unique_ptr<truce_cursor, decltype(&truce_cursor_close)> cursor_;
 };
 
-/* A commit on its way, lent to the function of store::transact. */
+/* A commit in progress, lent to the function of store::transact. */
 class commit
 {
   public:
@@ -205,7 +209,8 @@ class commit
         check(status, why);
         return made;
     }
-    /* a guarded query (truce_commit_find); the cursor is gone before the function ends */
+    /* Runs a guarded query (truce_commit_find). The cursor must be destroyed before the function
+     * returns. */
     cursor find(const char *collection, const bson_t &filter,
                 const truce_find_options &options = {})
     {
@@ -240,13 +245,15 @@ class commit
     truce_commit *commit_;
 };
 
-/* What a function of store::transact throws to say no: the commit ends, and transact throws it on. */
+/* A refusal that a function of store::transact throws: the commit is abandoned, and transact
+ * rethrows the exception. */
 class refused : public std::runtime_error
 {
   public:
     using std::runtime_error::runtime_error;
 };
 
+/* Owns a store handle. */
 class store
 {
   public:
@@ -266,7 +273,7 @@ class store
         bson_error_t why = {};
         check(truce_insert(store_.get(), collection, &document, &options, &why), why);
     }
-    /* How many documents were found, and are different now or gone. */
+    /* Returns the number of documents that matched. */
     int64_t update(const char *collection, const bson_t &filter, const bson_t &update,
                    const truce_write_options &options = {})
     {
@@ -281,6 +288,7 @@ class store
         check(status, why);
         return matched;
     }
+    /* Returns the number of documents that were removed. */
     int64_t remove(const char *collection, const bson_t &filter,
                    const truce_write_options &options = {})
     {
@@ -328,8 +336,9 @@ class store
         return number;
     }
 
-    /* Runs the function as one commit, again on a conflict. Whatever it throws abandons the commit and
-     * comes out of here, but for a truce::error of CONFLICT, which runs it again. */
+    /* Runs the function as one commit, and again on a conflict. An exception abandons the commit
+     * and leaves transact, except for a truce::error of TRUCE_CONFLICT, which runs the function
+     * again. */
     void transact(const std::function<void(commit &)> &function,
                   const truce_commit_options &options = {})
     {
@@ -352,7 +361,7 @@ class store
         std::exception_ptr thrown;
     };
 
-    /* No exception passes through C. */
+    /* Catches every exception, because none may pass through C. */
     static truce_status run_once(truce_commit *lent, void *arg, bson_error_t *why)
     {
         call *run = static_cast<call *>(arg);
