@@ -1,5 +1,5 @@
 /*
- * Plain documents: open a store, insert, update, find.
+ * Plain documents: opens a store, inserts, updates, and finds.
  *
  *     cc documents.c $(pkg-config --cflags --libs truce) -o documents && ./documents school.truce
  */
@@ -48,12 +48,12 @@ int main(int argc, char **argv)
     must(truce_insert(store, "students", ada, NULL, &error), &error);
     must(truce_insert(store, "students", bob, NULL, &error), &error);
 
-    /* an _id is unique: the second insert is refused, with MongoDB's code and a sentence */
+    /* An _id is unique: the second insert fails with MongoDB's code and a message. */
     if (truce_insert(store, "students", ada, NULL, &error) != TRUCE_DUPLICATE)
         return 1;
     printf("refused: %s\n", error.message);
 
-    /* MongoDB's query language */
+    /* Filters and updates use MongoDB's query language. */
     bson_t *first_year = json("{\"year\": {\"$lte\": 1}}");
     bson_t *next_year = json("{\"$inc\": {\"year\": 1}, \"$push\": {\"seen\": \"2024\"}}");
     must(truce_update(store, "students", first_year, next_year,

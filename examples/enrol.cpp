@@ -1,5 +1,7 @@
 /*
- * truce from C++17: a store, documents, and a commit that takes effect wholly or not at all.
+ * truce from C++17: a store, documents, and a commit that enrols a student.
+ *
+ * The commit takes effect completely or not at all.
  *
  *     c++ -std=c++17 enrol.cpp $(pkg-config --cflags --libs truce) -o enrol && ./enrol school.truce
  */
@@ -7,13 +9,14 @@
 
 #include <truce/truce.hpp>
 
+/* Takes a seat and records the enrolment, in one commit. */
 static void enrol(truce::store &store, const char *student)
 {
     store.transact([&](truce::commit &commit) {
         auto room = commit.read("rooms", truce_id_utf8("CS 101"));
 
         if (!room)
-            throw truce::refused("there is no such room");
+            throw truce::refused("room \"CS 101\" does not exist");
         commit.update("rooms", truce_id_utf8("CS 101"), truce::json(R"({"seats": {"$gt": 0}})"),
                       truce::json(R"({"$inc": {"seats": -1}})"));
         commit.insert("enrolments", truce::json(std::string(R"({"_id": ")") + student + R"("})"));
@@ -32,7 +35,7 @@ int main(int argc, char **argv)
         int refused = 0;
 
         try {
-            enrol(store, "nobody");
+            enrol(store, "Bob");
         } catch (const truce::refused &why) {
             std::printf("refused: %s\n", why.what());
             refused++;
@@ -40,7 +43,8 @@ int main(int argc, char **argv)
         store.insert("rooms", truce::json(R"({"_id": "CS 101", "seats": 1})"));
         enrol(store, "Ada");
         try {
-            enrol(store, "Ada"); /* she is there already: the seat is not taken either */
+            /* Ada is enrolled already, so the seat is not taken either. */
+            enrol(store, "Ada");
         } catch (const truce::error &why) {
             std::printf("%s: %s\n", truce_status_name(why.status()), why.what());
             refused++;

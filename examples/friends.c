@@ -1,6 +1,8 @@
 /*
- * Two people become friends, in a job: both lists are changed and the job is done, or neither. Killed at
- * any moment, it is started again, and goes on.
+ * A job queue: a job makes two people friends.
+ *
+ * One commit changes both lists of friends and ends the job. If the process is killed at any point,
+ * start it again: it continues.
  *
  *     cc friends.c $(pkg-config --cflags --libs truce) -o friends && ./friends people.truce
  */
@@ -17,7 +19,7 @@ static void must(truce_status status, const bson_error_t *error)
     }
 }
 
-/* One end of the friendship. */
+/* Adds one person to the friends of the other. */
 static truce_status add_friend(truce_commit *commit, const bson_value_t *to,
                                const bson_value_t *friend, bson_error_t *error)
 {
@@ -29,6 +31,7 @@ static truce_status add_friend(truce_commit *commit, const bson_value_t *to,
     return status;
 }
 
+/* The work of the job: changes both documents through its commit. */
 static truce_status befriend(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_t *payload = truce_job_payload(arg);
@@ -55,7 +58,7 @@ static void insert_user(truce_store *store, const char *name)
     bson_destroy(update);
 }
 
-/* Until there is no job. */
+/* Runs jobs until none is ready. */
 static void work(truce_queue *people)
 {
     truce_job *job;
@@ -90,7 +93,7 @@ int main(int argc, char **argv)
     insert_user(store, "ada");
     insert_user(store, "bob");
     must(truce_queue_add(people, NULL, payload, &once, &added, &error), &error);
-    printf("the job is %s\n", truce_added_name(added.added));
+    printf("job: %s\n", truce_added_name(added.added));
     work(people);
     bson_destroy(payload);
     truce_queue_free(people);

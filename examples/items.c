@@ -1,6 +1,7 @@
 /*
- * Items of an array, changed in place: a writer changes one badge again and again, and at no moment
- * is it missing, twice there or at another place.
+ * Items of an array, changed in place: a writer changes one badge of an employee.
+ *
+ * At no time is the badge missing, duplicated, or at another position.
  *
  *     cc items.c $(pkg-config --cflags --libs truce) -o items && ./items school.truce
  */
@@ -24,7 +25,7 @@ static void add_badge(truce_item *badges, const bson_t *employee, const char *ty
     bson_error_t error;
 
     must(truce_item_add(badges, NULL, employee, badge, &result, &error), &error);
-    printf("%s: %s\n", type, result.added ? "added" : "was there");
+    printf("%s: %s\n", type, result.added ? "added" : "exists already");
     bson_destroy(badge);
 }
 
@@ -52,7 +53,8 @@ int main(int argc, char **argv)
 
     add_badge(badges, employee, "TOP_EMPLOYEE");
     add_badge(badges, employee, "MENTOR");
-    add_badge(badges, employee, "TOP_EMPLOYEE"); /* an identity is there once */
+    /* An identity occurs once: this call adds nothing. */
+    add_badge(badges, employee, "TOP_EMPLOYEE");
 
     query = BCON_NEW("type", BCON_UTF8("TOP_EMPLOYEE"));
     change = BCON_NEW("$set", "{", "date", BCON_DATE_TIME(1316736000000), "}", "$inc", "{", "times",

@@ -1,7 +1,9 @@
 /*
- * Diffs in a commit: three documents, red, green and any, to which keys are added, each to a colour
- * and to any (A. Hammarquist, EuroPython 2012). The code reads plainly, computes the new versions and
- * leaves the differences; if somebody else was faster, truce_transact runs it again.
+ * Diffs in a commit: several threads add keys to three documents, red, green, and any.
+ *
+ * Each key is added to one colour and to any (A. Hammarquist, EuroPython 2012). The code reads the
+ * documents without guards, computes the new versions, and adds the differences to the commit. If
+ * another thread has changed a document in the meantime, truce_transact runs the function again.
  *
  *     cc keys.c $(pkg-config --cflags --libs truce) -lpthread -o keys && ./keys colours
  */
@@ -12,7 +14,8 @@
 #include <truce/truce.h>
 
 #define THREADS 4
-#define KEYS    25 /* of each thread */
+/* The number of keys that each thread adds. */
+#define KEYS 25
 
 struct addition {
     truce_store *store;
@@ -45,7 +48,7 @@ static int64_t count_of(const bson_t *document)
     return bson_iter_init_find(&iter, document, "count") ? bson_iter_as_int64(&iter) : 0;
 }
 
-/* the document with one more key */
+/* Returns a copy of the document with one more key. */
 static bson_t *with_key(const bson_t *before, const char *key)
 {
     bson_t *after = bson_new(), keys;
@@ -66,6 +69,7 @@ static bson_t *with_key(const bson_t *before, const char *key)
     return after;
 }
 
+/* Adds the key to the document `name`, as a diff in the commit. */
 static truce_status add_to(truce_commit *commit, const struct addition *addition, const char *name,
                            bson_error_t *error)
 {

@@ -1,6 +1,7 @@
 /*
- * A ledger: a shop is paid, and the order is marked as paid in the same commit. Run it twice: the
- * second time the payment exists, and no money moves.
+ * A ledger: a customer pays a shop, and the same commit marks the order as paid.
+ *
+ * Run it twice: the second time the payment exists, and no money moves.
  *
  *     cc ledger.c $(pkg-config --cflags --libs truce) -o ledger && ./ledger shop.truce
  */
@@ -29,6 +30,7 @@ static truce_status transfer(truce_ledger *book, truce_commit *commit, const cha
     return truce_ledger_post(book, commit, &transaction, result, error);
 }
 
+/* Posts the payment and marks the order as paid, in one commit. */
 static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
 {
     truce_ledger *book = arg;
@@ -41,11 +43,12 @@ static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
     if (!status)
         status = truce_commit_update(commit, "orders", &order, NULL, paid, error);
     if (!status)
-        printf("order 17: %s\n", result.exists ? "was paid" : "paid");
+        printf("order 17: %s\n", result.exists ? "already paid" : "paid");
     bson_destroy(paid);
     return status;
 }
 
+/* Prints one balance. */
 static bool show(const truce_ledger_account *account, const truce_ledger_balance *balance,
                  void *arg)
 {

@@ -1,5 +1,7 @@
 /*
- * A user is renamed, and the name in the comments follows. Run it twice with other names.
+ * Denormalized copies: renaming a user updates the author's name in the comments.
+ *
+ * Run it twice, with different names.
  *
  *     cc rename.c $(pkg-config --cflags --libs truce) -o rename && ./rename Johnny blog.truce
  */
@@ -16,7 +18,7 @@ static void must(truce_status status, const bson_error_t *error)
     }
 }
 
-/* As they were at first; there already: as they are. */
+/* Inserts the document unless it exists. */
 static void put(truce_sync *sync, const char *collection, bson_t *document)
 {
     bson_error_t error;
@@ -39,7 +41,8 @@ int main(int argc, char **argv)
         .dependent = "comments",
         .reference = "user",
         .copies = copies,
-        .settle_ms = 1, /* nobody else is at work here */
+        /* No other process is running, so there is no need to wait for one. */
+        .settle_ms = 1,
     };
     truce_sync_result result;
     truce_store *store;
@@ -53,7 +56,7 @@ int main(int argc, char **argv)
     put(sync, "comments", BCON_NEW("_id", "first", "user", "ada"));
     put(sync, "comments", BCON_NEW("_id", "second", "user", "ada"));
     must(truce_sync_update(sync, NULL, "users", &ada, update, &result, &error), &error);
-    printf("%lld comments say %s now\n", (long long)result.copies, name);
+    printf("updated %lld comments to %s\n", (long long)result.copies, name);
     truce_sync_free(sync);
     truce_store_close(store);
     bson_destroy(update);

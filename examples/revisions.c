@@ -1,6 +1,8 @@
 /*
- * Two people edit one post. The second save comes too late; it is merged where the two do not
- * disagree, and refused where they do. A web handler decides by the same number, as an ETag.
+ * Optimistic concurrency control: several people edit one post at the same time.
+ *
+ * A save of an outdated version is merged if the changes do not overlap, and refused if they do. A
+ * web handler uses the same revision number as an ETag.
  *
  *     cc revisions.c $(pkg-config --cflags --libs truce) -o revisions && ./revisions blog.truce
  */
@@ -18,7 +20,7 @@ static void must(truce_status status, const bson_error_t *error)
     }
 }
 
-/* Saves what somebody made of the version that was read; returns the outcome. */
+/* Saves an edit of the version that was read, and returns the outcome. */
 static truce_revision_outcome save(truce_revision *posts, int64_t version, const char *json)
 {
     bson_t *mine = bson_new_from_json((const uint8_t *)json, -1, NULL);
@@ -40,7 +42,7 @@ static truce_revision_outcome save(truce_revision *posts, int64_t version, const
     return outcome;
 }
 
-/* PUT /posts/1 with the ETag that the form carried: 0 is "go on". */
+/* Evaluates PUT /posts/1 with the ETag of the form. Returns 0 to continue, or an HTTP status. */
 static int put(const char *if_match, int64_t version)
 {
     truce_http_request request = {.method = "PUT", .if_match = if_match, .demand = true};
@@ -77,7 +79,7 @@ int main(int argc, char **argv)
     bson_destroy(&document);
     truce_revision_etag(version, etag);
 
-    /* both read this version */
+    /* All three edits begin with this version. */
     good = save(posts, version,
                 "{\"_id\": 1, \"title\": \"On truces\", \"views\": 2, \"tags\": [\"db\"]}") ==
            TRUCE_REVISION_SAVED;

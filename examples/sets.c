@@ -1,6 +1,7 @@
 /*
- * Ordered sets: adds and removes that arrive in any order, any number of times, and the set ends as
- * if they had come once and in order.
+ * Ordered sets: adds and removes arrive in any order, any number of times.
+ *
+ * The set ends as if each operation had arrived once and in order.
  *
  *     cc sets.c $(pkg-config --cflags --libs truce) -o sets && ./sets school.truce
  */
@@ -12,7 +13,8 @@
 struct message {
     bool enrols;
     const char *class;
-    int64_t number; /* given out when the student clicked */
+    /* Assigned when the student clicked. */
+    int64_t number;
 };
 
 static void must(truce_status status, const bson_error_t *error)
@@ -23,6 +25,7 @@ static void must(truce_status status, const bson_error_t *error)
     }
 }
 
+/* Applies one message to the student's classes. */
 static void deliver(truce_set *classes, const struct message *message)
 {
     truce_set_outcome outcome;
@@ -47,7 +50,7 @@ static void deliver(truce_set *classes, const struct message *message)
 
 int main(int argc, char **argv)
 {
-    /* the leave of CS 101 overtakes the enrolment, and one message comes twice */
+    /* The removal from CS 101 overtakes the enrolment, and one message arrives twice. */
     static const struct message messages[] = {
         {false, "CS 101", 1001}, {true, "CS 102", 1002}, {true, "CS 101", 1000},
         {true, "CS 102", 1002},  {true, "CS 103", 1003},

@@ -1,6 +1,7 @@
 /*
- * A commit over two documents: money leaves one account and arrives at another, or neither. The
- * function runs again by itself if somebody else changed an account meanwhile.
+ * A commit over two documents: money moves from one account to another, or not at all.
+ *
+ * If another thread changes an account in the meantime, truce_transact runs the function again.
  *
  *     cc transfer.c $(pkg-config --cflags --libs truce) -lpthread -o transfer && ./transfer bank
  */
@@ -48,7 +49,8 @@ static truce_status add(truce_commit *commit, const bson_value_t *account, int64
     return status;
 }
 
-/* what it read is guarded: the balance cannot change between this look and the commit */
+/* Moves the amount if the balance suffices. The read is a guard: if the balance changes before the
+ * commit, the commit is a conflict. */
 static truce_status move(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct transfer *transfer = arg;

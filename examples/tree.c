@@ -1,5 +1,7 @@
 /*
- * A site of three pages is changed as one: readers see the old pages or the new ones, never a mixture. Run it twice with other titles.
+ * A versioned tree: three pages of a site are changed together.
+ *
+ * Readers see the old pages or the new ones, never a mixture. Run it twice, with different titles.
  *
  *     cc tree.c $(pkg-config --cflags --libs truce) -o tree && ./tree Welcome site.truce
  */

@@ -1,6 +1,7 @@
 /*
- * A transfer in two phases: a seat is taken, and the ticket is written into the traveller's list, or neither. No document
- * is held meanwhile. Run it twice: the second time there is nothing left to do.
+ * A two-phase transfer: a traveller reserves a seat and receives a ticket, or neither.
+ *
+ * The transfer holds no document in the meantime. Run it twice: the second time it has no effect.
  *
  *     cc twophase.c $(pkg-config --cflags --libs truce) -o twophase && ./twophase trips.truce
  */
@@ -17,7 +18,7 @@ static void must(truce_status status, const bson_error_t *error)
     }
 }
 
-/* As they were at first; there already: as they are. */
+/* Inserts the document unless it exists. */
 static void put(truce_store *store, const char *collection, bson_t *document)
 {
     bson_error_t error;
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
     put(store, "people", BCON_NEW("_id", BCON_UTF8("ada")));
     transfers = truce_transfers_new(store, &(truce_transfer_options){.collection = "bookings"});
     must(truce_transfer_start(transfers, NULL, &transfer, &result, &error), &error);
-    printf("ticket 1: %s\n", result.exists ? "was booked before" : "booked");
+    printf("ticket 1: %s\n", result.exists ? "already booked" : "booked");
     truce_transfers_free(transfers);
     truce_store_close(store);
     bson_destroy(write);

@@ -1,11 +1,13 @@
-// A worker for `truce work --keep-open`: it reads a job a line and answers it by a line, several jobs at once.
+// A worker for `truce work --keep-open`: reads one job per line and writes one reply per line.
+// It runs several jobs at once.
 //
 //     truce queue add mail '{"to": "ada@x.org"}'
 //     truce work --queue mail --keep-open --at-once 10 --drain --exec node worker.js
 
-const running = new Map(); // id and epoch -> AbortController
+// Maps the id and epoch of a running job to its AbortController.
+const running = new Map();
 
-// What a job does: its result, and the changes that are made in one commit with its end.
+// Runs a job. Returns its result, and the changes that one commit applies together with its end.
 async function work(job, payload, signal) {
     signal.throwIfAborted();
     if (payload.to === undefined) throw new Error('the payload has no "to"');
@@ -26,11 +28,11 @@ async function take({ job, epoch, payload }) {
         answer = { fail: job, epoch, error: String(error.message) };
     }
     running.delete(key);
-    console.log(JSON.stringify(answer)); // nothing else goes to standard output
+    console.log(JSON.stringify(answer)); // write nothing else to standard output
 }
 
 require("readline")
-    .createInterface({ input: process.stdin }) // it ends when there are no more jobs
+    .createInterface({ input: process.stdin }) // ends when no job is left
     .on("line", (line) => {
         const message = JSON.parse(line);
         if (message.cancel) running.get(`${message.cancel}/${message.epoch}`)?.abort();

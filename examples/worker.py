@@ -1,4 +1,4 @@
-"""A worker for `truce work --keep-open`: it reads a job a line and answers it by a line.
+"""A worker for `truce work --keep-open`: reads one job per line and writes one reply per line.
 
     truce queue add mail '{"to": "ada@x.org"}'
     truce work --queue mail --keep-open --drain --exec python3 worker.py
@@ -8,15 +8,16 @@ import sys
 
 
 def work(job, payload):
-    """What a job does: it returns its result, and the changes that are made in one commit with its end."""
+    """Runs a job. Returns its result, and the changes that one commit applies together with its end."""
     if "to" not in payload:
         raise ValueError("the payload has no \"to\"")
     return {"sent": payload["to"]}, [{"insert": "sent", "with": {"_id": job, "to": payload["to"]}}]
 
 
-for line in sys.stdin:  # it ends when there are no more jobs
+for line in sys.stdin:  # ends when no job is left
     message = json.loads(line)
-    if "cancel" in message:  # of a job that was answered meanwhile: this worker has one at a time
+    # This worker runs one job at a time, so a cancellation refers to a job that has already ended.
+    if "cancel" in message:
         continue
     answer = {"epoch": message["epoch"]}
     try:
@@ -24,4 +25,4 @@ for line in sys.stdin:  # it ends when there are no more jobs
         answer.update(done=message["job"], result=result, changes=changes)
     except Exception as error:
         answer.update(fail=message["job"], error=str(error))
-    print(json.dumps(answer), flush=True)  # nothing else goes to standard output
+    print(json.dumps(answer), flush=True)  # write nothing else to standard output
