@@ -1,5 +1,7 @@
 #include "maintenance/session_sweep.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/limits.h"
 #include "store/decorators/database.h"
@@ -102,8 +104,10 @@ truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error)
     struct session_sweep place = {0};
     truce_status status;
 
-    if (truce__database_holder(sweep->store) != sweep->store)
-        return TRUCE_OK; /* a view of one database has no sessions */
+    /* One database has no sessions: a view of it, or a store that a server keeps, which sweeps its own sessions. */
+    if (truce__database_holder(sweep->store) != sweep->store ||
+        !strcmp(sweep->store->ops->scheme, "mongodb"))
+        return TRUCE_OK;
     do {
         status =
             truce__session_sweep(sweep->store, &place, sweep->batch, cutoff_ms, &removed, error);

@@ -11,6 +11,7 @@
 #include "tests/support/kept_log.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
+#include "truce/sweep.h"
 #include "truce/sys/store.h"
 
 #define INDEX                                                                                        \
@@ -248,6 +249,29 @@ TEST(who_stops_the_server_does_not_wait_for_the_sweep)
     atomic_store(&holds, false);
     truce_store_close(store);
     kept_log_free();
+}
+
+/* The server keeps its own database under plain names, and other names for what belongs to no database. */
+TEST(a_sweep_through_the_server_finds_its_own_database_and_others)
+{
+    static const char *const databases[] = {"test", "school"};
+
+    begin(0);
+    for (int i = 0; i < 2; i++) {
+        bson_t *document = test_bson("{'_id': 1}");
+        char uri[100];
+        truce_sweep_report report;
+        bson_error_t error = {0};
+        truce_store *through;
+
+        snprintf(uri, sizeof uri, "mongodb://127.0.0.1:%d/%s", server_port(server), databases[i]);
+        REQUIRE(!truce_store_open(uri, NULL, &through, &error));
+        CHECK_OK(truce_insert(through, "c", document, NULL, &error), error);
+        CHECK_OK(truce_sweep(through, NULL, &report, &error), error);
+        truce_store_close(through);
+        bson_destroy(document);
+    }
+    end();
 }
 
 #ifdef TRUCE_CLI
