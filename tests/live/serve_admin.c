@@ -63,6 +63,16 @@ TEST(parameters_are_set_and_told)
               ==, 7);
     CHECK_INT(number_of("{'setParameter': 1, 'ttlMonitorSleepSecs': 1, '$db': 'admin'}", "was"), ==,
               3600);
+    CHECK_INT(number_of("{'setParameter': 1, 'ttlMonitorSleepSecs': {'$numberDecimal': '1'}, "
+                        "'$db': 'admin'}",
+                        "was"),
+              ==, 1);
+    expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': {'$numberDecimal': 'NaN'}, "
+                "'$db': 'admin'}",
+                2);
+    expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': {'$numberDecimal': '9E+6000'}, "
+                "'$db': 'admin'}",
+                2);
     expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 2, '$db': 'test'}", 13);
     expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 0, '$db': 'admin'}", 2);
     expect_code("{'setParameter': 1, 'ttlMonitorSleepSecs': 'x', '$db': 'admin'}", 2);

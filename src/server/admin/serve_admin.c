@@ -86,15 +86,18 @@ static const struct field parameter_fields[] = {
 static truce_status read_seconds(const bson_value_t *value, const char *name, int64_t *ms,
                                  bson_error_t *error)
 {
-    double seconds = value->value_type == BSON_TYPE_INT32    ? value->value.v_int32
-                     : value->value_type == BSON_TYPE_INT64  ? (double)value->value.v_int64
-                     : value->value_type == BSON_TYPE_DOUBLE ? value->value.v_double
-                                                             : 0;
+    int64_t seconds = 0;
+    bson_iter_t at;
+    bson_t holder;
+    bool is_number;
 
     *ms = 0;
-    if (!(seconds >= 1 && seconds <= 86400))
+    call_value_iter(value, &holder, &at);
+    is_number = call_number(&at, &seconds);
+    bson_destroy(&holder);
+    if (!is_number || seconds < 1 || seconds > 86400)
         return truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from 1 to 86400", name);
-    *ms = (int64_t)seconds * 1000;
+    *ms = seconds * 1000;
     return TRUCE_OK;
 }
 

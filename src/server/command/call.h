@@ -137,6 +137,8 @@ bool call_is_number(const bson_iter_t *at);
 bool call_number(const bson_iter_t *at, int64_t *number);
 /* Returns false for false and for zero of any type. */
 bool call_truth(const bson_iter_t *at);
+/* Puts a value of FIELD_VALUE into `holder`, which the caller destroys, and `at` onto it, for the three functions above. */
+void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at);
 
 /* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that
  * every command may have are passed over. TypeMismatch (14); 40413 for a field that is given twice, 40415 for one that

@@ -79,6 +79,13 @@ bool call_truth(const bson_iter_t *at)
     return truce__value_truth(truce__value_of_iter(at));
 }
 
+void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at)
+{
+    bson_init(holder);
+    BSON_APPEND_VALUE(holder, "value", value);
+    (void)bson_iter_init_find(at, holder, "value");
+}
+
 bool call_number(const bson_iter_t *at, int64_t *number)
 {
     struct value value = truce__value_of_iter(at);

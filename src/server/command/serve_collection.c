@@ -442,21 +442,20 @@ static truce_status collection_check_same(struct call *call, const char *from,
 /* True, or the uuid of a collection: then it was looked at. */
 static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_t *error)
 {
+    bson_iter_t at;
+    bson_t holder;
+    bool known;
+
     *drop = given != NULL;
     if (!given || given->value_type == BSON_TYPE_BINARY)
         return TRUCE_OK;
-    if (given->value_type == BSON_TYPE_BOOL)
-        *drop = given->value.v_bool;
-    else if (given->value_type == BSON_TYPE_INT32)
-        *drop = given->value.v_int32 != 0;
-    else if (given->value_type == BSON_TYPE_INT64)
-        *drop = given->value.v_int64 != 0;
-    else if (given->value_type == BSON_TYPE_DOUBLE)
-        *drop = given->value.v_double != 0;
-    else
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "the field 'dropTarget' must be true or false, or a UUID");
-    return TRUCE_OK;
+    call_value_iter(given, &holder, &at);
+    known = BSON_ITER_HOLDS_BOOL(&at) || call_is_number(&at);
+    *drop = known && call_truth(&at);
+    bson_destroy(&holder);
+    return known ? TRUCE_OK
+                 : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "the field 'dropTarget' must be true or false, or a UUID");
 }
 
 truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
