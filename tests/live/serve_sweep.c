@@ -274,6 +274,41 @@ TEST(a_sweep_through_the_server_finds_its_own_database_and_others)
     end();
 }
 
+/* The views of a database are documents of a collection that no call of a store may name. */
+TEST(databases_with_views_are_swept_and_checked)
+{
+    static const char *const databases[] = {"test", "school"};
+    static const char *const commands[] = {
+        "'createIndexes': 'c', 'indexes': [{'key': {'at': 1}, 'name': 'at', "
+        "'expireAfterSeconds': 1}]",
+        "'insert': 'c', 'documents': [{'at': {'$date': '2001-01-01T00:00:00Z'}}]",
+        "'create': 'v', 'viewOn': 'c', 'pipeline': []"};
+    bson_error_t error = {0};
+    truce_sweep_report report;
+
+    begin(0);
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 3; j++) {
+            char *command = bson_strdup_printf("{%s, '$db': '%s'}", commands[j], databases[i]);
+
+            bson_destroy(ask(command));
+            bson_free(command);
+        }
+    }
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.expired, ==, 2);
+    for (int i = 0; i < 2; i++) {
+        char *command = bson_strdup_printf("{'truceCheck': 1, '$db': '%s'}", databases[i]);
+        bson_t *reply = ask(command);
+
+        CHECK_INT(reply_number(reply, "ok"), ==, 1);
+        CHECK_INT(reply_number(reply, "found"), ==, 0);
+        bson_destroy(reply);
+        bson_free(command);
+    }
+    end();
+}
+
 #ifdef TRUCE_CLI
 TEST(the_program_sweeps_and_ends)
 {

@@ -472,7 +472,7 @@ static truce_status database_list(truce_store *store, const truce_list_options *
 
         truce__value_bson(fields.value, &facts);
         name = truce__place_name(database->own, database->name, truce__field_text(&facts, "name"));
-        if (name)
+        if (name && !truce__place_is_system(name))
             append_facts(&facts, name, collections, &count);
     }
     bson_destroy(&all);

@@ -15,7 +15,8 @@
  *  1. Each collection name that goes in is mapped (store/namespace_map.h): of a call, of each write of a bulk, of what a bulk
  *     checks, of the stages of a pipeline. A collection of another database is reached only by a stage that names its
  *     database.
- *  2. A list of collections has those of the database alone. Lists and errors have plain names.
+ *  2. A list of collections has those of the database alone, without the server's own (system.views), which no call of a
+ *     store may name. Lists and errors have plain names.
  *  3. A view has the capabilities of its store and keeps nothing but what the layers above keep of a store
  *     (truce_memo). Two views of one database are equal.
  *  4. A snapshot of a view is a view of a snapshot.
