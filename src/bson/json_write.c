@@ -11,7 +11,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "bson/json_wrapper.h"
+#include "bson/json_read.h"
 
 TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format, ...)
 {
@@ -100,7 +100,7 @@ static void json_write_write_double(struct buffer *out, double number, enum json
     put_format(out, form == JSON_CANONICAL ? "{\"$numberDouble\": \"%s\"}" : "%s", text);
 }
 
-/* year, month, day of a day since 1970-01-01 (Howard Hinnant, as in json_wrapper.c) */
+/* year, month, day of a day since 1970-01-01 (Howard Hinnant, as in json_read.c) */
 static void civil_of(int64_t days, int64_t *year, int *month, int *day)
 {
     int64_t z = days + 719468;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bson/field_table.h"
+#include "bson/field_path.h"
 #include "tests/support/test.h"
 
 /* Documents under construction in an arena: the writer, and the table of fields. */

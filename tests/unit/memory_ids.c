@@ -1,4 +1,4 @@
-/* Documents of a memory store by their _id (store/memory/memory_ids.c): whatever came and went, a filter that names ids finds what one that
+/* Documents of a memory store by their _id (store/memory/memory.c): whatever came and went, a filter that names ids finds what one that
  * looks at all documents finds, in the same order. */
 #include "base/random.h"
 #include "tests/support/test.h"

@@ -1,4 +1,4 @@
-#include "bson/number_text.h"
+#include "bson/number.h"
 
 #include <locale.h>
 #include <math.h>

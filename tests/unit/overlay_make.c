@@ -1,4 +1,4 @@
-/* Collections and indexes that a transaction makes (store/overlay/overlay_make.c). */
+/* Collections and indexes that a transaction makes (store/overlay/overlay_write.c). */
 #include "base/field.h"
 #include "store/overlay/overlay.h"
 #include "tests/support/test.h"

@@ -3,7 +3,7 @@
  * budget, which knows no clock: twice the parts take about twice the steps.
  */
 #include "base/random.h"
-#include "bson/field_finder.h"
+#include "bson/field_path.h"
 #include "query/expression/expression.h"
 #include "query/match/match.h"
 #include "query/project/addition.h"

@@ -15,8 +15,365 @@
 #include <math.h>
 
 #include "base/limits.h"
+#include "bson/number.h"
+#include "query/aggregate/accumulator.h"
+#include "query/aggregate/series.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
+
+/* ---- $bucketAuto ----------------------------------------------------------------------------- */
+
+struct auto_stage {
+    struct expression *group_by;
+    int32_t buckets;
+    struct accumulators list;
+    const struct series *series; /* granularity, or NULL */
+};
+
+struct auto_stream {
+    struct stream base;
+    const struct auto_stage *stage;
+    struct sorter *sorter;
+    bool sorted;
+    int64_t documents, size; /* size: of a bucket */
+    int32_t made;
+    /* the row at hand: the first that is in no bucket yet; value missing: none */
+    struct value value;
+    struct accumulator_input *inputs;
+    struct buffer row, key, sort_key;
+    /* the bucket at hand */
+    struct arena arena; /* what its states take */
+    void *states;
+    struct buffer min, max; /* values, saved */
+};
+
+static bool bucket_is_computed(struct value value);
+static void bucket_append_output(bson_t *group, struct value output);
+
+static struct value saved(const struct buffer *buffer)
+{
+    const uint8_t *at = buffer->bytes;
+
+    return truce__value_load(&at);
+}
+
+static void auto_save(struct buffer *buffer, struct value value)
+{
+    buffer->size = 0;
+    truce__value_save(value, buffer);
+}
+
+static truce_status auto_add_document(struct auto_stream *stream, struct value document,
+                                      bson_error_t *error)
+{
+    const struct auto_stage *stage = stream->stage;
+    struct query_context *context = &stream->base.context;
+    struct value value;
+    truce_status status;
+
+    truce__arena_reset(&stream->base.arena);
+    status = truce__expression_evaluate(stage->group_by, document, context->variables, context,
+                                        &value, error);
+    if (!status && value.type == VALUE_MISSING)
+        value = truce__value_null();
+    if (!status && stage->series && !truce__value_is_number(value))
+        status =
+            truce__refuse(40258, error, "$bucketAuto with a granularity takes numbers only, not %s",
+                          truce__type_name(value.type));
+    if (!status && stage->series &&
+        (truce__number_is_nan(value) || truce__number_to_double(value) < 0))
+        status = truce__refuse(truce__number_is_nan(value) ? 40259 : 40260, error,
+                               "$bucketAuto with a granularity takes numbers from 0 on only");
+    if (!status)
+        status = truce__accumulators_evaluate(&stage->list, document, context, &stream->sort_key,
+                                              stream->inputs, error);
+    if (status)
+        return status;
+    auto_save(&stream->row, value);
+    truce__accumulators_save_inputs(&stage->list, stream->inputs, &stream->row);
+    stream->key.size = 0;
+    truce__key_append(&stream->key, value, false);
+    stream->documents++;
+    return truce__sorter_add_key(stream->sorter, stream->key.bytes, stream->key.size,
+                                 stream->row.bytes, (uint32_t)stream->row.size, error);
+}
+
+/* The next row becomes the one at hand. */
+static truce_status auto_step(struct auto_stream *stream, bson_error_t *error)
+{
+    const void *payload;
+    uint32_t size;
+    truce_status status = truce__sorter_next(stream->sorter, &payload, &size, error);
+    const uint8_t *at = payload;
+
+    stream->value = truce__value_missing();
+    if (status || !payload)
+        return status;
+    stream->value = truce__value_load(&at);
+    truce__accumulators_load_inputs(&stream->stage->list, stream->inputs, &at);
+    return TRUCE_OK;
+}
+
+static truce_status auto_drain(struct auto_stream *stream, bool *paused, bson_error_t *error)
+{
+    while (!stream->sorted) {
+        struct value document;
+        truce_status status = stream->base.input->next(stream->base.input, &document, error);
+
+        *paused = !status && document.type == STREAM_PAUSED;
+        if (status || *paused)
+            return status;
+        if (truce__stream_is_document(document)) {
+            status = auto_add_document(stream, document, error);
+        } else {
+            stream->sorted = true;
+            stream->size =
+                (int64_t)round((double)stream->documents / (double)stream->stage->buckets);
+            if (stream->size < 1)
+                stream->size = 1;
+            status = truce__sorter_sort(stream->sorter, error);
+            if (!status)
+                status = auto_step(stream, error);
+        }
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+/* The row at hand goes into the bucket, whose greatest value it is. */
+static truce_status auto_take_row(struct auto_stream *stream, bson_error_t *error)
+{
+    truce_status status =
+        truce__accumulators_add(&stream->stage->list, stream->states, stream->inputs,
+                                &stream->arena, &stream->base.context, error);
+
+    auto_save(&stream->max, stream->value);
+    if (!status)
+        status = truce__stream_hold(&stream->base, stream->arena.bytes, error);
+    if (!status && stream->arena.bytes > TRUCE_STAGE_MEMORY_MAX)
+        status = truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                               "one bucket of $bucketAuto takes more than %d bytes of memory",
+                               TRUCE_STAGE_MEMORY_MAX);
+    return status ? status : auto_step(stream, error);
+}
+
+static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error)
+{
+    bool first = stream->made++ == 0;
+
+    truce__arena_reset(&stream->arena);
+    memset(stream->states, 0, stream->stage->list.state_size);
+    if (stream->stage->series) {
+        if (first)
+            auto_save(&stream->min, truce__series_down(stream->stage->series, stream->value,
+                                                       &stream->base.arena));
+        else
+            auto_save(&stream->min, saved(&stream->max));
+    } else {
+        auto_save(&stream->min, stream->value);
+    }
+    return truce__accumulators_begin(&stream->stage->list, stream->states, truce__value_missing(),
+                                     &stream->base.context, error);
+}
+
+/* After the rows of its size: those that belong to it all the same, and where it ends. */
+static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
+{
+    struct value bound = saved(&stream->max);
+    truce_status status = TRUCE_OK;
+
+    if (stream->stage->series)
+        bound = truce__series_up(stream->stage->series, bound, &stream->base.arena);
+    else
+        bound = truce__value_copy(&stream->base.arena, bound);
+    while (!status && stream->value.type) {
+        int order = truce__value_compare(stream->value, bound);
+
+        if (stream->stage->series ? order >= 0 : order > 0)
+            break;
+        status = auto_take_row(stream, error);
+    }
+    if (stream->stage->series)
+        auto_save(&stream->max, bound);
+    else if (!status && stream->value.type)
+        auto_save(&stream->max, stream->value);
+    return status;
+}
+
+static truce_status auto_give(struct auto_stream *stream, struct value *document,
+                              bson_error_t *error)
+{
+    struct builder builder;
+    struct builder_mark mark;
+    truce_status status;
+
+    truce__builder_begin(&builder, &stream->base.arena, 2 * (size_t)TRUCE_STAGE_MEMORY_MAX,
+                         BSON_TYPE_DOCUMENT);
+    mark = truce__builder_open(&builder, "_id", 3, BSON_TYPE_DOCUMENT);
+    truce__builder_append(&builder, "min", 3, saved(&stream->min));
+    truce__builder_append(&builder, "max", 3, saved(&stream->max));
+    truce__builder_close(&builder, mark);
+    status = truce__accumulators_finish(&stream->stage->list, stream->states, &stream->base.context,
+                                        &builder, error);
+    return status ? status : truce__builder_finish(&builder, document, error);
+}
+
+static truce_status auto_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct auto_stream *stream = (struct auto_stream *)base;
+    bool paused = false, last;
+    truce_status status = auto_drain(stream, &paused, error);
+
+    *document = truce__value_missing();
+    if (paused)
+        document->type = STREAM_PAUSED;
+    if (status || paused || !stream->value.type)
+        return status;
+    truce__arena_reset(&base->arena);
+    status = begin_bucket(stream, error);
+    last = stream->made == stream->stage->buckets && !stream->stage->series;
+    for (int64_t i = 0; !status && stream->value.type && (last || i < stream->size); i++)
+        status = auto_take_row(stream, error);
+    if (!status)
+        status = end_bucket(stream, error);
+    return status ? status : auto_give(stream, document, error);
+}
+
+static void auto_release(struct stream *base)
+{
+    struct auto_stream *stream = (struct auto_stream *)base;
+
+    truce__sorter_free(stream->sorter);
+    truce__arena_release(&stream->arena);
+    bson_free(stream->states);
+    bson_free(stream->inputs);
+    truce__buffer_release(&stream->row);
+    truce__buffer_release(&stream->key);
+    truce__buffer_release(&stream->sort_key);
+    truce__buffer_release(&stream->min);
+    truce__buffer_release(&stream->max);
+}
+
+static truce_status auto_open(const void *data, const struct stage_run *run, struct stream *input,
+                              struct stream **stream, bson_error_t *error)
+{
+    const struct auto_stage *stage = data;
+    struct spill_options options = truce__stage_spill(run->world, run->context);
+    struct auto_stream *made = truce__stream_new(sizeof *made, run, input, auto_next, auto_release);
+
+    made->stage = stage;
+    made->inputs = bson_malloc0((stage->list.count + 1) * sizeof *made->inputs);
+    made->states = bson_malloc0(stage->list.state_size + 1);
+    truce__sorter_new(NULL, 0, &options, &made->sorter);
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+static void auto_free(void *data)
+{
+    struct auto_stage *stage = data;
+
+    truce__expression_free(stage->group_by);
+    truce__accumulators_release(&stage->list);
+    bson_free(stage);
+}
+
+static const struct stage_kind auto_kind = {.open = auto_open, .free = auto_free};
+
+static truce_status parse_buckets(struct value value, int32_t *buckets, bson_error_t *error)
+{
+    int64_t number;
+
+    if (!truce__value_is_number(value))
+        return truce__refuse(40241, error, "$bucketAuto's buckets must be a number");
+    if (!truce__number_to_int64(value, &number) || number > INT32_MAX || number < INT32_MIN)
+        return truce__refuse(40242, error, "$bucketAuto's buckets must be a whole number");
+    if (number <= 0)
+        return truce__refuse(40243, error, "$bucketAuto's buckets must be greater than 0");
+    *buckets = (int32_t)number;
+    return TRUCE_OK;
+}
+
+static truce_status parse_granularity(struct value value, const struct series **series,
+                                      bson_error_t *error)
+{
+    size_t length;
+    const char *name = truce__stage_text(value, &length);
+
+    if (!name)
+        return truce__refuse(40261, error, "$bucketAuto's granularity must be a string");
+    *series = truce__series_find(name);
+    if (!*series)
+        return truce__refuse(40257, error, "$bucketAuto knows no granularity '%s'", name);
+    return TRUCE_OK;
+}
+
+static truce_status parse_output(struct value output, const char *const *variables,
+                                 struct accumulators *list, bson_error_t *error)
+{
+    bson_t usual = BSON_INITIALIZER;
+    struct fields fields;
+    truce_status status = TRUCE_OK;
+
+    if (!output.type) {
+        bucket_append_output(&usual, output);
+        output = truce__value_document(&usual);
+    }
+    fields = truce__fields(output);
+    while (!status && truce__fields_next(&fields))
+        status = truce__accumulators_add_field(list, fields.key, fields.key_length, fields.value,
+                                               variables, error);
+    bson_destroy(&usual);
+    return status;
+}
+
+static truce_status parse_auto(struct value argument, const char *const *variables,
+                               struct auto_stage *stage, bson_error_t *error)
+{
+    struct fields fields = truce__fields(argument);
+    struct value output = truce__value_missing();
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "groupBy") && !stage->group_by) {
+            if (!bucket_is_computed(fields.value))
+                return truce__refuse(40239, error,
+                                     "$bucketAuto's groupBy must be a path or an expression");
+            status = truce__expression_new(fields.value, variables, &stage->group_by, error);
+        } else if (!strcmp(fields.key, "buckets")) {
+            status = parse_buckets(fields.value, &stage->buckets, error);
+        } else if (!strcmp(fields.key, "output")) {
+            if (fields.value.type != BSON_TYPE_DOCUMENT)
+                return truce__refuse(40244, error, "$bucketAuto's output must be a document");
+            output = fields.value;
+        } else if (!strcmp(fields.key, "granularity")) {
+            status = parse_granularity(fields.value, &stage->series, error);
+        } else {
+            return truce__refuse(40245, error, "$bucketAuto has no option '%s'", fields.key);
+        }
+    }
+    if (!status && (!stage->group_by || !stage->buckets))
+        status = truce__refuse(40246, error, "$bucketAuto needs groupBy and buckets");
+    return status ? status : parse_output(output, variables, &stage->list, error);
+}
+
+truce_status truce__stage_bucket_auto(struct stage_parser *parser, struct value argument,
+                                      bson_error_t *error)
+{
+    struct auto_stage *stage;
+    truce_status status;
+
+    if (argument.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(40240, error, "$bucketAuto must be a document");
+    stage = bson_malloc0(sizeof *stage);
+    status = parse_auto(argument, parser->variables, stage, error);
+    if (status)
+        auto_free(stage);
+    else
+        truce__stage_push(parser, &auto_kind, stage);
+    return status;
+}
 
 /* ---- $bucket -------------------------------------------------------------------------------- */
 
@@ -24,7 +381,7 @@ struct bucket_options {
     struct value group_by, boundaries, fallback, output;
 };
 
-bool truce__bucket_is_computed(struct value value)
+static bool bucket_is_computed(struct value value)
 {
     size_t length;
     const char *text = truce__stage_text(value, &length);
@@ -45,7 +402,7 @@ static truce_status read_bucket(struct value argument, struct bucket_options *op
 
     while (truce__fields_next(&fields)) {
         if (!strcmp(fields.key, "groupBy")) {
-            if (!truce__bucket_is_computed(fields.value))
+            if (!bucket_is_computed(fields.value))
                 return truce__refuse(40202, error,
                                      "$bucket's groupBy must be a path or an expression");
             options->group_by = fields.value;
@@ -174,7 +531,7 @@ static void append_branch(bson_t *branches, uint32_t number, struct value group_
     bson_append_document_end(branches, &branch);
 }
 
-void truce__bucket_append_output(bson_t *group, struct value output)
+static void bucket_append_output(bson_t *group, struct value output)
 {
     struct fields fields;
     bson_t count;
@@ -207,7 +564,7 @@ static void bucket_make_group(const struct bucket_options *options,
         append_literal(&choice, "default", fallback);
     bson_append_document_end(&id, &choice);
     bson_append_document_end(group, &id);
-    truce__bucket_append_output(group, options->output);
+    bucket_append_output(group, options->output);
 }
 
 static truce_status push_bucket(struct stage_parser *parser, const struct bucket_options *options,

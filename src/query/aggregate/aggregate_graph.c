@@ -7,7 +7,7 @@
  *     depth 1    those whose connectToField equals a value of connectFromField in those of depth 0
  *     ...        until nothing new is found, or at maxDepth
  *
- * Each depth is one question (join_find.h). They come out in the order of their depths; MongoDB promises none.
+ * Each depth is one question (aggregate_join.h). They come out in the order of their depths; MongoDB promises none.
  *
  * Invariants:
  *  1. A document is found once, at its least depth, though several ways or a circle lead to it: its _id is kept.
@@ -18,7 +18,7 @@
 #include "bson/builder.h"
 #include "bson/number.h"
 #include "bson/value_set.h"
-#include "query/aggregate/join_find.h"
+#include "query/aggregate/aggregate_join.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
 

@@ -6,8 +6,6 @@
  *     {from, let, pipeline, as}               one run of a pipeline for each document, in which
  *                                             the variables of `let` stand for the document's values
  *
- * What equals is found by join_find.c.
- *
  * The filter that a pipeline starts with is left to the store, unless it uses variables, so that
  * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
  * same for every document: it is run once and its result kept.
@@ -19,11 +17,459 @@
  *     names    outer ... | let ...
  *     values   outer ... | let ..., evaluated for the document at hand
  */
+#include "query/aggregate/aggregate_join.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
 #include "base/limits.h"
 #include "bson/builder.h"
-#include "query/aggregate/join_find.h"
+#include "bson/field_path.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
+#include "query/match/match.h"
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/*
+ * A join table.
+ *
+ *     documents   {k: 1, ...}  {k: [2, 1]}  {}           in the order in which they came
+ *     entries     null -> 2   1 -> 0   1 -> 1   2 -> 1   by key, then by document
+ *
+ * The entries of a document are the keys that an index of the path would have for it
+ * (bson/keys.h). A document in which the path equals a value has one of the keys of the value: its
+ * own; for null undefined, too; for an array that of its first element, too, or undefined if there
+ * is none. The other way round it need not be so, hence the filter is tested on what was found.
+ */
+
+struct entry {
+    const uint8_t *key;
+    uint32_t size, document;
+};
+
+struct join_table {
+    struct arena arena; /* documents and keys */
+    struct value *documents;
+    struct entry *entries;
+    size_t documents_count, documents_room, entries_count, entries_room;
+};
+
+static size_t join_table_bytes(const struct join_table *table)
+{
+    return table->arena.bytes + table->documents_room * sizeof *table->documents +
+           table->entries_room * sizeof *table->entries;
+}
+
+static int table_compare_entries(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+    int order = truce__bytes_compare(a->key, a->size, b->key, b->size);
+
+    return order ? order : (a->document > b->document) - (a->document < b->document);
+}
+
+/* ---- building ------------------------------------------------------------------------------- */
+
+static void table_add_entry(struct join_table *table, const uint8_t *key, uint32_t size)
+{
+    if (table->entries_count == table->entries_room) {
+        table->entries_room = table->entries_room ? 2 * table->entries_room : 64;
+        table->entries = bson_realloc(table->entries, table->entries_room * sizeof *table->entries);
+    }
+    table->entries[table->entries_count++] = (struct entry){
+        truce__arena_copy(&table->arena, key, size), size, (uint32_t)table->documents_count};
+}
+
+static void table_add_document(struct join_table *table, struct value document,
+                               const struct index_keys *keys)
+{
+    for (uint32_t i = 0; i < keys->count; i++) {
+        uint32_t start = i ? keys->ends[i - 1] : 0;
+
+        table_add_entry(table, keys->bytes.bytes + start, keys->ends[i] - start);
+    }
+    if (table->documents_count == table->documents_room) {
+        table->documents_room = table->documents_room ? 2 * table->documents_room : 64;
+        table->documents =
+            bson_realloc(table->documents, table->documents_room * sizeof *table->documents);
+    }
+    document.data = truce__arena_copy(&table->arena, document.data, document.size);
+    table->documents[table->documents_count++] = document;
+}
+
+/* `*possible` false: there can be no table. */
+static truce_status table_read_all(struct join_table *table, struct stream *foreign,
+                                   const struct index_field *field, size_t memory_max,
+                                   bool *possible, bson_error_t *error)
+{
+    struct index_keys keys = {0};
+    truce_status status = TRUCE_OK;
+
+    *possible = true;
+    while (!status && *possible) {
+        struct value document;
+
+        status = foreign->next(foreign, &document, error);
+        if (status || !truce__stream_is_document(document))
+            break;
+        status = truce__stream_spend(foreign, error);
+        if (status)
+            break;
+        *possible = !truce__fields_keys(field, 1, false, document, &keys, NULL);
+        if (*possible)
+            table_add_document(table, document, &keys);
+        *possible = *possible && join_table_bytes(table) <= memory_max &&
+                    table->documents_count < UINT32_MAX;
+    }
+    truce__index_keys_release(&keys);
+    return status;
+}
+
+void truce__join_table_free(struct join_table *table)
+{
+    if (!table)
+        return;
+    truce__arena_release(&table->arena);
+    bson_free(table->documents);
+    bson_free(table->entries);
+    bson_free(table);
+}
+
+/* Reads `foreign` to its end. `*table` is NULL, with TRUCE_OK, where there can be none: the documents
+ * have more than `memory_max` bytes, or one of them cannot be indexed by the path. No part of the
+ * path is a number: it could name an element or a field. */
+static truce_status join_table_new(struct stream *foreign, const char *path, size_t memory_max,
+                                   struct join_table **table, bson_error_t *error)
+{
+    struct join_table *made = bson_malloc0(sizeof *made);
+    struct index_field field = {0};
+    bool possible = false;
+    truce_status status = truce__path_parse(path, strlen(path), &field.path, error);
+
+    if (!status)
+        status = table_read_all(made, foreign, &field, memory_max, &possible, error);
+    truce__path_release(&field.path);
+    if (status || !possible) {
+        truce__join_table_free(made);
+        made = NULL;
+    } else if (made->entries_count) {
+        qsort(made->entries, made->entries_count, sizeof *made->entries, table_compare_entries);
+    }
+    *table = made;
+    return status;
+}
+
+/* ---- finding -------------------------------------------------------------------------------- */
+
+struct join_stream {
+    struct stream base;
+    const struct join_table *table;
+    struct match *match;
+    uint32_t *found; /* numbers of documents, ascending */
+    size_t count, room, at;
+};
+
+static void table_add_found(struct join_stream *stream, uint32_t document)
+{
+    if (stream->count == stream->room) {
+        stream->room = stream->room ? 2 * stream->room : 8;
+        stream->found = bson_realloc(stream->found, stream->room * sizeof *stream->found);
+    }
+    stream->found[stream->count++] = document;
+}
+
+static void find_key(struct join_stream *stream, struct value value)
+{
+    const struct join_table *table = stream->table;
+    struct buffer key = {0};
+    size_t low = 0, high = table->entries_count;
+
+    truce__key_append(&key, value, false);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct entry *entry = &table->entries[middle];
+
+        if (truce__bytes_compare(entry->key, entry->size, key.bytes, key.size) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low < table->entries_count &&
+           !truce__bytes_compare(table->entries[low].key, table->entries[low].size, key.bytes,
+                                 key.size))
+        table_add_found(stream, table->entries[low++].document);
+    truce__buffer_release(&key);
+}
+
+static void table_find_value(struct join_stream *stream, struct value value)
+{
+    static const struct value undefined = {NULL, 0, BSON_TYPE_UNDEFINED};
+    struct fields fields;
+
+    find_key(stream, value);
+    if (value.type == BSON_TYPE_NULL)
+        find_key(stream, undefined);
+    if (value.type != BSON_TYPE_ARRAY)
+        return;
+    fields = truce__fields(value);
+    find_key(stream, truce__fields_next(&fields) ? fields.value : undefined);
+}
+
+static int table_compare_numbers(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+    return (a > b) - (a < b);
+}
+
+/* In the order in which they came, each once. */
+static void table_arrange(struct join_stream *stream)
+{
+    size_t kept = 0;
+
+    if (!stream->count)
+        return;
+    qsort(stream->found, stream->count, sizeof *stream->found, table_compare_numbers);
+    for (size_t i = 1; i < stream->count; i++) {
+        if (stream->found[i] != stream->found[kept])
+            stream->found[++kept] = stream->found[i];
+    }
+    stream->count = kept + 1;
+}
+
+static truce_status join_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct join_stream *stream = (struct join_stream *)base;
+    struct match_result result = {0};
+    truce_status status = TRUCE_OK;
+
+    *document = truce__value_missing();
+    while (!status && !result.matched && stream->at < stream->count) {
+        status = truce__stream_spend(base, error);
+        if (status)
+            break;
+        *document = stream->table->documents[stream->found[stream->at++]];
+        truce__arena_reset(&base->arena);
+        status = truce__match_test(stream->match, *document, &base->context, &result, error);
+    }
+    if (!result.matched)
+        *document = truce__value_missing();
+    return status;
+}
+
+static void join_release(struct stream *base)
+{
+    struct join_stream *stream = (struct join_stream *)base;
+
+    truce__match_free(stream->match);
+    bson_free(stream->found);
+}
+
+/* The documents in which the path equals one of `values` (a list), in the order in which they came:
+ * those of them that `filter` matches, which says just that. The stream borrows the table. */
+static truce_status join_table_find(const struct stage_run *run, const struct join_table *table,
+                                    const bson_t *values, const bson_t *filter,
+                                    struct stream **stream, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(values));
+    struct match *match = NULL;
+    struct join_stream *made;
+    truce_status status = truce__match_new(filter, &match, error);
+
+    if (status)
+        return status;
+    made = truce__stream_new(sizeof *made, run, NULL, join_next, join_release);
+    made->table = table;
+    made->match = match;
+    while (truce__fields_next(&fields))
+        table_find_value(made, fields.value);
+    table_arrange(made);
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+/* ---- finds ----------------------------------------------------------------------------------- */
+
+#define FINDS_FIRST 2 /* they look into the collection before a table is made */
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+void truce__join_add(struct join_values *values, struct value value)
+{
+    truce__value_append_element(&values->list, &values->count, value);
+}
+
+static void find_collect(struct join_values *values, struct value value, const struct path *path,
+                         uint32_t at)
+{
+    struct fields elements;
+
+    if (value.type == BSON_TYPE_ARRAY) {
+        if (at < path->count && path->parts[at].index >= 0) {
+            struct value element =
+                truce__value_field(value, path->parts[at].name, path->parts[at].length);
+
+            if (element.type)
+                find_collect(values, element, path, at + 1);
+        }
+        elements = truce__fields(value);
+        while (truce__fields_next(&elements)) {
+            if (at == path->count)
+                truce__join_add(values, elements.value);
+            else if (elements.value.type == BSON_TYPE_DOCUMENT)
+                find_collect(values, elements.value, path, at);
+        }
+    } else if (at == path->count) {
+        truce__join_add(values, value);
+    } else if (value.type == BSON_TYPE_DOCUMENT) {
+        value = truce__value_field(value, path->parts[at].name, path->parts[at].length);
+        if (value.type)
+            find_collect(values, value, path, at + 1);
+    }
+}
+
+void truce__join_collect(struct join_values *values, struct value document, const struct path *path)
+{
+    find_collect(values, document, path, 0);
+}
+
+/* ---- the filter ----------------------------------------------------------------------------- */
+
+/* {path: {$eq: value}} */
+static void append_equality(bson_t *filter, const char *path, struct value value)
+{
+    bson_t condition;
+
+    BSON_APPEND_DOCUMENT_BEGIN(filter, path, &condition);
+    truce__value_append(&condition, "$eq", 3, value);
+    bson_append_document_end(filter, &condition);
+}
+
+/* {$or: [{path: {$eq: value}}, ...]}: $in would take a regular expression for a pattern */
+static void append_alternatives(bson_t *filter, const char *path, const bson_t *list)
+{
+    struct fields values = truce__fields(truce__value_document(list));
+    bson_t alternatives, one;
+
+    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &alternatives);
+    while (truce__fields_next(&values)) {
+        bson_append_document_begin(&alternatives, values.key, (int)values.key_length, &one);
+        append_equality(&one, path, values.value);
+        bson_append_document_end(&alternatives, &one);
+    }
+    bson_append_array_end(filter, &alternatives);
+}
+
+static bool has_regex(const bson_t *list)
+{
+    struct fields values = truce__fields(truce__value_document(list));
+
+    while (truce__fields_next(&values)) {
+        if (values.value.type == BSON_TYPE_REGEX)
+            return true;
+    }
+    return false;
+}
+
+static void find_make_filter(const char *path, const struct join_values *values, bson_t *filter)
+{
+    bson_t condition;
+
+    if (values->count == 1) {
+        append_equality(filter, path,
+                        truce__value_field(truce__value_document(&values->list), "0", 1));
+    } else if (has_regex(&values->list)) {
+        append_alternatives(filter, path, &values->list);
+    } else {
+        BSON_APPEND_DOCUMENT_BEGIN(filter, path, &condition);
+        BSON_APPEND_ARRAY(&condition, "$in", &values->list);
+        bson_append_document_end(filter, &condition);
+    }
+}
+
+/* ---- finding -------------------------------------------------------------------------------- */
+
+static bool wants_table(const struct join_finder *finder, const struct join_on *on,
+                        const struct aggregate_world *world)
+{
+    return finder->finds == FINDS_FIRST && !on->is_numbered &&
+           !(world->indexed && world->indexed(world->arg, on->from, on->path));
+}
+
+static truce_status make_table(struct join_finder *finder, const struct join_on *on,
+                               const struct stage_run *run, bson_error_t *error)
+{
+    struct stream *all = NULL;
+    truce_status status = truce__stream_of_collection(run, on->from, NULL, &all, error);
+
+    if (!status)
+        status =
+            join_table_new(all, on->path, truce__stage_spill(run->world, run->context).memory_max,
+                           &finder->table, error);
+    truce__stream_free(all);
+    return status;
+}
+
+truce_status truce__join_find(struct join_finder *finder, const struct join_on *on,
+                              const struct stage_run *run, const struct join_values *values,
+                              struct stream **found, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    find_make_filter(on->path, values, &filter);
+    if (wants_table(finder, on, run->world))
+        status = make_table(finder, on, run, error);
+    finder->finds++;
+    if (!status && finder->table)
+        status = join_table_find(run, finder->table, &values->list, &filter, found, error);
+    else if (!status)
+        status = truce__stream_of_collection(run, on->from, &filter, found, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+size_t truce__join_finder_bytes(const struct join_finder *finder)
+{
+    return finder->table ? join_table_bytes(finder->table) : 0;
+}
+
+void truce__join_finder_release(struct join_finder *finder)
+{
+    truce__join_table_free(finder->table);
+}
+
+/* ---- compiled ------------------------------------------------------------------------------- */
+
+/* Is some part of the path made of digits? */
+static bool find_has_number(const char *path)
+{
+    for (; *path; path += strcspn(path, "."), path += *path == '.') {
+        size_t length = strcspn(path, ".");
+
+        if (length && strspn(path, "0123456789") >= length)
+            return true;
+    }
+    return false;
+}
+
+truce_status truce__join_on_path(struct join_on *on, struct value path, bson_error_t *error)
+{
+    size_t length = 0;
+
+    on->path = bson_strdup(truce__stage_text(path, &length));
+    on->is_numbered = find_has_number(on->path);
+    return truce__field_path_check(on->path, length, error);
+}
+
+void truce__join_on_release(struct join_on *on)
+{
+    bson_free(on->path);
+    bson_free(on->from);
+}
+
+/* ---- $lookup --------------------------------------------------------------------------------- */
 
 #define VARIABLES_MAX       100
 #define CODE_TOO_MUCH_FOUND 4568

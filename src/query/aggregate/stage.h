@@ -257,9 +257,6 @@ truce_status truce__document_with(struct arena *arena, struct value *document,
 
 /* ---- what $bucket and $bucketAuto share ---- */
 
-void truce__bucket_append_output(bson_t *group, struct value output);
-bool truce__bucket_is_computed(struct value value);
-
 /* ---- what $lookup and $unionWith share ---- */
 
 bool truce__filter_uses_expression(struct value filter);

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "bson/field_finder.h"
+#include "bson/field_path.h"
 #include "query/expression/expression_tree.h"
 
 /*

@@ -1,6 +1,6 @@
 #include "base/assert.h"
 #include "base/limits.h"
-#include "bson/field_table.h"
+#include "bson/field_path.h"
 #include "query/expression/expression_tree.h"
 
 /* From BSON to a tree of nodes: literals, arrays and objects, operators by name from the tables of

@@ -3,7 +3,6 @@
 #include "bson/date.h"
 #include "bson/decimal.h"
 #include "bson/number.h"
-#include "bson/number_text.h"
 #include "query/expression/expression_tree.h"
 
 /*

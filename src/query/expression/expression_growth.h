@@ -13,7 +13,7 @@
  * fields until the last turn is over; so nothing else may read it meanwhile.
  */
 #include "base/buffer.h"
-#include "bson/field_table.h"
+#include "bson/field_path.h"
 #include "query/expression/expression_tree.h"
 
 struct growth {

@@ -1,4 +1,4 @@
-#include "bson/field_table.h"
+#include "bson/field_path.h"
 #include "query/expression/expression_tree.h"
 
 /* Documents: merging, turning into lists of fields and back, fields by a computed name. */

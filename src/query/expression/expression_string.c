@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "bson/date.h"
-#include "bson/number_text.h"
+#include "bson/number.h"
 #include "query/expression/expression_tree.h"
 #include "query/regex.h"
 

@@ -1,9 +1,8 @@
 /*
  * Filters against documents.
  *
- * A filter is compiled (match_parse.c, match_operand.c, match_regex.c) into a tree, match.h has its
- * picture. This file walks the tree, and the paths of its leaves through documents; match_leaf.c
- * tests one element against one leaf.
+ * A filter is compiled (match_parse.c) into a tree; match_tree.h has its picture. This file walks the
+ * tree and the paths of its leaves through documents, and tests elements against leaves.
  *
  * The way of a path. A path names more than one element where arrays stand on its way; a leaf holds
  * when it holds for any of them:
@@ -40,9 +39,416 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
 #include "query/expression/expression.h"
 #include "query/match/match_tree.h"
 #include "query/schema/schema.h"
+
+/* ---- leaves ---------------------------------------------------------------------------------- */
+
+/*
+ * One element against one leaf of a filter. `value` is missing where
+ * the path leads to nothing.
+ */
+
+static bool match_leaf_test(const struct match_node *node, struct value value,
+                            struct match_run *run);
+static bool truce__match_node_test(const struct match_node *node, struct value document,
+                                   struct match_run *run);
+static bool match_element_test(const struct match_node *node, struct value element,
+                               struct match_run *run);
+
+static bool leaf_is_nothing(struct value value)
+{
+    return value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED;
+}
+
+/* operand and value have different type classes */
+static bool compare_across(enum match_kind kind, struct value value, struct value operand)
+{
+    switch (operand.type) {
+    case BSON_TYPE_NULL:
+        return leaf_is_nothing(value) &&
+               (kind == MATCH_EQ || kind == MATCH_LTE || kind == MATCH_GTE);
+    case BSON_TYPE_MAXKEY:
+        return kind == MATCH_LT || kind == MATCH_LTE;
+    case BSON_TYPE_MINKEY:
+        return kind == MATCH_GT || kind == MATCH_GTE;
+    default:
+        return false;
+    }
+}
+
+static bool leaf_holds(enum match_kind kind, int order)
+{
+    switch (kind) {
+    case MATCH_EQ:
+        return order == 0;
+    case MATCH_LT:
+        return order < 0;
+    case MATCH_LTE:
+        return order <= 0;
+    case MATCH_GT:
+        return order > 0;
+    default:
+        return order >= 0;
+    }
+}
+
+static int compare_integers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+bool truce__match_compare(enum match_kind kind, struct value value, struct value operand)
+{
+    int order;
+
+    if (truce__value_is_integer(value) && truce__value_is_integer(operand))
+        return leaf_holds(
+            kind, compare_integers(truce__value_integer(value), truce__value_integer(operand)));
+    if (truce__type_class(value.type) != truce__type_class(operand.type))
+        return compare_across(kind, value, operand);
+    order = truce__value_compare(value, operand);
+    /* NaN is the least number in the order of values, but in filters it stands apart */
+    if (order && truce__value_is_number(operand) &&
+        (truce__number_is_nan(value) || truce__number_is_nan(operand)))
+        return false;
+    return leaf_holds(kind, order);
+}
+
+/* Types of which two values are equal only if their bytes are. */
+static bool leaf_is_plain(uint8_t type)
+{
+    return type == BSON_TYPE_UTF8 || type == BSON_TYPE_INT32 || type == BSON_TYPE_INT64 ||
+           type == BSON_TYPE_OID || type == BSON_TYPE_DATE_TIME || type == BSON_TYPE_BOOL;
+}
+
+static bool test_equal(const struct match_node *node, struct value value, struct match_run *run)
+{
+    if (value.type == node->operand.type && leaf_is_plain(value.type))
+        return truce__value_identical(value, node->operand);
+    return truce__match_compare(MATCH_EQ, value, node->operand);
+}
+
+static bool test_order(const struct match_node *node, struct value value, struct match_run *run)
+{
+    return truce__match_compare(node->kind, value, node->operand);
+}
+
+static bool leaf_is_among(struct value value, const struct value *operands, uint32_t count)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = truce__value_compare(value, operands[middle]);
+
+        if (!order)
+            return true;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return false;
+}
+
+static bool test_in(const struct match_node *node, struct value value, struct match_run *run)
+{
+    if (leaf_is_nothing(value))
+        value = truce__value_null();
+    if (leaf_is_among(value, node->operands, node->operands_count))
+        return true;
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        if (truce__match_spend(run, 1) && match_leaf_test(node->children[i], value, run))
+            return true;
+    }
+    return false;
+}
+
+static bool test_exists(const struct match_node *node, struct value value, struct match_run *run)
+{
+    return value.type != VALUE_MISSING;
+}
+
+static bool test_type(const struct match_node *node, struct value value, struct match_run *run)
+{
+    const struct match_types *types = node->extra;
+
+    return value.type != VALUE_MISSING && (types->mask & truce__match_type_bit(value.type));
+}
+
+static bool test_regex(const struct match_node *node, struct value value, struct match_run *run)
+{
+    const struct regex *regex = node->extra;
+    const char *text;
+    uint32_t length;
+    bool found = false;
+
+    if (value.type == BSON_TYPE_REGEX) {
+        const char *pattern = (const char *)value.data;
+
+        return !strcmp(pattern, truce__regex_pattern(regex)) &&
+               !strcmp(pattern + strlen(pattern) + 1, truce__regex_options(regex));
+    }
+    if ((value.type != BSON_TYPE_UTF8 && value.type != BSON_TYPE_SYMBOL) || run->status != TRUCE_OK)
+        return false;
+    text = truce__value_text(value, &length);
+    run->status =
+        truce__regex_find(regex, text, length, 0, run->budget, &found, NULL, 0, run->error);
+    return found;
+}
+
+static bool test_mod(const struct match_node *node, struct value value, struct match_run *run)
+{
+    const struct match_modulus *modulus = node->extra;
+    int64_t whole;
+
+    if (!truce__value_is_number(value) || !truce__number_truncate(value, &whole))
+        return false;
+    /* INT64_MIN % -1 overflows */
+    return (modulus->divisor == -1 ? 0 : whole % modulus->divisor) == modulus->remainder;
+}
+
+static bool test_size(const struct match_node *node, struct value value, struct match_run *run)
+{
+    const struct match_size *size = node->extra;
+    struct fields fields;
+    int64_t count = 0;
+
+    if (value.type != BSON_TYPE_ARRAY)
+        return false;
+    fields = truce__fields(value);
+    while (count <= size->size && truce__fields_next(&fields))
+        count++;
+    return count == size->size;
+}
+
+static bool bit_of_bytes(struct value binary, uint32_t position)
+{
+    uint32_t byte = position / 8;
+
+    return byte < binary.size - 5 && (binary.data[5 + byte] >> position % 8 & 1);
+}
+
+/* the sign goes on beyond the 64th bit */
+static bool bit_of_integer(int64_t number, uint32_t position)
+{
+    return (uint64_t)number >> (position < 63 ? position : 63) & 1;
+}
+
+/* The integer whose bits are tested: a double must be one, a decimal is rounded to one. NaN, the
+ * infinities, and numbers beyond 64 bits have none. */
+static bool integer_for_bits(struct value value, int64_t *number)
+{
+    _IDEC_flags flags = 0;
+
+    if (value.type == BSON_TYPE_DECIMAL128) {
+        *number =
+            bid128_to_int64_rnint(truce__decimal_of_bson(truce__value_decimal(value)), &flags);
+        return !(flags & BID_INVALID_EXCEPTION);
+    }
+    return truce__value_is_number(value) && truce__number_to_int64(value, number);
+}
+
+static bool test_bits(const struct match_node *node, struct value value, struct match_run *run)
+{
+    const struct match_bits *bits = node->extra;
+    bool is_binary = value.type == BSON_TYPE_BINARY;
+    int64_t number = 0;
+
+    if (!is_binary && !integer_for_bits(value, &number))
+        return false;
+    for (uint32_t i = 0; i < bits->count; i++) {
+        bool bit = is_binary ? bit_of_bytes(value, bits->positions[i])
+                             : bit_of_integer(number, bits->positions[i]);
+
+        if (bits->all != (bit == bits->set))
+            return !bits->all;
+    }
+    return bits->all;
+}
+
+/* $elemMatch: the position is that of the element, whatever stands inside it */
+static bool test_elements(const struct match_node *node, struct value value, struct match_run *run)
+{
+    bool objects = node->kind == MATCH_ELEM_OBJECT;
+    struct fields fields;
+
+    if (value.type != BSON_TYPE_ARRAY)
+        return false;
+    fields = truce__fields(value);
+    for (int64_t index = 0; truce__fields_next(&fields); index++) {
+        bool all = truce__match_spend(run, 1) && truce__match_sees(run, value, index) &&
+                   (!objects || truce__value_is_container(fields.value));
+
+        for (uint32_t i = 0; i < node->children_count && all; i++)
+            all = objects ? truce__match_node_test(node->children[i], fields.value, run)
+                          : match_element_test(node->children[i], fields.value, run);
+        if (all) {
+            run->place = (struct match_place){value, index};
+            return true;
+        }
+    }
+    return false;
+}
+
+typedef bool leaf_test(const struct match_node *node, struct value value, struct match_run *run);
+
+static leaf_test *const leaf_tests[] = {
+    [MATCH_EQ] = test_equal,
+    [MATCH_LT] = test_order,
+    [MATCH_LTE] = test_order,
+    [MATCH_GT] = test_order,
+    [MATCH_GTE] = test_order,
+    [MATCH_IN] = test_in,
+    [MATCH_EXISTS] = test_exists,
+    [MATCH_TYPE] = test_type,
+    [MATCH_REGEX] = test_regex,
+    [MATCH_MOD] = test_mod,
+    [MATCH_SIZE] = test_size,
+    [MATCH_BITS] = test_bits,
+    [MATCH_ELEM_OBJECT] = test_elements,
+    [MATCH_ELEM_VALUE] = test_elements,
+    [MATCH_GROUP] = truce__match_group_test,
+};
+
+/* A leaf or $elemMatch on one element. */
+static bool match_leaf_test(const struct match_node *node, struct value value,
+                            struct match_run *run)
+{
+    truce_assert(node->kind < sizeof leaf_tests / sizeof *leaf_tests && leaf_tests[node->kind]);
+    return leaf_tests[node->kind](node, value, run);
+}
+
+/* ---- regular expressions --------------------------------------------------------------------- */
+
+/* Regular expressions in filters: /abc/i as a value, $regex with $options, and the text that all
+ * matches begin with, which lets an index help. */
+
+static truce_status regex_node(struct match_parser *parser, const struct match_condition *condition,
+                               const char *pattern, size_t length, const char *options,
+                               struct match_node **node)
+{
+    struct regex *regex;
+    truce_status status = truce__regex_new(pattern, length, options, &regex, parser->error);
+
+    if (status != TRUCE_OK)
+        return status;
+    status = truce__regex_check_group(regex, parser->error);
+    if (status == TRUCE_OK)
+        status = truce__match_leaf_new(parser, MATCH_REGEX, condition, node);
+    if (status == TRUCE_OK)
+        (*node)->extra = regex;
+    else
+        truce__regex_free(regex);
+    return status;
+}
+
+truce_status truce__match_regex_new(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node)
+{
+    const char *pattern = (const char *)condition->value.data;
+    size_t length = strlen(pattern);
+
+    return regex_node(parser, condition, pattern, length, pattern + length + 1, node);
+}
+
+static truce_status refuse_options_twice(struct match_parser *parser,
+                                         const struct match_condition *condition)
+{
+    return truce__refuse(51075, parser->error, "'%s': options stand in both $regex and $options",
+                         condition->path);
+}
+
+/* The options of $options; "" if there is none. */
+static truce_status find_options(struct match_parser *parser,
+                                 const struct match_condition *condition, const char **options)
+{
+    struct value value = truce__value_field(condition->siblings, "$options", 8);
+    uint32_t length;
+
+    *options = "";
+    if (value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (value.type != BSON_TYPE_UTF8)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options takes a string, not %s",
+                             condition->path, truce__type_name(value.type));
+    *options = truce__value_text(value, &length);
+    if (strlen(*options) != length)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options contains a NUL",
+                             condition->path);
+    return TRUCE_OK;
+}
+
+truce_status truce__match_parse_regex(struct match_parser *parser,
+                                      const struct match_condition *condition,
+                                      struct match_node **node)
+{
+    const char *options, *pattern, *own;
+    uint32_t length;
+    truce_status status = find_options(parser, condition, &options);
+
+    if (status != TRUCE_OK)
+        return status;
+    if (condition->value.type == BSON_TYPE_UTF8) {
+        pattern = truce__value_text(condition->value, &length);
+        return regex_node(parser, condition, pattern, length, options, node);
+    }
+    if (condition->value.type != BSON_TYPE_REGEX)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $regex takes a string, not %s",
+                             condition->path, truce__type_name(condition->value.type));
+    pattern = (const char *)condition->value.data;
+    own = pattern + strlen(pattern) + 1;
+    if (*own && *options)
+        return refuse_options_twice(parser, condition);
+    return regex_node(parser, condition, pattern, strlen(pattern), *own ? own : options, node);
+}
+
+truce_status truce__match_parse_options(struct match_parser *parser,
+                                        const struct match_condition *condition,
+                                        struct match_node **node)
+{
+    if (truce__value_field(condition->siblings, "$regex", 6).type == VALUE_MISSING)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options needs a $regex",
+                             condition->path);
+    return TRUCE_OK;
+}
+
+/* characters that are themselves in a pattern, outside of the extended syntax */
+static bool is_literal(char c)
+{
+    return !strchr("\\^$.[|()?*+{", c);
+}
+
+bool truce__match_regex_prefix(const struct match_node *node, const char **prefix, size_t *length,
+                               bool *whole)
+{
+    const char *pattern = truce__regex_pattern(node->extra), *at;
+    const char *options = truce__regex_options(node->extra);
+
+    truce_assert(node->kind == MATCH_REGEX);
+    /* an alternative would make the beginning one of several */
+    if (*pattern != '^' || strpbrk(options, "imx") || strchr(pattern, '|'))
+        return false;
+    *prefix = at = pattern + 1;
+    while (*at && is_literal(*at))
+        at++;
+    /* a quantifier takes the last character back */
+    if (*at && strchr("?*+{", *at) && at > *prefix) {
+        do
+            at--;
+        while (at > *prefix && ((unsigned char)*at & 0xc0) == 0x80);
+    }
+    *length = (size_t)(at - *prefix);
+    *whole = !*at || !strcmp(at, ".*");
+    return *length > 0;
+}
+
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 /* Does the path end before part number `part`? A trailing dot ends it too. */
 static bool ends_before(const struct path *path, uint32_t part)
@@ -84,7 +490,7 @@ static bool match_visit(const struct match_node *node, struct value value, uint3
         return match_visit_array(node, value, part, run);
     if (part < node->path.count)
         value = truce__value_missing();
-    return truce__match_leaf_test(node, value, run);
+    return match_leaf_test(node, value, run);
 }
 
 /* A path of numbers through nested documents with numbers for names has exponentially many ways. */
@@ -112,7 +518,7 @@ static bool visit_element(const struct match_node *node, struct value array, str
     if (next->index != index)
         return false;
     if (part + 1 == node->path.count)
-        return truce__match_leaf_test(node, element, run);
+        return match_leaf_test(node, element, run);
     if (element.type == BSON_TYPE_DOCUMENT)
         return may_fork(node, run) && match_visit(node, element, part + 1, run);
     return element.type == BSON_TYPE_ARRAY && match_visit_array(node, element, part + 1, run);
@@ -125,7 +531,7 @@ static bool match_visit_array(const struct match_node *node, struct value array,
     struct fields fields = truce__fields(array);
 
     if (at_end && sees_whole_arrays_only(node))
-        return truce__match_leaf_test(node, array, run);
+        return match_leaf_test(node, array, run);
     for (int64_t index = 0; truce__fields_next(&fields); index++) {
         if (!truce__match_spend(run, 1))
             return false;
@@ -134,13 +540,12 @@ static bool match_visit_array(const struct match_node *node, struct value array,
         if (!at_end) {
             if (visit_element(node, array, fields.value, index, part, run))
                 return true;
-        } else if (truce__match_leaf_test(node, fields.value, run)) {
+        } else if (match_leaf_test(node, fields.value, run)) {
             run->place = (struct match_place){array, index};
             return true;
         }
     }
-    return at_end && run->pinned.array.data != array.data &&
-           truce__match_leaf_test(node, array, run);
+    return at_end && run->pinned.array.data != array.data && match_leaf_test(node, array, run);
 }
 
 static bool test_expression(const struct match_node *node, struct value document,
@@ -302,8 +707,9 @@ static bool test_logic(const struct match_node *node, struct value value, match_
     }
 }
 
-bool truce__match_node_test(const struct match_node *node, struct value document,
-                            struct match_run *run)
+/* Any node on a document; or on an element by itself, without looking at paths. */
+static bool truce__match_node_test(const struct match_node *node, struct value document,
+                                   struct match_run *run)
 {
     bool known, holds;
 
@@ -320,15 +726,15 @@ bool truce__match_node_test(const struct match_node *node, struct value document
     return match_visit(node, document, 0, run);
 }
 
-bool truce__match_element_test(const struct match_node *node, struct value element,
+static bool match_element_test(const struct match_node *node, struct value element,
                                struct match_run *run)
 {
     bool known, holds;
 
     if (run->status != TRUCE_OK)
         return false;
-    holds = test_logic(node, element, truce__match_element_test, run, &known);
-    return known ? holds : truce__match_leaf_test(node, element, run);
+    holds = test_logic(node, element, match_element_test, run, &known);
+    return known ? holds : match_leaf_test(node, element, run);
 }
 
 /* Every path begins with a part that stands for the value. */

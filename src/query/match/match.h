@@ -41,7 +41,7 @@ enum match_kind {
     MATCH_ELEM_VALUE, /* $elemMatch over values: path; children on the element itself, path empty */
     MATCH_EXPR,       /* $expr, operand as given */
     MATCH_SCHEMA,     /* $jsonSchema, operand as given */
-    MATCH_GROUP,      /* private to match_table.c: in no tree */
+    MATCH_GROUP,      /* private to match_parse.c: in no tree */
 };
 
 struct match_node {

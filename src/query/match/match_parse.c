@@ -9,13 +9,1005 @@
  *                 | $expr, $jsonSchema, $comment ...
  *
  * Two tables name all operators: those that stand in the place of a path, and those that take a
- * path. What an operator's operand may be is decided here and in match_operand.c and match_regex.c;
- * the error codes are MongoDB's.
+ * path. What an operator's operand may be is decided here, and for regular expressions
+ * in match.c; the error codes are MongoDB's.
  */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
 #include "bson/number.h"
 #include "query/expression/expression.h"
 #include "query/match/match_tree.h"
 #include "query/schema/schema.h"
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+/* The nodes of a filter's tree: made, joined, freed. */
+
+static struct match_table *match_table_new(const struct match_node *node);
+static void match_table_free(struct match_table *table);
+static truce_status match_parse_elements(struct match_parser *parser,
+                                         const struct match_condition *condition,
+                                         struct match_node **node);
+static bool match_is_condition(struct value value);
+static truce_status match_parse_conditions(struct match_parser *parser, const char *path,
+                                           uint32_t length, struct value conditions,
+                                           struct match_node **node);
+static truce_status match_parse_field(struct match_parser *parser, const char *path,
+                                      uint32_t length, struct value value,
+                                      struct match_node **node);
+static bool match_is_clause(const char *name);
+static truce_status truce__match_parse(struct match_parser *parser, struct value filter,
+                                       struct match_node **node);
+
+static struct match_node *match_node_new(enum match_kind kind)
+{
+    struct match_node *node = bson_malloc0(sizeof *node);
+
+    node->kind = kind;
+    return node;
+}
+
+static void free_extra(struct match_node *node)
+{
+    switch (node->kind) {
+    case MATCH_AND:
+    case MATCH_OR:
+    case MATCH_NOR:
+        match_table_free(node->extra);
+        return;
+    case MATCH_REGEX:
+        truce__regex_free(node->extra);
+        return;
+    case MATCH_EXPR:
+        truce__expression_free(node->extra);
+        return;
+    case MATCH_SCHEMA:
+        truce__schema_free(node->extra);
+        return;
+    default:
+        bson_free(node->extra);
+        return;
+    }
+}
+
+static void match_node_free(struct match_node *node)
+{
+    if (!node)
+        return;
+    for (uint32_t i = 0; i < node->children_count; i++)
+        match_node_free(node->children[i]);
+    free_extra(node);
+    truce__path_release(&node->path);
+    bson_free(node->children);
+    bson_free(node->operands);
+    bson_free(node);
+}
+
+static void append_child(struct match_node *parent, struct match_node *child)
+{
+    uint32_t count = parent->children_count;
+
+    /* room grows in powers of two */
+    if (!(count & (count - 1)))
+        parent->children =
+            bson_realloc(parent->children, (count ? 2 * count : 1) * sizeof *parent->children);
+    parent->children[parent->children_count++] = child;
+}
+
+/* Takes the child; an AND takes the children of an AND instead. */
+static void match_node_add(struct match_node *parent, struct match_node *child)
+{
+    if (parent->kind != MATCH_AND || child->kind != MATCH_AND) {
+        append_child(parent, child);
+        return;
+    }
+    for (uint32_t i = 0; i < child->children_count; i++)
+        append_child(parent, child->children[i]);
+    child->children_count = 0;
+    match_node_free(child);
+}
+
+/* An AND or OR of one becomes that one, an AND of none TRUE. */
+static struct match_node *match_node_flatten(struct match_node *node)
+{
+    struct match_node *only;
+
+    if (node->kind != MATCH_AND && node->kind != MATCH_OR)
+        return node;
+    if (!node->children_count) {
+        node->kind = node->kind == MATCH_AND ? MATCH_TRUE : MATCH_FALSE;
+        return node;
+    }
+    if (node->children_count > 1)
+        return node;
+    only = node->children[0];
+    node->children_count = 0;
+    match_node_free(node);
+    return only;
+}
+
+/* NOT over the node */
+static struct match_node *match_node_negate(struct match_node *node)
+{
+    struct match_node *negated = match_node_new(MATCH_NOT);
+
+    match_node_add(negated, node);
+    return negated;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------- */
+
+/* Filters as their users have them: of documents, of the values of a $pull, of the elements of arrays. */
+
+static truce_status parse_whole(struct match *match, struct match_parser *parser)
+{
+    return truce__match_parse(parser, truce__value_document(match->filter), &match->root);
+}
+
+static void make_tables(struct match_node *node)
+{
+    for (uint32_t i = 0; i < node->children_count; i++)
+        make_tables(node->children[i]);
+    if (node->kind == MATCH_AND || node->kind == MATCH_OR || node->kind == MATCH_NOR)
+        node->extra = match_table_new(node);
+}
+
+static truce_status match_new_finish(truce_status status, struct match *made, struct match **match)
+{
+    if (status == TRUCE_OK) {
+        make_tables(made->root);
+        *match = made;
+        return TRUCE_OK;
+    }
+    truce__match_free(made);
+    *match = NULL;
+    return status;
+}
+
+truce_status truce__match_new_with_variables(const bson_t *filter, const char *const *variables,
+                                             struct match **match, bson_error_t *error)
+{
+    struct match_parser parser = {.variables = variables, .error = error};
+    struct match *made = bson_malloc0(sizeof *made);
+
+    made->filter = filter ? bson_copy(filter) : bson_new();
+    return match_new_finish(parse_whole(made, &parser), made, match);
+}
+
+truce_status truce__match_new(const bson_t *filter, struct match **match, bson_error_t *error)
+{
+    return truce__match_new_with_variables(filter, NULL, match, error);
+}
+
+void truce__match_free(struct match *match)
+{
+    if (!match)
+        return;
+    match_node_free(match->root);
+    bson_destroy(match->filter);
+    bson_free(match->identifier);
+    bson_free(match);
+}
+
+/* Does the condition of a $pull look at the value itself, not at its fields? */
+static bool is_about_value(struct value condition)
+{
+    struct fields fields;
+
+    if (condition.type != BSON_TYPE_DOCUMENT)
+        return condition.type == BSON_TYPE_REGEX;
+    fields = truce__fields(condition);
+    return truce__fields_next(&fields) && truce__match_is_operator(fields.key);
+}
+
+truce_status truce__match_value_new(struct value condition, struct match **match,
+                                    bson_error_t *error)
+{
+    struct match_parser parser = {.special_banned = true, .error = error};
+    struct match *made = bson_malloc0(sizeof *made);
+    truce_status status = TRUCE_OK;
+    struct value own;
+
+    made->filter = bson_new();
+    truce__value_append(made->filter, "", 0, condition);
+    own = truce__value_field(truce__value_document(made->filter), "", 0);
+    if (is_about_value(own)) {
+        made->subject = SUBJECT_FIELD;
+        status = match_parse_field(&parser, "", 0, own, &made->root);
+    } else if (own.type == BSON_TYPE_DOCUMENT) {
+        made->subject = SUBJECT_DOCUMENT;
+        status = truce__match_parse(&parser, own, &made->root);
+    } else {
+        made->subject = SUBJECT_EQUAL;
+        made->root = match_node_new(MATCH_EQ);
+        made->root->operand = own;
+    }
+    return match_new_finish(status, made, match);
+}
+
+/* The first parts of all paths must be one name. */
+static truce_status find_identifier(const struct match_node *node, char **identifier,
+                                    bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool logic = node->kind == MATCH_AND || node->kind == MATCH_OR || node->kind == MATCH_NOR ||
+                 node->kind == MATCH_NOT;
+    const struct path_part *first;
+
+    for (uint32_t i = 0; logic && i < node->children_count && status == TRUCE_OK; i++)
+        status = find_identifier(node->children[i], identifier, error);
+    if (logic || !node->path.count)
+        return status;
+    first = node->path.parts;
+    if (!*identifier)
+        *identifier = bson_strndup(first->name, first->length);
+    if (strlen(*identifier) == first->length && !memcmp(*identifier, first->name, first->length))
+        return TRUCE_OK;
+    return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                         "an array filter is about one name, not about '%s' and '%.*s'",
+                         *identifier, (int)first->length, first->name);
+}
+
+static bool match_new_is_identifier(const char *name)
+{
+    if (*name < 'a' || *name > 'z')
+        return false;
+    while ((*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
+           (*name >= '0' && *name <= '9'))
+        name++;
+    return !*name;
+}
+
+static truce_status parse_elements(struct match *match, struct match_parser *parser)
+{
+    truce_status status = parse_whole(match, parser);
+
+    if (status == TRUCE_OK)
+        status = find_identifier(match->root, &match->identifier, parser->error);
+    if (status != TRUCE_OK)
+        return status;
+    if (!match->identifier)
+        return truce__refuse(CODE_FAILED_TO_PARSE, parser->error,
+                             "an array filter begins with the name of its identifier");
+    if (!match_new_is_identifier(match->identifier))
+        return truce__refuse(CODE_BAD_VALUE, parser->error,
+                             "the identifier of an array filter begins with a small letter and has "
+                             "letters and digits only, not '%s'",
+                             match->identifier);
+    return TRUCE_OK;
+}
+
+truce_status truce__match_elements_new(const bson_t *filter, struct match **match,
+                                       const char **identifier, bson_error_t *error)
+{
+    struct match_parser parser = {.special_banned = true, .error = error};
+    struct match *made = bson_malloc0(sizeof *made);
+    truce_status status;
+
+    made->filter = bson_copy(filter);
+    made->subject = SUBJECT_FIELD;
+    status = match_new_finish(parse_elements(made, &parser), made, match);
+    *identifier = status == TRUCE_OK ? (*match)->identifier : NULL;
+    return status;
+}
+
+/* ---- tables of equalities -------------------------------------------------------------------- */
+
+/*
+ * Many equalities at once.
+ *
+ *     {$or: [{k: 1}, {k: 2}, {k: 3, x: 7}, {y: {$gt: 5}}, ... {k: 100000}]}
+ *
+ *     group "k"    1 -> child 0    2 -> child 1    3 -> child 2 ...        sorted
+ *     direct       child 3
+ *
+ * The path of a group is walked once; each element is looked for among the sorted operands, and sets
+ * the bit of the children that it meets. Of an OR those children are then tested, and the direct ones. Of
+ * an AND each child of a group has to be met; then the direct ones are tested.
+ *
+ * Invariants:
+ *  1. A child whose bit is not set does not hold: its equality, which it is or has (an AND), was met
+ *     by no element.
+ *  2. Children are tested in their order, so that what fails, and which position is the last, is as
+ *     without a table. In an AND the last child of each group is direct: positions come of it.
+ *  3. A table does not change after it was made; what a test needs stands in its run.
+ */
+
+#define TABLE_LEAST 16 /* equalities of one path */
+
+struct entry {
+    const struct match_node *equality;
+    uint32_t child;
+};
+
+struct group {
+    struct match_node node; /* MATCH_GROUP; its path is borrowed, `extra` the group itself */
+    const struct entry *entries;
+    uint32_t count;
+};
+
+struct match_table {
+    struct entry *entries; /* by path, operand and child */
+    struct group *groups;
+    uint32_t entries_count, groups_count;
+    uint32_t words;
+    uint64_t *direct; /* a bit for each child */
+};
+
+static inline void set_bit(uint64_t *bits, uint32_t number)
+{
+    bits[number / 64] |= UINT64_C(1) << number % 64;
+}
+
+static inline bool has_bit(const uint64_t *bits, uint32_t number)
+{
+    return bits[number / 64] >> number % 64 & 1;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+static const struct match_node *equality_of(const struct match_node *parent,
+                                            const struct match_node *child)
+{
+    if (child->kind == MATCH_EQ)
+        return child;
+    for (uint32_t i = 0;
+         child->kind == MATCH_AND && parent->kind != MATCH_AND && i < child->children_count; i++) {
+        if (child->children[i]->kind == MATCH_EQ)
+            return child->children[i];
+    }
+    return NULL;
+}
+
+static int by_path(const struct entry *a, const struct entry *b)
+{
+    return strcmp(a->equality->path.text, b->equality->path.text);
+}
+
+static int by_all(const void *one, const void *other)
+{
+    const struct entry *a = one, *b = other;
+    int order = by_path(a, b);
+
+    if (!order)
+        order = truce__value_compare(a->equality->operand, b->equality->operand);
+    return order ? order : (a->child > b->child) - (a->child < b->child);
+}
+
+static void table_make_group(struct match_table *table, const struct match_node *node,
+                             uint32_t first, uint32_t count)
+{
+    struct group *group = &table->groups[table->groups_count++];
+    uint32_t last = 0;
+
+    group->entries = table->entries + first;
+    group->count = count;
+    group->node.kind = MATCH_GROUP;
+    group->node.path = group->entries->equality->path;
+    group->node.extra = group;
+    for (uint32_t i = 0; i < count; i++) {
+        table->direct[group->entries[i].child / 64] &=
+            ~(UINT64_C(1) << group->entries[i].child % 64);
+        if (group->entries[i].child > last)
+            last = group->entries[i].child;
+    }
+    if (node->kind == MATCH_AND)
+        set_bit(table->direct, last);
+}
+
+static void make_groups(struct match_table *table, const struct match_node *node)
+{
+    for (uint32_t first = 0, end; first < table->entries_count; first = end) {
+        end = first + 1;
+        while (end < table->entries_count && !by_path(&table->entries[first], &table->entries[end]))
+            end++;
+        if (end - first >= TABLE_LEAST)
+            table_make_group(table, node, first, end - first);
+    }
+}
+
+/* NULL: there are too few to be worth it. `node` has its children, which do not change any more. */
+static struct match_table *match_table_new(const struct match_node *node)
+{
+    struct match_table *table;
+
+    if (node->children_count < TABLE_LEAST)
+        return NULL;
+    table = bson_malloc0(sizeof *table);
+    table->entries = bson_malloc(node->children_count * sizeof *table->entries);
+    table->groups = bson_malloc0((node->children_count / TABLE_LEAST) * sizeof *table->groups);
+    table->words = (node->children_count + 63) / 64;
+    table->direct = bson_malloc0(table->words * sizeof *table->direct);
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        const struct match_node *equality = equality_of(node, node->children[i]);
+
+        set_bit(table->direct, i);
+        if (equality)
+            table->entries[table->entries_count++] = (struct entry){equality, i};
+    }
+    qsort(table->entries, table->entries_count, sizeof *table->entries, by_all);
+    make_groups(table, node);
+    if (table->groups_count)
+        return table;
+    match_table_free(table);
+    return NULL;
+}
+
+static void match_table_free(struct match_table *table)
+{
+    if (!table)
+        return;
+    bson_free(table->entries);
+    bson_free(table->groups);
+    bson_free(table->direct);
+    bson_free(table);
+}
+
+/* ---- testing -------------------------------------------------------------------------------- */
+
+/* the first entry whose operand is not less than the value */
+static uint32_t table_find_entry(const struct group *group, struct value value)
+{
+    uint32_t low = 0, high = group->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (truce__value_compare(group->entries[middle].equality->operand, value) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Never holds, so that all elements are seen. */
+bool truce__match_group_test(const struct match_node *node, struct value value,
+                             struct match_run *run)
+{
+    const struct group *group = node->extra;
+
+    if (value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED)
+        value = truce__value_null();
+    for (uint32_t i = table_find_entry(group, value);
+         i < group->count && truce__match_spend(run, 1) &&
+         !truce__value_compare(group->entries[i].equality->operand, value);
+         i++)
+        set_bit(run->hits, group->entries[i].child);
+    return false;
+}
+
+/* The bits of the children that some element met; released by the caller. */
+static uint64_t *find_hits(const struct match_table *table, struct value value,
+                           match_node_test *test, struct match_run *run)
+{
+    uint64_t *hits = bson_malloc0(table->words * sizeof *hits), *outer = run->hits;
+
+    run->hits = hits;
+    for (uint32_t i = 0; i < table->groups_count && truce__match_spend(run, 1); i++)
+        (void)test(&table->groups[i].node, value, run); /* never holds */
+    run->hits = outer;
+    return hits;
+}
+
+bool truce__match_table_any(const struct match_node *node, struct value value,
+                            match_node_test *test, struct match_run *run)
+{
+    const struct match_table *table = node->extra;
+    uint64_t *hits = find_hits(table, value, test, run);
+    bool any = false;
+
+    for (uint32_t i = 0; i < node->children_count && !any && run->status == TRUCE_OK; i++) {
+        uint64_t word = hits[i / 64] | table->direct[i / 64];
+
+        if (!word)
+            i |= 63; /* none of these */
+        else if (word >> i % 64 & 1)
+            any = truce__match_spend(run, 1) && test(node->children[i], value, run);
+    }
+    bson_free(hits);
+    return any;
+}
+
+static bool meets_all(const struct match_table *table, const uint64_t *hits)
+{
+    for (uint32_t i = 0; i < table->groups_count; i++) {
+        const struct group *group = &table->groups[i];
+
+        for (uint32_t j = 0; j < group->count; j++) {
+            if (!has_bit(hits, group->entries[j].child))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool truce__match_table_holds(const struct match_node *node, struct value value,
+                              match_node_test *test, struct match_run *run)
+{
+    const struct match_table *table = node->extra;
+    uint64_t *hits = find_hits(table, value, test, run);
+    bool all = meets_all(table, hits) && run->status == TRUCE_OK;
+
+    bson_free(hits);
+    return all;
+}
+
+bool truce__match_table_is_direct(const struct match_table *table, uint32_t child)
+{
+    return has_bit(table->direct, child);
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+/* Operators of filters whose operand is more than a value to compare with. */
+
+static truce_status refuse_operand(const struct match_parser *parser, uint32_t code,
+                                   const struct match_condition *condition, const char *wanted)
+{
+    char text[120];
+
+    return truce__refuse(code, parser->error, "'%s': %s takes %s, not %s", condition->path,
+                         condition->name, wanted,
+                         truce__value_show(condition->value, text, sizeof text));
+}
+
+/* -- $in -- */
+
+static int order_of_values(const void *a, const void *b)
+{
+    return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
+}
+
+/* Sorts the operands and drops the repeated ones. */
+static void sort_operands(struct match_node *node)
+{
+    uint32_t kept = 0;
+
+    qsort(node->operands, node->operands_count, sizeof *node->operands, order_of_values);
+    for (uint32_t i = 0; i < node->operands_count; i++) {
+        if (!kept || !truce__value_equal(node->operands[kept - 1], node->operands[i]))
+            node->operands[kept++] = node->operands[i];
+    }
+    node->operands_count = kept;
+}
+
+static uint32_t operand_count_elements(struct value array)
+{
+    struct fields fields = truce__fields(array);
+    uint32_t count = 0;
+
+    while (truce__fields_next(&fields))
+        count++;
+    return count;
+}
+
+static truce_status add_operand(struct match_parser *parser, struct match_node *node,
+                                const struct match_condition *condition, struct value value)
+{
+    struct match_condition one = *condition;
+    struct match_node *regex;
+    truce_status status;
+
+    one.value = value;
+    if (match_is_condition(value))
+        return refuse_operand(parser, CODE_BAD_VALUE, &one, "values without operators inside");
+    if (value.type == BSON_TYPE_UNDEFINED)
+        return refuse_operand(parser, CODE_BAD_VALUE, &one, "no undefined values");
+    if (value.type != BSON_TYPE_REGEX) {
+        node->operands[node->operands_count++] = value;
+        return TRUCE_OK;
+    }
+    status = truce__match_regex_new(parser, &one, &regex);
+    if (status == TRUCE_OK)
+        match_node_add(node, regex);
+    return status;
+}
+
+/* $in of one value says what equality says. */
+static void simplify_in(struct match_node *node)
+{
+    if (node->operands_count != 1 || node->children_count)
+        return;
+    node->kind = MATCH_EQ;
+    node->operand = node->operands[0];
+    node->operands_count = 0;
+}
+
+/* the operands of the operators that take more than a value to compare with */
+static truce_status match_parse_in(struct match_parser *parser,
+                                   const struct match_condition *condition,
+                                   struct match_node **node)
+{
+    truce_status status;
+    struct fields fields;
+
+    if (condition->value.type != BSON_TYPE_ARRAY)
+        return refuse_operand(parser, CODE_BAD_VALUE, condition, "a list of values");
+    status = truce__match_leaf_new(parser, MATCH_IN, condition, node);
+    if (status != TRUCE_OK)
+        return status;
+    (*node)->operands =
+        bson_malloc((operand_count_elements(condition->value) + 1) * sizeof *(*node)->operands);
+    fields = truce__fields(condition->value);
+    while (status == TRUCE_OK && truce__fields_next(&fields))
+        status = add_operand(parser, *node, condition, fields.value);
+    if (status != TRUCE_OK) {
+        match_node_free(*node);
+        *node = NULL;
+        return status;
+    }
+    sort_operands(*node);
+    simplify_in(*node);
+    return TRUCE_OK;
+}
+
+/* -- $all and $elemMatch -- */
+
+/* the first field of a document */
+static bool first_field(struct value value, struct fields *fields)
+{
+    if (value.type != BSON_TYPE_DOCUMENT)
+        return false;
+    *fields = truce__fields(value);
+    return truce__fields_next(fields);
+}
+
+static bool begins_with_elements(struct value value)
+{
+    struct fields fields;
+
+    return first_field(value, &fields) && !strcmp(fields.key, "$elemMatch");
+}
+
+static truce_status parse_all_element(struct match_parser *parser,
+                                      const struct match_condition *condition, struct value value,
+                                      bool elements, struct match_node **node)
+{
+    struct match_condition one = *condition;
+    struct fields fields;
+
+    one.value = value;
+    if (elements != begins_with_elements(value))
+        return refuse_operand(parser, CODE_BAD_VALUE, &one,
+                              "values only, or documents with $elemMatch only");
+    if (elements) {
+        first_field(value, &fields);
+        one.value = fields.value;
+        one.name = "$elemMatch";
+        return match_parse_elements(parser, &one, node);
+    }
+    if (first_field(value, &fields) && truce__match_is_operator(fields.key))
+        return refuse_operand(parser, CODE_BAD_VALUE, &one, "no operators but $elemMatch");
+    if (value.type == BSON_TYPE_REGEX)
+        return truce__match_regex_new(parser, &one, node);
+    return truce__match_leaf_new(parser, MATCH_EQ, &one, node);
+}
+
+static truce_status match_parse_all(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node)
+{
+    struct match_node *all, *one;
+    truce_status status = TRUCE_OK;
+    struct fields fields;
+    bool elements = false;
+
+    if (condition->value.type != BSON_TYPE_ARRAY)
+        return refuse_operand(parser, CODE_BAD_VALUE, condition, "a list of values");
+    if (condition->value.size == 5) {
+        *node = match_node_new(MATCH_FALSE);
+        return TRUCE_OK;
+    }
+    all = match_node_new(MATCH_AND);
+    fields = truce__fields(condition->value);
+    for (bool first = true; status == TRUCE_OK && truce__fields_next(&fields); first = false) {
+        if (first)
+            elements = begins_with_elements(fields.value);
+        status = parse_all_element(parser, condition, fields.value, elements, &one);
+        if (status == TRUCE_OK)
+            match_node_add(all, one);
+    }
+    if (status != TRUCE_OK) {
+        match_node_free(all);
+        return status;
+    }
+    *node = match_node_flatten(all);
+    return TRUCE_OK;
+}
+
+/* {$elemMatch: {$gt: 1}} tests the elements themselves, {$elemMatch: {a: 1}} and {$elemMatch: {$or:
+ * [...]}} their fields. */
+static bool is_about_values(struct value value)
+{
+    struct fields fields;
+
+    return first_field(value, &fields) && fields.key[0] == '$' && !match_is_clause(fields.key);
+}
+
+static truce_status match_parse_elements(struct match_parser *parser,
+                                         const struct match_condition *condition,
+                                         struct match_node **node)
+{
+    bool values = is_about_values(condition->value), outer = parser->inside_element;
+    struct match_node *inside;
+    truce_status status;
+
+    if (condition->value.type != BSON_TYPE_DOCUMENT)
+        return refuse_operand(parser, CODE_BAD_VALUE, condition, "a filter");
+    parser->inside_element = true;
+    status = values ? match_parse_conditions(parser, "", 0, condition->value, &inside)
+                    : truce__match_parse(parser, condition->value, &inside);
+    parser->inside_element = outer;
+    if (status != TRUCE_OK)
+        return status;
+    status = truce__match_leaf_new(parser, values ? MATCH_ELEM_VALUE : MATCH_ELEM_OBJECT, condition,
+                                   node);
+    if (status == TRUCE_OK)
+        match_node_add(*node, inside);
+    else
+        match_node_free(inside);
+    return status;
+}
+
+/* -- $size -- */
+
+static bool is_size(struct value value, int64_t *size)
+{
+    return truce__value_is_number(value) && truce__number_to_int64(value, size) && *size >= 0 &&
+           *size <= INT32_MAX;
+}
+
+static truce_status match_parse_size(struct match_parser *parser,
+                                     const struct match_condition *condition,
+                                     struct match_node **node)
+{
+    struct match_size *size;
+    int64_t number;
+    truce_status status;
+
+    if (!is_size(condition->value, &number))
+        return refuse_operand(parser, CODE_BAD_VALUE, condition,
+                              "a whole number from 0 to 2147483647");
+    status = truce__match_leaf_new(parser, MATCH_SIZE, condition, node);
+    if (status != TRUCE_OK)
+        return status;
+    (*node)->extra = size = bson_malloc0(sizeof *size);
+    size->size = number;
+    return TRUCE_OK;
+}
+
+/* -- $type -- */
+
+static bool type_of_name(struct value value, uint64_t *mask)
+{
+    uint32_t length;
+    const char *name = truce__value_text(value, &length);
+
+    if (!strcmp(name, "number")) {
+        *mask |= truce__match_type_bit(BSON_TYPE_INT32) | truce__match_type_bit(BSON_TYPE_INT64) |
+                 truce__match_type_bit(BSON_TYPE_DOUBLE) |
+                 truce__match_type_bit(BSON_TYPE_DECIMAL128);
+        return true;
+    }
+    for (int type = 1; type < 256; type++) {
+        bool known =
+            type <= BSON_TYPE_DECIMAL128 || type == BSON_TYPE_MAXKEY || type == BSON_TYPE_MINKEY;
+
+        if (known && !strcmp(name, truce__type_name((uint8_t)type))) {
+            *mask |= truce__match_type_bit((uint8_t)type);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool type_of_number(struct value value, uint64_t *mask)
+{
+    int64_t number;
+
+    if (!truce__number_to_int64(value, &number))
+        return false;
+    if (number != -1 && number != BSON_TYPE_MAXKEY && (number < 1 || number > BSON_TYPE_DECIMAL128))
+        return false;
+    *mask |= truce__match_type_bit((uint8_t)number);
+    return true;
+}
+
+static truce_status add_type(struct value value, const char *what, uint64_t *mask,
+                             bson_error_t *error)
+{
+    char text[120];
+    bool known;
+
+    if (value.type == BSON_TYPE_UTF8)
+        known = type_of_name(value, mask);
+    else if (truce__value_is_number(value))
+        known = type_of_number(value, mask);
+    else
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "%s takes the name or number of a type, not %s", what,
+                             truce__value_show(value, text, sizeof text));
+    if (!known)
+        return truce__refuse(CODE_BAD_VALUE, error, "%s: there is no type %s", what,
+                             truce__value_show(value, text, sizeof text));
+    return TRUCE_OK;
+}
+
+truce_status truce__match_types_parse(struct value value, const char *what, uint64_t *mask,
+                                      bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    struct fields fields;
+
+    *mask = 0;
+    if (value.type != BSON_TYPE_ARRAY)
+        return add_type(value, what, mask, error);
+    fields = truce__fields(value);
+    while (status == TRUCE_OK && truce__fields_next(&fields))
+        status = add_type(fields.value, what, mask, error);
+    if (status == TRUCE_OK && !*mask)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "%s takes at least one type", what);
+    return status;
+}
+
+static truce_status match_parse_type(struct match_parser *parser,
+                                     const struct match_condition *condition,
+                                     struct match_node **node)
+{
+    struct match_types *types;
+    char what[160];
+    uint64_t mask;
+    truce_status status;
+
+    snprintf(what, sizeof what, "'%.120s': %s", condition->path, condition->name);
+    status = truce__match_types_parse(condition->value, what, &mask, parser->error);
+    if (status == TRUCE_OK)
+        status = truce__match_leaf_new(parser, MATCH_TYPE, condition, node);
+    if (status != TRUCE_OK)
+        return status;
+    (*node)->extra = types = bson_malloc0(sizeof *types);
+    types->mask = mask;
+    return TRUCE_OK;
+}
+
+/* -- $mod -- */
+
+/* Divisor and remainder. A remainder that is no number counts as 0, as it always has in MongoDB. */
+static bool parse_modulus(struct value value, struct match_modulus *modulus)
+{
+    struct fields fields;
+
+    if (value.type != BSON_TYPE_ARRAY)
+        return false;
+    fields = truce__fields(value);
+    if (!truce__fields_next(&fields) || !truce__value_is_number(fields.value) ||
+        !truce__number_truncate(fields.value, &modulus->divisor) || !modulus->divisor)
+        return false;
+    if (!truce__fields_next(&fields))
+        return false;
+    modulus->remainder = 0;
+    if (truce__value_is_number(fields.value) &&
+        !truce__number_truncate(fields.value, &modulus->remainder))
+        return false;
+    return !truce__fields_next(&fields);
+}
+
+static truce_status match_parse_mod(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node)
+{
+    struct match_modulus modulus;
+    truce_status status;
+
+    if (!parse_modulus(condition->value, &modulus))
+        return refuse_operand(parser, CODE_BAD_VALUE, condition,
+                              "[divisor, remainder], 64-bit integers, the divisor not 0");
+    status = truce__match_leaf_new(parser, MATCH_MOD, condition, node);
+    if (status != TRUCE_OK)
+        return status;
+    (*node)->extra = bson_malloc(sizeof modulus);
+    memcpy((*node)->extra, &modulus, sizeof modulus);
+    return TRUCE_OK;
+}
+
+/* -- bits -- */
+
+static struct match_bits *bits_new(uint32_t room)
+{
+    return bson_malloc0(sizeof(struct match_bits) + room * sizeof(uint32_t));
+}
+
+static struct match_bits *bits_of_mask(uint64_t mask)
+{
+    struct match_bits *bits = bits_new(64);
+
+    for (uint32_t i = 0; i < 64; i++) {
+        if (mask >> i & 1)
+            bits->positions[bits->count++] = i;
+    }
+    return bits;
+}
+
+static struct match_bits *bits_of_binary(struct value binary)
+{
+    uint32_t room = (binary.size - 5) * 8;
+    struct match_bits *bits = bits_new(room);
+
+    for (uint32_t i = 0; i < room; i++) {
+        if (binary.data[5 + i / 8] >> i % 8 & 1)
+            bits->positions[bits->count++] = i;
+    }
+    return bits;
+}
+
+static struct match_bits *bits_of_list(struct value array)
+{
+    struct match_bits *bits = bits_new(operand_count_elements(array));
+    struct fields fields = truce__fields(array);
+    int64_t position;
+
+    while (truce__fields_next(&fields)) {
+        if (!truce__value_is_number(fields.value) ||
+            !truce__number_to_int64(fields.value, &position) || position < 0 ||
+            position > INT32_MAX) {
+            bson_free(bits);
+            return NULL;
+        }
+        bits->positions[bits->count++] = (uint32_t)position;
+    }
+    return bits;
+}
+
+static truce_status parse_positions(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_bits **bits)
+{
+    struct value value = condition->value;
+    int64_t mask;
+
+    if (value.type == BSON_TYPE_BINARY) {
+        *bits = bits_of_binary(value);
+        return TRUCE_OK;
+    }
+    if (value.type == BSON_TYPE_ARRAY) {
+        *bits = bits_of_list(value);
+        return *bits ? TRUCE_OK
+                     : refuse_operand(parser, CODE_BAD_VALUE, condition,
+                                      "positions from 0 to 2147483647");
+    }
+    if (!truce__value_is_number(value))
+        return refuse_operand(parser, CODE_BAD_VALUE, condition,
+                              "a list of positions, a bit mask or a binary");
+    if (!truce__number_to_int64(value, &mask) || mask < 0)
+        return refuse_operand(parser, CODE_FAILED_TO_PARSE, condition,
+                              "a bit mask that is a 64-bit integer and not negative");
+    *bits = bits_of_mask((uint64_t)mask);
+    return TRUCE_OK;
+}
+
+static truce_status match_parse_bits(struct match_parser *parser,
+                                     const struct match_condition *condition,
+                                     struct match_node **node)
+{
+    struct match_bits *bits;
+    truce_status status = parse_positions(parser, condition, &bits);
+
+    if (status != TRUCE_OK)
+        return status;
+    bits->all = strstr(condition->name, "All") != NULL;
+    bits->set = strstr(condition->name, "Set") != NULL;
+    status = truce__match_leaf_new(parser, MATCH_BITS, condition, node);
+    if (status == TRUCE_OK)
+        (*node)->extra = bits;
+    else
+        bson_free(bits);
+    return status;
+}
+
+/* ---- the parser ------------------------------------------------------------------------------ */
 
 truce_status truce__match_leaf_new(const struct match_parser *parser, enum match_kind kind,
                                    const struct match_condition *condition,
@@ -23,12 +1015,12 @@ truce_status truce__match_leaf_new(const struct match_parser *parser, enum match
 {
     truce_status status;
 
-    *node = truce__match_node_new(kind);
+    *node = match_node_new(kind);
     (*node)->operand = condition->value;
     status =
         truce__path_parse(condition->path, condition->path_length, &(*node)->path, parser->error);
     if (status != TRUCE_OK) {
-        truce__match_node_free(*node);
+        match_node_free(*node);
         *node = NULL;
     }
     return status;
@@ -40,7 +1032,8 @@ static bool parse_is_reference(struct value document)
            truce__value_field(document, "$id", 3).type != VALUE_MISSING;
 }
 
-bool truce__match_is_condition(struct value value)
+/* {$gt: 1}: a document that begins with an operator, and is no DBRef */
+static bool match_is_condition(struct value value)
 {
     struct fields fields;
 
@@ -110,17 +1103,17 @@ static truce_status parse_ne(struct match_parser *parser, const struct match_con
                              "'%s': $ne takes no regular expression, $not does", condition->path);
     status = parse_eq(parser, condition, node);
     if (status == TRUCE_OK)
-        *node = truce__match_node_negate(*node);
+        *node = match_node_negate(*node);
     return status;
 }
 
 static truce_status parse_nin(struct match_parser *parser, const struct match_condition *condition,
                               struct match_node **node)
 {
-    truce_status status = truce__match_parse_in(parser, condition, node);
+    truce_status status = match_parse_in(parser, condition, node);
 
     if (status == TRUCE_OK)
-        *node = truce__match_node_negate(*node);
+        *node = match_node_negate(*node);
     return status;
 }
 
@@ -130,7 +1123,7 @@ static truce_status parse_exists(struct match_parser *parser,
     truce_status status = truce__match_leaf_new(parser, MATCH_EXISTS, condition, node);
 
     if (status == TRUCE_OK && !truce__value_truth(condition->value))
-        *node = truce__match_node_negate(*node);
+        *node = match_node_negate(*node);
     return status;
 }
 
@@ -150,10 +1143,10 @@ static truce_status match_parse_parse_not(struct match_parser *parser,
     else if (value.size == 5)
         return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $not is empty", condition->path);
     else
-        status = truce__match_parse_conditions(parser, condition->path, condition->path_length,
-                                               value, node);
+        status =
+            match_parse_conditions(parser, condition->path, condition->path_length, value, node);
     if (status == TRUCE_OK)
-        *node = truce__match_node_negate(*node);
+        *node = match_node_negate(*node);
     return status;
 }
 
@@ -186,21 +1179,21 @@ static const struct {
     {"$gt", parse_gt},
     {"$gte", parse_gte},
     {"$ne", parse_ne},
-    {"$in", truce__match_parse_in},
+    {"$in", match_parse_in},
     {"$nin", parse_nin},
     {"$exists", parse_exists},
     {"$not", match_parse_parse_not},
     {"$regex", truce__match_parse_regex},
     {"$options", truce__match_parse_options},
-    {"$elemMatch", truce__match_parse_elements},
-    {"$all", truce__match_parse_all},
-    {"$size", truce__match_parse_size},
-    {"$type", truce__match_parse_type},
-    {"$mod", truce__match_parse_mod},
-    {"$bitsAllSet", truce__match_parse_bits},
-    {"$bitsAllClear", truce__match_parse_bits},
-    {"$bitsAnySet", truce__match_parse_bits},
-    {"$bitsAnyClear", truce__match_parse_bits},
+    {"$elemMatch", match_parse_elements},
+    {"$all", match_parse_all},
+    {"$size", match_parse_size},
+    {"$type", match_parse_type},
+    {"$mod", match_parse_mod},
+    {"$bitsAllSet", match_parse_bits},
+    {"$bitsAllClear", match_parse_bits},
+    {"$bitsAnySet", match_parse_bits},
+    {"$bitsAnyClear", match_parse_bits},
     {"$near", refuse_geo},
     {"$nearSphere", refuse_geo},
     {"$geoNear", refuse_geo},
@@ -226,11 +1219,12 @@ bool truce__match_is_operator(const char *name)
     return operator_named(name) != NULL && strcmp(name, "$where") != 0;
 }
 
-truce_status truce__match_parse_conditions(struct match_parser *parser, const char *path,
+/* all operators of the document `conditions` on one path */
+static truce_status match_parse_conditions(struct match_parser *parser, const char *path,
                                            uint32_t length, struct value conditions,
                                            struct match_node **node)
 {
-    struct match_node *all = truce__match_node_new(MATCH_AND), *one;
+    struct match_node *all = match_node_new(MATCH_AND), *one;
     struct fields fields = truce__fields(conditions);
     truce_status status = TRUCE_OK;
 
@@ -246,23 +1240,23 @@ truce_status truce__match_parse_conditions(struct match_parser *parser, const ch
             status = truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': unknown operator '%s'",
                                    path, fields.key);
         if (status == TRUCE_OK && one)
-            truce__match_node_add(all, one);
+            match_node_add(all, one);
     }
     if (status != TRUCE_OK) {
-        truce__match_node_free(all);
+        match_node_free(all);
         return status;
     }
-    *node = truce__match_node_flatten(all);
+    *node = match_node_flatten(all);
     return TRUCE_OK;
 }
 
-truce_status truce__match_parse_field(struct match_parser *parser, const char *path,
+static truce_status match_parse_field(struct match_parser *parser, const char *path,
                                       uint32_t length, struct value value, struct match_node **node)
 {
     struct match_condition condition = {path, length, "$eq", value, truce__value_missing()};
 
-    if (truce__match_is_condition(value))
-        return truce__match_parse_conditions(parser, path, length, value, node);
+    if (match_is_condition(value))
+        return match_parse_conditions(parser, path, length, value, node);
     if (value.type == BSON_TYPE_REGEX)
         return truce__match_regex_new(parser, &condition, node);
     return parse_eq(parser, &condition, node);
@@ -283,7 +1277,7 @@ static truce_status match_parse_parse_list(struct match_parser *parser, enum mat
                                            const char *name, struct value value,
                                            struct match_node **node)
 {
-    struct match_node *list = truce__match_node_new(kind), *one;
+    struct match_node *list = match_node_new(kind), *one;
     truce_status status = TRUCE_OK;
     struct fields fields;
 
@@ -297,13 +1291,13 @@ static truce_status match_parse_parse_list(struct match_parser *parser, enum mat
         else
             status = refuse_list(parser, name);
         if (status == TRUCE_OK)
-            truce__match_node_add(list, one);
+            match_node_add(list, one);
     }
     if (status != TRUCE_OK) {
-        truce__match_node_free(list);
+        match_node_free(list);
         return status;
     }
-    *node = truce__match_node_flatten(list);
+    *node = match_node_flatten(list);
     return TRUCE_OK;
 }
 
@@ -340,7 +1334,7 @@ static truce_status parse_expr(struct match_parser *parser, const char *name, st
     status = truce__expression_new(value, parser->variables, &expression, parser->error);
     if (status != TRUCE_OK)
         return status;
-    *node = truce__match_node_new(MATCH_EXPR);
+    *node = match_node_new(MATCH_EXPR);
     (*node)->operand = value;
     (*node)->extra = expression;
     return TRUCE_OK;
@@ -358,7 +1352,7 @@ static truce_status parse_schema(struct match_parser *parser, const char *name, 
     status = truce__schema_new(value, &schema, parser->error);
     if (status != TRUCE_OK)
         return status;
-    *node = truce__match_node_new(MATCH_SCHEMA);
+    *node = match_node_new(MATCH_SCHEMA);
     (*node)->operand = value;
     (*node)->extra = schema;
     return TRUCE_OK;
@@ -378,7 +1372,7 @@ static truce_status parse_constant(struct match_parser *parser, const char *name
 
     if (!truce__value_is_number(value) || !truce__number_to_int64(value, &number) || number != 1)
         return truce__refuse(CODE_FAILED_TO_PARSE, parser->error, "%s takes the number 1", name);
-    *node = truce__match_node_new(!strcmp(name, "$alwaysTrue") ? MATCH_TRUE : MATCH_FALSE);
+    *node = match_node_new(!strcmp(name, "$alwaysTrue") ? MATCH_TRUE : MATCH_FALSE);
     return TRUCE_OK;
 }
 
@@ -423,7 +1417,7 @@ static const struct {
     {"$text", refuse_clause},
 };
 
-bool truce__match_is_clause(const char *name)
+static bool match_is_clause(const char *name)
 {
     for (size_t i = 0; i < sizeof clauses / sizeof *clauses; i++) {
         if (!strcmp(clauses[i].name, name))
@@ -443,10 +1437,11 @@ static truce_status parse_clause(struct match_parser *parser, const char *name, 
                          "unknown operator '%s' in the place of a field name", name);
 }
 
-truce_status truce__match_parse(struct match_parser *parser, struct value filter,
-                                struct match_node **node)
+/* These make a node that the caller frees; *node may stay NULL, where there is nothing to test. */
+static truce_status truce__match_parse(struct match_parser *parser, struct value filter,
+                                       struct match_node **node)
 {
-    struct match_node *all = truce__match_node_new(MATCH_AND), *one;
+    struct match_node *all = match_node_new(MATCH_AND), *one;
     struct fields fields = truce__fields(filter);
     truce_status status = TRUCE_OK;
 
@@ -456,15 +1451,14 @@ truce_status truce__match_parse(struct match_parser *parser, struct value filter
         if (fields.key[0] == '$')
             status = parse_clause(parser, fields.key, fields.value, &one);
         else
-            status =
-                truce__match_parse_field(parser, fields.key, fields.key_length, fields.value, &one);
+            status = match_parse_field(parser, fields.key, fields.key_length, fields.value, &one);
         if (status == TRUCE_OK && one)
-            truce__match_node_add(all, one);
+            match_node_add(all, one);
     }
     if (status != TRUCE_OK) {
-        truce__match_node_free(all);
+        match_node_free(all);
         return status;
     }
-    *node = truce__match_node_flatten(all);
+    *node = match_node_flatten(all);
     return TRUCE_OK;
 }

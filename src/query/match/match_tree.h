@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_MATCH_MATCH_TREE_H
 
 /* What the files match*.c share. */
-#include "bson/field_finder.h"
+#include "bson/field_path.h"
 #include "query/match/match.h"
 #include "query/regex.h"
 
@@ -72,12 +72,8 @@ struct match_bits {
     uint32_t positions[];
 };
 
-/* Of an AND, OR or NOR with many equalities: match_table.c. */
+/* Of an AND, OR or NOR with many equalities: match_parse.c. */
 struct match_table;
-
-/* NULL: there are too few to be worth it. `node` has its children, which do not change any more. */
-struct match_table *truce__match_table_new(const struct match_node *node);
-void truce__match_table_free(struct match_table *table);
 
 /* How the node is tested by its table; `test` as for its children. */
 typedef bool match_node_test(const struct match_node *node, struct value value,
@@ -104,10 +100,6 @@ truce_status truce__match_types_parse(struct value value, const char *what, uint
 
 /* Is it an operator that stands below a path ($gt), or in the place of one ($and)? */
 bool truce__match_is_operator(const char *name);
-bool truce__match_is_clause(const char *name);
-
-/* {$gt: 1}: a document that begins with an operator, and is no DBRef */
-bool truce__match_is_condition(struct value value);
 
 struct match_parser {
     const char *const *variables; /* for $expr */
@@ -125,51 +117,10 @@ struct match_condition {
     struct value siblings; /* the whole operator document; or missing */
 };
 
-/* These make a node that the caller frees; *node may stay NULL, where there is nothing to test. */
-truce_status truce__match_parse(struct match_parser *parser, struct value filter,
-                                struct match_node **node);
-truce_status truce__match_parse_field(struct match_parser *parser, const char *path,
-                                      uint32_t length, struct value value,
-                                      struct match_node **node);
-/* all operators of the document `conditions` on one path */
-truce_status truce__match_parse_conditions(struct match_parser *parser, const char *path,
-                                           uint32_t length, struct value conditions,
-                                           struct match_node **node);
-
-struct match_node *truce__match_node_new(enum match_kind kind);
-void truce__match_node_free(struct match_node *node);
-/* Takes the child; an AND takes the children of an AND instead. */
-void truce__match_node_add(struct match_node *parent, struct match_node *child);
-/* An AND or OR of one becomes that one, an AND of none TRUE. */
-struct match_node *truce__match_node_flatten(struct match_node *node);
-/* NOT over the node */
-struct match_node *truce__match_node_negate(struct match_node *node);
 truce_status truce__match_leaf_new(const struct match_parser *parser, enum match_kind kind,
                                    const struct match_condition *condition,
                                    struct match_node **node);
 
-/* the operands of the operators that take more than a value to compare with */
-truce_status truce__match_parse_in(struct match_parser *parser,
-                                   const struct match_condition *condition,
-                                   struct match_node **node);
-truce_status truce__match_parse_all(struct match_parser *parser,
-                                    const struct match_condition *condition,
-                                    struct match_node **node);
-truce_status truce__match_parse_elements(struct match_parser *parser,
-                                         const struct match_condition *condition,
-                                         struct match_node **node);
-truce_status truce__match_parse_size(struct match_parser *parser,
-                                     const struct match_condition *condition,
-                                     struct match_node **node);
-truce_status truce__match_parse_type(struct match_parser *parser,
-                                     const struct match_condition *condition,
-                                     struct match_node **node);
-truce_status truce__match_parse_mod(struct match_parser *parser,
-                                    const struct match_condition *condition,
-                                    struct match_node **node);
-truce_status truce__match_parse_bits(struct match_parser *parser,
-                                     const struct match_condition *condition,
-                                     struct match_node **node);
 truce_status truce__match_parse_regex(struct match_parser *parser,
                                       const struct match_condition *condition,
                                       struct match_node **node);
@@ -180,15 +131,6 @@ truce_status truce__match_parse_options(struct match_parser *parser,
 truce_status truce__match_regex_new(struct match_parser *parser,
                                     const struct match_condition *condition,
                                     struct match_node **node);
-
-/* A leaf or $elemMatch on one element. */
-bool truce__match_leaf_test(const struct match_node *node, struct value value,
-                            struct match_run *run);
-/* Any node on a document; or on an element by itself, without looking at paths. */
-bool truce__match_node_test(const struct match_node *node, struct value document,
-                            struct match_run *run);
-bool truce__match_element_test(const struct match_node *node, struct value element,
-                               struct match_run *run);
 
 /* How a and b stand to each other under EQ, LT, LTE, GT or GTE: across types only null against
  * missing, and MinKey and MaxKey against all, compare at all; NaN equals NaN alone. */

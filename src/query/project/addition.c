@@ -23,9 +23,7 @@
 #include "base/buffer.h"
 #include "base/limits.h"
 #include "bson/builder.h"
-#include "bson/field_finder.h"
 #include "bson/field_path.h"
-#include "bson/field_table.h"
 #include "query/expression/expression.h"
 
 struct node {

@@ -17,7 +17,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/builder.h"
-#include "bson/field_finder.h"
+#include "bson/field_path.h"
 #include "query/project/project_tree.h"
 
 static struct project *allocate(const bson_t *projection)

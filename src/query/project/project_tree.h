@@ -13,7 +13,7 @@
  *         └── n    computed
  */
 #include "base/arena.h"
-#include "bson/field_table.h"
+#include "bson/field_path.h"
 #include "query/expression/expression.h"
 #include "query/project/project.h"
 

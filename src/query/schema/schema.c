@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "bson/decimal.h"
-#include "bson/field_finder.h"
+#include "bson/field_path.h"
 #include "bson/number.h"
 #include "query/match/match_tree.h"
 #include "query/schema/schema_tree.h"

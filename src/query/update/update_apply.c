@@ -4,13 +4,13 @@
  * The walk follows the tree, not the document: at each object node it looks up all branches in one
  * pass over the fields, then goes into them in the tree's order, so that errors come up and new
  * fields are appended in MongoDB's order. What it finds to change it leaves as edits
- * (query/update/update_edit.c). It never changes anything by itself, so an error needs no undoing.
+ * (below). It never changes anything by itself, so an error needs no undoing.
  *
  *     visit   a place that exists: an element of the old document
  *     build   a place that does not: gives the value to append there, or none
  *
  * Each visit tells by how many bytes its element grew (`delta`); a container that grew gets an edit
- * of its length. A place may be visited with several nodes at once (query/update/update_tree.c).
+ * of its length. A place may be visited with several nodes at once (query/update/update_parse.c).
  *
  * Rules
  *   1. Through a document a path goes by name; through an array by number; anything else ends it:
@@ -22,10 +22,434 @@
  *      not made at the top level of a stored document (code 52).
  *   5. $update's paths go through arrays by themselves, to every document in them.
  */
-#include "query/update/update_tree.h"
-
 #include "base/assert.h"
 #include "base/limits.h"
+#include "query/update/update_parse.h"
+
+/* ---- new values ------------------------------------------------------------------------------ */
+
+/* Values for places that do not exist yet, from the tree of an update. */
+
+static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
+                                        const struct update_node *const *nodes, uint32_t count,
+                                        bool viable, struct value *built, bson_error_t *error);
+static truce_status update_visit(struct update_run *run, const struct update_place *place,
+                                 const struct update_node *const *nodes, uint32_t count,
+                                 int64_t *delta, bson_error_t *error);
+
+static truce_status not_viable(const struct update_place *place, bson_error_t *error)
+{
+    const struct update_place *holder = place->up;
+    char path[256], value[128];
+
+    while (holder->value.type == VALUE_MISSING)
+        holder = holder->up;
+    return truce__refuse(CODE_PATH_NOT_VIABLE, error,
+                         "cannot create '%s': there is %s, a value without such a field",
+                         truce__update_place_show(place, path, sizeof path),
+                         truce__value_show(holder->value, value, sizeof value));
+}
+
+/* rule 4 */
+static truce_status update_check_stored(const struct update_run *run,
+                                        const struct update_leaf *leaf,
+                                        const struct update_place *place, struct value new,
+                                        bson_error_t *error)
+{
+    uint32_t depth = leaf->depth;
+    char path[256];
+
+    if (leaf->operator->apply == truce__update_rename)
+        depth = truce__update_depth(new);
+    if (place->level + depth > TRUCE_DOCUMENT_DEPTH_MAX)
+        return truce__refuse(CODE_OVERFLOW, error, "'%s' would nest deeper than %d",
+                             truce__update_place_show(place, path, sizeof path),
+                             TRUCE_DOCUMENT_DEPTH_MAX);
+    if (run->inserted > 2 * (uint64_t)TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the update makes the document larger than %d bytes",
+                             TRUCE_DOCUMENT_BYTES_MAX);
+    return TRUCE_OK;
+}
+
+static truce_status update_check_name(const struct update_run *run,
+                                      const struct update_place *place, bson_error_t *error)
+{
+    if (run->insert || place->level != 1 || place->length == 0 || place->name[0] != '$')
+        return TRUCE_OK;
+    return truce__refuse(CODE_DOLLAR_PREFIXED_FIELD_NAME, error,
+                         "the field '%.*s' begins with '$', which an update cannot store at the "
+                         "top level",
+                         (int)place->length, place->name);
+}
+
+static bool update_is_idle(const struct update_run *run, const struct update_leaf *leaf)
+{
+    return (leaf->operator->flags & UPDATE_INSERT_ONLY) && !run->insert;
+}
+
+static truce_status build_leaf(struct update_run *run, const struct update_leaf *leaf,
+                               const struct update_place *place, bool viable, struct value *built,
+                               bson_error_t *error)
+{
+    unsigned flags = leaf->operator->flags;
+    truce_status status;
+
+    if (update_is_idle(run, leaf))
+        return TRUCE_OK;
+    if (!(flags & UPDATE_CREATES))
+        return viable || (flags & UPDATE_LENIENT) ? TRUCE_OK : not_viable(place, error);
+    status = leaf->operator->apply(run, leaf, place, place->value, built, error);
+    if (status || built->type == VALUE_MISSING)
+        return status;
+    return viable ? update_check_stored(run, leaf, place, *built, error) : not_viable(place, error);
+}
+
+/* one element as it stands in BSON */
+static uint8_t *update_put_element(uint8_t *to, uint8_t type, const char *name, uint32_t length,
+                                   struct value value)
+{
+    *to++ = type;
+    memcpy(to, name, length);
+    to += length;
+    *to++ = 0;
+    if (value.size)
+        memcpy(to, value.data, value.size);
+    return to + value.size;
+}
+
+static uint64_t update_element_size(uint32_t name_length, struct value value)
+{
+    return 2 + (uint64_t)name_length + value.size;
+}
+
+static truce_status put_document(struct update_run *run, const struct update_choice *choices,
+                                 const struct value *values, uint32_t count, struct value *built,
+                                 bson_error_t *error)
+{
+    uint64_t size = 5;
+    uint8_t *bytes, *to;
+    int32_t length;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].type != VALUE_MISSING)
+            size += update_element_size(choices[i].length, values[i]);
+    }
+    if (size == 5)
+        return TRUCE_OK;
+    if (size > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the update makes a document larger than %d bytes",
+                             TRUCE_DOCUMENT_BYTES_MAX);
+    bytes = truce__arena_take(run->context->arena, size);
+    length = (int32_t)size;
+    memcpy(bytes, &length, 4);
+    to = bytes + 4;
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].type != VALUE_MISSING)
+            to = update_put_element(to, values[i].type, choices[i].name, choices[i].length,
+                                    values[i]);
+    }
+    *to = 0;
+    *built = (struct value){bytes, (uint32_t)size, BSON_TYPE_DOCUMENT};
+    return TRUCE_OK;
+}
+
+static struct update_place update_place_below(const struct update_place *up, const char *name,
+                                              uint32_t length)
+{
+    return (struct update_place){.up = up, .name = name, .length = length, .level = up->level + 1};
+}
+
+static truce_status build_object(struct update_run *run, const struct update_place *place,
+                                 const struct update_node *const *nodes, uint32_t count,
+                                 bool viable, struct value *built, bson_error_t *error)
+{
+    struct update_choice *choices;
+    struct value *values;
+    uint32_t choices_count;
+    truce_status status =
+        truce__update_choices(run, place, nodes, count, &choices, &choices_count, error);
+
+    if (status)
+        return status;
+    values = truce__arena_take(run->context->arena, (choices_count + 1) * sizeof *values);
+    for (uint32_t i = 0; i < choices_count; i++) {
+        struct update_place inner = update_place_below(place, choices[i].name, choices[i].length);
+
+        values[i] = truce__value_missing();
+        status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, viable,
+                                     &values[i], error);
+        if (status)
+            return status;
+    }
+    return put_document(run, choices, values, choices_count, built, error);
+}
+
+/* The value for a place that does not exist: *built stays MISSING where nothing is to be made. */
+static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
+                                        const struct update_node *const *nodes, uint32_t count,
+                                        bool viable, struct value *built, bson_error_t *error)
+{
+    char path[256];
+
+    switch (nodes[0]->kind) {
+    case UPDATE_LEAF:
+        truce_assert(count == 1);
+        return build_leaf(run, &nodes[0]->leaf, place, viable, built, error);
+    case UPDATE_OBJECT:
+        return build_object(run, place, nodes, count, viable, built, error);
+    case UPDATE_ARRAY:
+        break;
+    }
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         "'%s' does not exist: there is no array to update the elements of",
+                         truce__update_place_show(place, path, sizeof path));
+}
+
+/* ---- edits of bytes -------------------------------------------------------------------------- */
+
+/*
+ * The new document, written in one pass over the old one.
+ *
+ * Applying an update does not build a document in memory: it leaves a list of edits against the old
+ * document's bytes, and what no edit names is copied with memcpy. $set of a number in a document of
+ * 300 bytes is one edit of 4 bytes.
+ *
+ *     before   24 00 00 00 | 10 'n' 00 07 00 00 00 | 02 's' 00 ... | 00
+ *     edits    ^ length: +9               ^ 4 bytes instead of 4    ^ 9 bytes instead of none
+ *     after    2d 00 00 00 | 10 'n' 00 08 00 00 00 | 02 's' 00 ... | 10 'x' 00 01 00 00 00 | 00
+ *
+ * Invariants
+ *   1. Edits never overlap: the tree has no two operators on one path or one above the other, and
+ *      the edits of a container's length and end lie outside its elements. Each but those that
+ *      append replaces at least one byte.
+ *   2. Edits at one position are appended fields of one container, nothing else; they stand in the
+ *      order in which they were made, that of the tree.
+ *   3. No edit changes nothing: a run without edits left the document as it was.
+ */
+
+static void truce__update_edit(struct update_run *run, const uint8_t *at, uint32_t removed,
+                               const uint8_t *bytes, uint32_t size)
+{
+    if (!run->edits) {
+        run->edits = run->edits_inline;
+        run->edits_room = UPDATE_EDITS_INLINE;
+    }
+    if (run->edits_count == run->edits_room) {
+        uint32_t room = run->edits_room * 2;
+        struct update_edit *edits = truce__arena_take(run->context->arena, room * sizeof *edits);
+
+        memcpy(edits, run->edits, run->edits_count * sizeof *edits);
+        run->edits = edits;
+        run->edits_room = room;
+    }
+    run->edits[run->edits_count++] = (struct update_edit){at, removed, size, bytes};
+    run->inserted += size;
+    run->changes++;
+}
+
+/* the length prefix of a container that grew by `delta` bytes */
+static void update_edit_length(struct update_run *run, struct value container, int64_t delta)
+{
+    int64_t length = (int64_t)container.size + delta;
+    int32_t stored = length > INT32_MAX ? INT32_MAX : (int32_t)length; /* the splice refuses that */
+
+    if (delta)
+        truce__update_edit(run, container.data, 4,
+                           truce__arena_copy(run->context->arena, &stored, 4), 4);
+}
+
+static void insertion_sort(struct update_edit *edits, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        struct update_edit edit = edits[i];
+        uint32_t j = i;
+
+        for (; j > 0 && edits[j - 1].at > edit.at; j--)
+            edits[j] = edits[j - 1];
+        edits[j] = edit;
+    }
+}
+
+/* stable, by position; `spare` has room for half of them */
+static void merge_sort(struct update_edit *edits, uint32_t count, struct update_edit *spare)
+{
+    uint32_t half = count / 2;
+    uint32_t left = 0, right = half, to = 0;
+
+    if (count <= 16) {
+        insertion_sort(edits, count);
+        return;
+    }
+    merge_sort(edits, half, spare);
+    merge_sort(edits + half, count - half, spare);
+    memcpy(spare, edits, half * sizeof *edits);
+    while (left < half && right < count)
+        edits[to++] = edits[right].at < spare[left].at ? edits[right++] : spare[left++];
+    while (left < half)
+        edits[to++] = spare[left++];
+}
+
+static void sort_edits(struct update_run *run)
+{
+    struct update_edit *spare = NULL;
+
+    if (run->edits_count > 16)
+        spare = truce__arena_take(run->context->arena, run->edits_count / 2 * sizeof *spare);
+    merge_sort(run->edits, run->edits_count, spare);
+}
+
+static int64_t size_after(const struct update_run *run, uint32_t size_before)
+{
+    int64_t size = size_before;
+
+    for (uint32_t i = 0; i < run->edits_count; i++)
+        size += (int64_t)run->edits[i].size - run->edits[i].removed;
+    return size;
+}
+
+truce_status truce__update_splice(struct update_run *run, struct value before, bson_t *after,
+                                  bson_error_t *error)
+{
+    const uint8_t *from = before.data, *end = before.data + before.size;
+    int64_t size = size_after(run, before.size);
+    uint8_t *to;
+
+    if (size > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the document after the update would have %lld bytes, at most %d fit",
+                             (long long)size, TRUCE_DOCUMENT_BYTES_MAX);
+    sort_edits(run);
+    truce_assert(size >= 5);
+    to = bson_reserve_buffer(after, (uint32_t)size);
+    truce_assert(to);
+    for (uint32_t i = 0; i < run->edits_count; i++) {
+        const struct update_edit *edit = &run->edits[i];
+        size_t kept = (size_t)(edit->at - from);
+
+        truce_assert(edit->at >= from && edit->at + edit->removed <= end);
+        memcpy(to, from, kept);
+        to += kept;
+        if (edit->size)
+            memcpy(to, edit->bytes, edit->size);
+        to += edit->size;
+        from = edit->at + edit->removed;
+    }
+    truce_assert(to + (end - from) == bson_get_data(after) + size);
+    memcpy(to, from, (size_t)(end - from));
+    return TRUCE_OK;
+}
+
+/* ---- $update of items ------------------------------------------------------------------------ */
+
+/*
+ * $update: changing those items of an array that a query finds, in place.
+ *
+ *     {$update: {badges: {$query: {type: "X"}, $set: {date: null}, $inc: {times: 1}}}}
+ *
+ *     badges: [ {type: "A"}, {type: "X", date: 7}, {type: "X"} ]
+ *                            ^ both of these, and nobody ever sees the array without them
+ *
+ * The operator that "MongoDB arrays and atomicity" wished for: $set with the way of $pull to choose
+ * items, so that nothing is pulled and pushed back. $query is a condition as $pull has it: on the
+ * fields of documents, or ({$gte: 5}) on the items themselves. Around it stand any update
+ * operators, $update too; their paths start at the item. A path may lead through arrays of
+ * documents
+ * ("orders.lines": the lines of every order).
+ *
+ * To the rest of the update the path of $update is a leaf like any other: another operator on it,
+ * above it or below it is a conflict (40). An array that does not exist has no items; a value that
+ * is no array is an error (2), as with $pull.
+ */
+
+truce_status truce__update_parse_items(struct update_parser *parser, struct update_leaf *leaf,
+                                       bson_error_t *error)
+{
+    struct value query;
+    truce_status status;
+
+    memset(&leaf->as, 0, sizeof leaf->as);
+    if (leaf->operand.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "$update of '%s' wants a document with $query and operators, not %s",
+                             leaf->path, truce__type_name(leaf->operand.type));
+    query = truce__value_field(leaf->operand, "$query", 6);
+    if (query.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "$update of '%s' wants a document as $query ({} for every document)",
+                             leaf->path);
+    status = truce__update_condition(parser, query, &leaf->as.items.match,
+                                     &leaf->as.items.documents_only, error);
+    if (status)
+        return status;
+    leaf->as.items.root = truce__update_node_new(parser->update, UPDATE_OBJECT);
+    parser->depth++;
+    status = truce__update_parse(parser, leaf->as.items.root, leaf->operand, error);
+    parser->depth--;
+    if (status)
+        return status;
+    truce__update_tree_seal(leaf->as.items.root);
+    return TRUCE_OK;
+}
+
+/* one item that matched */
+static truce_status items_change_item(struct update_run *run, const struct update_leaf *leaf,
+                                      const struct update_place *item, int64_t *delta,
+                                      bson_error_t *error)
+{
+    const struct update_node *root = leaf->as.items.root;
+    uint64_t changes = run->changes;
+    struct value outer = run->root;
+    truce_status status;
+
+    run->root = item->value;
+    status = update_visit(run, item, &root, 1, delta, error);
+    run->root = outer;
+    run->items_matched++;
+    run->items_modified += run->changes > changes;
+    return status;
+}
+
+static truce_status truce__update_items(struct update_run *run, const struct update_leaf *leaf,
+                                        const struct update_place *place, int64_t *delta,
+                                        bson_error_t *error)
+{
+    const uint8_t *element;
+    struct fields fields;
+    int64_t grown = 0;
+    char path[256];
+
+    if (place->value.type != BSON_TYPE_ARRAY)
+        return truce__refuse(CODE_BAD_VALUE, error, "$update of '%s': the field is %s, no array",
+                             truce__update_place_show(place, path, sizeof path),
+                             truce__type_name(place->value.type));
+    fields = truce__fields(place->value);
+    for (element = fields.at; truce__fields_next(&fields); element = fields.at) {
+        struct update_place item = {.up = place,
+                                    .root = true,
+                                    .name = fields.key,
+                                    .length = fields.key_length,
+                                    .level = place->level + 1,
+                                    .element = element,
+                                    .value = fields.value};
+        truce_status status;
+        bool matches;
+
+        status =
+            truce__update_item_matches(run, leaf->as.items.match, leaf->as.items.documents_only,
+                                       fields.value, &matches, error);
+        if (!status && matches)
+            status = items_change_item(run, leaf, &item, &grown, error);
+        if (status)
+            return status;
+    }
+    update_edit_length(run, place->value, grown);
+    *delta += grown;
+    return TRUCE_OK;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 const char *truce__update_place_show(const struct update_place *place, char *text, size_t size)
 {
@@ -49,11 +473,11 @@ const char *truce__update_place_show(const struct update_place *place, char *tex
 static void apply_append_element(struct update_run *run, struct value container, const char *name,
                                  uint32_t length, struct value value, int64_t *delta)
 {
-    uint64_t size = truce__update_element_size(length, value);
+    uint64_t size = update_element_size(length, value);
     uint8_t *bytes = truce__arena_take(run->context->arena, size);
 
     truce_assert(size <= UINT32_MAX);
-    truce__update_put_element(bytes, value.type, name, length, value);
+    update_put_element(bytes, value.type, name, length, value);
     truce__update_edit(run, container.data + container.size - 1, 0, bytes, (uint32_t)size);
     *delta += (int64_t)size;
 }
@@ -136,21 +560,21 @@ static truce_status visit_document(struct update_run *run, const struct update_p
 
     for (uint32_t i = 0; i < count; i++) {
         const struct update_choice *choice = &choices[i];
-        struct update_place inner = truce__update_place_below(place, choice->name, choice->length);
+        struct update_place inner = update_place_below(place, choice->name, choice->length);
         struct value built = truce__value_missing();
         uint64_t changes = run->changes;
 
         if (slots[i].element) {
             inner.element = slots[i].element;
             inner.value = slots[i].value;
-            status = truce__update_visit(run, &inner, choice->nodes, choice->count, delta, error);
+            status = update_visit(run, &inner, choice->nodes, choice->count, delta, error);
             if (!status)
                 status = apply_check_id(run, &inner, changes, error);
         } else {
             status =
                 truce__update_build(run, &inner, choice->nodes, choice->count, true, &built, error);
             if (!status && built.type != VALUE_MISSING)
-                status = truce__update_check_name(run, &inner, error);
+                status = update_check_name(run, &inner, error);
         }
         if (status)
             return status;
@@ -268,7 +692,7 @@ static truce_status append_numbers(struct update_run *run, const struct update_p
 
     while (!status && next < count && choices[next].index >= 0) {
         const struct update_choice *choice = &choices[next];
-        struct update_place inner = truce__update_place_below(place, choice->name, choice->length);
+        struct update_place inner = update_place_below(place, choice->name, choice->length);
         struct value built = truce__value_missing();
         uint32_t filled = take_index(choices, count, &next, choice->index, nodes, 0);
 
@@ -291,8 +715,7 @@ static truce_status refuse_names(struct update_run *run, const struct update_pla
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = first; !status && i < end; i++) {
-        struct update_place inner =
-            truce__update_place_below(place, choices[i].name, choices[i].length);
+        struct update_place inner = update_place_below(place, choices[i].name, choices[i].length);
 
         if (choices[i].index < 0 && !leads_through(&choices[i]))
             status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, false,
@@ -327,12 +750,12 @@ static truce_status apply_visit_array(struct update_run *run, const struct updat
         filled = take_index(choices, count, &next, length++, nodes, through);
         if (filled == first)
             continue;
-        inner = truce__update_place_below(place, fields.key, fields.key_length);
+        inner = update_place_below(place, fields.key, fields.key_length);
         inner.element = element;
         inner.value = fields.value;
         status = truce__update_conflict(run, &inner, nodes + first, filled - first, error);
         if (!status)
-            status = truce__update_visit(run, &inner, nodes + first, filled - first, delta, error);
+            status = update_visit(run, &inner, nodes + first, filled - first, delta, error);
     }
     if (!status)
         status = append_numbers(run, place, choices, count, next, length, delta, error);
@@ -359,7 +782,7 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     } else {
         for (uint32_t i = 0; !status && i < choices_count; i++) {
             struct update_place inner =
-                truce__update_place_below(place, choices[i].name, choices[i].length);
+                update_place_below(place, choices[i].name, choices[i].length);
 
             status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, false,
                                          &none, error);
@@ -367,7 +790,7 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     }
     if (status)
         return status;
-    truce__update_edit_length(run, place->value, grown);
+    update_edit_length(run, place->value, grown);
     *delta += grown;
     return TRUCE_OK;
 }
@@ -419,7 +842,7 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     taken = truce__arena_take(run->context->arena, branches * sizeof(struct update_node *));
     fields = truce__fields(place->value);
     for (element = fields.at; !status && truce__fields_next(&fields); element = fields.at) {
-        struct update_place inner = truce__update_place_below(place, fields.key, fields.key_length);
+        struct update_place inner = update_place_below(place, fields.key, fields.key_length);
 
         inner.element = element;
         inner.value = fields.value;
@@ -427,11 +850,11 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
         if (!status && taken_count)
             status = truce__update_conflict(run, &inner, taken, taken_count, error);
         if (!status && taken_count)
-            status = truce__update_visit(run, &inner, taken, taken_count, &grown, error);
+            status = update_visit(run, &inner, taken, taken_count, &grown, error);
     }
     if (status)
         return status;
-    truce__update_edit_length(run, place->value, grown);
+    update_edit_length(run, place->value, grown);
     *delta += grown;
     return TRUCE_OK;
 }
@@ -478,7 +901,7 @@ static truce_status visit_leaf(struct update_run *run, const struct update_leaf 
     struct value new = place->value;
     truce_status status;
 
-    if (truce__update_is_idle(run, leaf))
+    if (update_is_idle(run, leaf))
         return TRUCE_OK;
     if (leaf->operator->flags & UPDATE_ITEMS)
         return truce__update_items(run, leaf, place, delta, error);
@@ -496,13 +919,14 @@ static truce_status visit_leaf(struct update_run *run, const struct update_leaf 
         return TRUCE_OK;
     }
     edit_value(run, place, new, delta);
-    status = truce__update_check_stored(run, leaf, place, new, error);
+    status = update_check_stored(run, leaf, place, new, error);
     if (!status && !(leaf->operator->flags & UPDATE_DOLLAR_NAMES))
-        status = truce__update_check_name(run, place, error);
+        status = update_check_name(run, place, error);
     return status;
 }
 
-truce_status truce__update_visit(struct update_run *run, const struct update_place *place,
+/* One place that exists, with all the nodes for it; adds to *delta the bytes it grew by. */
+static truce_status update_visit(struct update_run *run, const struct update_place *place,
                                  const struct update_node *const *nodes, uint32_t count,
                                  int64_t *delta, bson_error_t *error)
 {
@@ -526,5 +950,5 @@ truce_status truce__update_walk(struct update_run *run, const struct update_node
     int64_t delta = 0;
 
     run->root = document;
-    return truce__update_visit(run, &place, &root, 1, &delta, error);
+    return update_visit(run, &place, &root, 1, &delta, error);
 }

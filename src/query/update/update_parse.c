@@ -12,13 +12,403 @@
  *
  * MongoDB 5.0 and later is the model: an operator without fields ({$set: {}}) changes nothing.
  */
-#include "query/update/update_tree.h"
+#include "query/update/update_parse.h"
 
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
 #include "query/match/match_tree.h"
+
+/* ---- the tree -------------------------------------------------------------------------------- */
+
+/*
+ * Growing and combining the tree of an update (query/update/update_parse.h has its picture).
+ *
+ * Most conflicts are found while the tree grows: a path ends where another passes, or passes where
+ * another ends. Some depend on the document: "a.$.x" and "a.0.x" are one path when the query
+ * matched element 0, and "a.$[].x" and "a.$[f].x" meet at every element that f matches. So the walk
+ * may stand at one place with several nodes at once: truce__update_choices unites their branches,
+ * and truce__update_conflict refuses what cannot be united, all the way down, before anything is
+ * applied there.
+ *
+ * Order of branches: by name, byte by byte, but numbers among themselves by value (MongoDB 5.0 and
+ * later: "a.9" before "a.10"). To make that one order, all numbers stand where "0" would.
+ */
+
+struct update_node *truce__update_node_new(struct update *update, enum update_node_kind kind)
+{
+    struct update_node *node = truce__arena_take(&update->memory, sizeof *node);
+
+    memset(node, 0, sizeof *node);
+    node->kind = kind;
+    return node;
+}
+
+int64_t truce__update_index(const char *name, uint32_t length)
+{
+    int64_t index = 0;
+
+    if (length == 0)
+        return -1;
+    for (uint32_t i = 0; i < length; i++) {
+        if (name[i] < '0' || name[i] > '9')
+            return -1;
+        index = index * 10 + (name[i] - '0');
+        if (index > UINT32_MAX)
+            return -1;
+    }
+    return index;
+}
+
+static int tree_compare_bytes(const char *a, uint32_t a_length, const char *b, uint32_t b_length)
+{
+    uint32_t shorter = a_length < b_length ? a_length : b_length;
+    int order = shorter ? memcmp(a, b, shorter) : 0;
+
+    if (order)
+        return order;
+    return (a_length > b_length) - (a_length < b_length);
+}
+
+int truce__update_name_compare(const char *a, uint32_t a_length, const char *b, uint32_t b_length)
+{
+    int64_t a_index = truce__update_index(a, a_length), b_index = truce__update_index(b, b_length);
+
+    if (a_index >= 0 && b_index >= 0 && a_index != b_index)
+        return a_index < b_index ? -1 : 1;
+    if (a_index >= 0 && b_index < 0)
+        return b_length && (uint8_t)b[0] >= '0' ? -1 : 1;
+    if (a_index < 0 && b_index >= 0)
+        return a_length && (uint8_t)a[0] >= '0' ? 1 : -1;
+    return tree_compare_bytes(a, a_length, b, b_length);
+}
+
+static uint32_t update_tree_hash_name(const char *name, uint32_t length)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (uint32_t i = 0; i < length; i++)
+        hash = (hash ^ (uint8_t)name[i]) * 16777619u;
+    return hash ^ hash >> 15;
+}
+
+static bool has_name(const struct update_branch *branch, const char *name, uint32_t length)
+{
+    return branch->length == length && !memcmp(branch->name, name, length);
+}
+
+static struct update_branch *tree_find_branch(const struct update_node *node, const char *name,
+                                              uint32_t length)
+{
+    uint32_t mask = node->table_size - 1;
+
+    if (!node->table) {
+        for (uint32_t i = 0; i < node->count; i++) {
+            if (has_name(&node->branches[i], name, length))
+                return &node->branches[i];
+        }
+        return NULL;
+    }
+    for (uint32_t i = update_tree_hash_name(name, length) & mask; node->table[i];
+         i = (i + 1) & mask) {
+        struct update_branch *branch = &node->branches[node->table[i] - 1];
+
+        if (has_name(branch, name, length))
+            return branch;
+    }
+    return NULL;
+}
+
+static void enter_into_table(struct update_node *node, uint32_t number)
+{
+    const struct update_branch *branch = &node->branches[number];
+    uint32_t mask = node->table_size - 1;
+    uint32_t i = update_tree_hash_name(branch->name, branch->length) & mask;
+
+    while (node->table[i])
+        i = (i + 1) & mask;
+    node->table[i] = number + 1;
+}
+
+#define TABLE_FROM 16 /* branches from which on a table is worth it */
+
+/* room for twice as many branches, and a table of twice that */
+static void grow_branches(struct update *update, struct update_node *node)
+{
+    uint32_t room = node->room ? node->room * 2 : 2;
+    struct update_branch *branches = truce__arena_take(&update->memory, room * sizeof *branches);
+
+    if (node->count)
+        memcpy(branches, node->branches, node->count * sizeof *branches);
+    node->branches = branches;
+    node->room = room;
+    if (room < TABLE_FROM)
+        return;
+    node->table_size = room * 2;
+    node->table = truce__arena_take(&update->memory, node->table_size * sizeof *node->table);
+    memset(node->table, 0, node->table_size * sizeof *node->table);
+    for (uint32_t i = 0; i < node->count; i++)
+        enter_into_table(node, i);
+}
+
+static void tree_add_branch(struct update *update, struct update_node *node,
+                            struct update_branch branch)
+{
+    if (node->count == node->room)
+        grow_branches(update, node);
+    node->branches[node->count++] = branch;
+    if (node->table)
+        enter_into_table(node, node->count - 1);
+}
+
+static bool is_filter_part(const struct path_part *part)
+{
+    return part->length >= 3 && part->name[0] == '$' && part->name[1] == '[' &&
+           part->name[part->length - 1] == ']';
+}
+
+/* The branch that a part of a path is; for "$[x]" the filter is looked up and marked as used. */
+static truce_status branch_of_part(struct update *update, const struct path *path, uint32_t number,
+                                   struct update_branch *branch, bson_error_t *error)
+{
+    const struct path_part *part = &path->parts[number];
+
+    *branch = (struct update_branch){.name = part->name, .length = part->length};
+    if (!is_filter_part(part)) {
+        branch->index = truce__update_index(part->name, part->length);
+        return TRUCE_OK;
+    }
+    if (number == 0)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'%s' starts with an array filter: there must be a field before it",
+                             path->text);
+    branch->name += 2;
+    branch->length -= 3;
+    branch->index = -1;
+    if (branch->length == 0)
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < update->filters_count; i++) {
+        struct update_filter *filter = &update->filters[i];
+
+        if (strlen(filter->name) == branch->length &&
+            !memcmp(filter->name, branch->name, branch->length)) {
+            filter->used = true;
+            branch->filter = filter;
+            return TRUCE_OK;
+        }
+    }
+    return truce__refuse(CODE_BAD_VALUE, error, "no array filter for '%.*s' in path '%s'",
+                         (int)part->length, part->name, path->text);
+}
+
+/* bytes of the path's text up to the end of that part */
+static int length_through(const struct path *path, uint32_t number)
+{
+    return (int)(path->parts[number].name + path->parts[number].length - path->text);
+}
+
+static truce_status conflict_at(const struct path *path, uint32_t number, bson_error_t *error)
+{
+    return truce__refuse(CODE_CONFLICTING_UPDATE_OPERATORS, error,
+                         "updating '%s' would conflict with another operator at '%.*s'", path->text,
+                         length_through(path, number), path->text);
+}
+
+truce_status truce__update_tree_add(struct update_parser *parser, struct update_node *root,
+                                    const struct path *path, struct update_leaf **leaf,
+                                    bson_error_t *error)
+{
+    struct update_node *node = root;
+    struct update_branch branch, *found;
+    truce_status status;
+
+    truce_assert(path->count > 0);
+    for (uint32_t i = 0; i < path->count; i++) {
+        enum update_node_kind kind = UPDATE_LEAF;
+
+        if (i + 1 < path->count)
+            kind = is_filter_part(&path->parts[i + 1]) ? UPDATE_ARRAY : UPDATE_OBJECT;
+        status = branch_of_part(parser->update, path, i, &branch, error);
+        if (status)
+            return status;
+        found = tree_find_branch(node, branch.name, branch.length);
+        if (found && (kind == UPDATE_LEAF || found->node->kind != kind))
+            return conflict_at(path, i, error);
+        if (!found) {
+            branch.node = truce__update_node_new(parser->update, kind);
+            if (node->kind == UPDATE_OBJECT && branch.length == 1 && branch.name[0] == '$')
+                node->positional = true;
+            tree_add_branch(parser->update, node, branch);
+        }
+        node = found ? found->node : branch.node;
+    }
+    *leaf = &node->leaf;
+    return TRUCE_OK;
+}
+
+static int tree_compare_branches(const void *a, const void *b)
+{
+    const struct update_branch *left = a, *right = b;
+
+    return truce__update_name_compare(left->name, left->length, right->name, right->length);
+}
+
+void truce__update_tree_seal(struct update_node *node)
+{
+    node->items_only = node->kind != UPDATE_LEAF || (node->leaf.operator->flags & UPDATE_ITEMS);
+    for (uint32_t i = 0; i < node->count; i++) {
+        truce__update_tree_seal(node->branches[i].node);
+        node->items_only = node->items_only && node->branches[i].node->items_only;
+    }
+    if (node->count)
+        qsort(node->branches, node->count, sizeof *node->branches, tree_compare_branches);
+}
+
+/* the branches of several nodes, names of positional ones made plain, sorted */
+static uint32_t tree_gather(struct update_run *run, const struct update_node *const *nodes,
+                            uint32_t count, bool resolve, struct update_branch **gathered)
+{
+    uint32_t total = 0, filled = 0;
+    struct update_branch *branches;
+
+    for (uint32_t i = 0; i < count; i++)
+        total += nodes[i]->count;
+    branches = truce__arena_take(run->context->arena, (total + 1) * sizeof *branches);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < nodes[i]->count; j++) {
+            struct update_branch branch = nodes[i]->branches[j];
+
+            if (resolve && branch.length == 1 && branch.name[0] == '$') {
+                branch.name = run->matched;
+                branch.length = (uint32_t)strlen(run->matched);
+                branch.index = truce__update_index(branch.name, branch.length);
+            }
+            branches[filled++] = branch;
+        }
+    }
+    qsort(branches, filled, sizeof *branches, tree_compare_branches);
+    *gathered = branches;
+    return filled;
+}
+
+static bool tree_same_name(const struct update_branch *a, const struct update_branch *b)
+{
+    return a->length == b->length && !memcmp(a->name, b->name, a->length);
+}
+
+/* number of branches from `first` on with one name; their nodes go into the arena */
+static uint32_t tree_same_names(struct update_run *run, const struct update_branch *branches,
+                                uint32_t first, uint32_t count,
+                                const struct update_node *const **nodes)
+{
+    uint32_t same = 1;
+    const struct update_node **list;
+
+    while (first + same < count && tree_same_name(&branches[first], &branches[first + same]))
+        same++;
+    list = truce__arena_take(run->context->arena, same * sizeof(struct update_node *));
+    for (uint32_t i = 0; i < same; i++)
+        list[i] = branches[first + i].node;
+    *nodes = list;
+    return same;
+}
+
+truce_status truce__update_conflict(struct update_run *run, const struct update_place *place,
+                                    const struct update_node *const *nodes, uint32_t count,
+                                    bson_error_t *error)
+{
+    struct update_branch *branches;
+    const struct update_node *const *below;
+    uint32_t branches_count, same;
+    char shown[256];
+
+    if (count < 2)
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        if (nodes[i]->kind == UPDATE_LEAF || nodes[i]->kind != nodes[0]->kind)
+            return truce__refuse(CODE_CONFLICTING_UPDATE_OPERATORS, error,
+                                 "two operators of the update meet at '%s'",
+                                 truce__update_place_show(place, shown, sizeof shown));
+    }
+    branches_count = tree_gather(run, nodes, count, false, &branches);
+    for (uint32_t i = 0; i < branches_count; i += same) {
+        struct update_place inner = {
+            .up = place, .name = branches[i].name, .length = branches[i].length};
+        truce_status status;
+
+        same = tree_same_names(run, branches, i, branches_count, &below);
+        status = truce__update_conflict(run, &inner, below, same, error);
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+/* the common case: one node without "$", nothing to unite or to look for */
+static void plain_choices(struct update_run *run, const struct update_node *node,
+                          struct update_choice **choices, uint32_t *choices_count)
+{
+    struct update_choice *list =
+        truce__arena_take(run->context->arena, (node->count + 1) * sizeof *list);
+
+    for (uint32_t i = 0; i < node->count; i++) {
+        const struct update_branch *branch = &node->branches[i];
+
+        list[i] = (struct update_choice){
+            .name = branch->name,
+            .length = branch->length,
+            .index = branch->index,
+            .count = 1,
+            .nodes = (const struct update_node *const *)&branch->node,
+        };
+    }
+    *choices = list;
+    *choices_count = node->count;
+}
+
+truce_status truce__update_choices(struct update_run *run, const struct update_place *place,
+                                   const struct update_node *const *nodes, uint32_t count,
+                                   struct update_choice **choices, uint32_t *choices_count,
+                                   bson_error_t *error)
+{
+    struct update_branch *branches;
+    struct update_choice *list;
+    uint32_t branches_count, same, filled = 0;
+    bool positional = false;
+
+    for (uint32_t i = 0; i < count; i++)
+        positional = positional || nodes[i]->positional;
+    if (positional && !run->matched[0])
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the positional operator finds no array element that the query "
+                             "matched: the query must have a condition on the array");
+    if (count == 1 && !positional) {
+        plain_choices(run, nodes[0], choices, choices_count);
+        return TRUCE_OK;
+    }
+    branches_count = tree_gather(run, nodes, count, true, &branches);
+    list = truce__arena_take(run->context->arena, (branches_count + 1) * sizeof *list);
+    for (uint32_t i = 0; i < branches_count; i += same) {
+        struct update_choice *choice = &list[filled++];
+        struct update_place inner = {
+            .up = place, .name = branches[i].name, .length = branches[i].length};
+        truce_status status;
+
+        *choice = (struct update_choice){
+            .name = branches[i].name, .length = branches[i].length, .index = branches[i].index};
+        same = tree_same_names(run, branches, i, branches_count, &choice->nodes);
+        choice->count = same;
+        status = truce__update_conflict(run, &inner, choice->nodes, same, error);
+        if (status)
+            return status;
+    }
+    *choices = list;
+    *choices_count = filled;
+    return TRUCE_OK;
+}
+
+/* ---- the parser ------------------------------------------------------------------------------ */
 
 /* where $rename takes the field from: not written by users, so not in the table */
 static const struct update_operator rename_source = {
@@ -91,7 +481,7 @@ static void **new_item(struct update *update, void ***list, uint32_t *count, uin
     return &(*list)[(*count)++];
 }
 
-void truce__update_own_match(struct update *update, struct match *match)
+static void update_own_match(struct update *update, struct match *match)
 {
     *new_item(update, &update->matches, &update->matches_count, &update->matches_room) = match;
 }
@@ -272,7 +662,7 @@ static truce_status parse_filter(struct update *update, struct value condition, 
     status = truce__match_elements_new(&document, &filter->match, &filter->name, error);
     if (status)
         return status;
-    truce__update_own_match(update, filter->match);
+    update_own_match(update, filter->match);
     status = refuse_expressions(truce__match_root(filter->match), error);
     if (status)
         return status;
@@ -335,6 +725,6 @@ truce_status truce__update_condition(struct update_parser *parser, struct value 
     }
     if (status)
         return status;
-    truce__update_own_match(parser->update, *match);
+    update_own_match(parser->update, *match);
     return refuse_expressions(truce__match_root(*match), error);
 }

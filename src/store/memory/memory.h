@@ -23,7 +23,7 @@ struct memory_document {
     struct index_keys *keys;
 };
 
-struct memory_ids { /* memory_ids.c */
+struct memory_ids {
     struct memory_document **slots;
     size_t room; /* a power of two; 0: it has none */
 };
@@ -51,7 +51,7 @@ struct memory_store {
         dropped; /* the sequence number when a collection or an index last went away, or all its documents */
 };
 
-/* ---- memory.c: collections ---- */
+/* ---- collections ---- */
 
 struct memory_collection *truce__memory_find(struct memory_store *store, const char *name);
 struct memory_collection *truce__memory_find_or_create(struct memory_store *store,
@@ -60,13 +60,10 @@ void truce__memory_drop(struct memory_store *store, struct memory_collection *co
 /* Marks the collection as written to and wakes who waits for it. */
 void truce__memory_written(struct memory_store *store, struct memory_collection *collection);
 
-/* ---- memory_documents.c: documents with their keys ---- */
+/* ---- documents with their keys ---- */
 
 struct memory_document *truce__memory_document_hold(struct memory_document *document);
 void truce__memory_document_release(struct memory_document *document);
-
-/* All documents of the collection, and their lists. */
-void truce__memory_release_documents(struct memory_collection *collection);
 
 /* A document with the keys of all the collection's indexes. */
 truce_status truce__memory_document_new(const struct memory_collection *collection,
@@ -87,22 +84,11 @@ struct memory_document *truce__memory_replace(struct memory_collection *collecti
                                               struct memory_document *document);
 struct memory_document *truce__memory_remove(struct memory_collection *collection, size_t position);
 
-/* ---- memory_ids.c: documents by their _id ---- */
+/* ---- documents by their _id ---- */
 
-/* Of a document that stands in the collection's list already, or still (remove). */
-void truce__memory_ids_add(struct memory_collection *collection, struct memory_document *document);
-void truce__memory_ids_remove(struct memory_collection *collection,
-                              const struct memory_document *document);
-const struct memory_document *truce__memory_ids_find(const struct memory_collection *collection,
-                                                     struct value id);
 /* Where the documents stand that the filter can match, ascending, to be freed; false: it may be any. */
 bool truce__memory_ids_of(const struct memory_collection *collection, const struct match *match,
                           size_t **positions, size_t *count);
-
-/* Computes the keys of every document anew, with `spec` as one more index: all or nothing. */
-truce_status truce__memory_index_add(struct memory_collection *collection, struct index_spec *spec,
-                                     struct budget *budget, bson_error_t *error);
-void truce__memory_index_remove(struct memory_collection *collection, uint32_t number);
 
 /* ---- memory_read.c ---- */
 

@@ -1,4 +1,4 @@
-/* The memory store's reading: every query looks at every document, or at those whose _id it names (memory_ids.c). */
+/* The memory store's reading: every query looks at every document, or at those whose _id it names (memory.c). */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -505,7 +505,7 @@ truce_status truce__memory_read_many(truce_store *base, truce_look *looks, size_
     return TRUCE_OK;
 }
 
-/* ---- aggregate ------------------------------------------------------------------------------ */
+/* ---- the pipeline ---------------------------------------------------------------------------- */
 
 /* All documents of the collection, of one moment. */
 struct memory_source {

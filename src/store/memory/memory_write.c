@@ -11,11 +11,191 @@
  * and undoes it from its end, so that every position means what it meant then.
  */
 #include "base/assert.h"
+
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/incoming.h"
 #include "query/match/validator.h"
-#include "store/memory/memory_writing.h"
+#include "query/project/project.h"
+#include "store/memory/memory.h"
+
+enum change_kind { CHANGE_INSERTED, CHANGE_REPLACED, CHANGE_REMOVED, CHANGE_CREATED };
+
+struct change {
+    enum change_kind kind;
+    struct memory_collection *collection;
+    size_t position;
+    struct memory_document *old; /* owned */
+};
+
+struct journal {
+    struct change *changes;
+    size_t count, room;
+};
+
+/* One call: what all its writes share. */
+struct writing {
+    struct memory_store *store;
+    struct budget budget;
+    struct query_context context;
+    struct arena arena;
+    struct journal journal;
+    bool unvalidated; /* the write that runs now */
+};
+
+/* ---- find-and-modify ------------------------------------------------------------------------- */
+
+/* Find-and-modify of the memory store: one document is found, changed or removed, and shown. */
+
+struct modifying {
+    struct match *match;
+    struct update *update;   /* NULL: remove */
+    struct project *project; /* NULL: whole documents */
+    struct memory_matches matches;
+};
+
+static void memory_undo(struct writing *writing, size_t mark);
+static void memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms);
+static void memory_writing_end(struct writing *writing);
+static void memory_remove_document(struct writing *writing, struct memory_collection *collection,
+                                   size_t position);
+static truce_status memory_change(struct writing *writing, struct memory_collection *collection,
+                                  const struct memory_match *match, const struct update *update,
+                                  bson_t *after, truce_write_result *result, bson_error_t *error);
+static truce_status memory_upsert(struct writing *writing, const char *name,
+                                  const struct match *match, const struct update *update,
+                                  bson_t *made, truce_write_result *result, bson_error_t *error);
+static truce_status memory_receipt_look(struct writing *writing, truce_receipt *receipt,
+                                        bson_error_t *error);
+static truce_status memory_receipt_put(struct writing *writing, truce_receipt *receipt,
+                                       const truce_write_outcome *outcomes, size_t count,
+                                       const bson_t *document, bson_error_t *error);
+
+static void modifying_release(struct modifying *modifying)
+{
+    truce__memory_matches_release(&modifying->matches);
+    truce__project_free(modifying->project);
+    truce__update_free(modifying->update);
+    truce__match_free(modifying->match);
+}
+
+static truce_status modifying_compile(struct modifying *modifying, const bson_t *filter,
+                                      const bson_t *update, const truce_modify_options *options,
+                                      bson_error_t *error)
+{
+    struct update_options how = {.pipeline = options->pipeline,
+                                 .array_filters = options->array_filters};
+    truce_status status = truce__match_new(filter, &modifying->match, error);
+
+    if (!status && !options->remove)
+        status = truce__update_new(update, &how, &modifying->update, error);
+    if (!status && options->projection && !bson_empty(options->projection))
+        status =
+            truce__project_new(options->projection, modifying->match, &modifying->project, error);
+    return status;
+}
+
+/* `shown` (initialised, empty) becomes what the caller sees of `document`. */
+static truce_status memory_modify_show(struct writing *writing, const struct modifying *modifying,
+                                       const bson_t *document, const struct match_result *found,
+                                       bson_t *shown, bson_error_t *error)
+{
+    bson_destroy(shown);
+    if (!modifying->project) {
+        bson_copy_to(document, shown);
+        return TRUCE_OK;
+    }
+    truce__arena_reset(&writing->arena);
+    return truce__project_apply(modifying->project, truce__value_document(document), found,
+                                &writing->context, shown, error);
+}
+
+/* The first match is changed or removed. */
+static truce_status modify_found(struct writing *writing, const char *name,
+                                 const struct modifying *modifying, bool return_new,
+                                 bson_t *document, truce_write_result *result, bson_error_t *error)
+{
+    struct memory_collection *collection = truce__memory_find(writing->store, name);
+    const struct memory_match *match = &modifying->matches.items[0];
+    truce_status status;
+    bson_t after = BSON_INITIALIZER;
+
+    if (modifying->update) {
+        bson_destroy(&after);
+        status =
+            memory_change(writing, collection, match, modifying->update, &after, result, error);
+    } else {
+        memory_remove_document(writing, collection, match->position);
+        result->matched = result->removed = 1;
+        status = TRUCE_OK;
+    }
+    if (!status)
+        status = memory_modify_show(writing, modifying, return_new ? &after : match->document->bson,
+                                    &match->found, document, error);
+    bson_destroy(&after);
+    return status;
+}
+
+static truce_status modify_missing(struct writing *writing, const char *name,
+                                   const struct modifying *modifying,
+                                   const truce_modify_options *options, bson_t *document,
+                                   truce_write_result *result, bson_error_t *error)
+{
+    const struct match_result found = {.array_index = -1};
+    truce_status status;
+    bson_t made;
+
+    if (!options->upsert)
+        return TRUCE_NOT_FOUND;
+    status =
+        memory_upsert(writing, name, modifying->match, modifying->update, &made, result, error);
+    if (!status && options->return_new)
+        status = memory_modify_show(writing, modifying, &made, &found, document, error);
+    bson_destroy(&made);
+    return status;
+}
+
+truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
+                                           const bson_t *filter, const bson_t *update,
+                                           const truce_modify_options *options, bson_t *document,
+                                           truce_write_result *result, bson_error_t *error)
+{
+    struct modifying modifying = {0};
+    struct memory_query query = {.sort = options->sort, .hint = options->hint, .limit = 1};
+    truce_write_outcome outcome = {0};
+    struct writing writing;
+    truce_status status;
+
+    bson_init(document);
+    *result = (truce_write_result){0};
+    memory_writing_begin(&writing, base, options->deadline_ms);
+    writing.unvalidated = options->unvalidated;
+    status = memory_receipt_look(&writing, options->receipt, error);
+    if (!status)
+        status = modifying_compile(&modifying, filter, update, options, error);
+    query.match = modifying.match;
+    query.context = &writing.context;
+    if (!status)
+        status = truce__memory_select(truce__memory_find(writing.store, name), &query,
+                                      &modifying.matches, error);
+    if (!status && modifying.matches.count > 0)
+        status =
+            modify_found(&writing, name, &modifying, options->return_new, document, result, error);
+    else if (!status)
+        status = modify_missing(&writing, name, &modifying, options, document, result, error);
+    outcome.result = *result;
+    if (!status)
+        status = memory_receipt_put(&writing, options->receipt, &outcome, 1, document, error);
+    if (status) {
+        memory_undo(&writing, 0);
+        bson_destroy(document);
+        bson_init(document);
+        truce_write_result_release(result);
+    }
+    memory_writing_end(&writing);
+    modifying_release(&modifying);
+    return status;
+}
 
 /* ---- the journal ---------------------------------------------------------------------------- */
 
@@ -55,7 +235,7 @@ static void undo_change(struct writing *writing, struct change *change)
 }
 
 /* Everything since the journal had `mark` changes. */
-void truce__memory_undo(struct writing *writing, size_t mark)
+static void memory_undo(struct writing *writing, size_t mark)
 {
     while (writing->journal.count > mark)
         undo_change(writing, &writing->journal.changes[--writing->journal.count]);
@@ -73,7 +253,8 @@ static void memory_write_keep(struct writing *writing)
     journal->count = 0;
 }
 
-void truce__memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
+/* Takes the store's mutex; `_end` keeps what was done and lets go. */
+static void memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
 {
     *writing = (struct writing){.store = (struct memory_store *)base};
     writing->context = (struct query_context){
@@ -82,7 +263,7 @@ void truce__memory_writing_begin(struct writing *writing, truce_store *base, uin
     pthread_mutex_lock(&writing->store->mutex);
 }
 
-void truce__memory_writing_end(struct writing *writing)
+static void memory_writing_end(struct writing *writing)
 {
     memory_write_keep(writing);
     pthread_mutex_unlock(&writing->store->mutex);
@@ -150,7 +331,7 @@ static truce_status memory_write_replace(struct writing *writing,
     return TRUCE_OK;
 }
 
-void truce__memory_remove_document(struct writing *writing, struct memory_collection *collection,
+static void memory_remove_document(struct writing *writing, struct memory_collection *collection,
                                    size_t position)
 {
     struct memory_document *old = truce__memory_remove(collection, position);
@@ -161,7 +342,7 @@ void truce__memory_remove_document(struct writing *writing, struct memory_collec
 /* ---- one write ------------------------------------------------------------------------------ */
 
 /* The update of one document that was found; `after` is always initialised. */
-truce_status truce__memory_change(struct writing *writing, struct memory_collection *collection,
+static truce_status memory_change(struct writing *writing, struct memory_collection *collection,
                                   const struct memory_match *match, const struct update *update,
                                   bson_t *after, truce_write_result *result, bson_error_t *error)
 {
@@ -191,7 +372,7 @@ static void memory_write_keep_id(const bson_t *document, truce_write_result *res
 }
 
 /* Nothing matched: inserts what filter and update give; `made` is always initialised. */
-truce_status truce__memory_upsert(struct writing *writing, const char *name,
+static truce_status memory_upsert(struct writing *writing, const char *name,
                                   const struct match *match, const struct update *update,
                                   bson_t *made, truce_write_result *result, bson_error_t *error)
 {
@@ -252,14 +433,12 @@ static truce_status memory_write_do_update(struct writing *writing, const truce_
         status = truce__budget_spend(&writing->budget, 1, error);
         if (status)
             break;
-        status =
-            truce__memory_change(writing, truce__memory_find(writing->store, write->collection),
-                                 &matches.items[i], update, &after, result, error);
+        status = memory_change(writing, truce__memory_find(writing->store, write->collection),
+                               &matches.items[i], update, &after, result, error);
         bson_destroy(&after);
     }
     if (!status && matches.count == 0 && options->upsert) {
-        status =
-            truce__memory_upsert(writing, write->collection, match, update, &after, result, error);
+        status = memory_upsert(writing, write->collection, match, update, &after, result, error);
         bson_destroy(&after);
     }
     truce__memory_matches_release(&matches);
@@ -287,9 +466,8 @@ static truce_status memory_write_do_remove(struct writing *writing, const truce_
     if (!status)
         status = select_for(writing, write, match, write->options.multi ? 0 : 1, &matches, error);
     for (size_t i = matches.count; i > 0 && !status; i--)
-        truce__memory_remove_document(writing,
-                                      truce__memory_find(writing->store, write->collection),
-                                      matches.items[i - 1].position);
+        memory_remove_document(writing, truce__memory_find(writing->store, write->collection),
+                               matches.items[i - 1].position);
     if (!status)
         result->matched = result->removed = (int64_t)matches.count;
     if (!status && write->options.multi && matches.count &&
@@ -360,7 +538,7 @@ static truce_status do_write(struct writing *writing, const truce_write *write,
     if (!status && options->atomic)
         status = check_required(write, &outcome->result, &outcome->error);
     if (status && (!partial || status == TRUCE_TIMEOUT)) {
-        truce__memory_undo(writing, mark);
+        memory_undo(writing, mark);
         truce_write_result_release(&outcome->result);
     }
     if (!options->atomic && !options->receipt)
@@ -394,7 +572,7 @@ static truce_status do_writes(struct writing *writing, const truce_write *writes
         if (error)
             *error = outcomes[i].error;
         if (options->atomic) {
-            truce__memory_undo(writing, 0);
+            memory_undo(writing, 0);
             memory_write_reset_outcomes(outcomes, count, i, TRUCE_CONFLICT);
             truce_write_result_release(&outcomes[i].result);
             break;
@@ -408,7 +586,7 @@ static truce_status memory_write_fail_all(struct writing *writing, truce_write_o
                                           size_t count, truce_status status,
                                           const bson_error_t *error)
 {
-    truce__memory_undo(writing, 0);
+    memory_undo(writing, 0);
     memory_write_reset_outcomes(outcomes, count, SIZE_MAX, TRUCE_NOT_FOUND);
     outcomes[0].status = status;
     outcomes[0].error = *error;
@@ -425,16 +603,15 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
     for (size_t i = 0; i < count; i++)
         outcomes[i] =
             (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
-    truce__memory_writing_begin(&writing, base, options->deadline_ms);
-    first = status = truce__memory_receipt_look(&writing, options->receipt, error);
+    memory_writing_begin(&writing, base, options->deadline_ms);
+    first = status = memory_receipt_look(&writing, options->receipt, error);
     if (!status)
         first = do_writes(&writing, writes, count, options, outcomes, error);
     if (!status)
-        status =
-            truce__memory_receipt_put(&writing, options->receipt, outcomes, count, NULL, error);
+        status = memory_receipt_put(&writing, options->receipt, outcomes, count, NULL, error);
     if (status)
         first = memory_write_fail_all(&writing, outcomes, count, status, error);
-    truce__memory_writing_end(&writing);
+    memory_writing_end(&writing);
     return first;
 }
 
@@ -494,7 +671,8 @@ static size_t receipt_at(const struct writing *writing, const truce_receipt *rec
     return at;
 }
 
-truce_status truce__memory_receipt_look(struct writing *writing, truce_receipt *receipt,
+/* A receipt (truce/sys/store.h); NULL: there is none. CONFLICT: what stands there is not what it is taken for. */
+static truce_status memory_receipt_look(struct writing *writing, truce_receipt *receipt,
                                         bson_error_t *error)
 {
     size_t at = receipt ? receipt_at(writing, receipt) : SIZE_MAX;
@@ -509,7 +687,8 @@ truce_status truce__memory_receipt_look(struct writing *writing, truce_receipt *
                              "the receipt in %s is not what it was taken for", receipt->collection);
 }
 
-truce_status truce__memory_receipt_put(struct writing *writing, truce_receipt *receipt,
+/* Whatever it fails with, all is to be undone. */
+static truce_status memory_receipt_put(struct writing *writing, truce_receipt *receipt,
                                        const truce_write_outcome *outcomes, size_t count,
                                        const bson_t *document, bson_error_t *error)
 {
@@ -549,7 +728,7 @@ truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bs
     int64_t index = 0;
 
     (void)error;
-    truce__memory_writing_begin(&writing, base, 0);
+    memory_writing_begin(&writing, base, 0);
     rewrite->begin(rewrite);
     collection = truce__memory_find(writing.store, rewrite->collection);
     for (size_t i = 0; i < rewrite->count && index >= 0; i++) {
@@ -559,7 +738,7 @@ truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bs
             memory_write_rewrite_one(&writing, rewrite, i, collection,
                                      memory_write_position_of(collection, index, &key));
     }
-    truce__memory_writing_end(&writing);
+    memory_writing_end(&writing);
     truce__buffer_release(&key);
     return index < 0 ? TRUCE_NOT_FOUND : TRUCE_OK;
 }

@@ -24,13 +24,12 @@
  * sharded cluster of one: only then does libmongoc keep the token by which another mongos, or this one
  * after it died, finds out what became of a commit.
  *
- * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
- * mongo_read.c, mongo_write.c, mongo_modify.c, mongo_transaction.c, mongo_guard.c, mongo_together.c (several writes in one
- * message), mongo_shards.c (shard keys), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
- * mongo_count.c (round trips), mongo_facts.c (what truce_doctor judges).
+ * Files: mongo_uri.c (what a URI may say), mongo_command.c (commands and their time limits), mongo_error.c,
+ * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_shards.c (shard keys), mongo_schema.c (indexes and
+ * collections), mongo_listen.c (change streams), mongo_facts.c (what truce_doctor judges).
  *
  * A write waits for the majority, and for an answer, until its deadline or the store's, and is TRUCE_UNKNOWN
- * then (mongo_limit.c).
+ * then (mongo_command.c).
  *
  * Deliberately not done: views, collations, text and geographic indexes.
  */
@@ -44,7 +43,7 @@
 
 /* A store on which nobody has waited for so long listens to no changes. */
 #define LISTEN_IDLE_MS 60000
-/* A step of waiting for a server, which has no other limit (mongo_limit.c). */
+/* A step of waiting for a server, which has no other limit (mongo_command.c). */
 #define SELECT_MS 2000
 
 #define CLOSE_MS  1000 /* to tell a server that its sessions are over */

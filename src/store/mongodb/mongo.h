@@ -38,7 +38,7 @@ struct mongo_store {
     atomic_uint_fast64_t round_trips;
     struct {
         pthread_mutex_t mutex;
-        const mongoc_client_t **clients; /* whose streams end with the call (mongo_limit.c) */
+        const mongoc_client_t **clients; /* whose streams end with the call (mongo_command.c) */
         uint32_t count;
     } limited;
     struct mongoc_audience audience;
@@ -150,8 +150,6 @@ bool truce__mongo_names_id(const bson_t *filter, bson_value_t *id);
 truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error);
 
-/* ---- mongo_cursor.c ---- */
-
 /* Runs a command that answers with a cursor. */
 truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_command *command,
                                  truce_cursor **cursor, bson_error_t *error);
@@ -182,14 +180,10 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
 /* How many of the writes (at least one) go in one message: inserts into one collection. */
 size_t truce__mongo_batch_size(const truce_write *writes, size_t count);
 
-/* ---- mongo_modify.c ---- */
-
 truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
                                           const bson_t *filter, const bson_t *update,
                                           const truce_modify_options *options, bson_t *document,
                                           truce_write_result *result, bson_error_t *error);
-
-/* ---- mongo_together.c ---- */
 
 /* How many of the writes, from the first on, can be one message; 0: the first is none that could. */
 size_t truce__mongo_together(const truce_write *writes, size_t count);
@@ -241,15 +235,8 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
 truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error);
 
-/* ---- mongo_depth.c ---- */
-
 /* CORRUPT: what the server sent is no sound document, and why; by its _id, if that can be told. */
 truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);
-
-/* LIMIT: operators (or a replacement) that would nest a document too deep. */
-truce_status truce__mongo_depth_check(const bson_t *update, bson_error_t *error);
-
-/* ---- mongo_limit.c ---- */
 
 /* The messages that this thread sends from now on end after so long (0: with the URI's time-outs only), and with
  * the deadline of the work around them. */
@@ -260,15 +247,11 @@ uint32_t truce__mongo_wait_ms(const struct mongo_store *store);
  * what stood in the way. */
 bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
                                bson_error_t *why);
-/* This connection's streams keep to the limits. */
-void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client);
 void truce__mongo_limit_forget(struct mongo_store *store);
 /* From now on each read and connect of this thread ends soon after `*stop` is true, on connections of a client with
  * the second function. */
 void truce__mongo_limit_until(const atomic_bool *stop);
 void truce__mongo_limit_listener(mongoc_client_t *client);
-
-/* ---- mongo_count.c ---- */
 
 /* A call of this thread begins: it has lost no answer. */
 void truce__mongo_call(void);
@@ -295,8 +278,6 @@ void truce__mongo_listener_close(struct mongo_listener *listener);
 /* ---- mongo_facts.c ---- */
 
 truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *error);
-
-/* ---- mongo_wait.c ---- */
 
 truce_status truce__mongo_wait(truce_store *base, const char *collection, uint64_t *token,
                                uint32_t timeout_ms, bson_error_t *error);

@@ -12,7 +12,7 @@
  *                                               not sent, nothing of it will ever take effect
  *     a write was sent twice (libmongoc does)
  *     and the first had no answer               TRUCE_UNKNOWN, unless the second was done: the first
- *                                               may still be on its way (mongo_count.c)
+ *                                               may still be on its way (mongo_command.c)
  *     a code below 10000 that is not known      of a write: TRUCE_UNKNOWN; numbers from 10000 on are
  *                                               those of assertions, which refuse a statement
  *     the commit of a transaction               only "done", and the label TransientTransactionError,

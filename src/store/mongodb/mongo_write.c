@@ -10,14 +10,408 @@
  * A write conflict (112) of a single write changed nothing: it is sent again until the deadline, as
  * MongoDB itself does. Not so of `multi`, which may have changed some.
  */
-#include "store/mongodb/mongo_shards.h"
-
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/random.h"
 #include "bson/value.h"
+#include "store/mongodb/mongo.h"
+#include "store/mongodb/mongo_shards.h"
+
+/* ---- documents that are too deep ------------------------------------------------------------- */
+
+/*
+ * Documents that are too deep, or unsound in another way.
+ *
+ * Updates that would nest a document deeper than TRUCE_DOCUMENT_DEPTH_MAX levels. MongoDB refuses them;
+ * some servers of its protocol store them, and then every reader stumbles over the document. The depth of
+ * what is written is known from the update alone: the components of its path and the levels of its value.
+ * (Stages of a pipeline are left to the server: what they make depends on the document.)
+ */
+
+/* Documents and arrays inside each other; 0: neither. Checked documents are not deep. */
+static uint32_t levels_of(struct value value)
+{
+    struct fields fields;
+    uint32_t most = 0;
+
+    if (!truce__value_is_container(value))
+        return 0;
+    fields = truce__fields(value);
+    while (truce__fields_next(&fields)) {
+        uint32_t inner = levels_of(fields.value);
+
+        most = inner > most ? inner : most;
+    }
+    return most + 1;
+}
+
+static uint32_t components(const char *path)
+{
+    uint32_t count = 1;
+
+    for (; *path; path++)
+        count += *path == '.';
+    return count;
+}
+
+/* $push and $addToSet put the value, or each of $each, into an array at the path. */
+static uint32_t levels_added(const char *operator, struct value value)
+{
+    bool adds = !strcmp(operator, "$push") || !strcmp(operator, "$addToSet");
+    struct value each = truce__value_missing();
+
+    if (adds && value.type == BSON_TYPE_DOCUMENT)
+        each = truce__value_field(value, "$each", 5);
+    return each.type ? levels_of(each) : levels_of(value) + adds;
+}
+
+static truce_status check_operator(const char *operator, struct value changes, bson_error_t *error)
+{
+    struct fields fields = truce__fields(changes);
+
+    while (truce__fields_next(&fields))
+        if (components(fields.key) + levels_added(operator, fields.value) >
+            TRUCE_DOCUMENT_DEPTH_MAX)
+            return truce__fail(
+                TRUCE_LIMIT, error,
+                "%s of \"%.100s\" would nest the document deeper than %d levels", operator,
+                fields.key, TRUCE_DOCUMENT_DEPTH_MAX);
+    return TRUCE_OK;
+}
+
+/* LIMIT: operators (or a replacement) that would nest a document too deep. */
+static truce_status mongo_depth_check(const bson_t *update, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(update));
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields))
+        if (fields.key[0] == '$' && fields.value.type == BSON_TYPE_DOCUMENT)
+            status = check_operator(fields.key, fields.value, error);
+    return status;
+}
+
+truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error)
+{
+    bson_error_t why = {0};
+    char *shown = NULL;
+    bson_t id = BSON_INITIALIZER;
+    bson_iter_t iter;
+
+    (void)truce__document_check(document, "document", &why); /* for its sentence */
+    if (bson_iter_init_find(&iter, document, "_id") && bson_append_iter(&id, NULL, 0, &iter) &&
+        !truce__document_check(&id, "document", NULL))
+        shown = bson_as_relaxed_extended_json(&id, NULL);
+    truce__fail(TRUCE_CORRUPT, error, "%s: the server sent a document (%.100s) that is unsound: %s",
+                what, shown ? shown : "its _id cannot be read", why.message);
+    bson_free(shown);
+    bson_destroy(&id);
+    return TRUCE_CORRUPT;
+}
+
+/* ---- find-and-modify ------------------------------------------------------------------------- */
+
+/*
+ * Find-and-modify: one command. A write conflict, and what else says that somebody was faster, changed nothing:
+ * it is sent again until the deadline.
+ */
+
+#define CODE_SHARD_KEY_NOT_FOUND 61
+
+static void append_modify(const char *collection, const bson_t *filter, const bson_t *update,
+                          const truce_modify_options *options, bson_t *body)
+{
+    BSON_APPEND_UTF8(body, "findAndModify", collection);
+    BSON_APPEND_DOCUMENT(body, "query", filter);
+    if (options->sort && !bson_empty(options->sort))
+        BSON_APPEND_DOCUMENT(body, "sort", options->sort);
+    if (options->remove)
+        BSON_APPEND_BOOL(body, "remove", true);
+    else if (options->pipeline)
+        BSON_APPEND_ARRAY(body, "update", update);
+    else
+        BSON_APPEND_DOCUMENT(body, "update", update);
+    if (options->return_new)
+        BSON_APPEND_BOOL(body, "new", true);
+    if (options->upsert)
+        BSON_APPEND_BOOL(body, "upsert", true);
+    if (options->projection && !bson_empty(options->projection))
+        BSON_APPEND_DOCUMENT(body, "fields", options->projection);
+    if (options->array_filters)
+        BSON_APPEND_ARRAY(body, "arrayFilters", options->array_filters);
+    truce__mongo_append_hint(body, options->hint);
+    if (options->unvalidated)
+        BSON_APPEND_BOOL(body, "bypassDocumentValidation", true);
+    if (options->deadline_ms)
+        BSON_APPEND_INT64(body, "maxTimeMS", options->deadline_ms);
+}
+
+/* {value: document or null, lastErrorObject: {n, updatedExisting, upserted}}; not every server tells
+ * lastErrorObject. */
+static truce_status take_modified(const bson_t *reply, const truce_modify_options *options,
+                                  bson_t *document, truce_write_result *result, bson_error_t *error)
+{
+    bson_iter_t iter, found;
+    bool given = false;
+    bson_t view;
+
+    if (bson_iter_init_find(&iter, reply, "value") && BSON_ITER_HOLDS_DOCUMENT(&iter)) {
+        const uint8_t *bytes;
+        uint32_t size;
+
+        bson_iter_document(&iter, &size, &bytes);
+        if (!bson_init_static(&view, bytes, size) || truce__document_check(&view, "document", NULL))
+            return truce__fail(TRUCE_UNKNOWN, error,
+                               "the server's answer to a find-and-modify is not well-formed");
+        bson_concat(document, &view);
+        given = true;
+    }
+    if (options->upsert && bson_iter_init(&iter, reply) &&
+        bson_iter_find_descendant(&iter, "lastErrorObject.upserted", &found) &&
+        !BSON_ITER_HOLDS_NULL(&found)) {
+        result->upserted = true;
+        bson_value_copy(bson_iter_value(&found), &result->upserted_id);
+        return TRUCE_OK;
+    }
+    if (!given && truce__mongo_number(reply, "lastErrorObject.n", 0) < 1)
+        return TRUCE_NOT_FOUND;
+    result->matched = 1;
+    result->removed = options->remove;
+    result->modified = !options->remove; /* the server does not tell more */
+    return TRUCE_OK;
+}
+
+/* One message, and another one where a collection turns out to be sharded, or otherwise. */
+static truce_status modify_once(struct mongo_store *store, const char *collection,
+                                const bson_t *filter, const bson_t *update,
+                                const truce_modify_options *options, bson_t *document,
+                                truce_write_result *result, uint32_t wait_ms, int *refused,
+                                bool *again, bson_error_t *error)
+{
+    char text[200];
+    bson_t body = BSON_INITIALIZER, aimed, reply;
+    struct mongo_command command = {
+        .what = truce__mongo_what(text, sizeof text, "find and modify in", collection),
+        .body = &body,
+        .kind = MONGO_WRITE,
+        .write_concern = true,
+        .wait_ms = wait_ms,
+        .relaxed = options->relaxed || store->relaxed,
+    };
+    bool changed;
+    truce_status status =
+        truce__mongo_aim(store, collection, filter, options, &aimed, &changed, error);
+
+    if (!status) {
+        append_modify(collection, &aimed, update, options, &body);
+        status = truce__mongo_run_alone(store, &command, &reply, error);
+        if (!status)
+            status = take_modified(&reply, options, document, result, error);
+        if (status == TRUCE_NOT_FOUND && truce__mongo_found_none(MONGO_WRITE, command.what, error))
+            status = TRUCE_UNKNOWN;
+        if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
+            status = TRUCE_UNKNOWN; /* of mongos; the shard may go on */
+        *again = status == TRUCE_CONFLICT || (status == TRUCE_NOT_FOUND && changed);
+        if (status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
+            error->code == CODE_SHARD_KEY_NOT_FOUND) {
+            truce__mongo_shards_forget(store, collection);
+            *again = !changed && !(*refused)++;
+        }
+        bson_destroy(&reply);
+    }
+    bson_destroy(&aimed);
+    bson_destroy(&body);
+    return status;
+}
+
+truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
+                                          const bson_t *filter, const bson_t *update,
+                                          const truce_modify_options *options, bson_t *document,
+                                          truce_write_result *result, bson_error_t *error)
+{
+    struct mongo_store *store = (struct mongo_store *)base;
+    uint32_t wait_ms = options->deadline_ms ? options->deadline_ms : store->deadline_ms;
+    int64_t until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000;
+    truce_status status = truce__mongo_writable(store, error);
+    bool again = true;
+    int refused = 0;
+
+    bson_init(document);
+    if (!status && update && !options->pipeline)
+        status = mongo_depth_check(update, error);
+    if (status)
+        return status;
+    for (;;) {
+        bson_error_t caught = {0};
+
+        again = false;
+        status = modify_once(store, collection, filter, update, options, document, result, wait_ms,
+                             &refused, &again, &caught);
+        if (status && error)
+            *error = caught;
+        if (!again || truce__clock_monotonic_ns() > until_ns)
+            break;
+        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 20));
+    }
+    return status;
+}
+
+/* ---- several writes in one message ----------------------------------------------------------- */
+
+/*
+ * Several updates, or several removes, of one collection as one message, of a transaction or of a bulk that is `joined`: one
+ * round trip instead of one for each.
+ *
+ *     update documents: [set _rev of 1], [set _rev of 2], [touch 3], [untouch 3]     n: 4, nModified: 4
+ *
+ * The server tells how many documents a message changed, not which of its statements did. Each
+ * statement changes one at most; so if the sum is right, each found its document, and if it is not, the
+ * transaction is given up and made again with a message for each write (mongo_transaction.c), which
+ * finds out whose guard failed. A guard without a change is two statements (a touch and its removal).
+ *
+ * Statements of one message are done in their order, as if each were a message.
+ */
+
+/* ---- what goes together --------------------------------------------------------------------- */
+
+static bool is_update(const truce_write *write)
+{
+    if (write->kind == TRUCE_WRITE_REQUIRE)
+        return truce__mongo_names_id(write->filter, NULL);
+    return write->kind == TRUCE_WRITE_UPDATE && !write->options.multi && !write->options.upsert;
+}
+
+static bool is_remove(const truce_write *write)
+{
+    return write->kind == TRUCE_WRITE_REMOVE && !write->options.multi;
+}
+
+size_t truce__mongo_together(const truce_write *writes, size_t count)
+{
+    bool (*fits)(const truce_write *write) = is_update(&writes[0]) ? is_update : is_remove;
+    size_t size = 0;
+
+    while (size < count && fits(&writes[size]) &&
+           writes[size].options.unvalidated == writes[0].options.unvalidated &&
+           !strcmp(writes[size].collection, writes[0].collection))
+        size++;
+    return size;
+}
+
+/* ---- one message ---------------------------------------------------------------------------- */
+
+/* The statements: at most two for each write. */
+struct message {
+    truce_write *writes;
+    truce_write_outcome *outcomes;
+    size_t *owners; /* of each statement: the number of its write */
+    bson_t *own;    /* two documents for each touch and each removal of one */
+    size_t count, own_count;
+};
+
+static void message_init(struct message *message, size_t writes)
+{
+    *message = (struct message){.writes = bson_malloc0(2 * writes * sizeof *message->writes),
+                                .outcomes = bson_malloc0(2 * writes * sizeof *message->outcomes),
+                                .owners = bson_malloc0(2 * writes * sizeof *message->owners),
+                                .own = bson_malloc0(3 * writes * sizeof *message->own)};
+}
+
+static void together_message_release(struct message *message)
+{
+    for (size_t i = 0; i < message->own_count; i++)
+        bson_destroy(&message->own[i]);
+    bson_free(message->writes);
+    bson_free(message->outcomes);
+    bson_free(message->owners);
+    bson_free(message->own);
+}
+
+static void together_add(struct message *message, size_t owner, const truce_write *write)
+{
+    message->owners[message->count] = owner;
+    message->outcomes[message->count] = (truce_write_outcome){.status = TRUCE_CONFLICT};
+    message->writes[message->count++] = *write;
+}
+
+static bson_t *together_own(struct message *message)
+{
+    bson_t *document = &message->own[message->own_count++];
+
+    bson_init(document);
+    return document;
+}
+
+/* What matches gets a fresh field, and the document with this _id loses it. */
+static void add_touch(struct message *message, size_t owner, const truce_write *require)
+{
+    bson_t *set = together_own(message), *by_id = together_own(message),
+           *unset = together_own(message), child;
+    truce_write write = {.kind = TRUCE_WRITE_UPDATE, .collection = require->collection};
+    bson_value_t id = {0};
+    bson_oid_t fresh;
+
+    truce_assert(truce__mongo_names_id(require->filter, &id));
+    bson_oid_init(&fresh, NULL);
+    BCON_APPEND(set, "$set", "{", MONGO_TOUCH, BCON_OID(&fresh), "}");
+    BCON_APPEND(unset, "$unset", "{", MONGO_TOUCH, BCON_OID(&fresh), "}");
+    BSON_APPEND_DOCUMENT_BEGIN(by_id, "_id", &child);
+    BSON_APPEND_VALUE(&child, "$eq", &id);
+    bson_append_document_end(by_id, &child);
+    BSON_APPEND_OID(by_id, MONGO_TOUCH, &fresh);
+    write.filter = require->filter;
+    write.document = set;
+    together_add(message, owner, &write);
+    write.filter = by_id;
+    write.document = unset;
+    together_add(message, owner, &write);
+}
+
+/* An error of a statement is one of its write. */
+static void give_outcomes(const struct message *message, const truce_write *writes,
+                          truce_write_outcome *outcomes)
+{
+    for (size_t i = 0; i < message->count; i++) {
+        truce_write_outcome *outcome = &outcomes[message->owners[i]];
+
+        if (outcome->error.message[0])
+            continue;
+        *outcome = message->outcomes[i];
+        if (outcome->status && writes[message->owners[i]].kind == TRUCE_WRITE_REQUIRE)
+            outcome->status = truce__mongo_guard_refused(
+                outcome->status, writes[message->owners[i]].collection, &outcome->error);
+    }
+}
+
+truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client_t *client,
+                                        const struct mongo_batch *batch, bool *all,
+                                        bson_error_t *error)
+{
+    struct mongo_batch statements = *batch;
+    struct message message;
+    truce_status status;
+
+    message_init(&message, batch->count);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->writes[i].kind == TRUCE_WRITE_REQUIRE)
+            add_touch(&message, i, &batch->writes[i]);
+        else
+            together_add(&message, i, &batch->writes[i]);
+    }
+    statements.writes = message.writes;
+    statements.outcomes = message.outcomes;
+    statements.count = message.count;
+    statements.all = all;
+    status = truce__mongo_send(store, client, &statements, error);
+    give_outcomes(&message, batch->writes, batch->outcomes);
+    together_message_release(&message);
+    return status;
+}
+
+/* ---- writes ---------------------------------------------------------------------------------- */
 
 static struct mongo_store *mongo_write_of(truce_store *base)
 {
@@ -86,7 +480,7 @@ static truce_status mongo_write_prepare_update(const struct mongo_store *store,
     bson_init(update);
     if (!write->options.pipeline && !looks_like_pipeline(write->document)) {
         bson_concat(update, write->document);
-        return truce__mongo_depth_check(update, error);
+        return mongo_depth_check(update, error);
     }
     if (!can)
         return truce__fail(TRUCE_INVALID, error,

@@ -6,6 +6,323 @@
 #include "store/overlay/overlay_parts.h"
 #include "store/view.h"
 
+/* ---- the commit ------------------------------------------------------------------------------ */
+
+/*
+ * The commit: what differs becomes one atomic bulk, in this order:
+ *
+ *     remove    what is gone, and what changes a field of a unique index if more than one document does: two may
+ *               trade their keys
+ *     replace   what changed otherwise
+ *     insert    what is new, and what was removed above though it stays
+ *
+ * Each but the last demands the bytes that stood in the view. Collections that it made come before all of them.
+ */
+
+/* One document that differs. */
+struct difference {
+    const char *collection;
+    const bson_t *base; /* NULL: it is new */
+    bson_t *now;        /* NULL: it is gone */
+    bson_t id;          /* filter */
+    bool moves;         /* it is removed and inserted */
+    bool unvalidated, replaced;
+};
+
+struct differences {
+    struct difference *all;
+    size_t count, room;
+};
+
+static void differ(struct differences *differences, const char *collection,
+                   const struct entry *entry, const bson_t *now)
+{
+    struct difference *made;
+
+    if (differences->count == differences->room) {
+        differences->room = differences->room ? 2 * differences->room : 8;
+        differences->all =
+            bson_realloc(differences->all, differences->room * sizeof *differences->all);
+    }
+    made = &differences->all[differences->count++];
+    *made = (struct difference){.collection = collection,
+                                .base = entry->base,
+                                .unvalidated = entry->unvalidated,
+                                .replaced = entry->replaced};
+    made->now = now ? bson_copy(now) : NULL;
+    truce__overlay_id(now ? now : entry->base, &made->id);
+}
+
+static void commit_release(struct differences *differences)
+{
+    for (size_t i = 0; i < differences->count; i++) {
+        if (differences->all[i].now)
+            bson_destroy(differences->all[i].now);
+        bson_destroy(&differences->all[i].id);
+    }
+    bson_free(differences->all);
+}
+
+/* ---- which documents ------------------------------------------------------------------------ */
+
+/* What the scratch has; entries that it has are marked by their write's number. */
+static truce_status find_present(struct overlay *overlay, struct collection_part *part,
+                                 struct differences *differences, bson_error_t *error)
+{
+    const bson_t *document;
+    truce_cursor *cursor;
+    truce_status status = truce_find(overlay->scratch, part->name, NULL, NULL, &cursor, error);
+
+    if (status)
+        return status;
+    do {
+        status = truce_cursor_next(cursor, &document, error);
+        if (!status && document) {
+            struct entry *entry = truce__overlay_entry(part, document);
+
+            truce_assert(entry);
+            entry->since = UINT64_MAX;
+            if (!entry->base || !bson_equal(entry->base, document))
+                differ(differences, part->name, entry, document);
+        }
+    } while (!status && document);
+    truce_cursor_close(cursor);
+    return status;
+}
+
+static void find_gone(struct collection_part *part, struct differences *differences)
+{
+    for (uint32_t i = 0; i < part->buckets_count; i++)
+        for (struct entry *entry = part->buckets[i]; entry; entry = entry->next)
+            if (entry->since != UINT64_MAX && entry->base)
+                differ(differences, part->name, entry, NULL);
+}
+
+static bool commit_same_field(const bson_t *a, const bson_t *b, const char *name, size_t length)
+{
+    return truce__value_identical(truce__value_field(truce__value_document(a), name, length),
+                                  truce__value_field(truce__value_document(b), name, length));
+}
+
+/* Does a field change that a unique index begins its way with? */
+static bool changes_key(const struct collection_part *part, const struct difference *difference)
+{
+    for (uint32_t i = 0; i < part->unique_count; i++)
+        for (uint32_t j = 0; j < part->unique[i].count; j++) {
+            const char *path = part->unique[i].fields[j].path.text;
+
+            if (!commit_same_field(difference->base, difference->now, path, strcspn(path, ".")))
+                return true;
+        }
+    return false;
+}
+
+/* A replacement whose first field begins with $ would be taken for operators. */
+static bool looks_like_operators(const bson_t *document)
+{
+    bson_iter_t field;
+
+    (void)bson_iter_init(&field, document);
+    while (bson_iter_next(&field))
+        if (bson_iter_key(&field)[0] == '$')
+            return true;
+    return false;
+}
+
+static void choose_moves(const struct collection_part *part, struct difference *first, size_t count)
+{
+    size_t trading = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (first[i].base && first[i].now) {
+            first[i].moves = part->unique_count && changes_key(part, &first[i]);
+            trading += first[i].moves;
+        }
+    for (size_t i = 0; i < count; i++)
+        if (first[i].base && first[i].now)
+            first[i].moves = (first[i].moves && trading > 1) || looks_like_operators(first[i].now);
+}
+
+static truce_status find_differences(struct overlay *overlay, struct differences *differences,
+                                     bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (struct collection_part *part = overlay->parts; part && !status; part = part->next) {
+        size_t first = differences->count;
+
+        if (!part->entries)
+            continue;
+        status = find_present(overlay, part, differences, error);
+        find_gone(part, differences);
+        if (differences->count > first)
+            choose_moves(part, differences->all + first, differences->count - first);
+    }
+    return status;
+}
+
+/* ---- writes --------------------------------------------------------------------------------- */
+
+enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
+
+/* False: it has nothing in this turn. */
+static bool commit_write_of(const struct difference *difference, enum turn turn, truce_write *write)
+{
+    bool stays = difference->base && difference->now && !difference->moves;
+
+    *write = (truce_write){.collection = difference->collection,
+                           .options.unvalidated = difference->unvalidated};
+    switch (turn) {
+    case TURN_REMOVE:
+        write->kind = TRUCE_WRITE_REMOVE;
+        write->filter = &difference->id;
+        write->exact = difference->base;
+        return difference->base && !stays;
+    case TURN_REPLACE:
+        write->kind = TRUCE_WRITE_UPDATE;
+        write->filter = &difference->id;
+        write->exact = difference->base;
+        write->document = difference->now;
+        write->in_parts = !difference->replaced;
+        return stays;
+    default:
+        write->kind = TRUCE_WRITE_INSERT;
+        write->document = difference->now;
+        return difference->now && !stays;
+    }
+}
+
+static truce_write *commit_make_writes(const struct differences *differences,
+                                       const struct makings *makings, const truce_write *more,
+                                       size_t more_count, size_t *count)
+{
+    truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
+
+    *count = 0;
+    if (makings->count) /* a bulk has a write: it is new, and so it is empty */
+        writes[(*count)++] = (truce_write){.kind = TRUCE_WRITE_REQUIRE_MISSING,
+                                           .collection = makings->all[0].collection};
+    for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++)
+        for (size_t i = 0; i < differences->count; i++)
+            *count += commit_write_of(&differences->all[i], turn, &writes[*count]);
+    if (more_count)
+        memcpy(writes + *count, more, more_count * sizeof *writes);
+    *count += more_count;
+    return writes;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static void commit_add_reads(const struct collection_part *part, truce_read_check *checks,
+                             size_t *count)
+{
+    for (const struct read *read = part->reads; read; read = read->next) {
+        if (!read->ended && !read->count)
+            continue; /* nothing was learnt */
+        checks[(*count)++] = (truce_read_check){
+            .collection = part->name,
+            .filter = read->filter,
+            .sort = read->ended && !read->limit ? NULL : read->sort,
+            .limit = read->ended ? read->limit : read->count,
+            .count = read->count,
+            .high = read->sum.high,
+            .low = read->sum.low,
+        };
+    }
+}
+
+static truce_read_check *make_checks(const struct overlay *overlay, size_t *count)
+{
+    truce_read_check *checks;
+    size_t most = 0;
+
+    for (const struct collection_part *part = overlay->parts; part; part = part->next)
+        most += part->whole ? 1 : part->reads_count;
+    checks = bson_malloc0((most + 1) * sizeof *checks);
+    *count = 0;
+    for (const struct collection_part *part = overlay->parts; part; part = part->next)
+        if (part->whole)
+            checks[(*count)++] = (truce_read_check){.collection = part->name, .count = -1};
+        else
+            commit_add_reads(part, checks, count);
+    return checks;
+}
+
+void truce__overlay_checks(truce_store *base, struct truce_read_checks *checks)
+{
+    const struct overlay *overlay = overlay_of(base);
+
+    *checks = (struct truce_read_checks){.view = overlay->view};
+    checks->all = make_checks(overlay, &checks->count);
+}
+
+/* ---- the commit ----------------------------------------------------------------------------- */
+
+static truce_status commit_write_all(struct overlay *overlay, const struct makings *makings,
+                                     const truce_write *writes, size_t count,
+                                     const truce_bulk_options *options, bson_error_t *error)
+{
+    truce_bulk_options how = *options;
+    truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
+    struct truce_read_checks checks;
+    truce_status status;
+
+    truce__overlay_checks(&overlay->base, &checks);
+    checks.makings = makings->all;
+    checks.makings_count = makings->count;
+    how.atomic = true;
+    how.checks = checks.count || checks.makings_count ? &checks : NULL;
+    status = truce_bulk(overlay->store, writes, count, &how, outcomes, error);
+    for (size_t i = 0; i < count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(outcomes);
+    bson_free((void *)checks.all);
+    return status;
+}
+
+/* What it makes a collection of, others have made a view of meanwhile. */
+static bool has_become_view(truce_status status, const bson_error_t *error)
+{
+    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW;
+}
+
+truce_status truce__overlay_commit(truce_store *base, const truce_write *more, size_t more_count,
+                                   const truce_bulk_options *options, bson_error_t *error)
+{
+    static const truce_bulk_options defaults;
+    struct overlay *overlay = overlay_of(base);
+    struct differences differences = {0};
+    struct makings makings;
+    bson_error_t caught = {0};
+    truce_write *writes;
+    size_t count;
+    truce_status status;
+
+    if (overlay->spoiled)
+        return truce__refuse(CODE_WRITE_CONFLICT, error,
+                             "what a statement of the transaction had begun could not be undone");
+    status = truce__overlay_makings(overlay, &makings, error);
+    if (!status)
+        status = find_differences(overlay, &differences, error);
+    if (status || (!differences.count && !makings.count)) {
+        truce__overlay_makings_release(&makings);
+        commit_release(&differences);
+        return status;
+    }
+    writes = commit_make_writes(&differences, &makings, more, more_count, &count);
+    status =
+        commit_write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
+    if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE || has_become_view(status, &caught))
+        status = truce__refuse(CODE_WRITE_CONFLICT, error, "somebody else was faster: %.400s",
+                               caught.message);
+    else if (status && error)
+        *error = caught;
+    bson_free(writes);
+    truce__overlay_makings_release(&makings);
+    commit_release(&differences);
+    return status;
+}
+
 /* ---- collections ---------------------------------------------------------------------------- */
 
 struct collection_part *truce__overlay_part(struct overlay *overlay, const char *collection)

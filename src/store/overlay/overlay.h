@@ -26,10 +26,10 @@
  *  7. What a write may not be (a unique key that is taken, a validator) is told by the write, as far as the view and
  *     its own writes show it. What others took since is a conflict, told by the commit, or by the write if the
  *     document that it changes is no more as the view has it.
- *  8. An atomic bulk that fails leaves the transaction as it was before it (overlay_atomic.c); so commits of truce, which are
+ *  8. An atomic bulk that fails leaves the transaction as it was before it (overlay_write.c); so commits of truce, which are
  *     such bulks, run within it, once each: a conflict is of the whole transaction.
  *  9. Collections and indexes that it makes are new and empty when they are made, and in the commit still
- *     (overlay_make.c).
+ *     (overlay_write.c).
  *
  * Without a store it is a view over another view, in which some documents are shown differently (truce__overlay_show);
  * nothing is written through it (commit/snapshot.c).

@@ -92,21 +92,12 @@ truce_status truce__overlay_aggregate(truce_store *base, const char *collection,
 truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error);
-/* One write of a bulk; what it answers is in `outcome`, too. */
-truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
-                                  truce_write_outcome *outcome, bson_error_t *error);
-/* The entry's document in the scratch has so many bytes now. */
-void truce__overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size);
 truce_status truce__overlay_modify(truce_store *base, const char *collection, const bson_t *filter,
                                    const bson_t *update, const truce_modify_options *options,
                                    bson_t *document, truce_write_result *result,
                                    bson_error_t *error);
 
-/* overlay_atomic.c: all of the writes or none; the outcomes are those of an atomic bulk. */
-truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *writes, size_t count,
-                                   truce_write_outcome *outcomes, bson_error_t *error);
-
-/* overlay_make.c: of the table of functions */
+/* overlay_write.c: of the table of functions */
 truce_status truce__overlay_create(truce_store *base, const char *name, bson_error_t *error);
 truce_status truce__overlay_validate(truce_store *base, const char *name, const bson_t *validator,
                                      bson_error_t *error);
@@ -125,10 +116,5 @@ struct makings {
 truce_status truce__overlay_makings(struct overlay *overlay, struct makings *makings,
                                     bson_error_t *error);
 void truce__overlay_makings_release(struct makings *makings);
-
-/* overlay_unique.c: does a document of the view that is not in the scratch have a unique key of this one, which is in
- * it? DUPLICATE. */
-truce_status truce__overlay_unique(struct overlay *overlay, struct collection_part *part,
-                                   const bson_t *document, bson_error_t *error);
 
 #endif

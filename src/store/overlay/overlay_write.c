@@ -3,9 +3,493 @@
  * into the scratch if it is not there, and changed there by the scratch, which knows how.
  */
 #include "base/assert.h"
+#include "base/field.h"
+#include "bson/value.h"
 #include "query/incoming.h"
+#include "query/index/index_set.h"
 #include "query/update/update.h"
 #include "store/overlay/overlay_parts.h"
+#include "store/view.h"
+
+/* ---- unique keys ----------------------------------------------------------------------------- */
+
+/*
+ * Unique keys, across the scratch and the view. The scratch has the indexes, and refuses what two of its
+ * documents would share. What is left are documents that stand in the view alone: the values of each key are looked for
+ * there. Others may take a key between the view and the commit; then the commit is a conflict.
+ */
+
+/* One key of a document, in one index. */
+struct unique_key {
+    struct overlay *overlay;
+    struct collection_part *part;
+    const struct index_spec *spec;
+    const bson_t *document;
+    const uint8_t *bytes;
+    size_t size;
+};
+
+static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size);
+static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
+                                         truce_write_outcome *outcome, bson_error_t *error);
+
+/* Finds every document that may have the key; those that have it not are sorted out by look_at. */
+static void unique_filter_of(const struct unique_key *key, bson_t *filter)
+{
+    bson_t both;
+
+    truce__index_key_filter(key->spec, truce__value_document(key->document), key->bytes, key->size,
+                            filter);
+    if (key->spec->partial_filter) {
+        BSON_APPEND_ARRAY_BEGIN(filter, "$and", &both);
+        BSON_APPEND_DOCUMENT(&both, "0", key->spec->partial_filter);
+        bson_append_array_end(filter, &both);
+    }
+}
+
+static bool overlay_unique_holds(const struct index_keys *keys, const struct unique_key *key)
+{
+    uint32_t start = 0;
+
+    for (uint32_t i = 0; i < keys->count; start = keys->ends[i++])
+        if (keys->ends[i] - start == key->size &&
+            !memcmp(keys->bytes.bytes + start, key->bytes, key->size))
+            return true;
+    return false;
+}
+
+static truce_status unique_look_at(const struct unique_key *key, const bson_t *other,
+                                   bson_error_t *error)
+{
+    struct index_keys keys = {.bounded = true};
+    truce_status status = TRUCE_OK;
+
+    if (truce__overlay_entry(key->part, other))
+        return TRUCE_OK; /* the scratch has answered for it */
+    status = truce__index_keys(key->spec, truce__value_document(other), &keys, error);
+    if (!status && overlay_unique_holds(&keys, key))
+        status = truce__index_refuse_duplicate(key->part->name, key->spec,
+                                               truce__value_document(key->document), key->bytes,
+                                               key->size, error);
+    truce__index_keys_release(&keys);
+    return status;
+}
+
+static truce_status unique_look_for(const struct unique_key *key, bson_error_t *error)
+{
+    const bson_t *other;
+    truce_cursor *cursor;
+    truce_status status;
+    bson_t filter;
+
+    unique_filter_of(key, &filter);
+    status = truce_find(key->overlay->view, key->part->name, &filter, NULL, &cursor, error);
+    bson_destroy(&filter);
+    if (status)
+        return status;
+    do {
+        status = truce_cursor_next(cursor, &other, error);
+        if (!status && other)
+            status = unique_look_at(key, other, error);
+    } while (!status && other);
+    truce_cursor_close(cursor);
+    return status;
+}
+
+/* Does a document of the view that is not in the scratch have a unique key of this one, which is in
+ * it? DUPLICATE. */
+static truce_status truce__overlay_unique(struct overlay *overlay, struct collection_part *part,
+                                          const bson_t *document, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < part->unique_count && !status; i++) {
+        struct index_keys keys = {.bounded = true};
+        struct unique_key key = {overlay, part, &part->unique[i], document, NULL, 0};
+        uint32_t start = 0;
+
+        status = truce__index_keys(key.spec, truce__value_document(document), &keys, error);
+        for (uint32_t j = 0; j < keys.count && !status; start = keys.ends[j++]) {
+            key.bytes = keys.bytes.bytes + start;
+            key.size = keys.ends[j] - start;
+            status = unique_look_for(&key, error);
+        }
+        truce__index_keys_release(&keys);
+    }
+    return status;
+}
+
+/* ---- collections and indexes ----------------------------------------------------------------- */
+
+/*
+ * Collections and indexes that a transaction makes. They are made in the scratch, and in the store by the commit
+ * (engine/documents/bulk_make.c), where each must be as new as it is in the view.
+ *
+ * An index is made of a collection that is new and empty, as in MongoDB: of another the documents would have to be entered,
+ * which stand in the view and may change until the commit. One that is there already is no change. A collection that comes
+ * to be by a write alone is none of these: whoever makes it first, the writes of both go there.
+ */
+
+static truce_status is_in_view(struct overlay *overlay, const char *name, bool *is,
+                               bson_error_t *error)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(overlay->view, name, &indexes, error);
+
+    *is = !status;
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status has_documents(struct overlay *overlay, const char *name, bool *has,
+                                  bson_error_t *error)
+{
+    int64_t count;
+    truce_status status = truce_count(overlay->scratch, name, NULL, NULL, &count, error);
+
+    *has = !status && count;
+    return status;
+}
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+truce_status truce__overlay_create(truce_store *base, const char *name, bson_error_t *error)
+{
+    struct overlay *overlay = overlay_of(base);
+    struct collection_part *part = truce__overlay_part(overlay, name);
+    bool there, written = false;
+    truce_status status = is_in_view(overlay, name, &there, error);
+
+    if (!status)
+        status = has_documents(overlay, name, &written, error);
+    if (!status && (there || written || part->made))
+        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", name);
+    if (!status)
+        status = truce__overlay_prepare(overlay, part, error);
+    part->made = part->made || !status;
+    return status;
+}
+
+/* The scratch says whether it may be one, and gets it with each write. */
+truce_status truce__overlay_validate(truce_store *base, const char *name, const bson_t *validator,
+                                     bson_error_t *error)
+{
+    struct overlay *overlay = overlay_of(base);
+    struct collection_part *part = truce__overlay_part(overlay, name);
+    truce_status status;
+
+    if (!part->made)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
+                             "the validator of %s, which is not new, cannot be set in a "
+                             "transaction",
+                             name);
+    status = truce_collection_validate(overlay->scratch, name, validator, error);
+    if (!status)
+        status = truce_collection_validate(overlay->scratch, name, NULL, error);
+    if (status)
+        return status;
+    bson_destroy(&part->validator);
+    bson_copy_to(validator, &part->validator);
+    return TRUCE_OK;
+}
+
+/* Those of the scratch that the view has not, and that are there. */
+static truce_status overlay_make_append_new(struct overlay *overlay, const bson_t *scratch,
+                                            bson_t *collections, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(scratch));
+    uint32_t count = bson_count_keys(collections);
+    bson_t facts, *view = bson_copy(collections);
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        struct fields known = truce__fields(truce__value_document(view));
+        const char *name;
+        bool is_known = false, written = false;
+        bson_t other;
+
+        truce__value_bson(fields.value, &facts);
+        name = truce__field_text(&facts, "name");
+        while (!is_known && truce__fields_next(&known)) {
+            truce__value_bson(known.value, &other);
+            is_known = !strcmp(truce__field_text(&other, "name"), name);
+        }
+        if (is_known)
+            continue;
+        status = has_documents(overlay, name, &written, error);
+        if (!status && (truce__overlay_part(overlay, name)->made || written))
+            truce__value_append_element(collections, &count, fields.value);
+    }
+    bson_destroy(view);
+    return status;
+}
+
+/* Of those that are not new, documents and bytes are the view's. */
+truce_status truce__overlay_list(truce_store *base, const truce_list_options *options,
+                                 bson_t *collections, bson_error_t *error)
+{
+    struct overlay *overlay = overlay_of(base);
+    truce_status status = truce_collection_list(overlay->view, options, collections, error);
+    bson_t scratch;
+
+    if (status)
+        return status;
+    status = truce_collection_list(overlay->scratch, options, &scratch, error);
+    if (!status)
+        status = overlay_make_append_new(overlay, &scratch, collections, error);
+    bson_destroy(&scratch);
+    return status;
+}
+
+/* ---- indexes -------------------------------------------------------------------------------- */
+
+truce_status truce__overlay_index_list(truce_store *base, const char *name, bson_t *indexes,
+                                       bson_error_t *error)
+{
+    struct overlay *overlay = overlay_of(base);
+    truce_status status = truce_index_list(overlay->view, name, indexes, error);
+    bool written = false;
+
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    if (has_documents(overlay, name, &written, error) ||
+        (!written && !truce__overlay_part(overlay, name)->made))
+        return status;
+    bson_destroy(indexes);
+    return truce_index_list(overlay->scratch, name, indexes, error);
+}
+
+static truce_status refuse_index(const char *name, const char *why, bson_error_t *error)
+{
+    return truce__refuse(
+        CODE_NOT_IN_TRANSACTION, error,
+        "an index of %s has to be made, which %s: a transaction cannot make it, do "
+        "the same once outside of one",
+        name, why);
+}
+
+static truce_status overlay_make_make_index(struct overlay *overlay, struct collection_part *part,
+                                            const bson_t *index, bson_error_t *error)
+{
+    bool written;
+    truce_status status = has_documents(overlay, part->name, &written, error);
+
+    if (!status && written)
+        return refuse_index(part->name, "has documents already", error);
+    if (!status)
+        status = truce__overlay_prepare(overlay, part, error);
+    if (!status)
+        status = truce__overlay_keep_index(overlay, part, index, error);
+    part->made = part->made || !status;
+    return status;
+}
+
+truce_status truce__overlay_index_create(truce_store *base, const char *name, const bson_t *index,
+                                         bson_error_t *error)
+{
+    struct overlay *overlay = overlay_of(base);
+    bool in_view, there = false;
+    bson_t indexes;
+    truce_status status = is_in_view(overlay, name, &in_view, error);
+
+    if (status)
+        return status;
+    status = truce__overlay_index_list(base, name, &indexes, error);
+    if (!status)
+        status = truce__index_is_among(&indexes, index, &there, error);
+    bson_destroy(&indexes);
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    if (there)
+        return TRUCE_OK;
+    return in_view
+               ? refuse_index(name, "is not new", error)
+               : overlay_make_make_index(overlay, truce__overlay_part(overlay, name), index, error);
+}
+
+/* ---- the commit ------------------------------------------------------------------------------ */
+
+truce_status truce__overlay_makings(struct overlay *overlay, struct makings *makings,
+                                    bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    size_t most = 0;
+
+    for (const struct collection_part *part = overlay->parts; part; part = part->next)
+        most += part->made;
+    *makings = (struct makings){0};
+    if (!most)
+        return TRUCE_OK;
+    makings->all = bson_malloc0(most * sizeof *makings->all);
+    makings->indexes = bson_aligned_alloc0(_Alignof(bson_t), most * sizeof *makings->indexes);
+    for (const struct collection_part *part = overlay->parts; part && !status; part = part->next) {
+        bson_t *indexes = &makings->indexes[makings->count];
+
+        if (!part->made)
+            continue;
+        makings->all[makings->count++] = (truce_making){
+            .collection = part->name, .indexes = indexes, .validator = &part->validator};
+        status = truce_index_list(overlay->scratch, part->name, indexes, error);
+    }
+    return status;
+}
+
+void truce__overlay_makings_release(struct makings *makings)
+{
+    for (size_t i = 0; i < makings->count; i++)
+        bson_destroy(&makings->indexes[i]);
+    bson_free(makings->indexes);
+    bson_free(makings->all);
+}
+
+/* ---- atomic bulks ---------------------------------------------------------------------------- */
+
+/*
+ * All writes of a bulk or none, within a transaction: what the scratch had of the documents is kept, and put back where
+ * one of the writes fails. What was brought into it besides stays: it is as the view has it.
+ *
+ * Nobody else writes between two of them, so each is looked at and then done. Where the old documents cannot be put
+ * back (the deadline is over, for example) the transaction is spoiled, and cannot be committed.
+ */
+
+/* A document as the scratch had it. */
+struct kept {
+    struct collection_part *part;
+    bson_t *document;   /* that stood there; NULL: one with the _id of ... */
+    const bson_t *made; /* ... this one did not */
+    bool replaced;      /* as its entry said */
+};
+
+static truce_status not_as_said(const truce_write *write, bool found, bson_error_t *error)
+{
+    char shown[200];
+
+    return truce__fail(
+        TRUCE_CONFLICT, error, "%s document of %s matches %s", found ? "a" : "no",
+        write->collection,
+        truce__value_show(truce__value_document(write->filter), shown, sizeof shown));
+}
+
+/* Does the write match what it says it does? `kept` gets the document that it is about to change. */
+static truce_status atomic_look(struct overlay *overlay, const truce_write *write,
+                                struct kept *kept, bson_error_t *error)
+{
+    bool wanted = write->kind != TRUCE_WRITE_REQUIRE_MISSING, found;
+    bson_t document;
+    truce_status status;
+
+    if (write->options.multi || write->options.upsert)
+        return truce__fail(TRUCE_INVALID, error,
+                           "within a transaction an atomic write is of one document that is there");
+    status =
+        truce_find_one(&overlay->base, write->collection, write->filter, NULL, &document, error);
+    found = !status;
+    if (found && kept)
+        kept->document = bson_copy(&document);
+    bson_destroy(&document);
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    return found == wanted ? TRUCE_OK : not_as_said(write, found, error);
+}
+
+/* What is under its _id before it is somebody else's, and stays. */
+static truce_status look_before_insert(struct overlay *overlay, const truce_write *write,
+                                       struct kept *kept, bson_error_t *error)
+{
+    bson_t filter, document;
+    truce_status status;
+
+    truce__overlay_id(write->document, &filter);
+    status = truce_find_one(&overlay->base, write->collection, &filter, NULL, &document, error);
+    if (status == TRUCE_NOT_FOUND)
+        kept->made = write->document;
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static void keep_kind(struct kept *kept)
+{
+    const struct entry *entry =
+        kept->document ? truce__overlay_entry(kept->part, kept->document) : NULL;
+
+    kept->replaced = entry && entry->replaced;
+}
+
+static truce_status do_one(struct overlay *overlay, const truce_write *write, struct kept *kept,
+                           truce_write_outcome *outcome, bson_error_t *error)
+{
+    bool changes = write->kind == TRUCE_WRITE_UPDATE || write->kind == TRUCE_WRITE_REMOVE;
+    truce_status status;
+
+    kept->part = truce__overlay_part(overlay, write->collection);
+    status = write->kind == TRUCE_WRITE_INSERT
+                 ? look_before_insert(overlay, write, kept, error)
+                 : atomic_look(overlay, write, changes ? kept : NULL, error);
+    keep_kind(kept);
+    if (!status && (changes || write->kind == TRUCE_WRITE_INSERT))
+        return truce__overlay_write(overlay, write, outcome, error);
+    outcome->status = status;
+    outcome->result.matched = !status && write->kind != TRUCE_WRITE_REQUIRE_MISSING;
+    if (status)
+        outcome->error = *error;
+    return status;
+}
+
+/* ---- putting back ----------------------------------------------------------------------------- */
+
+static truce_status atomic_put_back(struct overlay *overlay, const struct kept *kept)
+{
+    const bson_t *document = kept->document ? kept->document : kept->made;
+    struct entry *entry = truce__overlay_entry(kept->part, document);
+    truce_status status;
+    bson_t filter;
+
+    if (!entry)
+        return TRUCE_OK; /* it did not come so far */
+    truce__overlay_id(document, &filter);
+    status = truce_remove(overlay->scratch, kept->part->name, &filter, NULL, NULL, NULL);
+    if ((!status || status == TRUCE_NOT_FOUND) && kept->document)
+        status = truce_insert(overlay->scratch, kept->part->name, kept->document, NULL, NULL);
+    bson_destroy(&filter);
+    overlay_weigh(overlay, entry, kept->document ? kept->document->len : 0);
+    entry->replaced = kept->replaced;
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static void atomic_undo(struct overlay *overlay, const struct kept *kept, size_t count)
+{
+    for (size_t i = count; i-- > 0;)
+        if ((kept[i].document || kept[i].made) && atomic_put_back(overlay, &kept[i]))
+            overlay->spoiled = true;
+}
+
+/* All of the writes or none; the outcomes are those of an atomic bulk. */
+static truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *writes,
+                                          size_t count, truce_write_outcome *outcomes,
+                                          bson_error_t *error)
+{
+    struct kept *kept = bson_malloc0((count + 1) * sizeof *kept);
+    truce_status status = TRUCE_OK;
+    size_t done = 0;
+
+    for (; done < count && !status; done++)
+        status = do_one(overlay, &writes[done], &kept[done], &outcomes[done], error);
+    if (status) {
+        atomic_undo(overlay, kept, done);
+        for (size_t i = 0; i + 1 < done; i++) {
+            truce_write_result_release(&outcomes[i].result);
+            outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if (kept[i].document)
+            bson_destroy(kept[i].document);
+    bson_free(kept);
+    return status;
+}
+
+/* ---- writes ---------------------------------------------------------------------------------- */
 
 /* What one statement is about. */
 struct targets {
@@ -191,7 +675,7 @@ static void overlay_write_narrow(const struct targets *targets, const bson_t *fi
 
 /* ---- after a change ------------------------------------------------------------------------- */
 
-void truce__overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size)
+static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size)
 {
     overlay->bytes = overlay->bytes - entry->size + size;
     entry->size = size;
@@ -204,7 +688,7 @@ static truce_status look_at_changed(struct overlay *overlay, struct collection_p
     truce_status status;
 
     truce_assert(entry);
-    truce__overlay_weigh(overlay, entry, document->len);
+    overlay_weigh(overlay, entry, document->len);
     status = overlay_write_check_room(overlay, error);
     return status ? status : truce__overlay_unique(overlay, part, document, error);
 }
@@ -223,7 +707,7 @@ static truce_status overlay_write_look_after(struct overlay *overlay, struct col
 
         entry->unvalidated = entry->unvalidated || targets->unvalidated;
         entry->replaced = entry->replaced || targets->replaced;
-        truce__overlay_weigh(overlay, entry, 0);
+        overlay_weigh(overlay, entry, 0);
     }
     overlay_write_ids_of(targets, &filter);
     status = truce_find(overlay->scratch, part->name, &filter, NULL, &cursor, error);
@@ -339,8 +823,9 @@ static truce_status overlay_write_change(struct overlay *overlay, struct collect
     return status;
 }
 
-truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
-                                  truce_write_outcome *outcome, bson_error_t *error)
+/* One write of a bulk; what it answers is in `outcome`, too. */
+static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
+                                         truce_write_outcome *outcome, bson_error_t *error)
 {
     struct collection_part *part = truce__overlay_part(overlay, write->collection);
     truce_status status = write->kind == TRUCE_WRITE_INSERT

@@ -1,14 +1,23 @@
-#ifndef TRUCE_QUERY_AGGREGATE_JOIN_FIND_H
-#define TRUCE_QUERY_AGGREGATE_JOIN_FIND_H
+#ifndef TRUCE_QUERY_AGGREGATE_AGGREGATE_JOIN_H
+#define TRUCE_QUERY_AGGREGATE_AGGREGATE_JOIN_H
+
+/*
+ * Documents in memory, found by the values at one path: what a $lookup makes of a collection that
+ * has no index there, so as not to look at all of it for every document.
+ */
+#include "query/aggregate/stage.h"
+
+struct join_table;
+
+void truce__join_table_free(struct join_table *table); /* NULL is allowed */
 
 /*
  * The documents of another collection in which a path equals one of some values: what $lookup asks for each document, and
  * $graphLookup for each depth.
  *
- * A collection without an index at the path is read into a table (join_table.h) when it is asked for the third time, and
+ * A collection without an index at the path is read into a table (aggregate_join.h) when it is asked for the third time, and
  * from then on the documents are found there.
  */
-#include "query/aggregate/stage.h"
 
 struct join_values {
     bson_t list;

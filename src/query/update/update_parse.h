@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_UPDATE_UPDATE_TREE_H
-#define TRUCE_QUERY_UPDATE_UPDATE_TREE_H
+#ifndef TRUCE_QUERY_UPDATE_UPDATE_PARSE_H
+#define TRUCE_QUERY_UPDATE_UPDATE_PARSE_H
 
 /*
  * The compiled form of an update: a tree of paths with one operator at each leaf. Private to
@@ -19,7 +19,7 @@
 #include <stddef.h>
 
 #include "base/arena.h"
-#include "bson/field_finder.h"
+#include "bson/field_path.h"
 #include "query/aggregate/aggregate.h"
 #include "query/update/update.h"
 
@@ -175,7 +175,7 @@ struct update_place {
     struct value value;     /* MISSING: it does not exist */
 };
 
-/* update_tree.c */
+/* update_parse.c */
 struct update_node *truce__update_node_new(struct update *update, enum update_node_kind kind);
 /* Grows the tree along a path and puts a leaf at its end. `taken` says where it would conflict. */
 truce_status truce__update_tree_add(struct update_parser *parser, struct update_node *root,
@@ -215,7 +215,6 @@ truce_status truce__update_condition(struct update_parser *parser, struct value 
                                      bson_error_t *error);
 struct path *truce__update_path(struct update *update, const char *text, size_t length,
                                 bson_error_t *error);
-void truce__update_own_match(struct update *update, struct match *match);
 /* containers nested in a value, itself counted */
 uint32_t truce__update_depth(struct value value);
 /* a timestamp of now, distinct for each ordinal of one millisecond */
@@ -224,56 +223,25 @@ uint64_t truce__update_timestamp(const struct query_context *context);
 /* update_apply.c */
 truce_status truce__update_walk(struct update_run *run, const struct update_node *root,
                                 struct value document, bson_error_t *error);
-/* One place that exists, with all the nodes for it; adds to *delta the bytes it grew by. */
-truce_status truce__update_visit(struct update_run *run, const struct update_place *place,
-                                 const struct update_node *const *nodes, uint32_t count,
-                                 int64_t *delta, bson_error_t *error);
 /* The dotted path of a place, for messages; returns `text`. */
 const char *truce__update_place_show(const struct update_place *place, char *text, size_t size);
 
-/* update_edit.c */
-void truce__update_edit(struct update_run *run, const uint8_t *at, uint32_t removed,
-                        const uint8_t *bytes, uint32_t size);
-/* the length prefix of a container that grew by `delta` bytes */
-void truce__update_edit_length(struct update_run *run, struct value container, int64_t delta);
 /* `after`, initialised and empty, becomes `before` with the edits. */
 truce_status truce__update_splice(struct update_run *run, struct value before, bson_t *after,
                                   bson_error_t *error);
 
-/* update_items.c */
-truce_status truce__update_items(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, int64_t *delta,
-                                 bson_error_t *error);
-
-/* update_array.c: does a condition of truce__update_condition hold for an item? */
+/* update_operators.c: does a condition of truce__update_condition hold for an item? */
 truce_status truce__update_item_matches(struct update_run *run, const struct match *match,
                                         bool documents_only, struct value item, bool *matches,
                                         bson_error_t *error);
 
-/* update_array.c: a number as text, without a zero byte; its length, and the end of it at `to` */
+/* update_operators.c: a number as text, without a zero byte; its length, and the end of it at `to` */
 uint32_t truce__update_digits(uint32_t number);
 uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
 
 /* update.c */
-void truce__update_run_init(struct update_run *run, const struct update *update,
-                            const struct match_result *found, struct query_context *context);
-/* what lies in `memory`, for an update that is not from truce__update_new */
-void truce__update_release(struct update *update);
 
-/* update_replace.c */
-/* What the replacement or the pipeline makes of `before`; lives in the arena or the update. */
-truce_status truce__update_whole(const struct update *update, struct value before,
-                                 struct query_context *context, struct value *replacement,
-                                 bson_error_t *error);
-bool truce__update_keeps_order(const bson_t *stages);
-/* `after`, initialised and empty, becomes the replacement with `_id` in front. */
-truce_status truce__update_replace(struct value before, struct value replacement, bool insert,
-                                   bool dollar_names, bson_t *after, bson_error_t *error);
-
-/* CODE_INVALID_ID_FIELD, CODE_DOLLAR_PREFIXED_FIELD_NAME: what cannot be stored as `_id` */
-truce_status truce__update_check_id(struct value id, bson_error_t *error);
-
-/* operators: update_value.c, update_array.c, update_rename.c, update_items.c */
+/* operators: update_operators.c, update_apply.c */
 typedef truce_status update_parse_function(struct update_parser *parser, struct update_leaf *leaf,
                                            bson_error_t *error);
 typedef truce_status update_apply_function(struct update_run *run, const struct update_leaf *leaf,
@@ -288,25 +256,6 @@ update_apply_function truce__update_set, truce__update_unset, truce__update_inc,
     truce__update_add, truce__update_pull, truce__update_pull_all, truce__update_pop,
     truce__update_rename;
 
-/* ---- what does not exist yet (update_build.c) ---- */
-
-/* The value for a place that does not exist: *built stays MISSING where nothing is to be made. */
-truce_status truce__update_build(struct update_run *run, const struct update_place *place,
-                                 const struct update_node *const *nodes, uint32_t count,
-                                 bool viable, struct value *built, bson_error_t *error);
-/* rule 4 */
-truce_status truce__update_check_stored(const struct update_run *run,
-                                        const struct update_leaf *leaf,
-                                        const struct update_place *place, struct value new,
-                                        bson_error_t *error);
-truce_status truce__update_check_name(const struct update_run *run,
-                                      const struct update_place *place, bson_error_t *error);
-bool truce__update_is_idle(const struct update_run *run, const struct update_leaf *leaf);
-/* one element as it stands in BSON */
-uint8_t *truce__update_put_element(uint8_t *to, uint8_t type, const char *name, uint32_t length,
-                                   struct value value);
-uint64_t truce__update_element_size(uint32_t name_length, struct value value);
-struct update_place truce__update_place_below(const struct update_place *up, const char *name,
-                                              uint32_t length);
+/* ---- what does not exist yet (update_apply.c) ---- */
 
 #endif
