@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/queue/work_answer.h"
+#include "cli/queue/work_program.h"
 #include "tests/support/jobs.h"
 
 /* Beside the store; good until the next call. */

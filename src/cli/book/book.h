@@ -69,9 +69,6 @@ truce_status book_read_csv(struct book_source *source, bson_error_t *error);
 /* What of the text is an amount, with its currency if one stands there; *rest behind it. */
 truce_status book_read_amount(enum book_form form, const char *text, char **amount, char **currency,
                               const char **rest, bson_error_t *error);
-/* The record of the JSON text. */
-truce_status book_read_json(struct book_source *source, int64_t line, const char *text, size_t size,
-                            bson_error_t *error);
 /* What a file without ids gives its entries: made of the content, and of how often it came before. */
 struct book_ids;
 struct book_ids *book_ids_new(void);

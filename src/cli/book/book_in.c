@@ -6,8 +6,9 @@
 #include "bson/json.h"
 #include "cli/book/book.h"
 
-truce_status book_read_json(struct book_source *source, int64_t line, const char *text, size_t size,
-                            bson_error_t *error)
+/* The record of the JSON text. */
+static truce_status book_read_json(struct book_source *source, int64_t line, const char *text,
+                                   size_t size, bson_error_t *error)
 {
     struct json_reader reader = {0};
     bson_t record;

@@ -194,7 +194,6 @@ void cli_tell(const struct cli *cli, const bson_t *document, const char *format,
  * front ("line 17") or NULL. */
 int cli_error(const struct cli *cli, const char *what, truce_status status,
               const bson_error_t *error);
-int cli_exit_of(truce_status status);
 
 /* ---- the store ----------------------------------------------------------------------------- */
 

@@ -246,7 +246,7 @@ void cli_tell(const struct cli *cli, const bson_t *document, const char *format,
     funlockfile(stderr);
 }
 
-int cli_exit_of(truce_status status)
+static int cli_exit_of(truce_status status)
 {
     switch (status) {
     case TRUCE_OK:

@@ -214,12 +214,6 @@ void pool_kill(struct pool *pool, int worker)
         kill(pool->slots[worker].pid, SIGKILL);
 }
 
-pid_t pool_pid(const struct pool *pool, int worker)
-{
-    truce_assert(worker >= 0 && worker < pool->workers);
-    return pool->slots[worker].pid;
-}
-
 int64_t pool_deaths(const struct pool *pool)
 {
     return pool->deaths;
@@ -245,15 +239,6 @@ bool pool_full(const struct pool *pool, int worker)
 {
     truce_assert(worker >= 0 && worker < pool->workers);
     return pool->slots[worker].count == QUEUE_MAX;
-}
-
-size_t pool_open(const struct pool *pool)
-{
-    size_t count = 0;
-
-    for (int i = 0; i < pool->workers; i++)
-        count += (size_t)pool->slots[i].count;
-    return count;
 }
 
 static struct frame *unsent(struct slot *slot)

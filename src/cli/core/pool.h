@@ -37,8 +37,6 @@ void pool_free(struct pool *pool);
  * afterwards. */
 void pool_give(struct pool *pool, int worker, struct buffer *frame, void *tag);
 bool pool_full(const struct pool *pool, int worker);
-/* frames that are not answered yet */
-size_t pool_open(const struct pool *pool);
 
 /* Moves bytes, takes answers and replaces the dead, for at most `timeout_ms`; returns as soon as
  * something was done. */
@@ -46,7 +44,6 @@ truce_status pool_step(struct pool *pool, int timeout_ms, bson_error_t *error);
 
 /* kill -9 of one worker, for demonstrations; it is replaced like any that died. */
 void pool_kill(struct pool *pool, int worker);
-pid_t pool_pid(const struct pool *pool, int worker);
 /* workers that were killed and replaced so far */
 int64_t pool_deaths(const struct pool *pool);
 

@@ -18,7 +18,7 @@
 #include "bson/json.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
-#include "cli/document/commit_parts.h"
+#include "cli/document/commit.h"
 #include "patterns/change_list/change_list.h"
 #include "store/reserved.h"
 

@@ -1,4 +1,6 @@
 /* truce commit apply, list, show, resolve. */
+#include "cli/document/commit.h"
+
 #include <string.h>
 
 #include "base/buffer.h"
@@ -7,9 +9,28 @@
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/ndjson.h"
-#include "cli/document/commit_parts.h"
 #include "patterns/change_list/change_list.h"
 #include "store/reserved.h"
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static bool cli_take_document(const bson_iter_t *iter, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(iter))
+        return false;
+    bson_iter_document(iter, &length, &bytes);
+    return bson_init_static(document, bytes, length);
+}
+
+int cli_parts_check(const struct cli *cli, const bson_t *changes)
+{
+    bson_error_t error;
+
+    return truce__written_check(changes, &error) ? cli_usage(cli, "%s", error.message) : CLI_DONE;
+}
 
 /* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */
 

@@ -1,16 +1,626 @@
-/* truce doc get, save, merge, patch, log. */
-#include <inttypes.h>
-#include <string.h>
+/* truce doc get, save, merge, patch, log, conflicts, resolve, remove. */
+#include "cli/document/doc.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/limits.h"
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/document/doc.h"
-#include "cli/document/doc_edit.h"
+#include "cli/core/pretty.h"
+#include "merge/merge.h"
+#include "patterns/revision/revision.h"
+
+/* ---- ids of documents ------------------------------------------------------------------------ */
+
+/* Ids of documents as people paste them: what one command prints another takes. */
+
+static bool cli_doc_open(const struct cli *cli, truce_revision **revision);
+static void cli_doc_conflicts_print(const bson_t *entry);
+static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result);
+
+/* What no word begins with, and what is no word. */
+static bool is_json(const char *text)
+{
+    return text[0] == '{' || text[0] == '[' || text[0] == '"' || text[0] == '\'' ||
+           !strcmp(text, "true") || !strcmp(text, "false") || !strcmp(text, "null");
+}
+
+static bool doc_id_is_number(const char *text)
+{
+    char *end;
+
+    if (!text[0] || !strchr("-0123456789", text[0]) || strpbrk(text, "xXnNpP"))
+        return false;
+    (void)strtod(text, &end);
+    return *end == '\0';
+}
+
+/* ID as Extended JSON, 24 hexadecimal digits, or a word as it stands; `holder` has it as "v". */
+bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
+{
+    char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
+    struct json_reader reader = {.typed = true};
+    bson_error_t ignored;
+    bson_oid_t oid;
+    bson_t read;
+    bool good = true;
+
+    bson_init(holder);
+    if (bson_oid_is_valid(text, strlen(text))) {
+        bson_oid_init_from_string(&oid, text);
+        BSON_APPEND_OID(holder, "v", &oid);
+    } else if (!is_json(text) && !strpbrk(text, " \t") && !doc_id_is_number(text)) {
+        BSON_APPEND_UTF8(holder, "v", text);
+    } else if (truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored))
+        good = cli_usage(cli, "ID is a value of Extended JSON, or a word, not \"%s\"", text) < 0;
+    else {
+        bson_concat(holder, &read);
+    }
+    truce__json_reader_release(&reader);
+    bson_free(wrapped);
+    return good;
+}
+
+bson_value_t cli_doc_id_in(const bson_t *holder)
+{
+    bson_value_t none = {0};
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, holder, "v") ? *bson_iter_value(&iter) : none;
+}
+
+/* ---- merges in an editor --------------------------------------------------------------------- */
+
+#define TEXT_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)
+
+/* ---- types ------------------------------------------------------------------------------------ */
+
+static void copy_typed(struct value like, struct value value, const char *key, uint32_t key_length,
+                       bson_t *to);
+
+static void copy_fields(struct value like, struct value value, bson_t *to)
+{
+    for (struct fields fields = truce__fields(value); truce__fields_next(&fields);) {
+        struct value same = truce__value_missing();
+
+        if (like.type == value.type)
+            same = truce__value_field(like, fields.key, fields.key_length);
+        copy_typed(same, fields.value, fields.key, fields.key_length, to);
+    }
+}
+
+static void copy_typed(struct value like, struct value value, const char *key, uint32_t key_length,
+                       bson_t *to)
+{
+    bson_t inner;
+
+    if (value.type == BSON_TYPE_DOCUMENT) {
+        bson_append_document_begin(to, key, (int)key_length, &inner);
+        copy_fields(like, value, &inner);
+        bson_append_document_end(to, &inner);
+    } else if (value.type == BSON_TYPE_ARRAY) {
+        bson_append_array_begin(to, key, (int)key_length, &inner);
+        copy_fields(like, value, &inner);
+        bson_append_array_end(to, &inner);
+    } else {
+        bool same = value.type == BSON_TYPE_INT32 &&
+                    (like.type == BSON_TYPE_INT64 || like.type == BSON_TYPE_DOUBLE) &&
+                    truce__value_equal(like, value);
+
+        truce__value_append(to, key, key_length, same ? like : value);
+    }
+}
+
+/* Relaxed Extended JSON does not tell int64 from int32, and many writers of JSON write 5 for 5.0: whole
+ * numbers of `document` that are equal to the int64 or double at the same place in `like` get its type
+ * back. A type that is said ({"$numberDecimal": "5"}, 5.0) stays. */
+static void cli_keep_types(const bson_t *like, bson_t *document)
+{
+    bson_t made = BSON_INITIALIZER;
+
+    copy_fields(truce__value_document(like), truce__value_document(document), &made);
+    bson_destroy(document);
+    bson_steal(document, &made);
+}
+
+/* ---- the text --------------------------------------------------------------------------------- */
+
+static void edit_put(struct buffer *out, const char *text)
+{
+    truce__buffer_append(out, text, strlen(text));
+}
+
+/* Lines that begin with "#" are blanked, so that columns in errors stay right. No text of JSON goes
+ * over the end of a line. */
+static void blank_comments(char *text)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+
+        if (*text == '#')
+            memset(text, ' ', length);
+        text += length;
+        text += *text == '\n';
+    }
+}
+
+/* ---- the editor ------------------------------------------------------------------------------- */
+
+static bool write_file(int descriptor, const struct buffer *text)
+{
+    for (size_t done = 0; done < text->size;) {
+        ssize_t wrote = write(descriptor, text->bytes + done, text->size - done);
+
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return false;
+        done += (size_t)wrote;
+    }
+    return true;
+}
+
+static bool run_editor(const char *path)
+{
+    int state = 0;
+    pid_t child = fork();
+
+    if (!child) {
+        execl("/bin/sh", "sh", "-c", "exec ${VISUAL:-$EDITOR} \"$0\"", path, (char *)NULL);
+        _exit(127);
+    }
+    return child > 0 && waitpid(child, &state, 0) == child && !state;
+}
+
+/* The whole file, with a NUL behind; NULL: it cannot be read, or is too large. */
+static char *edit_read_file(const char *path)
+{
+    struct buffer text = {0};
+    FILE *file = fopen(path, "r");
+    char part[8192];
+    size_t got;
+    bool good = file != NULL;
+    char *all = NULL;
+
+    while (good && (got = fread(part, 1, sizeof part, file)) > 0) {
+        truce__buffer_append(&text, part, got);
+        good = text.size <= TEXT_MAX;
+    }
+    if (good && !ferror(file)) {
+        all = bson_malloc(text.size + 1);
+        if (text.size)
+            memcpy(all, text.bytes, text.size);
+        all[text.size] = '\0';
+    }
+    if (file)
+        fclose(file);
+    truce__buffer_release(&text);
+    return all;
+}
+
+/* A file that the editor wrote, or put another in the place of, has another time. */
+static bool set_time(const char *path, time_t seconds)
+{
+    const struct timespec times[] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+
+    return !utimensat(AT_FDCWD, path, times, 0);
+}
+
+static bool is_unsaved(const char *path)
+{
+    struct stat about;
+
+    return !stat(path, &about) && about.st_mtim.tv_sec == 0 && about.st_mtim.tv_nsec == 0;
+}
+
+static bool has_markers(const char *text)
+{
+    return strstr(text, "<<<<<<< mine") || strstr(text, ">>>>>>> theirs");
+}
+
+static int edit_file(struct cli *cli, const char *path, const bson_t *document, bson_t *edited)
+{
+    char *text;
+    int code = CLI_DONE;
+
+    if (!set_time(path, 0))
+        return cli_say(cli, CLI_FAILED, "%s cannot be written", path);
+    if (!run_editor(path))
+        return cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
+    if (is_unsaved(path))
+        return cli_say(cli, CLI_NO, "the editor saved nothing; nothing is decided");
+    text = edit_read_file(path);
+    if (!text)
+        return cli_say(cli, CLI_FAILED, "what the editor left in %s cannot be read", path);
+    blank_comments(text);
+    if (!text[strspn(text, " \t\r\n")])
+        code = cli_say(cli, CLI_NO, "the edited document is empty; nothing is saved");
+    else if (has_markers(text))
+        code = cli_say(cli, CLI_NO, "there are still markers (<<<<<<< mine); nothing is saved");
+    else if (!cli_document(cli, text, "the edited document", edited))
+        code = CLI_USAGE;
+    else
+        cli_keep_types(document, edited);
+    if (code == CLI_USAGE)
+        bson_destroy(edited);
+    bson_free(text);
+    return code;
+}
+
+/* Starts $EDITOR on the document, field by field on lines of their own, below `head`, lines that
+ * begin with "#" and are taken away again. CLI_DONE: `edited` is initialised and to be destroyed, with
+ * the types that `document` has; otherwise the error was printed. */
+static int cli_edit(struct cli *cli, const bson_t *document, const char *head, bson_t *edited)
+{
+    const char *base = getenv("TMPDIR");
+    struct buffer text = {0};
+    char path[200];
+    int descriptor, code;
+
+    if (!getenv("EDITOR") && !getenv("VISUAL"))
+        return cli_usage(cli, "--edit needs the environment variable EDITOR");
+    snprintf(path, sizeof path, "%.100s/truce-doc-XXXXXX.json", base ? base : "/tmp");
+    descriptor = mkstemps(path, 5);
+    if (descriptor < 0)
+        return cli_say(cli, CLI_FAILED, "no file can be made as %s", path);
+    edit_put(&text, head);
+    cli_pretty(&text, document, false, JSON_RELAXED);
+    if (write_file(descriptor, &text) && !close(descriptor))
+        code = edit_file(cli, path, document, edited);
+    else
+        code = cli_say(cli, CLI_FAILED, "%s cannot be written", path);
+    unlink(path);
+    truce__buffer_release(&text);
+    return code;
+}
+
+/* ---- conflicts and resolve ------------------------------------------------------------------- */
+
+/* truce doc conflicts, resolve: the inbox of what a merge cannot decide. */
+
+static void inbox_print_entry(const char *collection, const bson_t *entry)
+{
+    char name[25] = "", of[60], against[40] = "which was removed";
+    struct value id = truce__value_field(truce__value_document(entry), "id", 2);
+    bson_iter_t iter, list;
+
+    if (bson_iter_init_find(&iter, entry, "_id") && BSON_ITER_HOLDS_OID(&iter))
+        bson_oid_to_string(bson_iter_oid(&iter), name);
+    if (bson_has_field(entry, "theirs") && bson_iter_init_find(&iter, entry, "version"))
+        snprintf(against, sizeof against, "against version %" PRId64, bson_iter_as_int64(&iter));
+    cli_put("%s of document %s of %s, %s\n", name,
+            id.type ? truce__value_show(id, of, sizeof of) : "(nothing)", collection, against);
+    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list) &&
+        !bson_iter_next(&list))
+        cli_put("  nothing disagrees any more\n");
+    cli_doc_conflicts_print(entry);
+}
+
+static int print_entries(struct cli *cli, truce_cursor *cursor, int64_t *count)
+{
+    const bson_t *entry = NULL;
+    bson_error_t error;
+    truce_status status = TRUCE_OK;
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &entry, &error);
+        if (status || !entry)
+            break;
+        ++*count;
+        if (!cli->json)
+            inbox_print_entry(cli->arguments[0], entry);
+        else if (!cli_print(entry, JSON_RELAXED))
+            break;
+    }
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+static int inbox_run_conflicts(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
+    int64_t count = 0;
+    int code;
+
+    if (!cli_doc_open(cli, &revision))
+        return CLI_USAGE;
+    status = truce_revision_conflicts(revision, &cursor, &error);
+    code = status ? cli_error(cli, NULL, status, &error) : print_entries(cli, cursor, &count);
+    truce_cursor_close(cursor);
+    truce_revision_free(revision);
+    if (!code && !count)
+        cli_remark(cli, "there are no open conflicts");
+    return code ? code : count ? CLI_NO : CLI_DONE;
+}
+
+const struct cli_command cli_doc_conflicts = {
+    .noun = "doc",
+    .verb = "conflicts",
+    .arguments = "COLLECTION",
+    .summary = "list the conflicts that wait for somebody to decide",
+    .help =
+        "Mine, and theirs as it stands now, side by side; with --json a document for each, with\n"
+        "both sides. The exit code is 1 if there are any. A decision says which version it has\n"
+        "seen (truce doc resolve --version).",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc conflicts posts",
+    .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = inbox_run_conflicts,
+};
+
+/* Everything merged, with mine where both sides disagree, and both in a text. False: it was said. */
+static bool draft(const struct cli *cli, const truce_revision *revision, const bson_t *entry,
+                  bson_t *made)
+{
+    struct merge_options options = {.settle = MERGE_SETTLE_MARKED, .mine_is_newer = true};
+    struct merge_rules *kept;
+    bson_t base, mine, theirs, conflicts;
+    bson_error_t error;
+    truce_status status = TRUCE_OK;
+
+    if (!truce__value_subdocument(entry, "mine", &mine)) {
+        bson_init(made);
+        return cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"") < 0;
+    }
+    options.rules = truce__revision_entry_rules(revision, entry, &kept);
+    if (truce__value_subdocument(entry, "base", &base) &&
+        truce__value_subdocument(entry, "theirs", &theirs)) {
+        status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
+                              truce__value_document(&theirs), &options, made, &conflicts, &error);
+        bson_destroy(&conflicts);
+    } else {
+        bson_copy_to(&mine, made);
+    }
+    truce__merge_rules_free(kept);
+    return !status || cli_error(cli, NULL, status, &error) < 0;
+}
+
+/* The conflicts as lines above the document. */
+static char *head_of(const bson_t *entry)
+{
+    bson_string_t *head = bson_string_new(
+        "# Mine and theirs disagree about these. Below stands what mine has, and in\n"
+        "# texts both, between <<<<<<< mine and >>>>>>> theirs:\n");
+    bson_iter_t iter, list;
+
+    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
+        while (bson_iter_next(&list)) {
+            char text[400];
+
+            truce__value_show(truce__value_of_iter(&list), text, sizeof text);
+            bson_string_append_printf(head, "#   %s\n", text);
+        }
+    }
+    bson_string_append(
+        head,
+        "# Lines that begin with # are ignored. Left unsaved, or empty, it decides nothing.\n");
+    return bson_string_free(head, false);
+}
+
+/* The entry as it is shown, and its document as it comes back from $EDITOR; both are initialised. */
+static int inbox_edit(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
+                      bson_t *shown, bson_t *document)
+{
+    bson_error_t error;
+    truce_status status = truce_revision_conflict(revision, id, shown, &error);
+    int code = CLI_FAILED;
+    bson_t made;
+    char *head;
+
+    bson_init(document);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (draft(cli, revision, shown, &made)) {
+        head = head_of(shown);
+        bson_destroy(document);
+        code = cli_edit(cli, &made, head, document);
+        if (code)
+            bson_init(document);
+        bson_free(head);
+    }
+    bson_destroy(&made);
+    return code;
+}
+
+/* 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
+static bool conflict_id(const struct cli *cli, const char *text, bson_oid_t *oid)
+{
+    bson_t holder;
+    bson_value_t id = {0};
+    bool good;
+
+    if (text[0] != '{' && !bson_oid_is_valid(text, strlen(text)))
+        return false;
+    good = cli_doc_id(cli, text, &holder);
+    if (good)
+        id = cli_doc_id_in(&holder);
+    good = good && id.value_type == BSON_TYPE_OID;
+    if (good)
+        bson_oid_copy(&id.value.v_oid, oid);
+    bson_destroy(&holder);
+    return good;
+}
+
+static bool resolve_options(const struct cli *cli, int64_t *version)
+{
+    bool named = cli_text(cli, "version") || cli_flag(cli, "new");
+
+    if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
+            (cli_text(cli, "with") != NULL) !=
+        1)
+        return cli_usage(cli, "say one of --mine, --theirs, --edit and --with DOCUMENT") < 0;
+    if (cli_text(cli, "version") && cli_flag(cli, "new"))
+        return cli_usage(cli,
+                         "--new says that there was no document, --version that one was seen") < 0;
+    if (named && cli_flag(cli, "edit"))
+        return cli_usage(cli, "--edit shows what stands now, and decides against that") < 0;
+    return cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, version);
+}
+
+static int inbox_resolve(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
+                         int64_t version)
+{
+    truce_resolution resolution = cli_flag(cli, "mine")     ? TRUCE_RESOLVE_MINE
+                                  : cli_flag(cli, "theirs") ? TRUCE_RESOLVE_THEIRS
+                                                            : TRUCE_RESOLVE_DOCUMENT;
+    truce_revision_result result;
+    bson_t document, seen = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+    bool given = false;
+    int code = CLI_DONE;
+
+    if (cli_flag(cli, "edit"))
+        code = inbox_edit(cli, revision, id, &seen, &document);
+    else if (!cli_option_document(cli, "with", &document, &given))
+        code = CLI_USAGE;
+    else if (cli_text(cli, "version") || cli_flag(cli, "new"))
+        BSON_APPEND_INT64(&seen, "version", version);
+    if (!code) {
+        status = truce_revision_resolve(revision, NULL, id, resolution,
+                                        resolution == TRUCE_RESOLVE_DOCUMENT ? &document : NULL,
+                                        bson_empty(&seen) ? NULL : &seen, &result, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
+        truce_revision_result_release(&result);
+    }
+    bson_destroy(&seen);
+    bson_destroy(&document);
+    return code;
+}
+
+static int inbox_run_resolve(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    int64_t version;
+    bson_oid_t oid;
+    int code = CLI_USAGE;
+
+    if (!conflict_id(cli, cli->arguments[1], &oid))
+        return cli_usage(cli, "\"%s\" is no id of a conflict (24 hexadecimal digits)",
+                         cli->arguments[1]);
+    if (resolve_options(cli, &version) && cli_doc_open(cli, &revision))
+        code = inbox_resolve(cli, revision, &oid, version);
+    truce_revision_free(revision);
+    return code;
+}
+
+const struct cli_command cli_doc_resolve = {
+    .noun = "doc",
+    .verb = "resolve",
+    .arguments = "COLLECTION CONFLICT",
+    .summary = "decide a conflict",
+    .help =
+        "What does not conflict is merged in any case. --version is the one that truce doc\n"
+        "conflicts showed (--new: none stood any more); without it the decision is against what\n"
+        "the conflict was told with. If the document was saved again since, the decision is merged\n"
+        "with that; where the two disagree the conflict stays open, against what stands now (exit\n"
+        "code 1). The rules are those of the save, unless --rules says others.",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
+               "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
+               "conflict=$(truce find truce_conflicts | jq -r '._id.\"$oid\"')\n"
+               "truce doc resolve posts $conflict --mine",
+    .options =
+        (const struct cli_option[]){{"mine", 0, NULL, "take mine where they disagree", false},
+                                    {"theirs", 0, NULL, "take theirs", false},
+                                    {"with", 0, "DOCUMENT", "take this document", false},
+                                    {"edit", 0, NULL, "edit both merged, with $EDITOR", false},
+                                    {"version", 'v', "NUMBER", "the version that was seen", false},
+                                    {"new", 0, NULL, "it was seen that none is there", false},
+                                    DOC_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = inbox_run_resolve,
+};
+
+/* ---- remove ---------------------------------------------------------------------------------- */
+
+/* truce doc remove. */
+
+static int tell_removed(const struct cli *cli, int64_t version)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&answer, "outcome", "removed");
+    BSON_APPEND_INT64(&answer, "version", version);
+    cli_answer(cli, &answer, "removed, version %" PRId64, version);
+    bson_destroy(&answer);
+    return cli_output_end(CLI_DONE);
+}
+
+static int remove_run_remove(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    truce_revision_result result;
+    bson_t holder, base;
+    bson_value_t id;
+    bson_error_t error;
+    truce_status status;
+    int64_t version;
+    bool given = false;
+    int code = CLI_USAGE;
+
+    if (!cli_text(cli, "version"))
+        return cli_usage(cli, "--version NUMBER is missing: the one that was read");
+    if (cli_doc_id(cli, cli->arguments[1], &holder) &&
+        cli_option_document(cli, "base", &base, &given) &&
+        cli_number(cli, "version", 0, INT64_MAX, 0, &version) && cli_doc_open(cli, &revision)) {
+        id = cli_doc_id_in(&holder);
+        status = truce_revision_remove(revision, NULL, &id, version, given ? &base : NULL, &result,
+                                       &error);
+        if (status)
+            code = cli_error(cli, NULL, status, &error);
+        else if (result.outcome == TRUCE_REVISION_CONFLICT)
+            code = cli_doc_answer(cli, &result);
+        else
+            code = tell_removed(cli, version);
+        truce_revision_result_release(&result);
+    }
+    truce_revision_free(revision);
+    if (given)
+        bson_destroy(&base);
+    bson_destroy(&holder);
+    return code;
+}
+
+const struct cli_command cli_doc_remove = {
+    .noun = "doc",
+    .verb = "remove",
+    .arguments = "COLLECTION ID",
+    .summary = "remove a document if nobody has saved it since it was read",
+    .help =
+        "If its number is no longer --version, nothing is removed, what stands is told, and the\n"
+        "exit code is 1. The number is never given again: a document of that _id goes on counting.",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc remove posts 1 --version 1",
+    .options =
+        (const struct cli_option[]){{"version", 'v', "NUMBER", "the number that was read", false},
+                                    {"base", 'b', "DOCUMENT",
+                                     "the document that was read: it has to stand as it was",
+                                     false},
+                                    DOC_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = remove_run_remove,
+};
+
+/* ---- get, save, merge, patch, log ------------------------------------------------------------ */
 
 #define DAY_MS INT64_C(86400000)
 
-bool cli_doc_open(const struct cli *cli, truce_revision **revision)
+/* By the options of the call; false: they are wrong, and it was said. */
+static bool cli_doc_open(const struct cli *cli, truce_revision **revision)
 {
     bson_t rules;
     int64_t keep, days;
@@ -96,7 +706,8 @@ static void print_conflict(const bson_t *conflict, const char *path)
     cli_put("\n");
 }
 
-void cli_doc_conflicts_print(const bson_t *entry)
+/* Prints path, then base, and mine and theirs side by side. */
+static void cli_doc_conflicts_print(const bson_t *entry)
 {
     bson_iter_t iter, list, path;
     bson_t one;
@@ -124,7 +735,8 @@ static void print_hint(const char *collection, const char *inbox, int64_t versio
         inbox, collection, inbox, seen);
 }
 
-int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
+/* Prints what became of a save or removal; the exit code. */
+static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
 {
     bool conflict = result->outcome == TRUCE_REVISION_CONFLICT, kept = false;
     const char *name = truce_revision_outcome_name(result->outcome);

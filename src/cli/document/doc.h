@@ -13,14 +13,10 @@
         "strict", 0, NULL, "merge only what one side alone changed", false                         \
     }
 
-/* By the options of the call; false: they are wrong, and it was said. */
-bool cli_doc_open(const struct cli *cli, truce_revision **revision);
 /* ID as Extended JSON, 24 hexadecimal digits, or a word as it stands; `holder` has it as "v". */
 bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder);
 bson_value_t cli_doc_id_in(const bson_t *holder);
-/* Prints path, then base, and mine and theirs side by side. */
-void cli_doc_conflicts_print(const bson_t *entry);
-/* Prints what became of a save or removal; the exit code. */
-int cli_doc_answer(const struct cli *cli, const truce_revision_result *result);
+
+/* Documents as people edit them. */
 
 #endif

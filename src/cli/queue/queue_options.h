@@ -6,9 +6,6 @@
 
 truce_queue *cli_queue_open(const struct cli *cli, const char *name);
 
-/* A job's id; false: it is none, and that was said. */
-bool cli_job_id(const struct cli *cli, const char *text, bson_oid_t *id);
-
 /* "100/1m": so many in so long (ms, s, m, h); NULL: zeros. false: it is none, and that was said. */
 bool cli_rate(const struct cli *cli, const char *text, uint32_t *jobs, uint32_t *per_ms);
 

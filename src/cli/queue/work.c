@@ -13,19 +13,591 @@
  * counts. SIGTERM or Ctrl-C to the worker itself: no job is begun any more; the one at work may end within the grace, and
  * is given back otherwise, with its id said. A second signal kills the worker.
  *
- *     the next job, its lease    work_claim.c       a program for each job    work_program.c
- *     its end                    work_end.c         one that stays            work_open.c, work_child.c, work_answer.c
+ * This file claims and ends jobs, and runs programs that stay; work_program.c runs a program for each job, and has
+ * the child processes and their answers.
  *
  * Each of --workers is a thread that has one program; they share the store, so that their commits share its disk.
  */
+#include "cli/queue/work.h"
+
+#include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/field.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "cli/commands.h"
 #include "cli/core/interrupt.h"
-#include "cli/queue/work.h"
+#include "cli/document/commit.h"
+#include "cli/queue/work_program.h"
+#include "patterns/change_list/change_list.h"
+#include "patterns/queue/queue.h"
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+/* truce work: which job is next, and the signs of life of one at work. */
+
+static truce_status claim_by_weight(struct work *work, struct work_job *at, bson_error_t *error)
+{
+    truce_queue_source sources[WORK_QUEUES_MAX] = {{0}};
+    size_t found;
+    truce_status status;
+
+    for (int i = 0; i < work->count; i++)
+        sources[i] = (truce_queue_source){.queue = work->sources[i].queue,
+                                          .weight = work->sources[i].weight};
+    status = truce_queue_claim_from(sources, (size_t)work->count, 1, &at->job, &found, error);
+    for (int i = 0; i < work->count && !status; i++) {
+        if (work->sources[i].queue == truce_job_queue(at->job))
+            at->source = &work->sources[i];
+    }
+    return status;
+}
+
+bool work_begun_all(struct work *work)
+{
+    return work->limit && atomic_load(&work->begun) >= work->limit;
+}
+
+/* The job counts before it is claimed: several look for one at once. */
+truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *error)
+{
+    truce_status status = TRUCE_NOT_FOUND;
+
+    *at = (struct work_job){0};
+    if (atomic_fetch_add(&work->begun, 1) < work->limit || !work->limit)
+        status = claim_by_weight(work, at, error);
+    if (status)
+        atomic_fetch_sub(&work->begun, 1);
+    at->begun_ns = at->extended_ns = truce__clock_monotonic_ns();
+    return status;
+}
+
+/* A moment, or until somebody writes to the jobs. */
+static truce_status work_pause(struct work *work, uint64_t *token, uint32_t most_ms,
+                               bson_error_t *error)
+{
+    truce_status status = truce_wait(work->cli->store, "truce_queue", token, most_ms, error);
+
+    return status == TRUCE_TIMEOUT ? TRUCE_OK : status;
+}
+
+truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error)
+{
+    int64_t most_ms = INT32_MAX, one_ms;
+
+    for (int i = 0; i < work->count; i++) {
+        one_ms = truce__queue_pause_ms(work->sources[i].queue);
+        most_ms = one_ms < most_ms ? one_ms : most_ms;
+    }
+    return work_pause(work, token, (uint32_t)most_ms, error);
+}
+
+/* When its time is over, by the monotonic clock; 0: never. */
+static int64_t work_timeout_ms(const struct work_job *at)
+{
+    return truce__field_number(truce_job_document(at->job), "timeout_ms");
+}
+
+static void keep_lease(const struct work *work, struct work_job *at)
+{
+    bson_error_t error;
+
+    if (!work_is_over(at->extended_ns, work->lease_ms / 3))
+        return;
+    at->extended_ns = truce__clock_monotonic_ns();
+    if (truce_job_extend(at->job, &error) == TRUCE_EXPIRED)
+        at->lost = true; /* what else fails is tried again, and the lease ends if it goes on */
+}
+
+void work_look_after(const struct work *work, struct work_job *at)
+{
+    int64_t timeout_ms = work_timeout_ms(at);
+
+    if (!at->lost)
+        keep_lease(work, at);
+    at->lost = at->lost || truce_job_cancelled(at->job);
+    at->timed_out = at->timed_out || (timeout_ms && work_is_over(at->begun_ns, timeout_ms));
+}
+
+/* ---- the end of a job ------------------------------------------------------------------------ */
+
+/* truce work: what became of a job. Its new state is in the store, its end is printed. */
+
+void work_stop(struct work *work, int code)
+{
+    int none = CLI_DONE;
+
+    atomic_compare_exchange_strong(&work->code, &none, code);
+}
+
+/* A store that fails ends the worker; a job that is lost does not. */
+static void work_end_report(struct work *work, struct work_job *at, const char *word,
+                            truce_status status, const bson_error_t *error)
+{
+    bson_t answer = BSON_INITIALIZER;
+    char id[25];
+
+    bson_oid_to_string(truce_job_id(at->job), id);
+    BSON_APPEND_OID(&answer, "job", truce_job_id(at->job));
+    BSON_APPEND_UTF8(&answer, "queue", at->source->name);
+    BSON_APPEND_UTF8(&answer, "ended", word);
+    pthread_mutex_lock(&work->answers);
+    cli_answer(work->cli, &answer, "%s %s", id, word);
+    fflush(stdout);
+    if (status && status != TRUCE_EXPIRED)
+        work_stop(work, cli_error(work->cli, id, status, error));
+    pthread_mutex_unlock(&work->answers);
+    bson_destroy(&answer);
+    truce_job_free(at->job);
+    at->job = NULL;
+}
+
+void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms)
+{
+    bson_error_t error;
+    truce_status status = truce_job_fail(at->job, NULL, reason, delay_ms, &error);
+
+    if (!status)
+        cli_remark(work->cli, "%s", reason);
+    if (status != TRUCE_EXPIRED)
+        atomic_fetch_add(&work->failed, 1);
+    work_end_report(work, at, status == TRUCE_EXPIRED ? "lost" : "failed", status, &error);
+}
+
+static truce_status work_end_add_changes(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    return truce__written_add(arg, NULL, commit, error);
+}
+
+void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes)
+{
+    bson_error_t error;
+    truce_status status;
+
+    if (changes && cli_parts_check(work->cli, changes)) {
+        status = truce__fail(TRUCE_INVALID, &error, "the program printed no array of changes");
+    } else if (changes) {
+        truce_job_result(at->job, result);
+        status = truce_job_commit(at->job, work_end_add_changes, (bson_t *)changes, NULL, &error);
+    } else {
+        status = truce_job_done(at->job, NULL, result, &error);
+    }
+    if (!status || status == TRUCE_EXPIRED)
+        work_end_report(work, at, status ? "lost" : "done", status, &error);
+    else
+        work_failed(work, at, error.message, -1);
+}
+
+void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const char *word)
+{
+    bson_error_t error;
+    truce_status status = truce_job_snooze(at->job, NULL, delay_ms, &error);
+
+    work_end_report(work, at, status == TRUCE_EXPIRED ? "lost" : word, status, &error);
+}
+
+static void work_discarded(struct work *work, struct work_job *at, const char *reason)
+{
+    bson_error_t error;
+    truce_status status = truce_job_discard(at->job, NULL, reason, &error);
+
+    work_end_report(work, at, status == TRUCE_EXPIRED ? "lost" : "discarded", status, &error);
+}
+
+void work_lost(struct work *work, struct work_job *at)
+{
+    work_end_report(work, at, "lost", TRUCE_OK, NULL);
+}
+
+/* ---- a program that stays -------------------------------------------------------------------- */
+
+/*
+ * truce work --keep-open: a program that stays, and takes jobs and answers them by lines of JSON.
+ *
+ *     to it      {"job": ID, "epoch": 1, "queue": "mail", "attempt": 1, "payload": {...}, "deadline": ms since 1970}
+ *                {"cancel": ID, "epoch": 1, "reason": "lost" or "timed out"}
+ *     from it    what work_program.c takes, in any order
+ *
+ *                 .-- answered ------------------------------------------------> its end
+ *     claimed, sent -- lost or timed out: told by a cancel line -- answered --> lost, failed
+ *                 \                                           \-- not within the grace: the program is ended
+ *                  \-- the program ended, closed an end of its pipes, or wrote a line that is no answer --> failed
+ *
+ * Invariants:
+ *   O1. A job is sent once, and ends once here: by its answer, or by the end of its program.
+ *   O2. An answer counts for the job of that id and that epoch which the program has; any other changes nothing.
+ *   O3. The lease is kept until the job's end, and no job is given back while its program may still work on it: it has
+ *       answered, or it is dead.
+ *   O4. What a program does wrong ends that program, and the attempts of its jobs, with the reason. It is started anew, later
+ *       each time that it has answered nothing meanwhile.
+ *   O5. A program that is ended for one job's sake gives its others back; they count no attempt.
+ *
+ * The worker killed: its programs read the end of their input.
+ */
+
+#define BUSY_MS     50 /* between two looks at the jobs */
+#define READY_MS    5  /* ... while there is room for others */
+#define REST_MS     100
+#define REST_MS_MAX 30000
+#define SHOWN_BYTES 100 /* of a line that is none */
+#define NS_IN_MS    INT64_C(1000000)
+
+struct open_job {
+    struct work_job at;
+    int64_t told_ns; /* the cancel line; 0: none */
+};
+
+/* One program, and the jobs that it has. */
+struct station {
+    struct work *work;
+    struct work_child child;
+    struct open_job *jobs;
+    int64_t count;
+    struct json_reader reader;
+    char *fault;     /* what it did wrong; NULL: nothing */
+    bool gives_back; /* it is ended, and its jobs are not to blame */
+    bool drained, answered;
+    uint64_t token;
+    int64_t asked_ns, rest_ms, rest_until_ns, ending_ns;
+};
+
+/* ---- lines to the program ------------------------------------------------------------------------- */
+
+static void work_open_append(struct buffer *line, const char *text)
+{
+    truce__buffer_append(line, text, strlen(text));
+}
+
+static void send_job(struct station *station, const struct work_job *at)
+{
+    int64_t timeout_ms = work_timeout_ms(at);
+    struct buffer line = {0};
+    bson_t message = BSON_INITIALIZER;
+    char id[25];
+
+    bson_oid_to_string(truce_job_id(at->job), id);
+    BSON_APPEND_UTF8(&message, "job", id);
+    BSON_APPEND_INT64(&message, "epoch", truce_job_epoch(at->job));
+    BSON_APPEND_UTF8(&message, "queue", at->source->name);
+    BSON_APPEND_INT64(&message, "attempt", truce_job_attempt(at->job));
+    if (timeout_ms)
+        BSON_APPEND_INT64(&message, "deadline", truce__clock_wall_ms() + timeout_ms);
+    BSON_APPEND_DOCUMENT(&message, "payload", truce_job_payload(at->job));
+    truce__json_write(&line, &message, false, JSON_RELAXED);
+    work_open_append(&line, "\n");
+    work_child_send(&station->child, &line);
+    bson_destroy(&message);
+    truce__buffer_release(&line);
+}
+
+static void send_cancel(struct station *station, struct open_job *job)
+{
+    struct buffer line = {0};
+    char id[25], text[160];
+
+    bson_oid_to_string(truce_job_id(job->at.job), id);
+    snprintf(text, sizeof text,
+             "{\"cancel\": \"%s\", \"epoch\": %" PRId64 ", \"reason\": \"%s\"}\n", id,
+             truce_job_epoch(job->at.job), job->at.lost ? "lost" : "timed out");
+    work_open_append(&line, text);
+    work_child_send(&station->child, &line);
+    truce__buffer_release(&line);
+    job->told_ns = truce__clock_monotonic_ns();
+}
+
+/* ---- lines from it -------------------------------------------------------------------------------- */
+
+static void work_open_blame(struct station *station, const char *line, size_t size, const char *why)
+{
+    int shown = size > SHOWN_BYTES ? SHOWN_BYTES : (int)size;
+
+    if (!station->fault)
+        station->fault =
+            bson_strdup_printf("the program wrote a line that is no answer: %s: %.*s%s", why, shown,
+                               line, size > SHOWN_BYTES ? " ..." : "");
+}
+
+static struct open_job *job_of(struct station *station, const struct answer *answer)
+{
+    for (int64_t i = 0; i < station->count; i++) {
+        const truce_job *job = station->jobs[i].at.job;
+
+        if (bson_oid_equal(truce_job_id(job), &answer->job) &&
+            truce_job_epoch(job) == answer->epoch) /* O2 */
+            return &station->jobs[i];
+    }
+    return NULL;
+}
+
+/* The place of one that has ended goes to the last. */
+static void remove_job(struct station *station, struct open_job *job)
+{
+    *job = station->jobs[--station->count];
+}
+
+static void keep_progress(struct station *station, struct open_job *job, const bson_t *progress)
+{
+    bson_error_t error;
+    truce_status status = truce_job_progress(job->at.job, progress, &error);
+
+    if (status == TRUCE_EXPIRED)
+        job->at.lost = true;
+    else if (status)
+        cli_remark(station->work->cli, "the progress of a job is not kept: %s", error.message);
+}
+
+static void end_job(struct station *station, struct open_job *job, const struct answer *answer)
+{
+    struct work *work = station->work;
+    struct work_job *at = &job->at;
+
+    if (at->lost)
+        work_lost(work, at);
+    else if (at->timed_out)
+        work_failed(work, at, "timed out", -1);
+    else if (answer->kind == ANSWER_DONE)
+        work_done(work, at, &answer->result,
+                  bson_empty(&answer->changes) ? NULL : &answer->changes);
+    else if (answer->kind == ANSWER_FAIL)
+        work_failed(work, at, answer->error, answer->delay_ms);
+    else if (answer->kind == ANSWER_SNOOZE)
+        work_later(work, at, answer->delay_ms < 0 ? work->later_ms : answer->delay_ms, "later");
+    else
+        work_discarded(work, at, answer->error);
+    remove_job(station, job);
+    station->answered = true;
+}
+
+static void work_open_take_answer(struct station *station, const char *line, size_t size)
+{
+    struct answer answer;
+    bson_error_t error;
+    struct open_job *job;
+
+    if (work_answer_read(&station->reader, line, size, &answer, &error)) {
+        work_open_blame(station, line, size, error.message);
+        return;
+    }
+    job = job_of(station, &answer);
+    if (!job) {
+        char id[25];
+
+        bson_oid_to_string(&answer.job, id);
+        cli_remark(station->work->cli,
+                   "the program answered job %s of epoch %" PRId64 ", which it does not have", id,
+                   answer.epoch);
+    } else if (answer.kind == ANSWER_PROGRESS) {
+        keep_progress(station, job, &answer.result);
+    } else {
+        end_job(station, job, &answer);
+    }
+}
+
+static void work_open_hear(struct station *station)
+{
+    const char *line;
+    size_t size;
+    bool too_long = false;
+
+    while (!station->fault && work_child_line(&station->child, &line, &size, &too_long))
+        work_open_take_answer(station, line, size);
+    if (too_long && !station->fault)
+        work_open_blame(station, line, size, "it is too long");
+}
+
+/* ---- the jobs that it has ------------------------------------------------------------------------- */
+
+static bool work_open_is_stopped(const struct work *work)
+{
+    return atomic_load(&work_ending) || atomic_load(&work->code);
+}
+
+static bool work_open_is_over(const struct station *station)
+{
+    return work_open_is_stopped(station->work) || station->drained || work_begun_all(station->work);
+}
+
+static bool work_open_has_room(const struct station *station)
+{
+    return !work_open_is_over(station) && station->count < station->work->at_once &&
+           !station->child.told_ns && !station->child.silent_ns && !station->fault;
+}
+
+/* While the program has jobs nobody sleeps in the store: what it answers comes first. */
+static bool may_be_jobs(struct station *station, bson_error_t *error)
+{
+    uint64_t before = station->token;
+    bool known = before && !work_is_over(station->asked_ns, WORK_SLICE_MS);
+
+    if (station->count && known &&
+        (work_pause(station->work, &station->token, 0, error) || station->token == before))
+        return false;
+    station->asked_ns = truce__clock_monotonic_ns();
+    return true;
+}
+
+static void take_jobs(struct station *station)
+{
+    struct work *work = station->work;
+    truce_status status = TRUCE_OK;
+    bson_error_t error;
+
+    if (!work_open_has_room(station) || !may_be_jobs(station, &error))
+        return;
+    while (!status && work_open_has_room(station)) {
+        struct open_job *job = &station->jobs[station->count];
+
+        *job = (struct open_job){0};
+        status = work_claim(work, &job->at, &error);
+        if (!status) {
+            station->count++;
+            send_job(station, &job->at);
+        }
+    }
+    if (status == TRUCE_NOT_FOUND && work->drains && !station->count)
+        station->drained = true;
+    else if (status == TRUCE_NOT_FOUND && !station->count && work_open_has_room(station))
+        status = work_rest(work, &station->token, &error);
+    if (status && status != TRUCE_NOT_FOUND)
+        work_stop(work, cli_error(work->cli, NULL, status, &error));
+}
+
+static void look_after_jobs(struct station *station)
+{
+    int64_t grace_ms = station->work->grace_ms;
+
+    for (int64_t i = 0; i < station->count; i++) {
+        struct open_job *job = &station->jobs[i];
+
+        work_look_after(station->work, &job->at);
+        if (!job->told_ns && (job->at.lost || job->at.timed_out))
+            send_cancel(station, job);
+        else if (job->told_ns && work_is_over(job->told_ns, grace_ms))
+            station->gives_back = true; /* O5 */
+    }
+}
+
+/* ---- its end -------------------------------------------------------------------------------------- */
+
+/* Whether it has to end: SIGTERM now, SIGKILL after the grace. */
+static void look_after_child(struct station *station)
+{
+    struct work *work = station->work;
+    struct work_child *child = &station->child;
+
+    if (work_open_is_over(station) && !station->count) {
+        station->drained = true; /* it gets no more lines, whatever others leave */
+        work_child_close_in(child);
+    }
+    if (!station->ending_ns && (station->drained || work_open_is_stopped(work)))
+        station->ending_ns = truce__clock_monotonic_ns();
+    if (station->ending_ns && work_is_over(station->ending_ns, work->grace_ms))
+        station->gives_back = true;
+    if (station->fault || station->gives_back ||
+        (child->silent_ns && work_is_over(child->silent_ns, work->grace_ms)))
+        work_child_tell(child, work->grace_ms);
+}
+
+static char *work_open_reason_of(const struct station *station)
+{
+    if (station->fault)
+        return bson_strdup(station->fault);
+    if (station->child.silent_ns && station->child.told_ns)
+        return bson_strdup("the program closed its input or its output, and did not end");
+    return work_child_end(&station->child);
+}
+
+static void conclude_all(struct station *station)
+{
+    struct work *work = station->work;
+    char *reason = work_open_reason_of(station);
+
+    if (!station->count && !work_open_is_over(station))
+        cli_remark(work->cli, "%s", reason);
+    while (station->count) {
+        struct work_job *at = &station->jobs[--station->count].at;
+
+        if (at->lost)
+            work_lost(work, at);
+        else if (at->timed_out)
+            work_failed(work, at, "timed out", -1);
+        else if (station->gives_back)
+            work_later(work, at, 0, work_open_is_stopped(work) ? "abandoned" : "returned");
+        else
+            work_failed(work, at, reason, -1);
+    }
+    bson_free(reason);
+}
+
+static void bury(struct station *station)
+{
+    do
+        work_open_hear(station);
+    while (!station->fault && work_child_move(&station->child, 0));
+    conclude_all(station);
+    station->rest_ms = station->answered                    ? 0
+                       : !station->rest_ms                  ? REST_MS
+                       : station->rest_ms < REST_MS_MAX / 2 ? station->rest_ms * 2
+                                                            : REST_MS_MAX;
+    station->rest_until_ns = truce__clock_monotonic_ns() + station->rest_ms * NS_IN_MS;
+    station->answered = station->gives_back = false;
+    bson_free(station->fault);
+    station->fault = NULL;
+    work_child_forget(&station->child);
+}
+
+/* ---- one program after the other ------------------------------------------------------------------ */
+
+static void start_child(struct station *station)
+{
+    const struct cli *cli = station->work->cli;
+    int failed;
+
+    if (truce__clock_monotonic_ns() < station->rest_until_ns) {
+        truce__clock_sleep_ms(BUSY_MS);
+        return;
+    }
+    failed = work_child_start(&station->child, station->work);
+    if (failed)
+        work_stop(station->work, cli_say(cli, CLI_USAGE, "%s cannot be run: %s",
+                                         cli_text(cli, "exec"), strerror(failed)));
+}
+
+static int work_open_pause_of(const struct station *station)
+{
+    if (!work_open_has_room(station))
+        return BUSY_MS;
+    return station->count ? READY_MS : 0; /* without a job it has waited in the store */
+}
+
+/* One program, which takes jobs by lines. */
+static void work_keeping_open(struct work *work)
+{
+    struct station station = {.work = work, .reader = {.typed = false}};
+
+    station.jobs = bson_malloc0((size_t)work->at_once * sizeof *station.jobs);
+    while (station.child.pid || !work_open_is_over(&station)) {
+        if (!station.child.pid) {
+            start_child(&station);
+            continue;
+        }
+        take_jobs(&station);
+        (void)work_child_move(&station.child, work_open_pause_of(&station));
+        work_open_hear(&station);
+        look_after_jobs(&station);
+        look_after_child(&station);
+        if (work_child_has_ended(&station.child))
+            bury(&station);
+    }
+    truce__json_reader_release(&station.reader);
+    bson_free(station.jobs);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
 
 #define OUTPUT_MAX (1024 * 1024) /* of a result */
 

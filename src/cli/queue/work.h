@@ -41,26 +41,22 @@ struct work_job {
 /* SIGTERM or Ctrl-C came: no job is begun any more. */
 extern atomic_bool work_ending;
 
-/* ---- work_claim.c ---- */
+/* ---- work.c ---- */
 
 /* The next job of any queue, by their weights. NOT_FOUND: there is none now, or enough were begun. */
 truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *error);
 bool work_begun_all(struct work *work);
-/* A moment, or until somebody writes to the jobs. */
-truce_status work_pause(struct work *work, uint64_t *token, uint32_t most_ms, bson_error_t *error);
 /* The same while there is no job, for as long as nothing is due. */
 truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error);
 /* Keeps the lease, and finds out whether the job is lost or out of time. */
 void work_look_after(const struct work *work, struct work_job *at);
-/* When its time is over, by the monotonic clock; 0: never. */
-int64_t work_timeout_ms(const struct work_job *at);
 
 static inline bool work_is_over(int64_t since_ns, int64_t ms)
 {
     return truce__clock_monotonic_ns() - since_ns >= ms * INT64_C(1000000);
 }
 
-/* ---- work_end.c: each of them ends the job, says so, and frees it ---- */
+/* ---- each of them ends the job, says so, and frees it ---- */
 
 /* It is done with that result (NULL: none), and with changes (an array as `truce commit apply` takes it; NULL:
  * none) in one commit with its end. If that cannot be, it failed. */
@@ -69,21 +65,14 @@ void work_done(struct work *work, struct work_job *at, const bson_t *result, con
 void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms);
 /* Later, which counts as no attempt; `word` is what is said. */
 void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const char *word);
-void work_discarded(struct work *work, struct work_job *at, const char *reason);
 /* It was cancelled, or is others' by now. */
 void work_lost(struct work *work, struct work_job *at);
 /* The store failed, or the call was wrong: the worker ends with that. */
 void work_stop(struct work *work, int code);
 
-/* ---- work_program.c, work_open.c: jobs until the end; any number of threads at once ---- */
+/* ---- work_program.c, work.c: jobs until the end; any number of threads at once ---- */
 
 /* A program for each job. */
 void work_by_programs(struct work *work);
-/* One program, which takes jobs by lines. */
-void work_keeping_open(struct work *work);
-/* The program with its arguments; NULL after the last. */
-void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2]);
-/* In a process group of its own, with the signals as they usually are; `files` become 0, 1, 2. 0, or errno. */
-int work_spawn(pid_t *child, char **words, char **environment, const int files[3]);
 
 #endif

@@ -1,6 +1,10 @@
-/* truce work: a program for each job, from its start to its end. */
+/* truce work: child processes, their answers, and a program for each job, from its start to its end. */
+#include "cli/queue/work_program.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -9,8 +13,404 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "bson/json.h"
 #include "cli/queue/work.h"
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/*
+ * An answer is one document on one line: what it is, with the job's id, the epoch that the job was given with, and what
+ * belongs to it.
+ *
+ *     {"done": ID, "epoch": 1, "result": {...}, "changes": [...]}     the last two may be missing
+ *     {"fail": ID, "epoch": 1, "error": "...", "delay_ms": 1000}      without delay_ms: the queue's backoff
+ *     {"snooze": ID, "epoch": 1, "delay_ms": 1000}                    without: what --later says
+ *     {"discard": ID, "epoch": 1, "error": "..."}
+ *     {"progress": ID, "epoch": 1, "result": {...}}
+ *
+ * Any other field refuses the line: it is misspelt, and what it was to say would be lost.
+ */
+
+static const char *const kinds[] = {"done", "fail", "snooze", "discard", "progress"};
+
+enum field { EPOCH, RESULT, CHANGES, ERROR, DELAY };
+static const char *const fields[] = {"epoch", "result", "changes", "error", "delay_ms"};
+
+/* A bit for each field that stands beside it. */
+static const unsigned allowed[] = {
+    [ANSWER_DONE] = 1U << EPOCH | 1U << RESULT | 1U << CHANGES,
+    [ANSWER_FAIL] = 1U << EPOCH | 1U << ERROR | 1U << DELAY,
+    [ANSWER_SNOOZE] = 1U << EPOCH | 1U << DELAY,
+    [ANSWER_DISCARD] = 1U << EPOCH | 1U << ERROR,
+    [ANSWER_PROGRESS] = 1U << EPOCH | 1U << RESULT,
+};
+
+static void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2]);
+static int work_spawn(pid_t *child, char **words, char **environment, const int files[3]);
+
+static int answer_place_of(const char *word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!strcmp(word, words[i]))
+            return i;
+    }
+    return -1;
+}
+
+static bool take_bytes(const bson_iter_t *iter, bool array, bson_t *taken)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+
+    if (array ? !BSON_ITER_HOLDS_ARRAY(iter) : !BSON_ITER_HOLDS_DOCUMENT(iter))
+        return false;
+    if (array)
+        bson_iter_array(iter, &length, &bytes);
+    else
+        bson_iter_document(iter, &length, &bytes);
+    return bson_init_static(taken, bytes, length);
+}
+
+static bool answer_take_number(const bson_iter_t *iter, int64_t *number)
+{
+    *number = BSON_ITER_HOLDS_NUMBER(iter) ? bson_iter_as_int64(iter) : -1;
+    return *number >= 0;
+}
+
+static bool answer_take_field(enum field field, const bson_iter_t *iter, struct answer *answer)
+{
+    switch (field) {
+    case EPOCH:
+        return answer_take_number(iter, &answer->epoch);
+    case RESULT:
+        return take_bytes(iter, false, &answer->result);
+    case CHANGES:
+        return take_bytes(iter, true, &answer->changes);
+    case ERROR:
+        answer->error = BSON_ITER_HOLDS_UTF8(iter) ? bson_iter_utf8(iter, NULL) : NULL;
+        return answer->error != NULL;
+    case DELAY:
+        return answer_take_number(iter, &answer->delay_ms);
+    }
+    return false;
+}
+
+static bool answer_take_job(const bson_iter_t *iter, struct answer *answer)
+{
+    const char *text = BSON_ITER_HOLDS_UTF8(iter) ? bson_iter_utf8(iter, NULL) : "";
+
+    if (!bson_oid_is_valid(text, strlen(text)))
+        return false;
+    bson_oid_init_from_string(&answer->job, text);
+    return true;
+}
+
+/* What it is, and for which job: the field that says so may stand anywhere. */
+static truce_status answer_find_kind(const bson_t *document, struct answer *answer,
+                                     bson_error_t *error)
+{
+    bson_iter_t iter;
+    int found = -1;
+
+    for (bson_iter_init(&iter, document); bson_iter_next(&iter);) {
+        int kind = answer_place_of(bson_iter_key(&iter), kinds, sizeof kinds / sizeof *kinds);
+
+        if (kind < 0)
+            continue;
+        if (found >= 0)
+            return truce__fail(TRUCE_INVALID, error, "both \"%s\" and \"%s\"", kinds[found],
+                               kinds[kind]);
+        if (!answer_take_job(&iter, answer))
+            return truce__fail(TRUCE_INVALID, error, "\"%s\" is not the id of a job", kinds[kind]);
+        found = kind;
+    }
+    if (found < 0)
+        return truce__fail(TRUCE_INVALID, error,
+                           "none of \"done\", \"fail\", \"snooze\", \"discard\", \"progress\"");
+    answer->kind = (enum answer_kind)found;
+    return TRUCE_OK;
+}
+
+static truce_status answer_take_all(const bson_t *document, struct answer *answer, unsigned *seen,
+                                    bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, document); bson_iter_next(&iter);) {
+        const char *name = bson_iter_key(&iter);
+        int field = answer_place_of(name, fields, sizeof fields / sizeof *fields);
+
+        if (answer_place_of(name, kinds, sizeof kinds / sizeof *kinds) >= 0)
+            continue;
+        if (field < 0 || !(allowed[answer->kind] & 1U << field))
+            return truce__fail(TRUCE_INVALID, error, "\"%s\" has no field \"%s\"",
+                               kinds[answer->kind], name);
+        if (*seen & 1U << field)
+            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is there twice", name);
+        if (!answer_take_field((enum field)field, &iter, answer))
+            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is of a wrong kind", name);
+        *seen |= 1U << field;
+    }
+    return TRUCE_OK;
+}
+
+truce_status work_answer_read(struct json_reader *reader, const char *line, size_t size,
+                              struct answer *answer, bson_error_t *error)
+{
+    unsigned seen = 0;
+    bson_t document;
+    truce_status status = truce__json_read(reader, line, size, &document, NULL, error);
+
+    *answer = (struct answer){.delay_ms = -1};
+    bson_init(&answer->result);
+    bson_init(&answer->changes);
+    if (!status)
+        status = answer_find_kind(&document, answer, error);
+    if (!status)
+        status = answer_take_all(&document, answer, &seen, error);
+    if (!status && !(seen & 1U << EPOCH))
+        status = truce__fail(TRUCE_INVALID, error, "\"epoch\" is missing");
+    if (!status && answer->kind == ANSWER_FAIL && !answer->error)
+        status = truce__fail(TRUCE_INVALID, error, "\"error\" is missing");
+    return status;
+}
+
+/* ---- child programs -------------------------------------------------------------------------- */
+
+/*
+ * A program that stays. Nothing here waits for it but a poll: a program that does not read, does not write, or writes
+ * without an end holds up nobody but its own jobs.
+ *
+ * Its standard error goes on to ours as it comes; the end of it is kept, for the reason of its jobs.
+ */
+
+#define READ_SIZE 65536
+
+/* ---- its start and its end ------------------------------------------------------------------------ */
+
+static void close_one(int *file)
+{
+    if (*file >= 0)
+        close(*file);
+    *file = -1;
+}
+
+static bool make_pipes(int ends[3][2])
+{
+    for (int i = 0; i < 3; i++)
+        ends[i][0] = ends[i][1] = -1;
+    for (int i = 0; i < 3; i++) {
+        if (pipe2(ends[i], O_CLOEXEC))
+            return false;
+    }
+    return true;
+}
+
+int work_child_start(struct work_child *child, const struct work *work)
+{
+    char *words[CLI_ARGUMENTS_MAX + 2];
+    int ends[3][2], failed;
+
+    *child = (struct work_child){.in = -1, .out = -1, .err = -1};
+    work_words(work, words);
+    failed = make_pipes(ends) ? 0 : errno;
+    if (!failed)
+        failed = work_spawn(&child->pid, words, environ,
+                            (const int[]){ends[0][0], ends[1][1], ends[2][1]});
+    close_one(&ends[0][0]);
+    close_one(&ends[1][1]);
+    close_one(&ends[2][1]);
+    child->in = ends[0][1];
+    child->out = ends[1][0];
+    child->err = ends[2][0];
+    if (failed) {
+        child->pid = 0;
+        work_child_forget(child);
+        return failed;
+    }
+    truce__buffer_reserve(&child->unread, READ_SIZE);
+    fcntl(child->in, F_SETFL, O_NONBLOCK);
+    fcntl(child->out, F_SETFL, O_NONBLOCK);
+    fcntl(child->err, F_SETFL, O_NONBLOCK);
+    return 0;
+}
+
+void work_child_tell(struct work_child *child, int64_t grace_ms)
+{
+    if (!child->told_ns) {
+        child->told_ns = truce__clock_monotonic_ns();
+        kill(-child->pid, SIGTERM);
+    } else if (!child->killed && work_is_over(child->told_ns, grace_ms)) {
+        child->killed = true;
+        kill(-child->pid, SIGKILL);
+    }
+}
+
+char *work_child_end(const struct work_child *child)
+{
+    const char *where = child->unread.size > child->taken ? " in the middle of a line" : "";
+    size_t length = child->errors_length;
+
+    while (length && strchr(" \r\n", child->errors[length - 1]))
+        length--;
+    if (WIFSIGNALED(child->state))
+        return bson_strdup_printf("the program was killed%s by signal %d: %.*s", where,
+                                  WTERMSIG(child->state), (int)length, child->errors);
+    return bson_strdup_printf("the program ended%s, exit code %d: %.*s", where,
+                              WEXITSTATUS(child->state), (int)length, child->errors);
+}
+
+void work_child_forget(struct work_child *child)
+{
+    close_one(&child->in);
+    close_one(&child->out);
+    close_one(&child->err);
+    truce__buffer_release(&child->unsent);
+    truce__buffer_release(&child->unread);
+    child->pid = 0;
+}
+
+/* ---- lines ---------------------------------------------------------------------------------------- */
+
+/* What is over makes room. */
+static void child_pack(struct buffer *buffer, size_t *over)
+{
+    if (!*over)
+        return;
+    memmove(buffer->bytes, buffer->bytes + *over, buffer->size - *over);
+    buffer->size -= *over;
+    *over = 0;
+}
+
+static void fall_silent(struct work_child *child, int *file)
+{
+    close_one(file);
+    if (!child->silent_ns)
+        child->silent_ns = truce__clock_monotonic_ns();
+}
+
+void work_child_send(struct work_child *child, const struct buffer *text)
+{
+    child_pack(&child->unsent, &child->sent);
+    truce__buffer_append(&child->unsent, text->bytes, text->size);
+}
+
+void work_child_close_in(struct work_child *child)
+{
+    close_one(&child->in);
+}
+
+static void child_write_some(struct work_child *child)
+{
+    while (child->in >= 0 && child->sent < child->unsent.size) {
+        ssize_t put =
+            write(child->in, child->unsent.bytes + child->sent, child->unsent.size - child->sent);
+
+        if (put < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (put < 0)
+            fall_silent(child, &child->in);
+        else
+            child->sent += (size_t)put;
+    }
+}
+
+static void read_out(struct work_child *child)
+{
+    ssize_t got;
+
+    child_pack(&child->unread, &child->taken);
+    if (child->unread.size > WORK_LINE_BYTES_MAX)
+        return; /* it is too long already */
+    truce__buffer_reserve(&child->unread, READ_SIZE);
+    got = read(child->out, child->unread.bytes + child->unread.size, READ_SIZE);
+    if (got > 0)
+        child->unread.size += (size_t)got;
+    else if (!got || (errno != EAGAIN && errno != EINTR))
+        fall_silent(child, &child->out);
+}
+
+static void keep_errors(struct work_child *child, const char *text, size_t size)
+{
+    size_t kept = child->errors_length;
+
+    if (size > WORK_REASON_MAX) {
+        text += size - WORK_REASON_MAX;
+        size = WORK_REASON_MAX;
+    }
+    if (kept > WORK_REASON_MAX - size) {
+        size_t over = kept - (WORK_REASON_MAX - size);
+
+        memmove(child->errors, child->errors + over, kept - over);
+        kept -= over;
+    }
+    memcpy(child->errors + kept, text, size);
+    child->errors_length = kept + size;
+}
+
+static void read_err(struct work_child *child)
+{
+    char text[4096];
+    ssize_t got = read(child->err, text, sizeof text);
+
+    if (got > 0) {
+        keep_errors(child, text, (size_t)got);
+        fwrite(text, 1, (size_t)got, stderr);
+    } else if (!got || (errno != EAGAIN && errno != EINTR)) {
+        close_one(&child->err);
+    }
+}
+
+bool work_child_move(struct work_child *child, int timeout_ms)
+{
+    bool has_more = child->in >= 0 && child->sent < child->unsent.size;
+    struct pollfd files[] = {
+        {.fd = child->in, .events = has_more ? POLLOUT : 0}, /* also: nobody reads it any more */
+        {.fd = child->unread.size - child->taken > WORK_LINE_BYTES_MAX ? -1 : child->out,
+         .events = POLLIN},
+        {.fd = child->err, .events = POLLIN},
+    };
+
+    if (poll(files, 3, timeout_ms) < 1)
+        return false;
+    if (files[0].revents & POLLERR)
+        fall_silent(child, &child->in);
+    else if (files[0].revents)
+        child_write_some(child);
+    if (files[1].revents)
+        read_out(child);
+    if (files[2].revents)
+        read_err(child);
+    return true;
+}
+
+bool work_child_line(struct work_child *child, const char **line, size_t *size, bool *too_long)
+{
+    const char *from = (const char *)child->unread.bytes + child->taken;
+    size_t left = child->unread.size - child->taken;
+    const char *end = left ? memchr(from, '\n', left) : NULL;
+
+    *line = from;
+    *size = end ? (size_t)(end - from) : left;
+    *too_long = *size > WORK_LINE_BYTES_MAX;
+    if (*too_long || !end)
+        return false;
+    child->taken += *size + 1;
+    return true;
+}
+
+bool work_child_has_ended(struct work_child *child)
+{
+    pid_t found = waitpid(child->pid, &child->state, WNOHANG);
+
+    if (found != child->pid && !(found < 0 && errno == ECHILD))
+        return false;
+    kill(-child->pid, SIGKILL); /* what it left behind in its group */
+    return true;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
 
 #define CHANGES_MAX   (16 * 1024 * 1024)
 #define LATER         75
@@ -30,7 +430,7 @@ struct attempt {
 
 /* ---- the program ---------------------------------------------------------------------------------- */
 
-void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2])
+static void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2])
 {
     const struct cli *cli = work->cli;
 
@@ -39,7 +439,8 @@ void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2])
     words[cli->count + 1] = NULL;
 }
 
-int work_spawn(pid_t *child, char **words, char **environment, const int files[3])
+/* In a process group of its own, with the signals as they usually are; `files` become 0, 1, 2. 0, or errno. */
+static int work_spawn(pid_t *child, char **words, char **environment, const int files[3])
 {
     static const int usual_ones[] = {SIGTERM, SIGINT, SIGPIPE};
     posix_spawn_file_actions_t actions;

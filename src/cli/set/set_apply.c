@@ -6,7 +6,7 @@
  *
  * The lines of one document go to one worker, so that its batches fold well and workers seldom meet
  * on a document; that they may meet is the set's business, not ours. A chunk whose parts are all
- * answered is written down as done (set_job.h); the answer of a worker comes after the operations
+ * answered is written down as done (set_worker.h); the answer of a worker comes after the operations
  * are applied and their numbers recorded. So whatever is killed, at any moment:
  *
  *     a worker       the pool starts another and gives it the parts again
@@ -29,7 +29,7 @@
 #include "cli/core/pool.h"
 #include "cli/core/progress.h"
 #include "cli/set/set.h"
-#include "cli/set/set_job.h"
+#include "cli/set/set_worker.h"
 
 #define CHUNK_LINES    16384
 #define CHUNK_BYTES    (8 * 1024 * 1024)

@@ -1,18 +1,674 @@
-/* truce tree publish, revert, tag, untag, keep, erase, gc. */
-#include "cli/tree/tree.h"
-
+/* truce tree publish, revert, tag, untag, keep, erase, gc, branch, merge, drop, export, import, read, log, diff, status. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/date.h"
+#include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
+#include "cli/core/cli.h"
 #include "cli/core/ndjson.h"
 #include "cli/core/progress.h"
+#include "cli/core/sink.h"
 #include "cli/document/doc.h"
+#include "store/reserved.h"
 
-truce_tree *cli_tree_open(const struct cli *cli)
+#define TREE_SAMPLE                                                                                \
+    "printf '%s\\n' '{\"itemId\": \"home\"}' '{\"itemId\": \"about\", \"up\": \"home\"}' |\n"      \
+    "    truce tree publish site --collection pages --parent up\n"
+
+#define TREE_AT_OPTIONS                                                                            \
+    {"version", 0, "N", "that version", false}, {"tag", 0, "NAME", "the version of a tag", false}, \
+        {"at", 0, "TIME", "the version that was current then: 2026-11-23T09:00:00Z", false},       \
+    {                                                                                              \
+        "token", 0, "TOKEN", "the version of a token, which --print-token printed", false          \
+    }
+
+/* ---- branches -------------------------------------------------------------------------------- */
+
+/* truce tree branch, merge, drop. */
+
+#define BRANCH_SAMPLE                                                                              \
+    TREE_SAMPLE "truce tree branch site draft\n"                                                   \
+                "echo '{\"itemId\": \"jobs\", \"up\": \"home\"}' | truce tree publish draft\n"
+
+static bool cli_tree_at(const struct cli *cli, truce_tree_at *at);
+static truce_tree *cli_tree_open(const struct cli *cli);
+static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg);
+static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer);
+
+/* ---- branch ------------------------------------------------------------------------------------ */
+
+static int branches_run_branch(struct cli *cli)
+{
+    truce_tree *tree;
+    truce_tree_at at;
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+
+    if (!cli_tree_at(cli, &at))
+        return CLI_USAGE;
+    tree = cli_tree_open(cli);
+    status = truce_tree_branch(tree, &at, cli->arguments[1], &error);
+    truce_tree_free(tree);
+    BSON_APPEND_UTF8(&answer, "branch", cli->arguments[1]);
+    if (!status)
+        cli_answer(cli, &answer, "%s is a branch of %s", cli->arguments[1], cli->arguments[0]);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_branch = {
+    .noun = "tree",
+    .verb = "branch",
+    .arguments = "TREE NAME",
+    .summary = "begin a tree of its own as a version of another one",
+    .help =
+        "It is published to, read, kept and branched as any tree, and merged with the one it came\n"
+        "from, either way, by `truce tree merge`. Its items are copied.",
+    .example = TREE_SAMPLE "truce tree branch site draft",
+    .options = (const struct cli_option[]){TREE_AT_OPTIONS, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = branches_run_branch,
+};
+
+/* ---- merge ------------------------------------------------------------------------------------- */
+
+static int answer_merged(struct cli *cli, const truce_tree_published *published)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_INT64(&answer, "version", published->version);
+    BSON_APPEND_BOOL(&answer, "published", !published->nothing);
+    if (published->nothing)
+        cli_answer(cli, &answer, "nothing to merge; version %" PRId64 " of %s stands",
+                   published->version, cli->arguments[0]);
+    else
+        cli_answer(cli, &answer, "version %" PRId64 " of %s has what %s has changed",
+                   published->version, cli->arguments[0], cli->arguments[1]);
+    bson_destroy(&answer);
+    return cli_output_end(CLI_DONE);
+}
+
+static int branches_merge(struct cli *cli, const bson_t *rules)
+{
+    truce_tree_merge_options options = {.how = {.rules = rules, .conflict = cli_tree_conflict},
+                                        .message = cli_text(cli, "message"),
+                                        .author = cli_text(cli, "author")};
+    truce_tree_published published;
+    truce_tree *tree;
+    bson_error_t error;
+    truce_status status;
+
+    if (!cli_tree_prefer(cli, &options.how.prefer))
+        return CLI_USAGE;
+    tree = cli_tree_open(cli);
+    status = truce_tree_merge(tree, cli->arguments[1], &options, &published, NULL, &error);
+    truce_tree_free(tree);
+    return status ? cli_error(cli, NULL, status, &error) : answer_merged(cli, &published);
+}
+
+static int branches_run_merge(struct cli *cli)
+{
+    bson_t rules;
+    bool given;
+    int code = CLI_USAGE;
+
+    if (cli_option_document(cli, "rules", &rules, &given))
+        code = branches_merge(cli, given ? &rules : NULL);
+    bson_destroy(&rules);
+    return code;
+}
+
+const struct cli_command cli_tree_merge = {
+    .noun = "tree",
+    .verb = "merge",
+    .arguments = "TREE OTHER",
+    .summary = "publish in a tree what OTHER, its branch or its origin, has changed",
+    .help =
+        "Since the two were merged last. Items that both changed are merged; those that cannot be\n"
+        "are printed, nothing is published, and the exit code is 1.",
+    .example = BRANCH_SAMPLE "truce tree merge site draft",
+    .options =
+        (const struct cli_option[]){
+            {"prefer", 0, "SIDE", "mine (TREE's) or theirs, where both changed the same", false},
+            {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},
+            {"message", 'm', "TEXT", "for the log", false},
+            {"author", 0, "TEXT", "for the log", false},
+            {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = branches_run_merge,
+};
+
+/* ---- drop -------------------------------------------------------------------------------------- */
+
+static int branches_run_drop(struct cli *cli)
+{
+    truce_tree *tree = cli_tree_open(cli);
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status = truce_tree_drop(tree, &error);
+
+    truce_tree_free(tree);
+    BSON_APPEND_UTF8(&answer, "dropped", cli->arguments[0]);
+    if (!status)
+        cli_answer(cli, &answer, "dropped %s", cli->arguments[0]);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_drop = {
+    .noun = "tree",
+    .verb = "drop",
+    .arguments = "TREE",
+    .summary = "remove a tree, or a branch, with all its versions",
+    .help = "Its items, its log and its tags go, for ever. A tree that has branches is refused.",
+    .example = TREE_SAMPLE "truce tree branch site draft\n"
+                           "truce tree drop draft",
+    .store = CLI_STORE_CHANGE,
+    .run = branches_run_drop,
+};
+
+/* ---- export and import ----------------------------------------------------------------------- */
+
+/* truce tree export, import. */
+
+/* ---- export ------------------------------------------------------------------------------------ */
+
+struct exporting {
+    struct sink sink;
+    struct buffer line;
+    struct cli_progress shown;
+    int64_t lines, versions;
+    bool good; /* else the output cannot be written, which cli_sink_close tells */
+};
+
+/* A truce_tree_function. */
+static bool lines_write_line(const bson_t *line, void *arg)
+{
+    struct exporting *exporting = arg;
+
+    exporting->line.size = 0;
+    truce__json_write(&exporting->line, line, false, JSON_CANONICAL);
+    truce__buffer_append_byte(&exporting->line, '\n');
+    exporting->versions += bson_has_field(line, "$version");
+    exporting->good = cli_sink_write(&exporting->sink, exporting->line.bytes, exporting->line.size);
+    cli_progress(&exporting->shown, ++exporting->lines, 0);
+    return exporting->good;
+}
+
+static int export_lines(struct cli *cli, struct exporting *exporting, int64_t from)
+{
+    truce_tree *tree = cli_tree_open(cli);
+    bson_error_t error;
+    truce_status status;
+
+    cli_progress_begin(cli, &exporting->shown, "lines");
+    status = truce_tree_export(tree, from, lines_write_line, exporting, &error);
+    cli_progress_end(&exporting->shown);
+    truce_tree_free(tree);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int run_export(struct cli *cli)
+{
+    const char *path = cli_text(cli, "output");
+    struct exporting exporting = {.good = true};
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    int64_t from;
+    truce_status status;
+    int code;
+
+    if (!cli_number(cli, "from", 1, INT64_MAX, 0, &from))
+        return CLI_USAGE;
+    status = cli_output_check(cli, path, cli->uri, &error);
+    if (!status)
+        status = cli_sink_open(&exporting.sink, path, &error);
+    code = status ? cli_error(cli, NULL, status, &error) : export_lines(cli, &exporting, from);
+    truce__buffer_release(&exporting.line);
+    status = cli_sink_close(&exporting.sink, !code, &error);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
+    BSON_APPEND_INT64(&answer, "versions", exporting.versions);
+    if (!code && path && strcmp(path, "-"))
+        cli_answer(cli, &answer, "exported %" PRId64 " versions", exporting.versions);
+    bson_destroy(&answer);
+    return code ? code : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_export = {
+    .noun = "tree",
+    .verb = "export",
+    .arguments = "TREE",
+    .summary = "write a tree's history as lines, which `truce tree import` reads",
+    .help =
+        "Each version with its time, message and author, and the items that it put or removed, in\n"
+        "canonical Extended JSON; tags at the end. Versions that are published meanwhile are not\n"
+        "in it. A file given by --output appears when it is whole.",
+    .example = TREE_SAMPLE "truce tree export site --output site.ndjson",
+    .options =
+        (const struct cli_option[]){
+            {"output", 'o', "FILE", "write to a file (else to standard output)", false},
+            {"from", 0, "N", "what has changed from that version on (all that is kept)", false},
+            {0}},
+    .store = CLI_STORE_CHANGE, /* what is written out is held */
+    .run = run_export,
+};
+
+/* ---- the import ------------------------------------------------------------------------------ */
+
+static int import_line(struct cli *cli, truce_tree_import *import, struct ndjson *input,
+                       const struct ndjson_line *line)
+{
+    bson_t document;
+    bson_error_t error;
+    const char *wrong = cli_ndjson_document(input, line, &document);
+    char where[40];
+    truce_status status;
+
+    snprintf(where, sizeof where, "line %" PRId64, line->row);
+    if (wrong)
+        return cli_usage(cli, "%s: %s; the versions before it stay", where, wrong);
+    status = truce_tree_import_line(import, &document, &error);
+    return status ? cli_error(cli, where, status, &error) : CLI_DONE;
+}
+
+static int import_lines(struct cli *cli, truce_tree_import *import, struct ndjson *input)
+{
+    enum ndjson_form form;
+    struct ndjson_line line = {0};
+    struct cli_progress shown;
+    bson_error_t error;
+    truce_status status = cli_ndjson_detect(input, &form, &error);
+    int code = CLI_DONE;
+
+    cli_progress_begin(cli, &shown, "lines");
+    while (!code && !status && !(status = cli_ndjson_next(input, &line, &error)) && line.text) {
+        code = import_line(cli, import, input, &line);
+        cli_progress(&shown, line.row, 0);
+    }
+    cli_progress_end(&shown);
+    return status ? cli_error(cli, NULL, status, &error) : code;
+}
+
+static int end_import(struct cli *cli, truce_tree_import *import)
+{
+    truce_tree_imported imported;
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status = truce_tree_import_end(import, &imported, &error);
+
+    BSON_APPEND_INT64(&answer, "version", imported.version);
+    BSON_APPEND_INT64(&answer, "published", imported.published);
+    BSON_APPEND_INT64(&answer, "passed", imported.passed);
+    if (!status)
+        cli_answer(cli, &answer, "%" PRId64 " versions published, %" PRId64 " were there",
+                   imported.published, imported.passed);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+static int run_import(struct cli *cli)
+{
+    bson_error_t error;
+    struct ndjson *input = cli_ndjson_open(cli->count > 1 ? cli->arguments[1] : "-", &error);
+    truce_tree_import *import = NULL;
+    truce_tree *tree = NULL;
+    int code = input ? cli_store_open(cli, CLI_STORE_INPUT, &cli->store)
+                     : cli_error(cli, NULL, TRUCE_INVALID, &error);
+
+    if (!code) {
+        tree = cli_tree_open(cli);
+        import = truce_tree_import_new(tree);
+        code = import_lines(cli, import, input);
+        if (!code)
+            code = end_import(cli, import);
+    }
+    truce_tree_import_free(import);
+    truce_tree_free(tree);
+    cli_ndjson_close(input);
+    return code;
+}
+
+const struct cli_command cli_tree_import = {
+    .noun = "tree",
+    .verb = "import",
+    .arguments = "TREE [FILE]",
+    .summary = "make a tree of the lines that `truce tree export` wrote",
+    .help =
+        "Versions keep their numbers, times and messages. Versions that the tree has are passed\n"
+        "over: an import that was cut off is run again, and a later export --from N is added.",
+    .example = TREE_SAMPLE "truce tree export site --output site.ndjson\n"
+                           "truce --store other.truce tree import site site.ndjson",
+    .options =
+        (const struct cli_option[]){{"collection", 0, "NAME",
+                                     "of the items, if the tree is made (as the file says)", false},
+                                    {0}},
+    .store = CLI_STORE_NONE,
+    .run = run_import,
+};
+
+/* ---- read, log, diff, status ----------------------------------------------------------------- */
+
+/* truce tree read, log, diff, status. */
+
+static bool cli_tree_at(const struct cli *cli, truce_tree_at *at)
+{
+    const char *time = cli_text(cli, "at");
+    bson_error_t error;
+
+    *at = (truce_tree_at){.tag = cli_text(cli, "tag"), .token = cli_text(cli, "token")};
+    if (!cli_number(cli, "version", 1, INT64_MAX, 0, &at->version))
+        return false;
+    if (time && truce__date_parse(time, strlen(time), NULL, &at->time_ms, &error)) {
+        (void)cli_usage(cli, "--at: \"%s\" is no date (2026-01-31, or 2026-01-31T12:00:00Z)", time);
+        return false;
+    }
+    return true;
+}
+
+/* Of a status; "": it is no branch. Borrowed. */
+static const char *cli_tree_origin(const bson_t *told)
+{
+    bson_t from;
+
+    return truce__value_subdocument(told, "from", &from) ? truce__field_text(&from, "tree") : "";
+}
+
+/* ---- read ------------------------------------------------------------------------------------- */
+
+static bool print_item(const bson_t *item, void *arg)
+{
+    (void)arg;
+    return cli_print(item, JSON_RELAXED);
+}
+
+static int tree_show_read_one(struct cli *cli, truce_tree_snapshot *snapshot)
+{
+    bson_t holder, item;
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (cli_doc_id(cli, cli->arguments[1], &holder)) {
+        bson_value_t id = cli_doc_id_in(&holder);
+        truce_status status = truce_tree_get(snapshot, &id, &item, &error);
+
+        if (!status)
+            (void)cli_print(&item, JSON_RELAXED);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+        bson_destroy(&item);
+    }
+    bson_destroy(&holder);
+    return code;
+}
+
+static int tree_show_read_many(struct cli *cli, truce_tree_snapshot *snapshot)
+{
+    truce_tree_find_options options = {0};
+    bson_t filter, sort;
+    bool filtered = false, sorted = false;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+
+    bson_init(&sort);
+    if (cli_option_document(cli, "filter", &filter, &filtered)) {
+        bson_destroy(&sort);
+        if (cli_option_document(cli, "sort", &sort, &sorted) &&
+            cli_number(cli, "limit", 1, INT64_MAX, 0, &options.limit)) {
+            options.sort = sorted ? &sort : NULL;
+            status = truce_tree_find(snapshot, filtered ? &filter : NULL, &options, print_item,
+                                     NULL, &error);
+            code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+        }
+    }
+    bson_destroy(&sort);
+    bson_destroy(&filter);
+    return code;
+}
+
+static int print_token(struct cli *cli, const truce_tree_snapshot *snapshot)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&answer, "token", truce_tree_snapshot_token(snapshot));
+    cli_answer(cli, &answer, "%s", truce_tree_snapshot_token(snapshot));
+    bson_destroy(&answer);
+    return cli_output_end(CLI_DONE);
+}
+
+static int tree_show_run_read(struct cli *cli)
+{
+    truce_tree *tree;
+    truce_tree_snapshot *snapshot;
+    truce_tree_at at;
+    bson_error_t error;
+    truce_status status;
+    int code;
+
+    if (!cli_tree_at(cli, &at))
+        return CLI_USAGE;
+    if (cli->count > 1 &&
+        (cli_text(cli, "filter") || cli_text(cli, "sort") || cli_text(cli, "limit")))
+        return cli_usage(cli, "an ID goes without --filter, --sort and --limit");
+    tree = cli_tree_open(cli);
+    status = truce_tree_open(tree, &at, &snapshot, &error);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
+    else if (cli_flag(cli, "print-token"))
+        code = print_token(cli, snapshot);
+    else
+        code =
+            cli->count > 1 ? tree_show_read_one(cli, snapshot) : tree_show_read_many(cli, snapshot);
+    truce_tree_close(snapshot);
+    truce_tree_free(tree);
+    return code;
+}
+
+const struct cli_command cli_tree_read = {
+    .noun = "tree",
+    .verb = "read",
+    .arguments = "TREE [ID]",
+    .summary = "print an item, or all, of one version",
+    .help =
+        "All that is printed is of one version, whatever is published meanwhile. Exit 1: there\n"
+        "is no such item, or the version is collected.",
+    .example = TREE_SAMPLE "truce tree read site about\n"
+                           "truce tree read site --filter '{up: \"home\"}' --version 1",
+    .options = (const struct cli_option[]){TREE_AT_OPTIONS,
+                                           {"filter", 0, "FILTER", "those that match", false},
+                                           {"sort", 0, "SORT", "{field: 1} (by itemId)", false},
+                                           {"limit", 0, "N", "so many at most", false},
+                                           {"print-token", 0, NULL,
+                                            "print the token of the version", false},
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = tree_show_run_read,
+};
+
+/* ---- log -------------------------------------------------------------------------------------- */
+
+static bool tree_show_print_entry(const bson_t *entry, void *arg)
+{
+    const struct cli *cli = arg;
+    const char *author = truce__field_text(entry, "author"),
+               *message = truce__field_text(entry, "message");
+    char date[DATE_TEXT_MAX];
+
+    return cli_answer(cli, entry, "%" PRId64 "  %s%s%s%s%s", truce__field_number(entry, "version"),
+                      truce__date_show(truce__field_date(entry, "at"), date),
+                      *author || *message ? "  " : "", author, *author && *message ? ": " : "",
+                      message);
+}
+
+static int tree_show_run_log(struct cli *cli)
+{
+    truce_tree *tree;
+    bson_error_t error;
+    int64_t limit;
+    truce_status status;
+
+    if (!cli_number(cli, "limit", 1, INT64_MAX, 0, &limit))
+        return CLI_USAGE;
+    tree = cli_tree_open(cli);
+    status = truce_tree_log(tree, limit, tree_show_print_entry, cli, &error);
+    truce_tree_free(tree);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_log = {
+    .noun = "tree",
+    .verb = "log",
+    .arguments = "TREE",
+    .summary = "list the versions that are kept, newest first",
+    .example = TREE_SAMPLE "truce tree log site",
+    .options = (const struct cli_option[]){{"limit", 0, "N", "so many at most", false}, {0}},
+    .store = CLI_STORE_READ,
+    .run = tree_show_run_log,
+};
+
+/* ---- diff ------------------------------------------------------------------------------------- */
+
+static bool tree_show_print_change(const truce_tree_change *change, void *arg)
+{
+    const struct cli *cli = arg;
+    bson_t line = BSON_INITIALIZER;
+    char id[200];
+    bool good;
+
+    BSON_APPEND_VALUE(&line, "itemId", change->item);
+    truce__value_show(truce__value_field(truce__value_document(&line), "itemId", 6), id, sizeof id);
+    if (change->before)
+        BSON_APPEND_DOCUMENT(&line, "before", change->before);
+    if (change->after)
+        BSON_APPEND_DOCUMENT(&line, "after", change->after);
+    good = cli_answer(cli, &line, "%s %s", !change->before ? "+" : !change->after ? "-" : "~", id);
+    bson_destroy(&line);
+    return good;
+}
+
+static int tree_show_run_diff(struct cli *cli)
+{
+    truce_tree *tree;
+    bson_error_t error;
+    int64_t from, to;
+    truce_status status;
+
+    if (!cli_argument_number(cli, 1, "FROM", 0, INT64_MAX, &from) ||
+        !cli_argument_number(cli, 2, "TO", 0, INT64_MAX, &to))
+        return CLI_USAGE;
+    tree = cli_tree_open(cli);
+    status = truce_tree_diff(tree, from, to, tree_show_print_change, cli, &error);
+    truce_tree_free(tree);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_diff = {
+    .noun = "tree",
+    .verb = "diff",
+    .arguments = "TREE FROM TO",
+    .summary = "list the items that differ between two versions",
+    .help =
+        "+ came, - went, ~ is another; with --json before and after. Version 0 is the empty one.",
+    .example = TREE_SAMPLE "truce tree diff site 0 1",
+    .store = CLI_STORE_READ,
+    .run = tree_show_run_diff,
+};
+
+/* ---- list ------------------------------------------------------------------------------------- */
+
+static bool tree_show_print_tree(struct cli *cli, const char *name, truce_status *status,
+                                 bson_error_t *error)
+{
+    truce_tree *tree = truce_tree_new(
+        cli->store, &(truce_tree_options){.name = name, .deadline_ms = cli->deadline_ms});
+    bson_t told;
+    const char *origin;
+    bool good = true;
+
+    *status = truce_tree_status(tree, &told, error);
+    origin = cli_tree_origin(&told);
+    if (!*status)
+        good = cli_answer(cli, &told, "%s in %s: version %" PRId64 "%s%s", name,
+                          truce__field_text(&told, "collection"),
+                          truce__field_number(&told, "current"), *origin ? ", branch of " : "",
+                          origin);
+    if (*status == TRUCE_NOT_FOUND) /* it was dropped meanwhile */
+        *status = TRUCE_OK;
+    bson_destroy(&told);
+    truce_tree_free(tree);
+    return good;
+}
+
+static int tree_show_run_list(struct cli *cli)
+{
+    bson_t *all = bson_new(), *sort = BCON_NEW("_id", BCON_INT32(1));
+    truce_find_options options = {.sort = sort};
+    truce_cursor *cursor = NULL;
+    const bson_t *master;
+    bson_error_t error;
+    bool good = true;
+    truce_status status = truce_find(cli->store, TREES, all, &options, &cursor, &error);
+
+    while (!status && good && !(status = truce_cursor_next(cursor, &master, &error)) && master)
+        good = tree_show_print_tree(cli, truce__field_text(master, "_id"), &status, &error);
+    truce_cursor_close(cursor);
+    bson_destroy(sort);
+    bson_destroy(all);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_list = {
+    .noun = "tree",
+    .verb = "list",
+    .summary = "list the trees, and which are branches",
+    .example = TREE_SAMPLE "truce tree list",
+    .store = CLI_STORE_READ,
+    .run = tree_show_run_list,
+};
+
+/* ---- status ----------------------------------------------------------------------------------- */
+
+static int tree_show_run_status(struct cli *cli)
+{
+    truce_tree *tree = cli_tree_open(cli);
+    bson_t told;
+    bson_error_t error;
+    truce_status status = truce_tree_status(tree, &told, &error);
+    const char *origin = cli_tree_origin(&told);
+
+    truce_tree_free(tree);
+    if (!status)
+        cli_answer(cli, &told,
+                   "%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
+                   " on, settled to %" PRId64 "; %" PRId64 " readers hold it, %" PRId64
+                   " edits are under way",
+                   truce__field_text(&told, "tree"), truce__field_text(&told, "collection"),
+                   truce__field_number(&told, "current"), *origin ? ", branch of " : "", origin,
+                   truce__field_number(&told, "kept"), truce__field_number(&told, "settled"),
+                   truce__field_number(&told, "readers"), truce__field_number(&told, "edits"));
+    bson_destroy(&told);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_status = {
+    .noun = "tree",
+    .verb = "status",
+    .arguments = "TREE",
+    .summary = "tell which versions there are, and what holds them",
+    .example = TREE_SAMPLE "truce tree status site",
+    .store = CLI_STORE_READ,
+    .run = tree_show_run_status,
+};
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+static truce_tree *cli_tree_open(const struct cli *cli)
 {
     bool publishes = !strcmp(cli->command->verb, "publish"),
          makes = publishes || !strcmp(cli->command->verb, "import");
@@ -78,7 +734,8 @@ static int take_lines(struct publishing *publishing, struct ndjson *input)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg)
+/* Prints it. */
+static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg)
 {
     bson_t line = BSON_INITIALIZER;
 
@@ -133,7 +790,7 @@ static int answer_published(struct publishing *publishing)
     return cli_output_end(CLI_DONE);
 }
 
-bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer)
+static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer)
 {
     const char *said = cli_text(cli, "prefer");
 

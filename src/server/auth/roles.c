@@ -48,7 +48,8 @@ const char *role_name(int i)
     return roles[i].name;
 }
 
-uint32_t role_actions(const struct grant *grant, const char *database)
+/* What it allows in a database, or (NULL) of the server. */
+static uint32_t role_actions(const struct grant *grant, const char *database)
 {
     const struct role *role = &roles[grant->role];
 

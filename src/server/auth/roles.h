@@ -45,8 +45,6 @@ int role_of(const char *name, const char *database);
 /* The i-th; NULL: there are no more. */
 const char *role_name(int i);
 
-/* What it allows in a database, or (NULL) of the server. */
-uint32_t role_actions(const struct grant *grant, const char *database);
 uint32_t grants_actions(const struct grants *grants, const char *database);
 /* May it read the users' own records, with what their logins are checked by? */
 bool grants_read_users(const struct grants *grants);

@@ -137,8 +137,9 @@ void scram_derive_prepared(const char *prepared, struct scram_credential *creden
     scram_wipe(key, sizeof key);
 }
 
-truce_status scram_derive(const char *name, const char *password,
-                          struct scram_credential *credential, bson_error_t *error)
+/* Derives what is kept of a password, with the salt and iterations that stand in `credential`. */
+static truce_status scram_derive(const char *name, const char *password,
+                                 struct scram_credential *credential, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     char *prepared = NULL;

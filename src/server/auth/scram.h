@@ -67,9 +67,6 @@ const char *scram_name(enum scram_mechanism mechanism);
 bool scram_mechanism_of(const char *name, enum scram_mechanism *mechanism);
 int scram_key_size(enum scram_mechanism mechanism);
 
-/* Derives what is kept of a password, with the salt and iterations that stand in `credential`. */
-truce_status scram_derive(const char *name, const char *password,
-                          struct scram_credential *credential, bson_error_t *error);
 /* The same of the password as the mechanism sees it. */
 void scram_derive_prepared(const char *prepared, struct scram_credential *credential);
 /* The same with a salt of chance and MongoDB's number of iterations. */

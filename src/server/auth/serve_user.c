@@ -1,7 +1,248 @@
-/* Users: createUser, updateUser, dropUser, dropAllUsersFromDatabase, grantRolesToUser, revokeRolesFromUser. */
-#include "server/command/groups.h"
-
+/* Users: createUser, updateUser, dropUser, dropAllUsersFromDatabase, grantRolesToUser, revokeRolesFromUser, usersInfo, rolesInfo. */
+#include <stdio.h>
 #include <string.h>
+
+#include "base/field.h"
+#include "bson/value.h"
+#include "server/command/groups.h"
+#include "store/reserved.h"
+
+/* ---- usersInfo and rolesInfo ----------------------------------------------------------------- */
+
+/* usersInfo, rolesInfo. */
+
+struct info {
+    const bson_t *filter;
+    bool credentials, custom, builtin, privileges;
+};
+
+static const struct field users_fields[] = {
+    {"showCredentials", FIELD_FLAG, offsetof(struct info, credentials)},
+    {"showCustomData", FIELD_FLAG, offsetof(struct info, custom)},
+    {"showPrivileges", FIELD_PLAIN, 0},
+    {"showAuthenticationRestrictions", FIELD_IGNORED, 0},
+    {"filter", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+static const struct field roles_fields[] = {
+    {"showBuiltinRoles", FIELD_FLAG, offsetof(struct info, builtin)},
+    {"showPrivileges", FIELD_FLAG, offsetof(struct info, privileges)},
+    {"showAuthenticationRestrictions", FIELD_IGNORED, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* What a command names: "ada", or {user: "ada", db: "school"}. False: neither. */
+static bool info_name_of(const bson_iter_t *at, const char *kind, const char **name,
+                         const char **database)
+{
+    bson_iter_t field;
+
+    *name = NULL;
+    if (BSON_ITER_HOLDS_UTF8(at))
+        *name = bson_iter_utf8(at, NULL);
+    else if (BSON_ITER_HOLDS_DOCUMENT(at) && bson_iter_recurse(at, &field))
+        while (bson_iter_next(&field)) {
+            if (!BSON_ITER_HOLDS_UTF8(&field))
+                continue;
+            if (!strcmp(bson_iter_key(&field), kind))
+                *name = bson_iter_utf8(&field, NULL);
+            else if (!strcmp(bson_iter_key(&field), "db"))
+                *database = bson_iter_utf8(&field, NULL);
+        }
+    return *name != NULL;
+}
+
+static bool is_all_databases(const bson_iter_t *value)
+{
+    bson_iter_t field;
+
+    return BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field) &&
+           bson_iter_find(&field, "forAllDBs") && call_truth(&field);
+}
+
+/* Everybody may look at themselves. */
+static bool is_self(const struct call *call, const char *name, const char *database)
+{
+    const struct user *user = call->connection->login.user;
+
+    return user && !strcmp(user->name, name) && !strcmp(user->database, database);
+}
+
+/* ---- users ---------------------------------------------------------------------------------- */
+
+/* Which are asked for, as a filter: {_id: {$in: [...]}}, {db: ...}, {} */
+static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *ids, uint32_t *count,
+                             bson_error_t *error)
+{
+    const char *name, *database = call->database, *key;
+    char buffer[16], *id;
+
+    if (!info_name_of(at, "user", &name, &database))
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "usersInfo takes a name, {user, db}, an array of these, 1, or "
+                             "{forAllDBs: true}");
+    if (!is_self(call, name, database) && !access_may(call, database, ACTION_USERS))
+        return access_refuse(call, database, error);
+    bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
+    id = bson_strdup_printf("%s.%s", database, name);
+    BSON_APPEND_UTF8(ids, key, id);
+    bson_free(id);
+    return TRUCE_OK;
+}
+
+static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error_t *error)
+{
+    const bson_iter_t *value = &call->value;
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+    bson_iter_t at;
+    bson_t in, ids;
+
+    if (is_all_databases(
+            value)) /* as local shows: of all databases, and not of each that it has a role for */
+        return access_need(call, "", ACTION_USERS, error);
+    if (call_is_number(value)) {
+        BSON_APPEND_UTF8(filter, "db", call->database);
+        return access_need(call, call->database, ACTION_USERS, error);
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(filter, "_id", &in);
+    BSON_APPEND_ARRAY_BEGIN(&in, "$in", &ids);
+    if (BSON_ITER_HOLDS_ARRAY(value) && bson_iter_recurse(value, &at)) {
+        while (!status && bson_iter_next(&at))
+            status = add_user(call, &at, &ids, &count, error);
+    } else {
+        status = add_user(call, value, &ids, &count, error);
+    }
+    bson_append_array_end(&in, &ids);
+    bson_append_document_end(filter, &in);
+    return status;
+}
+
+static void info_append_user(const bson_t *document, const struct info *info, bson_t *one)
+{
+    bson_iter_t at;
+
+    if (bson_iter_init(&at, document))
+        while (bson_iter_next(&at)) {
+            const char *key = bson_iter_key(&at);
+
+            if ((strcmp(key, "credentials") != 0 || info->credentials) &&
+                (strcmp(key, "customData") != 0 || info->custom))
+                BSON_APPEND_VALUE(one, key, bson_iter_value(&at));
+        }
+    users_append_mechanisms(users_mechanisms(document), "mechanisms", one);
+}
+
+static truce_status list_users(struct call *call, const bson_t *filter, const struct info *info,
+                               bson_t *users, bson_error_t *error)
+{
+    const truce_find_options options = {.limit = TRUCE_USERS_LISTED_MAX};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    char buffer[16];
+    const char *key;
+    bson_t one;
+    truce_status status =
+        truce_find(call->server->store, USER_RECORDS, filter, &options, &cursor, error);
+
+    for (uint32_t i = 0; !status; i++) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document || users->len > TRUCE_DOCUMENT_BYTES_MAX / 2)
+            break;
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT_BEGIN(users, key, &one);
+        info_append_user(document, info, &one);
+        bson_append_document_end(users, &one);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status serve_users(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct info info = {.custom = true};
+    bson_t filter = BSON_INITIALIZER, users = BSON_INITIALIZER;
+    truce_status status = call_own_fields(call, users_fields, &info, error);
+
+    if (!status && info.credentials && !access_reads_users(call))
+        status = access_refuse(call, "admin", error);
+    if (!status)
+        status = info_filter_of(call, &filter, error);
+    if (!status)
+        status = list_users(call, &filter, &info, &users, error);
+    BSON_APPEND_ARRAY(reply, "users", &users);
+    bson_destroy(&users);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- roles ---------------------------------------------------------------------------------- */
+
+static void append_role(int role, const char *database, const struct info *info, uint32_t *count,
+                        bson_t *array)
+{
+    struct grants *grants = bson_malloc0(sizeof *grants);
+    char buffer[16];
+    const char *key;
+    bson_t one;
+
+    grants->count = 1;
+    grants->all[0].role = role;
+    snprintf(grants->all[0].database, sizeof grants->all[0].database, "%s", database);
+    bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(array, key, &one);
+    BCON_APPEND(&one, "role", BCON_UTF8(role_name(role)), "db", BCON_UTF8(database), "isBuiltin",
+                BCON_BOOL(true), "roles", "[", "]", "inheritedRoles", "[", "]");
+    if (info->privileges) {
+        grants_append_privileges(grants, "privileges", &one);
+        grants_append_privileges(grants, "inheritedPrivileges", &one);
+    }
+    bson_append_document_end(array, &one);
+    bson_free(grants);
+}
+
+static truce_status add_role(struct call *call, const bson_iter_t *at, const struct info *info,
+                             uint32_t *count, bson_t *array, bson_error_t *error)
+{
+    const char *name, *database = call->database;
+    int role;
+
+    if (!info_name_of(at, "role", &name, &database))
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "rolesInfo takes a name, {role, db}, an array of these, or 1");
+    role = role_of(name, database);
+    if (!access_may(call, database, ACTION_USERS))
+        return access_refuse(call, database, error);
+    if (role >= 0)
+        append_role(role, database, info, count, array);
+    return TRUCE_OK;
+}
+
+truce_status serve_roles(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct info info = {0};
+    uint32_t count = 0;
+    bson_iter_t at;
+    bson_t array;
+    truce_status status = call_own_fields(call, roles_fields, &info, error);
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "roles", &array);
+    if (!status && call_is_number(&call->value)) {
+        status = access_need(call, call->database, ACTION_USERS, error);
+        for (int i = 0; role_name(i) && info.builtin && !status; i++)
+            if (role_of(role_name(i), call->database) >= 0)
+                append_role(i, call->database, &info, &count, &array);
+    } else if (!status && BSON_ITER_HOLDS_ARRAY(&call->value) &&
+               bson_iter_recurse(&call->value, &at)) {
+        while (!status && bson_iter_next(&at))
+            status = add_role(call, &at, &info, &count, &array, error);
+    } else if (!status) {
+        status = add_role(call, &call->value, &info, &count, &array, error);
+    }
+    bson_append_array_end(reply, &array);
+    return status;
+}
+
+/* ---- changes of users ------------------------------------------------------------------------ */
 
 struct user_fields {
     const char *password;

@@ -155,7 +155,7 @@ SERVED(serve_drop_all_users);
 SERVED(serve_grant_roles);
 SERVED(serve_revoke_roles);
 
-/* serve_user_info.c */
+/* serve_user.c */
 SERVED(serve_users);
 SERVED(serve_roles);
 

@@ -7,7 +7,7 @@
  *
  *     {_id: "school.adults", viewOn: "people", pipeline: [{$match: {age: {$gte: 18}}}]}
  *
- * serve_view.c makes, changes and lists them; view_source.c turns one into what is read.
+ * serve_view.c makes, changes and lists them; views.c keeps the list and turns a view into its source.
  */
 #include <stdbool.h>
 
@@ -40,7 +40,7 @@ truce_status views_find(struct views *views, const char *database, const char *n
 truce_status views_all(struct views *views, const char *database, struct arena *arena,
                        const struct view **all, uint32_t *count, bson_error_t *error);
 
-/* ---- what a view is no collection for (view_source.c) --------------------------------------- */
+/* ---- what a view is no collection for -------------------------------------------------------- */
 
 /* 166, if the name is that of a view; 73, if `changes`, and it is one of the server's own: "system.*", but for the functions
  * that clients keep in "system.js". */
@@ -51,7 +51,7 @@ truce_status view_refuse_system(const char *database, const char *name, bson_err
 /* What is refused of the name that the call's command has first, if it is no command that knows of views. */
 truce_status view_guard(struct call *call, bson_error_t *error);
 
-/* ---- what is read of one (view_source.c) ---------------------------------------------------- */
+/* ---- what is read of one --------------------------------------------------------------------- */
 
 /* A name that can be read: a collection, or a view as the collection that it rests on and all that is done with it. */
 struct view_source {

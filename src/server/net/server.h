@@ -15,7 +15,7 @@
  *     handles.c      sets and queues that commands share
  *     compress.c     messages that are compressed
  *     duplicate.c    what clients look for where a key is taken
- *     watch.c        change streams; watch_event.c: their tokens and events
+ *     watch.c        change streams, their tokens and events
  *     cursor_registry.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
  *     snapshot_registry.c        moments that are read again by their time

@@ -19,13 +19,640 @@
  */
 #include "server/watch/watch.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "bson/value.h"
 #include "engine/engine.h"
 #include "query/aggregate/aggregate.h"
 #include "store/file/file.h"
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* Tokens and events of change streams (lease_watch.h). */
+
+/* ---- tokens ----------------------------------------------------------------------------------
+ *
+ *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
+ *
+ * place: of enum watch_place; of a fragment with its number added. In hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
+ */
+#define TOKEN_BYTES   22
+#define TOKEN_VERSION 1
+
+void watch_token_append(const struct watch_token *token, bson_t *document)
+{
+    uint8_t bytes[TOKEN_BYTES] = {TOKEN_VERSION};
+    char text[2 * TOKEN_BYTES + 1];
+
+    for (int i = 0; i < 8; i++)
+        bytes[1 + i] = (uint8_t)((uint64_t)token->position >> (56 - 8 * i));
+    bytes[9] = (uint8_t)(token->place + (token->place == WATCH_FRAGMENT ? token->fragment : 0));
+    memcpy(bytes + 10, token->feed.bytes, sizeof token->feed.bytes);
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02X", bytes[i]);
+    BSON_APPEND_UTF8(document, "_data", text);
+}
+
+static int digit(char c)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *found = c ? strchr(digits, c >= 'a' && c <= 'f' ? c - 'a' + 'A' : c) : NULL;
+
+    return found ? (int)(found - digits) : -1;
+}
+
+static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[TOKEN_BYTES],
+                               bson_error_t *error)
+{
+    for (uint32_t i = 0; i < length; i++)
+        if (digit(text[i]) < 0 || length % 2)
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "resume token string was not a valid hex string");
+    if (length != 2 * TOKEN_BYTES)
+        return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
+                             "the resume token was not made by truce");
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        bytes[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+    return TRUCE_OK;
+}
+
+truce_status watch_token_read(const bson_t *document, struct watch_token *token,
+                              bson_error_t *error)
+{
+    struct value data = truce__value_field(truce__value_document(document), "_data", 5);
+    uint8_t bytes[TOKEN_BYTES];
+    uint64_t position = 0;
+    truce_status status;
+    const char *text;
+    uint32_t length;
+
+    if (data.type != BSON_TYPE_UTF8)
+        return truce__refuse(40647, error, "Bad resume token: _data of missing or of wrong type");
+    text = truce__value_text(data, &length);
+    status = read_bytes(text, length, bytes, error);
+    if (status)
+        return status;
+    for (int i = 0; i < 8; i++)
+        position = position << 8 | bytes[1 + i];
+    if (bytes[0] != TOKEN_VERSION || position > INT64_MAX)
+        return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
+                             "the resume token was not made by truce");
+    token->position = (int64_t)position;
+    token->place = bytes[9] < WATCH_FRAGMENT ? (enum watch_place)bytes[9] : WATCH_FRAGMENT;
+    token->fragment = bytes[9] < WATCH_FRAGMENT ? 0 : bytes[9] - WATCH_FRAGMENT;
+    bson_oid_init_from_data(&token->feed, bytes + 10);
+    return TRUCE_OK;
+}
+
+/* ---- who sees what ------------------------------------------------------------------------------ */
+
+/* Of several collections: those of this database? */
+static bool reaches(const struct watch_scope *scope, const char *database)
+{
+    if (scope->reach == WATCH_DATABASE)
+        return !strcmp(database, scope->database);
+    return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
+}
+
+static bool is_within(const struct watch_scope *scope, const char *place)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *name;
+
+    if (scope->reach == WATCH_COLLECTION)
+        return !strcmp(place, scope->place);
+    truce__place_database(scope->own, place, database);
+    name = truce__place_name(scope->own, database, place);
+    return name && !truce__place_is_system(name) && reaches(scope, database);
+}
+
+static bool is_expanded(enum feed_kind kind)
+{
+    return kind == FEED_CREATE || kind == FEED_MODIFY || kind == FEED_INDEX ||
+           kind == FEED_INDEX_DROP;
+}
+
+/* Is it a definition of a view that was made, changed or taken away, for who asks for such events? */
+static bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *name;
+
+    if (!scope->expanded ||
+        (entry->kind != FEED_INSERT && entry->kind != FEED_REPLACE && entry->kind != FEED_DELETE))
+        return false;
+    truce__place_database(scope->own, entry->collection, database);
+    name = truce__place_name(scope->own, database, entry->collection);
+    return name && !strcmp(name, VIEWS_COLLECTION);
+}
+
+/* The namespace that the document of a view has as its _id; NULL: it has none, since somebody else wrote it. */
+static const char *namespace_of_view(const struct feed_entry *entry)
+{
+    struct value id = truce__value_field(truce__value_document(&entry->id), "_id", 3);
+    uint32_t length;
+    const char *text = id.type == BSON_TYPE_UTF8 ? truce__value_text(id, &length) : NULL;
+
+    return text && strchr(text, '.') ? text : NULL;
+}
+
+static bool sees_view(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    char database[DATABASE_NAME_MAX + 1];
+
+    truce__place_database(scope->own, entry->collection, database);
+    return scope->reach != WATCH_COLLECTION && namespace_of_view(entry) && reaches(scope, database);
+}
+
+/* Is the entry told to who watches that, and does it end the stream? */
+static bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    if (is_expanded(entry->kind) && !scope->expanded)
+        return false;
+    if (watch_is_of_view(scope, entry))
+        return sees_view(scope, entry);
+    if (entry->kind == FEED_DROP_DATABASE)
+        return scope->reach == WATCH_ALL ||
+               (scope->reach == WATCH_DATABASE && !strcmp(entry->collection, scope->database));
+    return is_within(scope, entry->collection) || (entry->other && is_within(scope, entry->other));
+}
+
+static bool watch_ends(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    if (entry->kind == FEED_DROP_DATABASE)
+        return scope->reach == WATCH_DATABASE && watch_sees(scope, entry);
+    return scope->reach == WATCH_COLLECTION && watch_sees(scope, entry) &&
+           (entry->kind == FEED_DROP || entry->kind == FEED_RENAME);
+}
+
+/* ---- events --------------------------------------------------------------------------------------- */
+
+static const char *event_name_of(enum feed_kind kind)
+{
+    switch (kind) {
+    case FEED_INSERT:
+        return "insert";
+    case FEED_UPDATE:
+        return "update";
+    case FEED_REPLACE:
+        return "replace";
+    case FEED_DELETE:
+        return "delete";
+    case FEED_DROP:
+        return "drop";
+    case FEED_RENAME:
+        return "rename";
+    case FEED_CREATE:
+        return "create";
+    case FEED_MODIFY:
+        return "modify";
+    case FEED_INDEX:
+        return "createIndexes";
+    case FEED_INDEX_DROP:
+        return "dropIndexes";
+    case FEED_DROP_DATABASE:
+        break;
+    }
+    return "dropDatabase";
+}
+
+static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum watch_place place,
+                           const char *name, int64_t wall_ms)
+{
+    const struct watch_token token = {.feed = *feed, .position = position, .place = place};
+    bson_t *event = bson_new(), id;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "_id", &id);
+    watch_token_append(&token, &id);
+    bson_append_document_end(event, &id);
+    BSON_APPEND_UTF8(event, "operationType", name);
+    BSON_APPEND_TIMESTAMP(event, "clusterTime", (uint32_t)(position >> FEED_SECOND_SHIFT),
+                          (uint32_t)(position & (((int64_t)1 << FEED_SECOND_SHIFT) - 1)));
+    BSON_APPEND_DATE_TIME(event, "wallTime", wall_ms);
+    return event;
+}
+
+static void append_names(const struct watch_scope *scope, const char *key, const char *place,
+                         bson_t *event)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *name;
+    bson_t ns;
+
+    truce__place_database(scope->own, place, database);
+    name = truce__place_name(scope->own, database, place);
+    BSON_APPEND_DOCUMENT_BEGIN(event, key, &ns);
+    BSON_APPEND_UTF8(&ns, "db", database);
+    BSON_APPEND_UTF8(&ns, "coll", name ? name : place);
+    bson_append_document_end(event, &ns);
+}
+
+/* ---- what expanded events have ------------------------------------------------------------------- */
+
+static void event_append_uuid(const struct watch_scope *scope, int64_t number, const char *name,
+                              bson_t *document)
+{
+    uint8_t uuid[UUID_BYTES];
+
+    truce__catalog_uuid(&scope->file, number, uuid);
+    BSON_APPEND_BINARY(document, name, BSON_SUBTYPE_UUID, uuid, sizeof uuid);
+}
+
+/* As create and collMod have them; `what`: {validator?, images?}. */
+static void event_append_options(const bson_t *what, bool whole, bson_t *description)
+{
+    bson_t validator, images;
+    bson_iter_t at;
+
+    if (truce__value_subdocument(what, "validator", &validator))
+        BSON_APPEND_DOCUMENT(description, "validator", &validator);
+    if (whole && bson_has_field(what, "validator"))
+        BCON_APPEND(description, "validationLevel", BCON_UTF8("strict"), "validationAction",
+                    BCON_UTF8("error"));
+    if (bson_iter_init_find(&at, what, "images") && BSON_ITER_HOLDS_BOOL(&at)) {
+        BSON_APPEND_DOCUMENT_BEGIN(description, "changeStreamPreAndPostImages", &images);
+        BSON_APPEND_BOOL(&images, "enabled", bson_iter_bool(&at));
+        bson_append_document_end(description, &images);
+    }
+}
+
+/* Of an index that was changed: {name, ...}, or as they were. */
+static void event_append_index(const bson_t *what, const char *name, bson_t *to)
+{
+    bson_t index;
+
+    if (truce__value_subdocument(what, "index", &index))
+        BSON_APPEND_DOCUMENT(to, name, &index);
+}
+
+static void append_state_before(const struct watch_scope *scope, const struct feed_entry *entry,
+                                bson_t *event)
+{
+    bson_t state, options;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "stateBeforeChange", &state);
+    BSON_APPEND_DOCUMENT_BEGIN(&state, "collectionOptions", &options);
+    event_append_uuid(scope, entry->number, "uuid", &options);
+    event_append_options(&entry->had, true, &options);
+    bson_append_document_end(&state, &options);
+    event_append_index(&entry->had, "indexOptions", &state);
+    bson_append_document_end(event, &state);
+}
+
+static void event_describe(const struct watch_scope *scope, const struct feed_entry *entry,
+                           bson_t *description)
+{
+    bson_t indexes;
+
+    if (entry->kind == FEED_RENAME) {
+        append_names(scope, "to", entry->other, description);
+        if (entry->dropped)
+            event_append_uuid(scope, entry->dropped, "dropTarget", description);
+    } else if (entry->kind == FEED_CREATE) {
+        event_append_options(&entry->what, true, description);
+        BCON_APPEND(description, "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",
+                    BCON_INT32(1), "}", "name", BCON_UTF8("_id_"), "}");
+    } else if (entry->kind == FEED_MODIFY) {
+        event_append_index(&entry->what, "index", description);
+        event_append_options(&entry->what, false, description);
+    } else {
+        BSON_APPEND_ARRAY_BEGIN(description, "indexes", &indexes);
+        BSON_APPEND_DOCUMENT(&indexes, "0", &entry->what);
+        bson_append_array_end(description, &indexes);
+    }
+}
+
+static void append_expanded(const struct watch_scope *scope, const struct feed_entry *entry,
+                            bson_t *event)
+{
+    bson_t description;
+
+    if (entry->number)
+        event_append_uuid(scope, entry->number, "collectionUUID", event);
+    if (!is_expanded(entry->kind) && entry->kind != FEED_RENAME)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(event, "operationDescription", &description);
+    event_describe(scope, entry, &description);
+    bson_append_document_end(event, &description);
+    if (entry->kind == FEED_MODIFY)
+        append_state_before(scope, entry, event);
+}
+
+/* What paths there are that could be read otherwise is told to who asks, if there are none as well. */
+static void append_difference(const struct watch_scope *scope, const bson_t *diff, bson_t *event)
+{
+    static const char name[] = "disambiguatedPaths";
+    bool has = bson_has_field(diff, name);
+    bson_t description, none = BSON_INITIALIZER;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "updateDescription", &description);
+    if (has && !scope->expanded)
+        bson_copy_to_excluding_noinit(diff, &description, name, NULL);
+    else
+        bson_concat(&description, diff);
+    if (scope->expanded && !has)
+        BSON_APPEND_DOCUMENT(&description, name, &none);
+    bson_append_document_end(event, &description);
+}
+
+/* A view was made, changed or dropped: {operationType, ns, operationDescription: {viewOn, pipeline}}. */
+static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry)
+{
+    const char *name = entry->kind == FEED_INSERT    ? "create"
+                       : entry->kind == FEED_REPLACE ? "modify"
+                                                     : "drop";
+    bson_t *event = begin_event(feed, entry->position, WATCH_EVENT, name, entry->wall_ms);
+    const char *ns = namespace_of_view(entry), *dot = strchr(ns, '.');
+    bson_t names, description;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "ns", &names);
+    bson_append_utf8(&names, "db", 2, ns, (int)(dot - ns));
+    BSON_APPEND_UTF8(&names, "coll", dot + 1);
+    bson_append_document_end(event, &names);
+    if (entry->kind == FEED_DELETE)
+        return event;
+    bson_init(&description);
+    bson_copy_to_excluding_noinit(&entry->document, &description, "_id", NULL);
+    BSON_APPEND_DOCUMENT(event, "operationDescription", &description);
+    bson_destroy(&description);
+    return event;
+}
+
+/* ---- all of an event -------------------------------------------------------------------------------- */
+
+static bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
+                           const struct feed_entry *entry)
+{
+    bson_t *event, ns;
+
+    if (watch_is_of_view(scope, entry))
+        return view_event(feed, entry);
+    event =
+        begin_event(feed, entry->position, WATCH_EVENT, event_name_of(entry->kind), entry->wall_ms);
+    if (entry->kind == FEED_INSERT || entry->kind == FEED_REPLACE)
+        BSON_APPEND_DOCUMENT(event, "fullDocument", &entry->document);
+    if (entry->kind == FEED_DROP_DATABASE) {
+        BSON_APPEND_DOCUMENT_BEGIN(event, "ns", &ns);
+        BSON_APPEND_UTF8(&ns, "db", entry->collection);
+        bson_append_document_end(event, &ns);
+    } else {
+        append_names(scope, "ns", entry->collection, event);
+    }
+    if (entry->other)
+        append_names(scope, "to", entry->other, event);
+    if (!bson_empty(&entry->id))
+        BSON_APPEND_DOCUMENT(event, "documentKey", &entry->id);
+    if (entry->kind == FEED_UPDATE)
+        append_difference(scope, &entry->diff, event);
+    if (scope->expanded)
+        append_expanded(scope, entry, event);
+    return event;
+}
+
+static bson_t *watch_invalidate(const bson_oid_t *feed, int64_t position, int64_t wall_ms)
+{
+    return begin_event(feed, position, WATCH_INVALIDATE, "invalidate", wall_ms);
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/*
+ * The stages behind $changeStream: which there may be; and the last of them, $changeStreamSplitLargeEvent.
+ *
+ * An event that is larger than EVENT_BYTES is told in fragments: documents that have each some of its fields, whole, and say how many
+ * there are. The fields are taken in the order of their sizes, so the first fragment has as many of them as go into one.
+ *
+ *     {_id, splitEvent: {fragment: 1, of: 2}, operationType, ns, documentKey, fullDocument}
+ *     {_id, splitEvent: {fragment: 2, of: 2}, fullDocumentBeforeChange}
+ *
+ * Invariants:
+ *  1. The same event is split in the same way, whoever reads it, and when: so a stream goes on behind any fragment.
+ *  2. All fields of the event but `_id` stand in one fragment each.
+ */
+
+#define SPLIT_STAGE    "$changeStreamSplitLargeEvent"
+#define FRAGMENT_BYTES 256 /* of a fragment without its fields, at most */
+
+/* ---- which there may be ------------------------------------------------------------------------ */
+
+static truce_status check_split(const bson_iter_t *stage, bool last, bson_error_t *error)
+{
+    bson_iter_t inner;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(stage) || !bson_iter_recurse(stage, &inner) ||
+        bson_iter_next(&inner))
+        return truce__refuse(7182800, error, SPLIT_STAGE " spec should be an empty object");
+    if (!last)
+        return truce__refuse(7182802, error, SPLIT_STAGE " must be the last stage in the pipeline");
+    return TRUCE_OK;
+}
+
+/* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800, 7182802. */
+static truce_status watch_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
+                                      bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t left = bson_count_keys(stages), count = 0;
+    bson_iter_t at, stage;
+
+    *splits = false;
+    bson_init(rest);
+    (void)bson_iter_init(&at, stages);
+    while (!status && bson_iter_next(&at)) {
+        left--;
+        if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &stage) &&
+            bson_iter_next(&stage) && !strcmp(bson_iter_key(&stage), SPLIT_STAGE)) {
+            status = check_split(&stage, !left, error);
+            *splits = !status;
+        } else {
+            truce__value_append_element(rest, &count, truce__value_of_iter(&at));
+        }
+    }
+    return status;
+}
+
+/* Stages that were compiled. 20: one that is not allowed here. */
+static truce_status watch_stages_check(const bson_t *stages, bson_error_t *error)
+{
+    static const char *const allowed[] = {"$match", "$project",     "$addFields",   "$set",
+                                          "$unset", "$replaceRoot", "$replaceWith", "$redact"};
+    bson_iter_t at, stage;
+
+    (void)bson_iter_init(&at, stages);
+    while (bson_iter_next(&at)) {
+        bool is_allowed = false;
+
+        (void)(bson_iter_recurse(&at, &stage) && bson_iter_next(&stage)); /* it was compiled */
+        for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+            is_allowed = is_allowed || !strcmp(bson_iter_key(&stage), allowed[i]);
+        if (!is_allowed)
+            return truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                                 "%s is not permitted in a $changeStream pipeline",
+                                 bson_iter_key(&stage));
+    }
+    return TRUCE_OK;
+}
+
+/* ---- running them ----------------------------------------------------------------------------------- */
+
+struct one {
+    struct source base; /* first */
+    const bson_t *document;
+};
+
+static truce_status next_of_one(struct source *base, const bson_t **document, bson_error_t *error)
+{
+    struct one *one = (struct one *)base;
+
+    (void)error;
+    *document = one->document;
+    one->document = NULL;
+    return TRUCE_OK;
+}
+
+static void free_one(struct source *base)
+{
+    bson_free(base);
+}
+
+static truce_status stages_check_id(const bson_t *event, const bson_t *told, bson_error_t *error)
+{
+    struct value before = truce__value_field(truce__value_document(event), "_id", 3);
+    struct value after = truce__value_field(truce__value_document(told), "_id", 3);
+
+    if (truce__value_identical(before, after))
+        return TRUCE_OK;
+    return truce__refuse(CODE_CHANGE_STREAM_FATAL, error,
+                         "Encountered an event whose _id field, which contains the resume token, "
+                         "was modified by the pipeline. Modifying the _id field of an event makes "
+                         "it impossible to resume the stream from that point");
+}
+
+/* `*told`: what the stages leave of the event; NULL: nothing; bson_destroy. */
+static truce_status watch_stages_run(struct pipeline *pipeline, struct engine *engine,
+                                     struct arena *arena, const bson_t *event, bson_t **told,
+                                     bson_error_t *error)
+{
+    struct one *one = bson_malloc0(sizeof *one);
+    struct query_context context = truce__engine_context(engine, arena);
+    const bson_t *document = NULL;
+    struct source *output;
+    struct budget budget;
+    truce_status status;
+
+    *told = NULL;
+    *one = (struct one){{.next = next_of_one, .free = free_one}, event};
+    truce__engine_budget(engine, 0, &budget);
+    context.budget = &budget;
+    status = truce__pipeline_open(pipeline, 0, &one->base, NULL, &context, &output, error);
+    if (status)
+        return status;
+    status = output->next(output, &document, error);
+    if (!status && document)
+        status = stages_check_id(event, document, error);
+    if (!status && document)
+        *told = bson_copy(document);
+    output->free(output);
+    return status;
+}
+
+/* ---- fragments ------------------------------------------------------------------------------------ */
+
+struct part {
+    struct fields field;
+    size_t size;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct part *left = a, *right = b;
+    size_t common = left->field.key_length < right->field.key_length ? left->field.key_length
+                                                                     : right->field.key_length;
+    int order;
+
+    if (left->size != right->size)
+        return left->size < right->size ? -1 : 1;
+    order = memcmp(left->field.key, right->field.key, common);
+    return order ? order : (int)left->field.key_length - (int)right->field.key_length;
+}
+
+/* All fields but _id, the smallest first; bson_free. */
+static struct part *stages_parts_of(const bson_t *event, size_t *count)
+{
+    struct part *parts = bson_malloc0((bson_count_keys(event) + 1) * sizeof *parts);
+    struct fields fields = truce__fields(truce__value_document(event));
+
+    *count = 0;
+    while (truce__fields_next(&fields)) {
+        if (fields.key_length == 3 && !memcmp(fields.key, "_id", 3))
+            continue;
+        parts[*count].field = fields;
+        parts[(*count)++].size = fields.key_length + 2 + fields.value.size;
+    }
+    qsort(parts, *count, sizeof *parts, by_size);
+    return parts;
+}
+
+/* The number of the first part behind the fragment that begins with `from`. */
+static size_t stages_end_of(const struct part *parts, size_t count, size_t from)
+{
+    size_t size = FRAGMENT_BYTES, at = from;
+
+    do
+        size += parts[at++].size;
+    while (at < count && size + parts[at].size <= EVENT_BYTES);
+    return at;
+}
+
+/* How many fragments an event is told in that is too large to be told at once; 7182500, 7182502: it cannot be. */
+static truce_status watch_fragments(const bson_t *event, int *fragments, bson_error_t *error)
+{
+    size_t count;
+    struct part *parts = stages_parts_of(event, &count);
+    truce_status status = TRUCE_OK;
+
+    *fragments = 0;
+    for (size_t at = 0; at < count; at = stages_end_of(parts, count, at))
+        ++*fragments;
+    if (!count || *fragments > WATCH_FRAGMENTS_MAX)
+        status = truce__refuse(7182502, error, "the event is too large, and cannot be split");
+    else if (parts[count - 1].size > EVENT_BYTES - FRAGMENT_BYTES)
+        status = truce__refuse(7182500, error,
+                               "Splitting change event failed: fragment size %zu is greater than "
+                               "maximum allowed fragment size %d",
+                               parts[count - 1].size + FRAGMENT_BYTES, EVENT_BYTES);
+    bson_free(parts);
+    return status;
+}
+
+/* One of them, as the token says; bson_destroy. */
+static bson_t *watch_fragment(const bson_t *event, int fragments, const struct watch_token *token)
+{
+    bson_t *fragment = bson_new(), inner;
+    size_t count, at = 0, end;
+    struct part *parts = stages_parts_of(event, &count);
+
+    for (int i = 0; i < token->fragment; i++)
+        at = stages_end_of(parts, count, at);
+    BSON_APPEND_DOCUMENT_BEGIN(fragment, "_id", &inner);
+    watch_token_append(token, &inner);
+    bson_append_document_end(fragment, &inner);
+    BSON_APPEND_DOCUMENT_BEGIN(fragment, "splitEvent", &inner);
+    BSON_APPEND_INT32(&inner, "fragment", token->fragment + 1);
+    BSON_APPEND_INT32(&inner, "of", fragments);
+    bson_append_document_end(fragment, &inner);
+    for (end = stages_end_of(parts, count, at); at < end; at++)
+        truce__value_append(fragment, parts[at].field.key, parts[at].field.key_length,
+                            parts[at].field.value);
+    bson_free(parts);
+    return fragment;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
 
 #define SCAN_MOST   1000
 #define QUEUE_BYTES ((size_t)4 * 1024 * 1024)
@@ -252,7 +879,7 @@ static void append_told(bson_t *batch, uint32_t *count, const bson_t *document)
     BSON_APPEND_DOCUMENT(batch, key, document);
 }
 
-/* ---- fragments (watch_stages.c) ------------------------------------------------------------------ */
+/* ---- fragments ---------------------------------------------------------------------------- */
 
 static truce_status another_split(const char *how, bson_error_t *error)
 {

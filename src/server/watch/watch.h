@@ -4,7 +4,7 @@
 /*
  * Change streams: the feed of changes of a file (engine/documents/feed.h) as MongoDB's clients know it.
  *
- *     feed ──entries──> watch_event.c ──events──> queue ──full documents, stages──> batch
+ *     feed ──entries──> watch.c ──events──> queue ──full documents, stages──> batch
  *
  * A resume token is a place in the feed, so it outlives the server, and another server of the same file takes it, too.
  */
@@ -85,25 +85,12 @@ int64_t watch_time(struct engine *engine, int64_t now_ms);
 /* Until something is told, or so long. `*seen` 0 at first: then it returns at once. */
 void watch_wait(struct watch *watch, uint64_t *seen, uint32_t most_ms);
 
-/* ---- stages (watch_stages.c) ------------------------------------------------------------------ */
+/* ---- stages ---------------------------------------------------------------------------- */
 
 #define EVENT_BYTES                                                                                \
     (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA) /* of one that is told */
 
-/* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800, 7182802. */
-truce_status watch_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
-                               bson_error_t *error);
-/* Stages that were compiled. 20: one that is not allowed here. */
-truce_status watch_stages_check(const bson_t *stages, bson_error_t *error);
-/* `*told`: what the stages leave of the event; NULL: nothing; bson_destroy. */
-truce_status watch_stages_run(struct pipeline *pipeline, struct engine *engine, struct arena *arena,
-                              const bson_t *event, bson_t **told, bson_error_t *error);
-/* How many fragments an event is told in that is too large to be told at once; 7182500, 7182502: it cannot be. */
-truce_status watch_fragments(const bson_t *event, int *fragments, bson_error_t *error);
-/* One of them, as the token says; bson_destroy. */
-bson_t *watch_fragment(const bson_t *event, int fragments, const struct watch_token *token);
-
-/* ---- events (watch_event.c) ------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------- */
 
 struct watch_scope {
     enum watch_reach reach;
@@ -112,17 +99,5 @@ struct watch_scope {
     char place[PLACE_MAX];
     bson_oid_t file; /* its id */
 };
-
-/* Is it a definition of a view that was made, changed or taken away, for who asks for such events? */
-bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *entry);
-
-/* Is the entry told to who watches that, and does it end the stream? */
-bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry);
-bool watch_ends(const struct watch_scope *scope, const struct feed_entry *entry);
-
-/* All of an event but what has to be looked up; bson_destroy. */
-bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
-                    const struct feed_entry *entry);
-bson_t *watch_invalidate(const bson_oid_t *feed, int64_t position, int64_t wall_ms);
 
 #endif

@@ -1,5 +1,5 @@
-#ifndef TRUCE_CLI_SET_SET_JOB_H
-#define TRUCE_CLI_SET_SET_JOB_H
+#ifndef TRUCE_CLI_SET_SET_WORKER_H
+#define TRUCE_CLI_SET_SET_WORKER_H
 
 /*
  * The progress of `truce set apply`, kept in the store it writes to: one document for each chunk of
