@@ -6,6 +6,7 @@ exceptions.txt lists the tests that are expected to fail, each with the reason. 
 The last line counts the tests. A test of `tape` is one of its assertions.
 """
 
+import collections
 import dataclasses
 import os
 import pathlib
@@ -17,17 +18,17 @@ import tempfile
 import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).parent
-TIMEOUT = 120  # seconds for one file of a Node suite
+TIMEOUT = 300  # seconds for one process of a Node suite
 
 
 @dataclasses.dataclass
 class Suite:
     tests: list  # folders and files for pytest, patterns of files for Node
-    ignore: list = ()  # of these, the files that are not run: exceptions.txt has the reasons
     runner: str = "pytest"  # or a module's program: "mocha", "tape", "ava"
     options: list = ()  # of the runner
     replace: list = ()  # pairs of a regular expression and its replacement, for all files; {port} and {uri} are the server's
     environment: dict = dataclasses.field(default_factory=dict)
+    together: bool = False  # all files in one process, as only the last one ends it
     files: dict = dataclasses.field(default_factory=dict)  # files that the distribution lacks
 
 
@@ -66,7 +67,7 @@ SUITES = {
     "motor": Suite(["test/asyncio_tests", "test/tornado_tests"], environment={"DB_IP": "127.0.0.1", "DB_PORT": "{port}"}),
     "mongodb-queue": Suite(["test/*.js"], runner="tape"),
     "connect-mongo": Suite(["src/*/*.spec.ts"], runner="ava", replace=[("root:example@", "")]),
-    "mongojs": Suite(["test/test-*.js"], runner="tape", replace=[*NO_PORT, (r"mongojs\('(localhost/)?(?=\w)", r"mongojs('127.0.0.1:{port}/")]),
+    "mongojs": Suite(["test/test-*.js"], runner="tape", together=True, replace=[*NO_PORT, (r"mongojs\('(?!mongodb)(localhost/)?(?=\w)", r"mongojs('127.0.0.1:{port}/")]),
     "sharedb-mongo": Suite(["test/test_*.js"], runner="mocha", options=["--file", "test/setup.js", "--exit"]),
     "winston-mongodb": Suite(["test/*-test.js"], runner="mocha", options=["--exit"], environment={"WINSTON_MONGODB_URL": "{uri}"}),
     "mongoose-delete": Suite(["test/*.js"], runner="mocha", options=["--exit"], environment={"MONGOOSE_TEST_URI": "{uri}"}),
@@ -84,7 +85,7 @@ for client in (pymongo.MongoClient, getattr(pymongo, "AsyncMongoClient", None)):
 
 
 def read_exceptions(suite):
-    """The patterns of tests that fail, with their reasons, and those of files that are not run."""
+    """Returns the patterns of the tests that are expected to fail, and the files that are not run, each with its reason."""
     failing, not_run, current, reason = {}, {}, None, None
     for line in (HERE / "exceptions.txt").read_text().splitlines():
         if not line.strip() or line.startswith("#"):
@@ -156,48 +157,52 @@ def run_pytest(suite, folder, environment, not_run, scratch):
         yield name, None if broken is None else broken.get("message") or "failed", case.find("skipped") is not None
 
 
-COMMANDS = {"tape": [], "mocha": ["../node_modules/.bin/mocha", "--reporter", "tap"], "ava": ["../node_modules/.bin/ava", "--tap"]}
+COMMANDS = {"tape": ["tape"], "mocha": ["mocha", "--reporter", "tap"], "ava": ["ava", "--tap"]}
 
 
 def run_node(suite, folder, environment, not_run, scratch):
-    """The same for a suite of Node: each file in a process of its own, read as lines of the Test Anything Protocol."""
-    for path in sorted(path for pattern in suite.tests for path in folder.glob(pattern)):
-        name = str(path.relative_to(folder))
-        if name in not_run:
-            continue
-        yield from run_file(suite, name, folder, environment)
+    """Yields the same for a suite of Node, whose runners print the Test Anything Protocol."""
+    files = sorted(str(path.relative_to(folder)) for pattern in suite.tests for path in folder.glob(pattern))
+    files = [file for file in files if file not in not_run]
+    for group in [files] if suite.together else [[file] for file in files]:
+        yield from run_process(suite, group, folder, environment)
 
 
-def run_file(suite, file, folder, environment):
-    command = ["node", *COMMANDS[suite.runner], *suite.options, file]
+def run_process(suite, files, folder, environment):
+    program, *options = COMMANDS[suite.runner]
+    command = ["node", f"../node_modules/.bin/{program}", *options, *suite.options, *files]
+    file = files[0] if len(files) == 1 else "all"
     try:
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
         output, end = done.stdout, f"exit code {done.returncode}: {done.stderr[-300:]}" if done.returncode else None
     except subprocess.TimeoutExpired as expired:
         output, end = (expired.stdout or b"").decode(), f"no end within {TIMEOUT} s"
-    title, lines, failed = "", output.splitlines(), False
+    title, lines, failed, left = "", output.splitlines(), False, 0
     for at, line in enumerate(lines):
         if suite.runner == "tape" and line.startswith("# "):
             title = line[2:] + ": "
+        plan = re.match(r"1\.\.(\d+)$", line)
+        if plan:  # the number of tests, which some runners print first and others last
+            left += int(plan[1])
         found = re.match(r"(not )?ok \d+ (?:- )?(.*?)( # (?:SKIP|TODO).*)?$", line)
         if found:
-            failed = failed or bool(found[1])
+            failed, left = failed or bool(found[1]), left - 1
             wrong = " ".join(text.strip() for text in lines[at + 1 : at + 12]) if found[1] else None
             yield f"{file}: {title}{found[2]}", wrong, bool(found[3])
-    if end and not failed:
+    if end and (not failed or left != 0):
         yield f"{file}: process", end, False
 
 
 def judge(results, failing):
-    """How many tests passed, how many failed as expected, and what is wrong."""
-    passed, expected, wrong, needed = 0, 0, [], set()
+    """Returns how many tests passed, how many failed as expected for each reason, and what is wrong."""
+    passed, expected, wrong, needed = 0, collections.Counter(), [], set()
     for name, broken, skipped in results:
         pattern = next((pattern for pattern in failing if matches(pattern, name)), None)
         if broken is None:
             passed += not skipped
         elif pattern:
             needed.add(pattern)
-            expected += 1
+            expected[failing[pattern]] += 1
         else:
             wrong.append(f"{name}: {broken[:500]}")
     wrong += [f"{pattern} passes: remove it from exceptions.txt" for pattern in failing if pattern not in needed]
@@ -221,9 +226,9 @@ def main():
         print(f"    {name}: {sentence}")
     for what, reason in not_run.items():
         print(f"skipped: {name}: {what}: {reason}")
-    for what, reason in failing.items():
-        print(f"expected to fail: {name}: {what}: {reason}")
-    print(f"{source.name}: {passed} passed, {len(wrong)} failed, {expected} expected to fail")
+    for reason, count in expected.items():
+        print(f"expected to fail: {name}: {count}: {reason}")
+    print(f"{source.name}: {passed} passed, {len(wrong)} failed, {expected.total()} expected to fail")
     sys.exit(1 if wrong or not passed else 0)
 
 
