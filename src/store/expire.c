@@ -8,6 +8,7 @@
 #include "bson/value.h"
 #include "query/incoming.h"
 #include "store/answer.h"
+#include "store/maintenance.h"
 
 #define BATCH 500
 
@@ -141,14 +142,14 @@ static truce_status expire_index(struct expiring *expiring, const char *collecti
     return status;
 }
 
-static truce_status expire_collection(struct expiring *expiring, const char *collection,
-                                      bson_error_t *error)
+static truce_status expire_collection(void *arg, const char *collection, bson_error_t *error)
 {
+    struct expiring *expiring = arg;
     struct fields fields;
     bson_t indexes;
     truce_status status = truce_index_list(expiring->store, collection, &indexes, error);
 
-    if (status == TRUCE_NOT_FOUND) /* dropped meanwhile */
+    if (status == TRUCE_NOT_FOUND) /* dropped in the meantime */
         status = TRUCE_OK;
     for (fields = truce__fields(truce__value_document(&indexes));
          !status && truce__fields_next(&fields);)
@@ -164,26 +165,10 @@ truce_status truce_store_expire(truce_store *store, const bson_t *guard, int64_t
                                 .guard = guard,
                                 .now_ms = truce__clock_wall_ms(),
                                 .left = limit > 0 ? limit : INT64_MAX};
-    struct fields fields;
-    bson_t collections;
-    truce_status status;
+    truce_status status = truce__check_optional(guard, "guard", error);
 
-    if (removed)
-        *removed = 0;
-    status = truce__check_optional(guard, "guard", error);
-    if (status)
-        return status;
-    status = truce_collection_list(store, &(truce_list_options){.unmeasured = true}, &collections,
-                                   error);
-    for (fields = truce__fields(truce__value_document(&collections));
-         !status && truce__fields_next(&fields);) {
-        uint32_t length;
-
-        status = expire_collection(
-            &expiring, truce__value_text(truce__value_field(fields.value, "name", 4), &length),
-            error);
-    }
-    bson_destroy(&collections);
+    if (!status)
+        status = truce__each_collection(store, expire_collection, &expiring, error);
     if (removed)
         *removed = expiring.removed;
     return status;

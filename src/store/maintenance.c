@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/value.h"
+#include "query/incoming.h"
 #include "truce/sys/store.h"
 
 bson_value_t truce__document_id(const bson_t *document)
@@ -30,7 +31,8 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
         truce_assert(bson_iter_init(&iter, &collections));
     while (!status && bson_iter_next(&iter)) {
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name") &&
-            BSON_ITER_HOLDS_UTF8(&name))
+            BSON_ITER_HOLDS_UTF8(&name) &&
+            !truce__collection_name_check(bson_iter_utf8(&name, NULL), NULL))
             status = function(arg, bson_iter_utf8(&name, NULL), error);
     }
     bson_destroy(&collections);

@@ -96,7 +96,8 @@ truce_status truce__store_check(struct check *check, bson_error_t *error);
 
 typedef truce_status collection_function(void *arg, const char *collection, bson_error_t *error);
 
-/* Calls for each collection of the store until one fails. */
+/* Calls the function for each collection until one call fails. It skips the collections that are
+ * reserved for a server, such as admin's system.users: no operation accepts their names. */
 truce_status truce__each_collection(truce_store *store, collection_function *function, void *arg,
                                     bson_error_t *error);
 

@@ -17,6 +17,7 @@
 #include "tests/support/scram_client.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
+#include "truce/sweep.h"
 
 #define HOUR_MS 3600000
 
@@ -715,6 +716,20 @@ TEST(a_conversation_that_is_not_ended_is_no_login)
     bson_destroy(reply);
     bson_free(final);
     close(end_);
+    end();
+}
+
+TEST(sweep_and_check_pass_over_the_collections_of_the_server)
+{
+    truce_sweep_report swept;
+    truce_check_report checked;
+    bson_error_t error = {0};
+
+    begin();
+    if (truce_sweep(store, NULL, &swept, &error))
+        test_fail(__FILE__, __LINE__, "sweep: %s", error.message);
+    if (truce_check(store, NULL, NULL, NULL, &checked, &error))
+        test_fail(__FILE__, __LINE__, "check: %s", error.message);
     end();
 }
 
