@@ -198,7 +198,7 @@ truce_ledger_post_linked(truce_ledger *ledger, const truce_ledger_transaction *t
 
 typedef struct truce_ledger_balance {
     char currency[25];
-    /* The last number that the balance includes. */
+    /* The last number that the balance includes; at a value date, the last number of the account. */
     int64_t number;
     /* The posted balance. */
     int64_t balance;
@@ -218,7 +218,9 @@ typedef struct truce_ledger_moment {
     int64_t number;
     /* The state including everything booked until then. */
     int64_t booked_ms;
-    /* The state including everything with a value date until then; `out` and `in` are 0. */
+    /* The sum of all entries with a value date until then, late bookings included; `out` and `in`
+     * are 0. The number of documents that it reads does not grow with the account's entries, but
+     * by one stored sum for each 500,000 of them. */
     int64_t effective_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_ledger_moment;
@@ -240,7 +242,10 @@ typedef bool truce_ledger_balance_function(const truce_ledger_account *account,
 /* Calls `function` for every account whose name is `prefix` or begins with it and ":" (NULL: all),
  * in the order of names. The balances come from one consistent snapshot: it contains each
  * transaction with all its changes or with none, and everything posted before the call. The
- * balances of all accounts of a currency therefore sum to zero, also during writes. */
+ * balances of all accounts of a currency therefore sum to zero, also during writes. The accounts are
+ * read one after the other, so that the memory does not grow with their number; on a store without
+ * snapshots, all of them are in memory. If the snapshot is open for too long (truce/snapshot.h), the
+ * call fails with TRUCE_EXPIRED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                       truce_ledger_balance_function *function, void *arg, bson_error_t *error);
@@ -328,6 +333,31 @@ typedef struct truce_ledger_report {
 /* Receives a finding: {rule, account, number, id?, text}. */
 typedef void truce_ledger_finding_function(const bson_t *finding, void *arg);
 
+/* Takes a part of a seal; returns false to end the seal. */
+typedef bool truce_ledger_seal_function(const bson_t *part, void *arg);
+
+/* Seals the current book, from one consistent snapshot. Calls `function` with the parts of the seal, in
+ * their order, each with at most 1,000 accounts in the order of names:
+ *
+ *     {ledger, time, part: 1, before?, accounts: [{account, number, balance, hash}], last: false, hash}
+ *
+ * `hash` is over the part, and `before` is the hash of the preceding part. Store the parts elsewhere: an
+ * attacker who rewrites the book from an old entry on cannot rewrite them. An interrupted seal has no
+ * last part, and cannot be resumed, because its snapshot is gone: make another one. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_seal(truce_ledger *ledger,
+                                                           truce_ledger_seal_function *function,
+                                                           void *arg, bson_error_t *error);
+
+/* Sets *part to the next part of a seal, which stays valid until the next call; NULL: there are no more parts. */
+typedef truce_status truce_ledger_seal_next(const bson_t **part, void *arg, bson_error_t *error);
+
+/* The parts of a seal, in their order. */
+typedef struct truce_ledger_seal_source {
+    truce_ledger_seal_next *next;
+    void *arg;
+    uint64_t reserved[4]; /* zeros */
+} truce_ledger_seal_source;
+
 /*
  * Verifies every entry (of one account, or NULL: of all) and reports the first fault of each
  * account:
@@ -335,20 +365,16 @@ typedef void truce_ledger_finding_function(const bson_t *finding, void *arg);
  *   - a balance is not the sum of the preceding changes;
  *   - a transaction does not balance;
  *   - a hash does not match its content: the entry was changed after booking;
- *   - with a seal: the account differs from its sealed state.
+ *   - the stored sums by value date are not those of the entries;
+ *   - with a seal (NULL: none): the account differs from its sealed state.
  *
- * The call returns TRUCE_OK also with findings.
+ * The call returns TRUCE_OK also with findings. If the seal is damaged, is of another ledger, or has
+ * no last part, the call fails with TRUCE_INVALID.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
-truce_ledger_verify(truce_ledger *ledger, const char *account, const bson_t *seal,
+truce_ledger_verify(truce_ledger *ledger, const char *account, const truce_ledger_seal_source *seal,
                     truce_ledger_finding_function *function, void *arg, truce_ledger_report *report,
                     bson_error_t *error);
-
-/* Returns a seal over the current book, from one consistent snapshot: {ledger, time, accounts:
- * [{account, number, balance, hash}], hash}. Store it elsewhere: an attacker who rewrites the book
- * from an old entry on cannot rewrite the seal. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_seal(truce_ledger *ledger, bson_t *seal,
-                                                           bson_error_t *error);
 
 /* ---- amounts as strings ------------------------------------------------------------------- */
 

@@ -156,6 +156,7 @@
 #define LEDGER_BULK              1000  /* of them, those that are imported, or expire, at a time */
 #define LEDGER_TRAVEL            10000 /* of all callers, those that are written at a time */
 #define LEDGER_KNOWN_MAX         50000 /* accounts that a handle remembers */
+#define LEDGER_SEAL_ACCOUNTS     1000  /* of a part of a seal */
 #define LEDGER_CSV_RULES_MAX     1000  /* of one import */
 #define LEDGER_NAME_MAX          200   /* bytes of an account's name */
 

@@ -22,6 +22,7 @@ static const struct reserved table[] = {
     {QUEUE_GATES, SHARD_BY_ID, .remembers = true},
     {QUEUE_LANES, SHARD_BY_ID, .remembers = true},
     {LEDGERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {LEDGER_SUMS, SHARD_FREE, .outside_commits = true},
     {TRANSFERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {SYNC_RULES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {TREES, SHARD_BY_ID, .remembers = true},

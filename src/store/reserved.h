@@ -29,13 +29,15 @@
 #define QUEUE_CRONS     "truce_queue_crons"
 #define QUEUE_GATES     "truce_queue_gates"
 #define QUEUE_LANES     "truce_queue_lanes"
-#define LEDGERS         "truce_ledgers"   /* the ledgers of the store, and their currencies */
-#define TRANSFERS       "truce_transfers" /* the books of transfers, and where things stand in them */
-#define SYNC_RULES      "truce_sync"      /* the rules of copies */
-#define TREES           "truce_trees"     /* the masters of trees of versions */
-#define TREE_EDITS      "truce_tree_edits" /* their edits, which are their log */
-#define TREE_HOLDS      "truce_tree_holds" /* what readers and tags hold of them */
-#define PROBE           "truce_probe"
+#define LEDGERS         "truce_ledgers" /* the ledgers of the store, and their currencies */
+#define LEDGER_SUMS                                                                                \
+    "truce_ledger_sums" /* of their accounts by value date; may be dropped at any time */
+#define TRANSFERS  "truce_transfers"  /* the books of transfers, and where things stand in them */
+#define SYNC_RULES "truce_sync"       /* the rules of copies */
+#define TREES      "truce_trees"      /* the masters of trees of versions */
+#define TREE_EDITS "truce_tree_edits" /* their edits, which are their log */
+#define TREE_HOLDS "truce_tree_holds" /* what readers and tags hold of them */
+#define PROBE      "truce_probe"
 /* of a server, in the database config: what the sessions of its clients did last */
 #define SESSION_RECORDS "@config.transactions"
 /* up to which time servers have reserved times for snapshots */

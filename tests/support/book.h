@@ -97,6 +97,59 @@ static inline int64_t book_sum(truce_ledger *ledger)
     return sum;
 }
 
+/* A seal in memory. */
+struct book_seal {
+    bson_t **parts;
+    uint32_t count, next;
+};
+
+static inline bool book_keep_part(const bson_t *part, void *arg)
+{
+    struct book_seal *seal = arg;
+
+    seal->parts = bson_realloc(seal->parts, (size_t)(seal->count + 1) * sizeof *seal->parts);
+    seal->parts[seal->count++] = bson_copy(part);
+    return true;
+}
+
+static inline void book_take_seal(truce_ledger *ledger, struct book_seal *seal)
+{
+    bson_error_t error = {0};
+
+    *seal = (struct book_seal){0};
+    CHECK_OK(truce_ledger_seal(ledger, book_keep_part, seal, &error), error);
+}
+
+static inline truce_status book_next_part(const bson_t **part, void *arg, bson_error_t *error)
+{
+    struct book_seal *seal = arg;
+
+    (void)error;
+    *part = seal->next < seal->count ? seal->parts[seal->next++] : NULL;
+    return TRUCE_OK;
+}
+
+static inline truce_status book_verify_seal(truce_ledger *ledger, const char *account,
+                                            struct book_seal *seal,
+                                            truce_ledger_finding_function *function, void *arg,
+                                            truce_ledger_report *report, bson_error_t *error)
+{
+    truce_ledger_seal_source source = {.next = book_next_part, .arg = seal};
+
+    if (!seal)
+        return truce_ledger_verify(ledger, account, NULL, function, arg, report, error);
+    seal->next = 0;
+    return truce_ledger_verify(ledger, account, &source, function, arg, report, error);
+}
+
+static inline void book_release_seal(struct book_seal *seal)
+{
+    for (uint32_t i = 0; i < seal->count; i++)
+        bson_destroy(seal->parts[i]);
+    bson_free(seal->parts);
+    *seal = (struct book_seal){0};
+}
+
 /* The proof finds nothing, and money is conserved. */
 static inline void book_check(truce_ledger *ledger, int line)
 {

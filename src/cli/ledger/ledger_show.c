@@ -6,6 +6,7 @@
 #include "base/field.h"
 #include "bson/date.h"
 #include "cli/commands.h"
+#include "cli/core/ndjson.h"
 #include "cli/ledger/ledger.h"
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -315,38 +316,101 @@ const struct cli_command cli_ledger_statement = {
 
 /* ---- the tree of accounts ------------------------------------------------------------------- */
 
-/* An account, or a part of a name that others begin with, in one currency. */
-struct branch {
-    char *name;
+/*
+ * Accounts come in the order of names, so the accounts below a name ("assets" of "assets:cash") are all between the name
+ * and the name with ";", the character after ":". A branch is open from its first account until a name behind these;
+ * then its sum is known, and is printed. So only the branches of one name are in memory.
+ */
+struct sum {
     char currency[25];
     __int128 balance, available;
-    bool closed, account;
+    bool closed, account; /* account: the branch is an account of that currency itself */
+};
+
+struct branch {
+    char *name;
+    struct sum *sums; /* by currency */
+    uint32_t count;
 };
 
 struct tree {
-    struct branch *branches;
-    uint32_t count, room;
+    struct cli *cli;
+    truce_ledger *ledger;
+    struct branch *open; /* each is within the one before */
+    uint32_t count;
+    bool ended;
+    truce_status status;
+    bson_error_t error;
 };
 
-static struct branch *branch_of(struct tree *tree, const char *name, size_t length,
-                                const char *currency)
+static struct sum *ledger_show_sum_of(struct branch *branch, const char *currency)
 {
-    struct branch *branch;
+    uint32_t at = 0;
 
+    while (at < branch->count && strcmp(branch->sums[at].currency, currency) < 0)
+        at++;
+    if (at == branch->count || strcmp(branch->sums[at].currency, currency) != 0) {
+        branch->sums =
+            bson_realloc(branch->sums, (size_t)(branch->count + 1) * sizeof *branch->sums);
+        memmove(branch->sums + at + 1, branch->sums + at,
+                (branch->count++ - at) * sizeof *branch->sums);
+        branch->sums[at] = (struct sum){0};
+        snprintf(branch->sums[at].currency, sizeof branch->sums[at].currency, "%s", currency);
+    }
+    return &branch->sums[at];
+}
+
+static struct branch *branch_of(struct tree *tree, const char *name, size_t length)
+{
     for (uint32_t i = 0; i < tree->count; i++) {
-        branch = &tree->branches[i];
-        if (strlen(branch->name) == length && !memcmp(branch->name, name, length) &&
-            !strcmp(branch->currency, currency))
-            return branch;
+        if (strlen(tree->open[i].name) == length && !memcmp(tree->open[i].name, name, length))
+            return &tree->open[i];
     }
-    if (tree->count == tree->room) {
-        tree->room = tree->room ? 2 * tree->room : 64;
-        tree->branches = bson_realloc(tree->branches, tree->room * sizeof *tree->branches);
+    tree->open = bson_realloc(tree->open, (size_t)(tree->count + 1) * sizeof *tree->open);
+    tree->open[tree->count] = (struct branch){.name = bson_strndup(name, length)};
+    return &tree->open[tree->count++];
+}
+
+static int64_t ledger_show_narrow(__int128 sum)
+{
+    return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
+}
+
+static void ledger_show_print_sum(struct tree *tree, const char *name, const struct sum *sum)
+{
+    bson_t document = BSON_INITIALIZER;
+    int digits;
+
+    tree->status = truce_ledger_digits(tree->ledger, sum->currency, &digits, &tree->error);
+    if (!tree->status) {
+        BSON_APPEND_UTF8(&document, "account", name);
+        cli_ledger_amount(tree->cli, "balance", ledger_show_narrow(sum->balance), digits,
+                          &document);
+        cli_ledger_amount(tree->cli, "available", ledger_show_narrow(sum->available), digits,
+                          &document);
+        BSON_APPEND_UTF8(&document, "currency", sum->currency);
+        BSON_APPEND_UTF8(&document, "is", sum->closed ? "closed" : sum->account ? "open" : "sum");
+        tree->ended = !cli_print(&document, JSON_RELAXED);
     }
-    branch = &tree->branches[tree->count++];
-    *branch = (struct branch){.name = bson_strndup(name, length)};
-    snprintf(branch->currency, sizeof branch->currency, "%s", currency);
-    return branch;
+    bson_destroy(&document);
+}
+
+/* Prints the branches that have no account from this one on (NULL: all). */
+static void close_branches(struct tree *tree, const char *account)
+{
+    while (tree->count) {
+        struct branch *branch = &tree->open[tree->count - 1];
+        size_t length = strlen(branch->name);
+
+        if (account && !strncmp(account, branch->name, length) &&
+            (unsigned char)account[length] <= ':')
+            break;
+        for (uint32_t i = 0; i < branch->count && !tree->status && !tree->ended; i++)
+            ledger_show_print_sum(tree, branch->name, &branch->sums[i]);
+        bson_free(branch->sums);
+        bson_free(branch->name);
+        tree->count--;
+    }
 }
 
 /* Adds it to itself and to every part that its name begins with. */
@@ -355,82 +419,38 @@ static bool add_account(const truce_ledger_account *account, const truce_ledger_
 {
     struct tree *tree = arg;
 
-    for (const char *at = account->account;; at++) {
-        struct branch *branch;
+    close_branches(tree, account->account);
+    for (const char *at = account->account; !tree->status && !tree->ended; at++) {
+        struct sum *sum;
 
         if (*at && *at != ':')
             continue;
-        branch =
-            branch_of(tree, account->account, (size_t)(at - account->account), account->currency);
-        branch->balance += balance->balance;
-        branch->available += balance->available;
-        branch->account = branch->account || !*at;
-        branch->closed = branch->closed || (!*at && account->closed);
+        sum = ledger_show_sum_of(branch_of(tree, account->account, (size_t)(at - account->account)),
+                                 account->currency);
+        sum->balance += balance->balance;
+        sum->available += balance->available;
+        sum->account = sum->account || !*at;
+        sum->closed = sum->closed || (!*at && account->closed);
         if (!*at)
             return true;
     }
-}
-
-static int ledger_show_compare_branches(const void *a, const void *b)
-{
-    const struct branch *one = a, *other = b;
-    int order = strcmp(one->name, other->name);
-
-    return order ? order : strcmp(one->currency, other->currency);
-}
-
-static int64_t ledger_show_narrow(__int128 sum)
-{
-    return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
-}
-
-static truce_status ledger_show_print_tree(const struct cli *cli, truce_ledger *ledger,
-                                           struct tree *tree, bson_error_t *error)
-{
-    bool more = true;
-
-    if (tree->count)
-        qsort(tree->branches, tree->count, sizeof *tree->branches, ledger_show_compare_branches);
-    cli_ledger_table(cli);
-    for (uint32_t i = 0; more && i < tree->count; i++) {
-        const struct branch *branch = &tree->branches[i];
-        bson_t document = BSON_INITIALIZER;
-        int digits;
-        truce_status status = truce_ledger_digits(ledger, branch->currency, &digits, error);
-
-        if (status) {
-            bson_destroy(&document);
-            return status;
-        }
-        BSON_APPEND_UTF8(&document, "account", branch->name);
-        cli_ledger_amount(cli, "balance", ledger_show_narrow(branch->balance), digits, &document);
-        cli_ledger_amount(cli, "available", ledger_show_narrow(branch->available), digits,
-                          &document);
-        BSON_APPEND_UTF8(&document, "currency", branch->currency);
-        BSON_APPEND_UTF8(&document, "is",
-                         branch->closed    ? "closed"
-                         : branch->account ? "open"
-                                           : "sum");
-        more = cli_print(&document, JSON_RELAXED);
-        bson_destroy(&document);
-    }
-    return TRUCE_OK;
+    return false;
 }
 
 static int run_accounts(struct cli *cli)
 {
-    truce_ledger *ledger = cli_ledger_new(cli);
-    struct tree tree = {0};
+    struct tree tree = {.cli = cli, .ledger = cli_ledger_new(cli)};
     bson_error_t error;
-    truce_status status =
-        truce_ledger_balances(ledger, cli->arguments[1], add_account, &tree, &error);
+    truce_status status;
 
-    if (!status)
-        status = ledger_show_print_tree(cli, ledger, &tree, &error);
-    for (uint32_t i = 0; i < tree.count; i++)
-        bson_free(tree.branches[i].name);
-    bson_free(tree.branches);
-    truce_ledger_free(ledger);
+    cli_ledger_table(cli);
+    status = truce_ledger_balances(tree.ledger, cli->arguments[1], add_account, &tree, &error);
+    tree.ended = tree.ended || status;
+    close_branches(&tree, NULL);
+    bson_free(tree.open);
+    truce_ledger_free(tree.ledger);
+    if (!status && tree.status)
+        return cli_error(cli, NULL, tree.status, &tree.error);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
@@ -441,7 +461,8 @@ const struct cli_command cli_ledger_accounts = {
     .summary = "print the accounts with their balances, and the sums of each part of their names",
     .help =
         "All in one consistent cut: the balances of all accounts of a currency sum to zero, whoever\n"
-        "writes meanwhile. PREFIX is an account, or the first parts of some (assets).",
+        "writes concurrently. The sum of a part follows its accounts. PREFIX is an account, or the\n"
+        "first parts of some (assets).",
     .example = EXAMPLE_BOOK "truce ledger accounts book",
     .store = CLI_STORE_READ,
     .run = run_accounts,
@@ -486,7 +507,32 @@ static void print_finding(const bson_t *finding, void *arg)
     (void)cli_print(finding, JSON_RELAXED);
 }
 
-static int ledger_show_prove(struct cli *cli, const bson_t *seal)
+/* A file of seal parts, one in each line. */
+struct seal_file {
+    struct ndjson *lines;
+    const char *path;
+    bson_t part;
+};
+
+static truce_status ledger_show_next_part(const bson_t **part, void *arg, bson_error_t *error)
+{
+    struct seal_file *file = arg;
+    struct ndjson_line line;
+    const char *wrong;
+    truce_status status = cli_ndjson_next(file->lines, &line, error);
+
+    *part = NULL;
+    if (status || !line.text)
+        return status;
+    wrong = cli_ndjson_document(file->lines, &line, &file->part);
+    if (wrong)
+        return truce__fail(TRUCE_INVALID, error, "%s, line %" PRId64 ": %s", file->path, line.row,
+                           wrong);
+    *part = &file->part;
+    return TRUCE_OK;
+}
+
+static int ledger_show_prove(struct cli *cli, const truce_ledger_seal_source *seal)
 {
     truce_ledger *ledger = cli_ledger_new(cli);
     bson_t document = BSON_INITIALIZER;
@@ -510,16 +556,18 @@ static int ledger_show_prove(struct cli *cli, const bson_t *seal)
 
 static int run_verify(struct cli *cli)
 {
-    bool given;
-    bson_t seal;
+    struct seal_file file = {.path = cli_text(cli, "seal")};
+    truce_ledger_seal_source seal = {.next = ledger_show_next_part, .arg = &file};
+    bson_error_t error;
     int code;
 
-    if (!cli_option_document(cli, "seal", &seal, &given)) {
-        bson_destroy(&seal);
-        return CLI_USAGE;
-    }
-    code = ledger_show_prove(cli, given ? &seal : NULL);
-    bson_destroy(&seal);
+    if (!file.path)
+        return ledger_show_prove(cli, NULL);
+    file.lines = cli_ndjson_open(file.path, &error);
+    if (!file.lines)
+        return cli_error(cli, NULL, TRUCE_IO, &error);
+    code = ledger_show_prove(cli, &seal);
+    cli_ndjson_close(file.lines);
     return code;
 }
 
@@ -531,23 +579,27 @@ const struct cli_command cli_ledger_verify = {
     .help =
         "Names the first entry of each account that is wrong; the exit code is 1 then. With --seal\n"
         "the book is compared with what `truce ledger seal` printed earlier.",
-    .example = EXAMPLE_BOOK "truce ledger verify book",
+    .example = EXAMPLE_BOOK "truce ledger seal book > book.seal\n"
+                            "truce ledger verify book --seal book.seal",
     .options =
-        (const struct cli_option[]){{"seal", 0, "DOCUMENT", "as it was printed", false}, {0}},
+        (const struct cli_option[]){
+            {"seal", 0, "FILE", "a seal, as it was printed (-: standard input)", false}, {0}},
     .store = CLI_STORE_READ,
     .run = run_verify,
 };
+
+static bool print_part(const bson_t *part, void *arg)
+{
+    (void)arg;
+    return cli_print(part, JSON_CANONICAL);
+}
 
 static int run_seal(struct cli *cli)
 {
     truce_ledger *ledger = cli_ledger_new(cli);
     bson_error_t error;
-    bson_t seal;
-    truce_status status = truce_ledger_seal(ledger, &seal, &error);
+    truce_status status = truce_ledger_seal(ledger, print_part, NULL, &error);
 
-    if (!status)
-        cli_print(&seal, JSON_CANONICAL);
-    bson_destroy(&seal);
     truce_ledger_free(ledger);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
@@ -558,8 +610,9 @@ const struct cli_command cli_ledger_seal = {
     .arguments = "LEDGER",
     .summary = "print a seal over the book as it stands, to be kept elsewhere",
     .help =
-        "Whoever rewrites the book from an old entry on cannot rewrite a seal that is not there.",
-    .example = EXAMPLE_BOOK "truce ledger seal book",
+        "A line has at most 1,000 accounts, and the last line says that it is the last. A writer\n"
+        "that rewrites the book from an old entry on cannot rewrite a seal that is kept elsewhere.",
+    .example = EXAMPLE_BOOK "truce ledger seal book > book.seal",
     .store = CLI_STORE_READ,
     .run = run_seal,
 };

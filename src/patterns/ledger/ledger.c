@@ -49,6 +49,7 @@
  *     ledger_slots.c     numbers as documents, where no index can be unique
  *     ledger_head.c      accounts by their numbers
  *     ledger_read.c      balances, statements
+ *     ledger_sums.c      balances at a value date
  *     ledger_cut.c       all accounts in one cut; seals
  *     ledger_walk.c      all transactions, in order
  *     ledger_verify.c    the proof
@@ -191,20 +192,24 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
     return found;
 }
 
-void truce__ledger_remember(truce_ledger *ledger, const char *account,
+void truce__ledger_remember(struct ledger_look *look, const char *account,
                             const struct ledger_state *state)
 {
+    truce_ledger *ledger = look->ledger;
     struct ledger_known *known;
+    int64_t before;
 
     pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     if (ledger->known.count >= LEDGER_KNOWN_MAX && !truce__ledger_find(&ledger->known, account))
         truce__ledger_table_clear(&ledger->known);
     known = truce__ledger_at(&ledger->known, account);
-    if (!known->loaded || known->state.number < state->number)
+    before = known->loaded ? known->state.number : -1;
+    if (before < state->number)
         known->state = *state;
     known->loaded = true;
     pthread_mutex_unlock(&ledger->mutex);
+    truce__ledger_sums_complete(look, account, before, state->number);
 }
 
 /* ---- indexes and definition ------------------------------------------------------------------- */
@@ -253,11 +258,6 @@ static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *erro
     if (!status)
         status = ledger_make_index(
             ledger, BCON_NEW("key", "{", "open", BCON_INT32(1), "}", "sparse", BCON_BOOL(true)),
-            error);
-    if (!status)
-        status = ledger_make_index(
-            ledger,
-            BCON_NEW("key", "{", "effective", BCON_INT32(1), "}", "sparse", BCON_BOOL(true)),
             error);
     if (ledger->store->capabilities & TRUCE_CAN_PARTIAL_INDEX)
         BCON_APPEND(uncommitted, "partialFilterExpression", "{", "proc", BCON_UTF8("UNCOMMITTED"),

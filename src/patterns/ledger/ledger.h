@@ -95,13 +95,17 @@ struct truce_ledger {
     bson_t currencies;
 };
 
+struct ledger_look;
+
 truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *error);
 /* Indexes, and the ledger's line in LEDGERS. */
 truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error);
 truce_status truce__ledger_account_name(const char *account, bson_error_t *error);
 
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
-void truce__ledger_remember(truce_ledger *ledger, const char *account,
+/* Remembers the state, and builds the runs of stored sums that the account has completed since the state that was
+ * remembered before. */
+void truce__ledger_remember(struct ledger_look *look, const char *account,
                             const struct ledger_state *state);
 
 /* ---- documents (ledger_document.c) ---- */
@@ -166,6 +170,10 @@ bool truce__ledger_is_stub(const bson_t *document);
 truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
                                  const bson_t *condition, int64_t limit,
                                  struct ledger_documents *documents, bson_error_t *error);
+/* Those numbers, at most LEDGER_WINDOW. */
+truce_status truce__ledger_fetch_numbers(struct ledger_look *look, const char *account,
+                                         const int64_t *numbers, uint32_t count,
+                                         struct ledger_documents *documents, bson_error_t *error);
 /* Those numbers `from` to `to`. */
 truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *account, int64_t from,
                                        int64_t to, struct ledger_documents *documents,
@@ -195,6 +203,29 @@ truce_status truce__ledger_transaction(struct ledger_look *look, const bson_valu
 /* The one that settles, gives up or reverses it. NOT_FOUND */
 truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t *of,
                                    bson_t *document, bson_error_t *error);
+
+/* ---- sums by value date (ledger_sums.c) ---- */
+
+#define LEDGER_SUMS_RUN 128 /* numbers of the smallest run of stored sums */
+
+struct ledger_dated {
+    int64_t date, value;
+};
+
+/* The value date of a transaction: its own, or the time of booking. */
+int64_t truce__ledger_value_date(const bson_t *document);
+/* The sum of the values among the account's numbers up to `last` whose value date is not later. */
+truce_status truce__ledger_sum_until(struct ledger_look *look, const char *account, int64_t last,
+                                     int64_t until_ms, int64_t *sum, bson_error_t *error);
+/* Builds the runs that end after the number `before` (-1: with `number` itself) and up to `number`, which is
+ * committed. Does nothing on a view. */
+void truce__ledger_sums_complete(struct ledger_look *look, const char *account, int64_t before,
+                                 int64_t number);
+/* Compares the stored runs that end with the number `to` with what they are made of. `dated`: the values of the last
+ * LEDGER_SUMS_RUN numbers, which are sorted. *wrong: one differs, or a page of it is missing. */
+truce_status truce__ledger_sums_prove(struct ledger_look *look, const char *account, int64_t to,
+                                      const uint8_t hash[SHA256_BYTES], struct ledger_dated *dated,
+                                      uint32_t count, bool *wrong, bson_error_t *error);
 
 /* ---- planning (ledger_plan.c) ---- */
 
@@ -265,12 +296,18 @@ truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request 
 truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
                                     struct ledger_request *request, bson_error_t *error);
 
+/* ---- balances (ledger_read.c) ---- */
+
+void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_balance *balance);
+
 /* ---- a consistent cut (ledger_cut.c) ---- */
 
 /* Every account that is open, as it stood in one cut. */
 truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *cut, char ***names,
                                uint32_t *count, bson_error_t *error);
 void truce__ledger_names_free(char **names, uint32_t count);
+/* Of a part of a seal, without its field `hash`. */
+void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
 
 /* ---- the proof (ledger_verify.c) ---- */
 

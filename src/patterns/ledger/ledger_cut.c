@@ -1,5 +1,12 @@
 /*
- * All accounts in one consistent cut, on a store that shows one document at a time.
+ * All accounts in one consistent cut.
+ *
+ * A snapshot of the store is a cut, and its accounts are read one after the other, so that the memory does not grow with
+ * their number: a cursor over the openings in the order of names, and the last entry of each. The opening has the rules,
+ * so an account whose rules never changed takes no read for them.
+ *
+ * A store without snapshots, and the walk over all transactions, take a cut of documents that are read one at a time,
+ * with all accounts in memory:
  *
  *     1. the names of the accounts; the last number of each (the floor); the names again: other ones, begin anew
  *     2. of each account everything behind the floor
@@ -130,7 +137,7 @@ static truce_status floor_of(struct cut *cut, bson_error_t *error)
             known->state = (struct ledger_state){0};
         status = truce__ledger_head(cut->look, known->account, &known->state, error);
         if (!status)
-            truce__ledger_remember(cut->look->ledger, known->account, &known->state);
+            truce__ledger_remember(cut->look, known->account, &known->state);
     }
     return status;
 }
@@ -252,16 +259,25 @@ static truce_status close_cut(struct cut *cut, bson_error_t *error)
     return status;
 }
 
+/* Documents of other programs count when they are committed. A store that cannot be written to answers
+ * without them. */
+static void take_up_all(struct ledger_look *look)
+{
+    struct ledger_takeup takeup = {.account = NULL};
+    bson_error_t ignored;
+
+    if (!truce__is_only_read(look->ledger->store))
+        (void)!truce__ledger_take_up(look, &takeup, &ignored);
+}
+
 truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *table, char ***names,
                                uint32_t *count, bson_error_t *error)
 {
     struct cut cut = {.look = look, .table = table};
-    struct ledger_takeup takeup = {.account = NULL};
     truce_status status = truce__ledger_usable(look->ledger, error);
-    bson_error_t ignored; /* a store that cannot be written to answers without them */
 
-    if (!status && !truce__is_only_read(look->ledger->store))
-        (void)!truce__ledger_take_up(look, &takeup, &ignored);
+    if (!status)
+        take_up_all(look);
     if (!status)
         status = take_floor(&cut, error);
     if (!status)
@@ -274,7 +290,17 @@ truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *ta
     return status;
 }
 
-/* ---- balances ------------------------------------------------------------------------------- */
+/* ---- account by account --------------------------------------------------------------------- */
+
+typedef bool account_function(const char *account, const struct ledger_state *state, void *arg);
+
+struct accounts {
+    const char *prefix;
+    account_function *function;
+    void *arg;
+    struct ledger_table overdue; /* state.out and state.in: what has expired, below zero */
+    bool ended;
+};
 
 static bool ledger_cut_is_below(const char *account, const char *prefix)
 {
@@ -284,12 +310,172 @@ static bool ledger_cut_is_below(const char *account, const char *prefix)
            (!strncmp(account, prefix, length) && (!account[length] || account[length] == ':'));
 }
 
-static bool ledger_cut_tell(const struct ledger_known *known,
-                            truce_ledger_balance_function *function, void *arg)
+/* `state` is freed of what has expired. */
+static void report_account(struct accounts *accounts, const char *account,
+                           struct ledger_state *state)
 {
-    const struct ledger_state *state = &known->next;
+    const struct ledger_known *overdue = truce__ledger_find(&accounts->overdue, account);
+
+    if (overdue) {
+        state->out += overdue->state.out;
+        state->in += overdue->state.in;
+    }
+    accounts->ended = !accounts->function(account, state, accounts->arg);
+}
+
+static struct ledger_state *overdue_in_view(void *arg, const char *account)
+{
+    struct ledger_known *known = truce__ledger_at(arg, account);
+
+    known->state.number = INT64_MAX; /* all of a view is before it */
+    return &known->state;
+}
+
+/* The opening has the rules, and mostly they are still those of the last entry. */
+static truce_status last_in_view(struct ledger_look *look, const bson_t *opening,
+                                 const char *account, struct ledger_state *state,
+                                 bson_error_t *error)
+{
+    struct ledger_change change;
+
+    *state = (struct ledger_state){0};
+    if (truce__ledger_change_of(opening, account, 0, &change) && change.sets) {
+        truce__ledger_rules_of(&change.set, &state->rules);
+        state->rules_at = change.number;
+    }
+    return truce__ledger_head(look, account, state, error);
+}
+
+/* The openings of the accounts whose name is the prefix or begins with it and ":", and of some others. */
+static void filter_openings(const char *prefix, bson_t *filter)
+{
+    bson_t range;
+
+    bson_append_document_begin(filter, "opens", -1, &range);
+    BSON_APPEND_UTF8(&range, "$gte", prefix ? prefix : "");
+    if (prefix && *prefix) {
+        char *end = bson_strdup_printf("%s;", prefix); /* ";" follows ":" */
+
+        BSON_APPEND_UTF8(&range, "$lt", end);
+        bson_free(end);
+    }
+    bson_append_document_end(filter, &range);
+}
+
+static truce_status each_in_view(struct ledger_look *look, struct accounts *accounts,
+                                 bson_error_t *error)
+{
+    bson_t *sort = BCON_NEW("opens", BCON_INT32(1)), filter = BSON_INITIALIZER;
+    truce_find_options options = {.sort = sort, .allow_disk_use = true};
+    truce_cursor *cursor = NULL;
+    const bson_t *found;
+    truce_status status =
+        truce__ledger_release_overdue(look, NULL, overdue_in_view, &accounts->overdue, error);
+
+    filter_openings(accounts->prefix, &filter);
+    if (!status)
+        status = truce_find(look->ledger->store, look->ledger->collection, &filter, &options,
+                            &cursor, error);
+    while (!status && !accounts->ended) {
+        const char *account;
+        struct ledger_state state;
+
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        account = truce__field_text(found, "opens");
+        if (!ledger_cut_is_below(account, accounts->prefix))
+            continue;
+        status = last_in_view(look, found, account, &state, error);
+        if (!status)
+            report_account(accounts, account, &state);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return status;
+}
+
+static truce_status each_of_view(truce_store *view, const truce_ledger *ledger,
+                                 struct accounts *accounts, bson_error_t *error)
+{
+    truce_ledger *own =
+        truce_ledger_new(view, &(truce_ledger_options){.collection = ledger->collection,
+                                                       .deadline_ms = ledger->deadline_ms});
+    struct ledger_look look;
+    truce_status status;
+
+    truce__ledger_look(&look, own);
+    status = each_in_view(&look, accounts, error);
+    truce_ledger_free(own);
+    return status;
+}
+
+static struct ledger_state *overdue_in_cut(void *arg, const char *account)
+{
+    struct ledger_known *known = truce__ledger_find(arg, account);
+
+    return known ? &known->next : NULL;
+}
+
+static truce_status each_of_cut(struct ledger_look *look, struct accounts *accounts,
+                                bson_error_t *error)
+{
+    struct ledger_table table = {0};
+    char **names = NULL;
+    uint32_t count = 0;
+    truce_status status = truce__ledger_cut(look, &table, &names, &count, error);
+
+    if (!status)
+        status = truce__ledger_release_overdue(look, NULL, overdue_in_cut, &table, error);
+    for (uint32_t i = 0; !status && !accounts->ended && i < count; i++) {
+        if (ledger_cut_is_below(names[i], accounts->prefix))
+            report_account(accounts, names[i], &truce__ledger_find(&table, names[i])->next);
+    }
+    truce__ledger_names_free(names, count);
+    truce__ledger_table_clear(&table);
+    return status;
+}
+
+/* Calls with every account that is open and below the prefix, in the order of names, as it stood in one cut. */
+static truce_status each_account(truce_ledger *ledger, const char *prefix,
+                                 account_function *function, void *arg, bson_error_t *error)
+{
+    struct accounts accounts = {.prefix = prefix, .function = function, .arg = arg};
+    truce_store *view = NULL;
+    struct ledger_look look;
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    if (status)
+        return status;
+    truce__ledger_look(&look, ledger);
+    if (truce__is_view(ledger->store)) {
+        status = each_in_view(&look, &accounts, error);
+    } else {
+        take_up_all(&look);
+        status = truce_snapshot(ledger->store, NULL, &view, error);
+        if (!status)
+            status = each_of_view(view, ledger, &accounts, error);
+        else if (status == TRUCE_INVALID) /* the store has no snapshots */
+            status = each_of_cut(&look, &accounts, error);
+        truce_store_close(view);
+    }
+    truce__ledger_table_clear(&accounts.overdue);
+    return status;
+}
+
+/* ---- balances ------------------------------------------------------------------------------- */
+
+struct balances {
+    truce_ledger_balance_function *function;
+    void *arg;
+};
+
+static bool report_balance(const char *name, const struct ledger_state *state, void *arg)
+{
+    const struct balances *balances = arg;
     const struct ledger_rules *rules = &state->rules;
-    truce_ledger_account account = {.account = known->account,
+    truce_ledger_account account = {.account = name,
                                     .currency = rules->currency,
                                     .has_min = rules->has_min,
                                     .has_max = rules->has_max,
@@ -298,23 +484,10 @@ static bool ledger_cut_tell(const struct ledger_known *known,
                                     .debit_only = rules->debit_only,
                                     .credit_only = rules->credit_only,
                                     .closed = rules->closed};
-    truce_ledger_balance balance = {.number = state->number,
-                                    .balance = state->balance,
-                                    .out = state->out,
-                                    .in = state->in,
-                                    .booked_ms = state->booked_ms};
+    truce_ledger_balance balance;
 
-    memcpy(balance.currency, rules->currency, sizeof balance.currency);
-    if (__builtin_sub_overflow(state->balance, state->out, &balance.available))
-        balance.available = INT64_MIN;
-    return function(&account, &balance, arg);
-}
-
-static struct ledger_state *state_in(void *arg, const char *account)
-{
-    struct ledger_known *known = truce__ledger_find(arg, account);
-
-    return known ? &known->next : NULL;
+    truce__ledger_balance_from(state, &balance);
+    return balances->function(&account, &balance, balances->arg);
 }
 
 truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
@@ -323,72 +496,95 @@ truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
 {
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
-    struct ledger_table table = {0};
-    struct ledger_look look;
-    char **names = NULL;
-    uint32_t count = 0;
-    bool more = true;
-    truce_status status;
+    struct balances balances = {function, arg};
 
-    truce__ledger_look(&look, ledger);
-    status = truce__ledger_cut(&look, &table, &names, &count, error);
-    if (!status)
-        status = truce__ledger_release_overdue(&look, NULL, state_in, &table, error);
-    for (uint32_t i = 0; !status && more && i < count; i++) {
-        if (ledger_cut_is_below(names[i], prefix))
-            more = ledger_cut_tell(truce__ledger_find(&table, names[i]), function, arg);
-    }
-    truce__ledger_names_free(names, count);
-    truce__ledger_table_clear(&table);
-    return status;
+    return each_account(ledger, prefix, report_balance, &balances, error);
 }
 
 /* ---- seals ---------------------------------------------------------------------------------- */
 
-static void append_seal(const truce_ledger *ledger, const struct ledger_table *table,
-                        char *const *names, uint32_t count, bson_t *seal)
+/*
+ * A seal is a row of parts, each with so many accounts that it stays a small document, however many accounts there
+ * are. Each has a hash over its bytes, in which the hash of the part before is: the last hash is that of the whole
+ * seal. The last part says that it is the last, so a seal of which parts are missing is not taken for a whole one.
+ */
+struct sealing {
+    const truce_ledger *ledger;
+    truce_ledger_seal_function *function;
+    void *arg;
+    int64_t time_ms;
+    bson_t part, accounts;      /* the part that is being filled, and its list */
+    int32_t number;             /* of the part */
+    uint32_t count;             /* accounts in it */
+    uint8_t hash[SHA256_BYTES]; /* of the part before */
+    bool ended;
+};
+
+static void seal_begin(struct sealing *sealing)
 {
-    uint8_t digest[SHA256_BYTES];
-    struct sha256 sha;
-    bson_t list, one;
-
-    BSON_APPEND_UTF8(seal, "ledger", ledger->collection);
-    BSON_APPEND_DATE_TIME(seal, "time", truce__clock_wall_ms());
-    bson_append_array_begin(seal, "accounts", 8, &list);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ledger_state *state = &truce__ledger_find(table, names[i])->next;
-        char buffer[16];
-        const char *key;
-        size_t length = bson_uint32_to_string(i, &key, buffer, sizeof buffer);
-
-        bson_append_document_begin(&list, key, (int)length, &one);
-        BSON_APPEND_UTF8(&one, "account", names[i]);
-        BSON_APPEND_INT64(&one, "number", state->number);
-        BSON_APPEND_INT64(&one, "balance", state->balance);
-        BSON_APPEND_BINARY(&one, "hash", BSON_SUBTYPE_BINARY, state->hash, SHA256_BYTES);
-        bson_append_document_end(&list, &one);
-    }
-    bson_append_array_end(seal, &list);
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, bson_get_data(seal), seal->len);
-    truce__sha256_end(&sha, digest);
-    BSON_APPEND_BINARY(seal, "hash", BSON_SUBTYPE_BINARY, digest, SHA256_BYTES);
+    bson_init(&sealing->part);
+    BSON_APPEND_UTF8(&sealing->part, "ledger", sealing->ledger->collection);
+    BSON_APPEND_DATE_TIME(&sealing->part, "time", sealing->time_ms);
+    BSON_APPEND_INT32(&sealing->part, "part", ++sealing->number);
+    if (sealing->number > 1)
+        BSON_APPEND_BINARY(&sealing->part, "before", BSON_SUBTYPE_BINARY, sealing->hash,
+                           SHA256_BYTES);
+    bson_append_array_begin(&sealing->part, "accounts", 8, &sealing->accounts);
+    sealing->count = 0;
 }
 
-truce_status truce_ledger_seal(truce_ledger *ledger, bson_t *seal, bson_error_t *error)
+void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES])
 {
-    struct ledger_table table = {0};
-    struct ledger_look look;
-    char **names = NULL;
-    uint32_t count = 0;
+    struct sha256 sha;
+
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, bson_get_data(part), part->len);
+    truce__sha256_end(&sha, digest);
+}
+
+static void seal_end(struct sealing *sealing, bool last)
+{
+    bson_append_array_end(&sealing->part, &sealing->accounts);
+    BSON_APPEND_BOOL(&sealing->part, "last", last);
+    truce__ledger_seal_hash(&sealing->part, sealing->hash);
+    BSON_APPEND_BINARY(&sealing->part, "hash", BSON_SUBTYPE_BINARY, sealing->hash, SHA256_BYTES);
+    if (!sealing->ended)
+        sealing->ended = !sealing->function(&sealing->part, sealing->arg);
+    bson_destroy(&sealing->part);
+}
+
+static bool seal_account(const char *account, const struct ledger_state *state, void *arg)
+{
+    struct sealing *sealing = arg;
+    char buffer[16];
+    const char *key;
+    size_t length;
+    bson_t one;
+
+    if (sealing->count == LEDGER_SEAL_ACCOUNTS) {
+        seal_end(sealing, false);
+        seal_begin(sealing);
+    }
+    length = bson_uint32_to_string(sealing->count++, &key, buffer, sizeof buffer);
+    bson_append_document_begin(&sealing->accounts, key, (int)length, &one);
+    BSON_APPEND_UTF8(&one, "account", account);
+    BSON_APPEND_INT64(&one, "number", state->number);
+    BSON_APPEND_INT64(&one, "balance", state->balance);
+    BSON_APPEND_BINARY(&one, "hash", BSON_SUBTYPE_BINARY, state->hash, SHA256_BYTES);
+    bson_append_document_end(&sealing->accounts, &one);
+    return !sealing->ended;
+}
+
+truce_status truce_ledger_seal(truce_ledger *ledger, truce_ledger_seal_function *function,
+                               void *arg, bson_error_t *error)
+{
+    struct sealing sealing = {
+        .ledger = ledger, .function = function, .arg = arg, .time_ms = truce__clock_wall_ms()};
     truce_status status;
 
-    bson_init(seal);
-    truce__ledger_look(&look, ledger);
-    status = truce__ledger_cut(&look, &table, &names, &count, error);
-    if (!status)
-        append_seal(ledger, &table, names, count, seal);
-    truce__ledger_names_free(names, count);
-    truce__ledger_table_clear(&table);
-    return status ? status : truce__document_check_size(seal, "seal", error);
+    seal_begin(&sealing);
+    status = each_account(ledger, NULL, seal_account, &sealing, error);
+    sealing.ended = sealing.ended || status;
+    seal_end(&sealing, true);
+    return status;
 }

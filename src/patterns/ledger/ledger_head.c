@@ -141,9 +141,9 @@ truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
     return status;
 }
 
-static truce_status fetch_numbers(struct ledger_look *look, const char *account,
-                                  const int64_t *numbers, uint32_t count,
-                                  struct ledger_documents *documents, bson_error_t *error)
+truce_status truce__ledger_fetch_numbers(struct ledger_look *look, const char *account,
+                                         const int64_t *numbers, uint32_t count,
+                                         struct ledger_documents *documents, bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER, list;
     truce_status status;
@@ -174,7 +174,7 @@ truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *acc
 
         while (count < LEDGER_WINDOW && from <= to)
             numbers[count++] = from++;
-        status = fetch_numbers(look, account, numbers, count, documents, error);
+        status = truce__ledger_fetch_numbers(look, account, numbers, count, documents, error);
     }
     return status;
 }
@@ -259,7 +259,7 @@ static truce_status search_last(struct ledger_look *look, const char *account,
         int64_t numbers[16];
         uint32_t count = head_spread(search, numbers);
 
-        status = fetch_numbers(look, account, numbers, count, &found, error);
+        status = truce__ledger_fetch_numbers(look, account, numbers, count, &found, error);
         if (!status)
             head_narrow(search, account, numbers, count, &found);
         truce__ledger_documents_release(&found);
@@ -337,7 +337,7 @@ static truce_status load_rules(struct ledger_look *look, const char *account, in
         state->rules_at = 0;
         return TRUCE_OK;
     }
-    status = fetch_numbers(look, account, &number, 1, &found, error);
+    status = truce__ledger_fetch_numbers(look, account, &number, 1, &found, error);
     if (!status &&
         (!found.count || !truce__ledger_change_of(found.items[0], account, number, &change) ||
          !change.sets))
@@ -445,7 +445,7 @@ truce_status truce__ledger_state_at(struct ledger_look *look, const char *accoun
                                     struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_documents found = {0};
-    truce_status status = fetch_numbers(look, account, &number, 1, &found, error);
+    truce_status status = truce__ledger_fetch_numbers(look, account, &number, 1, &found, error);
 
     if (!status && !found.count)
         status = truce__fail(TRUCE_NOT_FOUND, error, "account %s has no number %lld", account,

@@ -97,7 +97,7 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     if (!status && known->fresh && known->state.behind)
         status = plan_take_up(plan, known->account, &known->state, error);
     if (!status && known->fresh)
-        truce__ledger_remember(plan->ledger, known->account, &known->state);
+        truce__ledger_remember(&plan->look, known->account, &known->state);
     if (!status && plan->commit)
         status = add_own(plan, known->account, &known->state, error);
     known->loaded = !status;

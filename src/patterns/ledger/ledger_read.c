@@ -4,9 +4,7 @@
  *     now                 the last number
  *     of a number         what is cached there
  *     booked until        the last number not booked later: times never fall (L10), so it is searched for
- *     effective until     as booked until then; without what was booked until then and is effective later, and with
- *                         what was booked later and is effective until then. Few transactions have a value date of
- *                         their own, and an index knows them
+ *     effective until     the sum of the entries whose value date is not later, up to the last number (ledger_sums.c)
  */
 #include <inttypes.h>
 
@@ -57,7 +55,7 @@ static truce_status number_until(struct ledger_look *look, const char *account, 
 
 /* ---- balances ------------------------------------------------------------------------------- */
 
-static void ledger_read_tell(const struct ledger_state *state, truce_ledger_balance *balance)
+void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_balance *balance)
 {
     *balance = (truce_ledger_balance){.number = state->number,
                                       .balance = state->balance,
@@ -84,64 +82,12 @@ static truce_status state_until(struct ledger_look *look, const char *account, i
     return TRUCE_OK;
 }
 
-/* Those of the account with a value date of their own: `sign` 1: until then, -1: later. */
-static truce_status find_dated(struct ledger_look *look, const char *account, int64_t until_ms,
-                               int sign, struct ledger_documents *found, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, condition;
-    truce_status status;
-
-    bson_append_document_begin(&filter, "effective", -1, &condition);
-    BSON_APPEND_DATE_TIME(&condition, sign > 0 ? "$lte" : "$gt", until_ms);
-    bson_append_document_end(&filter, &condition);
-    BSON_APPEND_UTF8(&filter, "changes.account", account);
-    status = truce__ledger_fetch_filter(look, &filter, NULL, 0, found, error);
-    bson_destroy(&filter);
-    return status;
-}
-
-static truce_status add_dated(struct ledger_look *look, const char *account, int64_t until_ms,
-                              int sign, int64_t last, struct ledger_state *state,
-                              bson_error_t *error)
-{
-    struct ledger_documents found = {0};
-    truce_status status = find_dated(look, account, until_ms, sign, &found, error);
-
-    for (uint32_t i = 0; !status && i < found.count; i++) {
-        struct fields at = truce__ledger_changes(found.items[i]);
-        bool later = truce__ledger_date(found.items[i], "ts") > until_ms;
-        struct ledger_change change;
-
-        if (later != (sign > 0) || !truce__ledger_is(found.items[i], "state", "VALID"))
-            continue;
-        while (!status && truce__fields_next(&at)) {
-            int64_t value;
-
-            if (!truce__ledger_change(at.value, &change) || strcmp(change.account, account) != 0 ||
-                change.number > last)
-                continue;
-            if (__builtin_mul_overflow(change.value, (int64_t)sign, &value) ||
-                __builtin_add_overflow(state->balance, value, &state->balance))
-                status =
-                    truce__fail(TRUCE_LIMIT, error, "the balance of %s leaves 64 bits", account);
-        }
-    }
-    truce__ledger_documents_release(&found);
-    return status;
-}
-
+/* The entries up to the last number, late bookings included: the sum does not depend on when they were booked. */
 static truce_status effective_until(struct ledger_look *look, const char *account, int64_t until_ms,
                                     struct ledger_state *state, bson_error_t *error)
 {
-    int64_t last = state->number;
-    truce_status status = state_until(look, account, until_ms, state, error);
-
-    if (!status)
-        status = add_dated(look, account, until_ms, -1, last, state, error);
-    if (!status)
-        status = add_dated(look, account, until_ms, 1, last, state, error);
     state->out = state->in = 0;
-    return status;
+    return truce__ledger_sum_until(look, account, state->number, until_ms, &state->balance, error);
 }
 
 /* Documents of other programs count when they are committed. A store that cannot be written to answers
@@ -176,7 +122,7 @@ static truce_status last_of(struct ledger_look *look, const char *account,
     if (!status && !state->number)
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no account %s", account);
     if (!status)
-        truce__ledger_remember(look->ledger, account, state);
+        truce__ledger_remember(look, account, state);
     return status;
 }
 
@@ -210,7 +156,7 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
     if (!status && !moment->effective_ms)
         status = truce__ledger_free_overdue(&look, account, &state, error);
     if (!status)
-        ledger_read_tell(&state, balance);
+        truce__ledger_balance_from(&state, balance);
     return status;
 }
 
@@ -245,14 +191,12 @@ static truce_status tell_line(struct statement *statement, const bson_t *documen
                                     &statement->state, error);
     if (status)
         return status;
-    ledger_read_tell(&statement->state, &balance);
+    truce__ledger_balance_from(&statement->state, &balance);
     line.type = change.type ? change.type : "";
     line.value = change.value;
     line.balance = balance.balance;
     line.available = balance.available;
-    line.effective_ms = truce__ledger_date(document, "effective");
-    if (!line.effective_ms)
-        line.effective_ms = line.booked_ms;
+    line.effective_ms = truce__ledger_value_date(document);
     statement->ended = !statement->function(&line, statement->arg);
     return TRUCE_OK;
 }

@@ -346,7 +346,7 @@ static void remember_book(struct round *round)
         const struct ledger_known *known = round->plan.book.slots[i];
 
         if (known && known->loaded)
-            truce__ledger_remember(round->ledger, known->account, &known->state);
+            truce__ledger_remember(&round->plan.look, known->account, &known->state);
     }
 }
 

@@ -6,6 +6,10 @@
  *     book       every document of the collection once. It lists the accounts: an account is proved because a document
  *                names it, even if its opening was removed.
  *     settings   the ledger's line in LEDGERS, the currencies of the accounts, the indexes
+ *     sums       each stored run of sums by value date (ledger_sums.c) is made again while its entries are read. A run
+ *                that is not stored is no finding: a reader builds it.
+ *     seal       accounts and seal are in the order of names, so a part of the seal is read when the accounts before
+ *                it are proved
  *
  * The last transaction of all its accounts can be removed together with every trace of it. Only a seal that was made
  * before shows that.
@@ -15,8 +19,22 @@
 #include <stdlib.h>
 
 #include "base/field.h"
+#include "base/reserved_fields.h"
 #include "patterns/ledger/ledger.h"
 #include "store/reserved.h"
+
+/* The parts of a seal, account after account. */
+struct seal {
+    const truce_ledger_seal_source *source; /* NULL: none */
+    const bson_t *part;                     /* NULL: none is left */
+    int64_t part_number;
+    bool last;
+    uint8_t before[SHA256_BYTES]; /* the hash of the part */
+    struct fields at;
+    char *account; /* the next account of the seal, its number and hash; NULL: none is left */
+    int64_t number;
+    uint8_t hash[SHA256_BYTES];
+};
 
 struct proof {
     struct ledger_look *look;
@@ -25,14 +43,16 @@ struct proof {
     truce_ledger_report *report;
     const char *account;
     struct ledger_state state; /* after the entries so far */
-    const bson_t *seal;        /* NULL: none */
-    bson_t settings;           /* the ledger's line in LEDGERS; empty: it has none */
-    bool found;                /* something about this account was told */
-    bool sums_only;            /* from here on nothing was committed, so there is no chain */
+    struct seal seal;
+    bson_t settings; /* the ledger's line in LEDGERS; empty: it has none */
+    bool found;      /* something about this account was told */
+    bool sums_only;  /* from here on nothing was committed, so there is no chain */
     /* the transaction that was looked at last: it may have many numbers of the account; NULL: none of this window */
     const bson_t *document;
     bool balances;
     uint8_t digest[SHA256_BYTES];
+    struct ledger_dated dated[LEDGER_SUMS_RUN]; /* of the numbers of the run that is not complete */
+    uint32_t dated_count;
 };
 
 static void verify_tell(struct proof *proof, const char *rule, int64_t number,
@@ -165,42 +185,153 @@ static void prove_entry(struct proof *proof, const bson_t *document, int64_t num
         prove_cached(proof, document, &change);
     proof->sums_only = proof->sums_only || !committed;
     proof->state.booked_ms = booked_ms;
+    if (truce__ledger_is(document, "state", "VALID"))
+        proof->dated[proof->dated_count++] =
+            (struct ledger_dated){truce__ledger_value_date(document), change.value};
+}
+
+/* The stored sums by value date of the runs that end with that number. */
+static truce_status prove_stored_sums(struct proof *proof, int64_t number, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool wrong = false;
+
+    if (number % LEDGER_SUMS_RUN)
+        return TRUCE_OK;
+    if (!proof->found && !proof->sums_only)
+        status = truce__ledger_sums_prove(proof->look, proof->account, number, proof->state.hash,
+                                          proof->dated, proof->dated_count, &wrong, error);
+    if (wrong)
+        verify_tell(
+            proof, "stored-sums", number, NULL,
+            "its sums by value date in " LEDGER_SUMS
+            " are not those of its entries: remove the documents with its hash, or drop the "
+            "collection");
+    proof->dated_count = 0;
+    return status;
+}
+
+/* ---- a seal --------------------------------------------------------------------------------- */
+
+static bool take_binary(const bson_t *document, const char *field, uint8_t hash[SHA256_BYTES])
+{
+    const uint8_t *bytes = NULL;
+    bson_subtype_t subtype;
+    uint32_t length = 0;
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, document, field) && BSON_ITER_HOLDS_BINARY(&iter))
+        bson_iter_binary(&iter, &subtype, &length, &bytes);
+    if (length == SHA256_BYTES)
+        memcpy(hash, bytes, SHA256_BYTES);
+    return length == SHA256_BYTES;
+}
+
+/* Its hash is at its end, over all before it. */
+static bool part_is_whole(const bson_t *part)
+{
+    uint8_t digest[SHA256_BYTES], hash[SHA256_BYTES];
+    bson_t plain = BSON_INITIALIZER;
+
+    bson_copy_to_excluding_noinit(part, &plain, "hash", NULL);
+    truce__ledger_seal_hash(&plain, digest);
+    bson_destroy(&plain);
+    return take_binary(part, "hash", hash) && !memcmp(hash, digest, SHA256_BYTES);
+}
+
+static truce_status verify_check_part(const struct proof *proof, bson_error_t *error)
+{
+    const struct seal *seal = &proof->seal;
+    const char *ledger = proof->look->ledger->collection;
+    int64_t number = truce__field_number(seal->part, "part");
+    uint8_t before[SHA256_BYTES];
+    truce_status status = truce__document_check(seal->part, "seal", error);
+
+    if (status)
+        return status;
+    if (!part_is_whole(seal->part))
+        return truce__fail(TRUCE_INVALID, error, "the seal is damaged: its own hash is another");
+    if (!truce__ledger_is(seal->part, "ledger", ledger))
+        return truce__fail(TRUCE_INVALID, error, "the seal is of ledger \"%.100s\", not \"%s\"",
+                           truce__field_text(seal->part, "ledger"), ledger);
+    if (seal->last || number != seal->part_number + 1 ||
+        (number > 1 && (!take_binary(seal->part, "before", before) ||
+                        memcmp(before, seal->before, SHA256_BYTES) != 0)))
+        return truce__fail(TRUCE_INVALID, error,
+                           "part %" PRId64 " of the seal does not follow part %" PRId64
+                           " of the same seal",
+                           number, seal->part_number);
+    return TRUCE_OK;
+}
+
+static truce_status load_part(struct proof *proof, bson_error_t *error)
+{
+    struct seal *seal = &proof->seal;
+    struct value list;
+    truce_status status = seal->source->next(&seal->part, seal->source->arg, error);
+
+    if (status)
+        return status;
+    if (!seal->part && !seal->last)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the seal is incomplete: part %" PRId64 " is missing",
+                           seal->part_number + 1);
+    if (!seal->part)
+        return TRUCE_OK;
+    status = verify_check_part(proof, error);
+    if (status)
+        return status;
+    seal->part_number++;
+    seal->last = bson_has_field(seal->part, "last") &&
+                 truce__field_number(seal->part, "last"); /* a bool counts as 0 or 1 */
+    (void)!take_binary(seal->part, "hash", seal->before);
+    list = truce__value_field(truce__value_document(seal->part), "accounts", 8);
+    if (list.type != BSON_TYPE_ARRAY)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the seal is damaged: the accounts of part %" PRId64 " are missing",
+                           seal->part_number);
+    seal->at = truce__fields(list);
+    return TRUCE_OK;
+}
+
+/* Moves on to the next account of the seal. */
+static truce_status next_sealed(struct proof *proof, bson_error_t *error)
+{
+    struct seal *seal = &proof->seal;
+    truce_status status = TRUCE_OK;
+    char *before = seal->account;
+    bson_t one;
+
+    seal->account = NULL;
+    while (!status && seal->part && !truce__fields_next(&seal->at))
+        status = load_part(proof, error);
+    if (!status && seal->part && seal->at.value.type != BSON_TYPE_DOCUMENT)
+        status = truce__fail(TRUCE_INVALID, error, "the seal is damaged: an account is missing");
+    if (!status && seal->part) {
+        truce__value_bson(seal->at.value, &one);
+        seal->account = bson_strdup(truce__field_text(&one, "account"));
+        seal->number = truce__field_number(&one, "number");
+        if (!take_binary(&one, "hash", seal->hash))
+            seal->number = 0;
+        if (before && strcmp(before, seal->account) >= 0)
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "the seal is damaged: its accounts are not in the order of names");
+    }
+    bson_free(before);
+    return status;
+}
+
+static truce_status begin_seal(struct proof *proof, bson_error_t *error)
+{
+    truce_status status;
+
+    if (!proof->seal.source)
+        return TRUCE_OK;
+    status = load_part(proof, error);
+    return status ? status : next_sealed(proof, error);
 }
 
 /* ---- one account ---------------------------------------------------------------------------- */
-
-/* What the seal says of the account; false: nothing. */
-static bool sealed(const struct proof *proof, int64_t *number, uint8_t hash[SHA256_BYTES])
-{
-    struct value list;
-    struct fields at;
-
-    if (!proof->seal)
-        return false;
-    list = truce__value_field(truce__value_document(proof->seal), "accounts", 8);
-    if (list.type != BSON_TYPE_ARRAY)
-        return false;
-    for (at = truce__fields(list); truce__fields_next(&at);) {
-        const uint8_t *bytes = NULL;
-        bson_subtype_t subtype;
-        uint32_t length = 0;
-        bson_iter_t iter;
-        bson_t one;
-
-        if (at.value.type != BSON_TYPE_DOCUMENT)
-            continue;
-        truce__value_bson(at.value, &one);
-        if (strcmp(truce__field_text(&one, "account"), proof->account) != 0)
-            continue;
-        *number = truce__field_number(&one, "number");
-        if (bson_iter_init_find(&iter, &one, "hash") && BSON_ITER_HOLDS_BINARY(&iter))
-            bson_iter_binary(&iter, &subtype, &length, &bytes);
-        if (length == SHA256_BYTES)
-            memcpy(hash, bytes, SHA256_BYTES);
-        return length == SHA256_BYTES && *number > 0;
-    }
-    return false;
-}
 
 /* Where numbers are documents: each is the transaction's that has it, and the one behind the last is free. */
 static truce_status prove_slot(struct proof *proof, const bson_t *document, int64_t number,
@@ -239,8 +370,11 @@ static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, 
             status = prove_slot(proof, document, at, error);
         if (!proof->found && at == seal_number &&
             memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
-            verify_tell(proof, "seal", at, document,
-                        "the account up to here is not what was sealed: it was written anew since");
+            verify_tell(
+                proof, "seal", at, document,
+                "the account up to here is not what was sealed: it was written again since");
+        if (!status)
+            status = prove_stored_sums(proof, at, error);
     }
     truce__ledger_documents_release(&found);
     return status;
@@ -266,21 +400,20 @@ static void prove_opening(struct proof *proof)
     }
 }
 
-/* `least`: a number that the account has, as far as the book says. */
+/* `least`: a number that the account has, as far as the book says. `sealed`: the seal is at the account. */
 static truce_status prove_account(struct proof *proof, const char *account, int64_t least,
-                                  bson_error_t *error)
+                                  bool sealed, bson_error_t *error)
 {
     struct ledger_state last = {0};
-    uint8_t hash[SHA256_BYTES] = {0};
-    int64_t number = 0;
+    const uint8_t *hash = proof->seal.hash;
+    int64_t number = sealed ? proof->seal.number : 0;
     truce_status status;
 
     proof->account = account;
     proof->state = (struct ledger_state){0};
     proof->found = proof->sums_only = false;
     proof->report->accounts++;
-    if (!sealed(proof, &number, hash))
-        number = 0;
+    proof->dated_count = 0;
     /* not what is remembered: the last number is looked for from the first */
     status = truce__ledger_head(proof->look, account, &last, error);
     if (status == TRUCE_CORRUPT) {
@@ -492,7 +625,6 @@ static truce_status prove_indexes(struct proof *proof, bson_error_t *error)
                   {"resolves", NULL, true},
                   {"opens", NULL, false},
                   {"open", NULL, false},
-                  {"effective", NULL, false},
                   {"proc", NULL, false}};
     const truce_ledger *ledger = proof->look->ledger;
     bson_t indexes;
@@ -516,44 +648,42 @@ static truce_status prove_indexes(struct proof *proof, bson_error_t *error)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* Its hash stands at its end, over all before it. */
-static bool seal_is_whole(const bson_t *seal)
+/* The accounts of the seal whose names are before this one (NULL: all that are left): no document of the book has
+ * them. */
+static truce_status prove_sealed_only(struct proof *proof, const char *account, bson_error_t *error)
 {
-    uint8_t digest[SHA256_BYTES];
-    const uint8_t *bytes = NULL;
-    bson_t plain = BSON_INITIALIZER;
-    bson_subtype_t subtype;
-    uint32_t length = 0;
-    struct sha256 sha;
-    bson_iter_t iter;
-
-    bson_copy_to_excluding_noinit(seal, &plain, "hash", NULL);
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, bson_get_data(&plain), plain.len);
-    truce__sha256_end(&sha, digest);
-    bson_destroy(&plain);
-    if (bson_iter_init_find(&iter, seal, "hash") && BSON_ITER_HOLDS_BINARY(&iter))
-        bson_iter_binary(&iter, &subtype, &length, &bytes);
-    return length == SHA256_BYTES && !memcmp(bytes, digest, SHA256_BYTES);
-}
-
-static truce_status prove_sealed_only(struct proof *proof, const struct ledger_table *table,
-                                      bson_error_t *error)
-{
-    struct value list = truce__value_field(truce__value_document(proof->seal), "accounts", 8);
     truce_status status = TRUCE_OK;
 
-    if (list.type != BSON_TYPE_ARRAY)
-        return TRUCE_OK;
-    for (struct fields at = truce__fields(list); !status && truce__fields_next(&at);) {
-        bson_t one;
-
-        if (at.value.type != BSON_TYPE_DOCUMENT)
-            continue;
-        truce__value_bson(at.value, &one);
-        if (!truce__ledger_find(table, truce__field_text(&one, "account")))
-            status = prove_account(proof, truce__field_text(&one, "account"), 0, error);
+    while (!status && proof->seal.account &&
+           (!account || strcmp(proof->seal.account, account) < 0)) {
+        status = prove_account(proof, proof->seal.account, 0, true, error);
+        if (!status)
+            status = next_sealed(proof, error);
     }
+    proof->account = "";
+    return status;
+}
+
+/* The account, and the seal moves on to the account after it. */
+static truce_status prove_with_seal(struct proof *proof, const char *account, int64_t least,
+                                    bson_error_t *error)
+{
+    bool sealed = proof->seal.account && !strcmp(proof->seal.account, account);
+    truce_status status = prove_account(proof, account, least, sealed, error);
+
+    return status || !sealed ? status : next_sealed(proof, error);
+}
+
+static truce_status verify_prove_one(struct proof *proof, const char *account, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    while (!status && proof->seal.account && strcmp(proof->seal.account, account) < 0)
+        status = next_sealed(proof, error);
+    if (!status)
+        status = prove_with_seal(proof, account, 0, error);
+    while (!status && proof->seal.account)
+        status = next_sealed(proof, error);
     return status;
 }
 
@@ -576,8 +706,12 @@ static truce_status prove_accounts(struct book *book, bson_error_t *error)
     }
     if (count)
         qsort(sorted, count, sizeof *sorted, compare_known);
-    for (uint32_t i = 0; !status && i < count; i++)
-        status = prove_account(book->proof, sorted[i]->account, sorted[i]->state.number, error);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        status = prove_sealed_only(book->proof, sorted[i]->account, error);
+        if (!status)
+            status =
+                prove_with_seal(book->proof, sorted[i]->account, sorted[i]->state.number, error);
+    }
     bson_free(sorted);
     return status;
 }
@@ -592,13 +726,14 @@ static truce_status prove_all(struct proof *proof, bson_error_t *error)
         status = prove_accounts(&book, error);
     if (!status && used)
         status = prove_indexes(proof, error);
-    if (!status && proof->seal)
-        status = prove_sealed_only(proof, &book.accounts, error);
+    if (!status)
+        status = prove_sealed_only(proof, NULL, error);
     truce__ledger_table_clear(&book.accounts);
     return status;
 }
 
-truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, const bson_t *seal,
+truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
+                                 const truce_ledger_seal_source *seal,
                                  truce_ledger_finding_function *function, void *arg,
                                  truce_ledger_report *report, bson_error_t *error)
 {
@@ -609,7 +744,7 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, cons
                           .arg = arg,
                           .report = report ? report : &own,
                           .account = "",
-                          .seal = seal,
+                          .seal.source = seal,
                           .settings = BSON_INITIALIZER};
     truce_status status = truce__ledger_usable(ledger, error);
 
@@ -620,18 +755,16 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, cons
         status = TRUCE_OK; /* there is no such ledger, so nothing is wrong with it */
     truce__ledger_look(&look, ledger);
     if (!status && seal)
-        status = truce__document_check(seal, "seal", error);
-    if (!status && seal && !seal_is_whole(seal))
-        status = truce__fail(TRUCE_INVALID, error, "the seal is damaged: its own hash is another");
-    if (!status && seal && !truce__ledger_is(seal, "ledger", ledger->collection))
-        status = truce__fail(TRUCE_INVALID, error, "the seal is of ledger \"%.100s\", not \"%s\"",
-                             truce__field_text(seal, "ledger"), ledger->collection);
+        status = ROOM_CHECK(seal, "truce_ledger_seal_source", error);
+    if (!status)
+        status = begin_seal(&proof, error);
     if (!status && account)
         status = truce__ledger_account_name(account, error);
     if (!status)
         status = load_settings(&proof, error);
     if (!status)
-        status = account ? prove_account(&proof, account, 0, error) : prove_all(&proof, error);
+        status = account ? verify_prove_one(&proof, account, error) : prove_all(&proof, error);
+    bson_free(proof.seal.account);
     bson_destroy(&proof.settings);
     return status;
 }
