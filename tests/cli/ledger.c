@@ -44,8 +44,8 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(0,
             "account     balance         available       currency  is\n"
             "bank               -100.50         -100.50  EUR       open\n"
-            "people              100.50          100.50  EUR       sum\n"
-            "people:ada          100.50          100.50  EUR       open\n",
+            "people:ada          100.50          100.50  EUR       open\n"
+            "people              100.50          100.50  EUR       sum\n",
             NULL, "accounts", "book");
 }
 
@@ -167,14 +167,52 @@ TEST(a_pending_amount_is_listed_until_it_is_settled)
 
 TEST(a_book_is_proved_and_compared_with_a_seal)
 {
-    char *seal;
+    const struct command *printed;
+    char path[420];
+    FILE *file;
 
     begin();
-    seal = bson_strdup(command_run(TRUCE_CLI, store, NULL, "ledger", "seal", "book", NULL)->out);
-    ANSWERS(0, "4 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", seal);
+    printed = command_run(TRUCE_CLI, store, NULL, "ledger", "seal", "book", NULL);
+    snprintf(path, sizeof path, "%s.seal", store);
+    file = fopen(path, "w");
+    REQUIRE(CHECK(file != NULL));
+    fputs(printed->out, file);
+    fclose(file);
+    ANSWERS(0, "4 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", path);
     ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "1", "--id", "2");
-    ANSWERS(0, "6 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", seal);
-    bson_free(seal);
+    ANSWERS(0, "6 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", path);
+    ANSWERS(2, "", "incomplete", "verify", "book", "--seal", "/dev/null");
+    ANSWERS(3, "", "cannot be read", "verify", "book", "--seal", "/no/such/file");
+}
+
+/* A name may sort between another one and the accounts below that. */
+TEST(sums_of_accounts_follow_their_parts_whatever_the_order_of_names)
+{
+    static const char *const names[] = {"a", "a-b", "a:b", "a:b:c", "a:b-c", "aa", "b:c:d"};
+
+    begin();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char id[20];
+
+        snprintf(id, sizeof id, "n%zu", i);
+        ANSWERS(0, "", NULL, "open", "book", names[i], "--currency", "EUR");
+        ANSWERS(0, "posted\n", NULL, "post", "book", "bank", names[i], "1", "--id", id);
+    }
+    ANSWERS(0,
+            "account     balance         available       currency  is\n"
+            "a-b                   1.00            1.00  EUR       open\n"
+            "a:b-c                 1.00            1.00  EUR       open\n"
+            "a:b:c                 1.00            1.00  EUR       open\n"
+            "a:b                   2.00            2.00  EUR       open\n"
+            "a                     4.00            4.00  EUR       open\n"
+            "aa                    1.00            1.00  EUR       open\n"
+            "b:c:d                 1.00            1.00  EUR       open\n"
+            "b:c                   1.00            1.00  EUR       sum\n"
+            "b                     1.00            1.00  EUR       sum\n"
+            "bank               -107.50         -107.50  EUR       open\n"
+            "people:ada          100.50          100.50  EUR       open\n"
+            "people              100.50          100.50  EUR       sum\n",
+            NULL, "accounts", "book");
 }
 
 TEST(numbers_of_a_ledger_can_be_documents)

@@ -415,3 +415,92 @@ TEST(each_index_that_is_missing_is_a_finding)
     truce_ledger_free(ledger);
     truce_store_close(store);
 }
+
+/* ---- seals of many accounts ----------------------------------------------------------------- */
+
+static void swap_parts(struct book_seal *seal, uint32_t a, uint32_t b)
+{
+    bson_t *part = seal->parts[a];
+
+    seal->parts[a] = seal->parts[b];
+    seal->parts[b] = part;
+}
+
+static void check_refused(truce_ledger *ledger, struct book_seal *seal, const char *words)
+{
+    truce_ledger_report report;
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_INVALID, book_verify_seal(ledger, NULL, seal, NULL, NULL, &report, &error),
+                 error);
+    CHECK(strstr(error.message, words) != NULL);
+}
+
+/* Parts that are missing, of another seal, or in another order. */
+static void mix_parts(truce_ledger *ledger, struct book_seal *seal)
+{
+    struct book_seal other;
+    bson_t *last = seal->parts[seal->count - 1];
+
+    seal->count--;
+    check_refused(ledger, seal, "incomplete");
+    seal->count = 0;
+    check_refused(ledger, seal, "incomplete: part 1 is missing");
+    seal->count = 3;
+    swap_parts(seal, 0, 1);
+    check_refused(ledger, seal, "does not follow");
+    swap_parts(seal, 0, 1);
+    seal->parts[1] = last;
+    seal->count = 2;
+    check_refused(ledger, seal, "does not follow");
+    book_take_seal(ledger, &other);
+    seal->parts[1] = other.parts[1];
+    check_refused(ledger, seal, "does not follow");
+    book_release_seal(&other);
+}
+
+/* 2,005 accounts: three parts. */
+TEST(a_seal_of_many_accounts_has_several_parts_that_belong_together)
+{
+    truce_store *store = NULL;
+    truce_ledger *ledger;
+    truce_ledger_report report;
+    struct book_seal seal;
+    bson_error_t error = {0};
+    bson_t *second, *filter = test_bson("{'opens': 'many:1100'}");
+    char name[20], path[400];
+
+    snprintf(path, sizeof path, "file:%s/seal.truce", test_directory());
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    ledger = begin(store);
+    for (int i = 0; i < 2002; i++) {
+        snprintf(name, sizeof name, "many:%d", i);
+        CHECK_OK(book_open(ledger, name, 0, &error), error);
+    }
+    book_take_seal(ledger, &seal);
+    CHECK_INT(seal.count, ==, 3);
+    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_tell, NULL, &report, &error), error);
+    CHECK_INT(report.findings, ==, 0);
+    CHECK_INT(report.accounts, ==, 2005);
+    CHECK_OK(book_verify_seal(ledger, "many:999", &seal, book_tell, NULL, &report, &error), error);
+    CHECK_INT(report.findings, ==, 0);
+    CHECK_INT(report.accounts, ==, 1);
+    CHECK_OK(truce_remove(store, "tx", filter, NULL, NULL, &error), error);
+    for (int one = 0; one < 2; one++) {
+        struct first first = {0};
+
+        CHECK_OK(book_verify_seal(ledger, one ? "many:1100" : NULL, &seal, keep_first, &first,
+                                  &report, &error),
+                 error);
+        CHECK_TEXT("seal", first.rule);
+        CHECK_INT(first.count, ==, 1);
+    }
+    second = seal.parts[1];
+    mix_parts(ledger, &seal);
+    seal.parts[1] = second;
+    seal.count = 3;
+    bson_destroy(filter);
+    book_release_seal(&seal);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}

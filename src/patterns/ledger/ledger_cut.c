@@ -494,10 +494,10 @@ truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                                    truce_ledger_balance_function *function, void *arg,
                                    bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct balances balances = {function, arg};
 
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     return each_account(ledger, prefix, report_balance, &balances, error);
 }
 
@@ -582,6 +582,8 @@ truce_status truce_ledger_seal(truce_ledger *ledger, truce_ledger_seal_function 
         .ledger = ledger, .function = function, .arg = arg, .time_ms = truce__clock_wall_ms()};
     truce_status status;
 
+    if (!function)
+        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     seal_begin(&sealing);
     status = each_account(ledger, NULL, seal_account, &sealing, error);
     sealing.ended = sealing.ended || status;
