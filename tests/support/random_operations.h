@@ -8,7 +8,8 @@
  *
  * Every operation is made so that its answer does not depend on the order in which a store meets
  * documents: where only one document is to be changed its _id is named, or a sort ends in _id. A find
- * without a sort may have a limit: its documents are the first in the order of insertion.
+ * without a sort may have a limit: its answer is the number of documents, because the order, which
+ * decides which ones they are, is that of the index that the store uses.
  */
 #include "base/random.h"
 #include "truce/store.h"

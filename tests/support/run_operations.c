@@ -116,6 +116,22 @@ static void list_end(struct list *list, bool ordered, bson_t *answer)
     bson_free(list->items);
 }
 
+/* The number of documents that the cursor gives. */
+static truce_status drain_count(truce_cursor *cursor, bson_t *answer, bson_error_t *error)
+{
+    const bson_t *document = NULL;
+    truce_status status;
+    int64_t count = 0;
+
+    do {
+        status = truce_cursor_next(cursor, &document, error);
+        count += !status && document;
+    } while (!status && document);
+    truce_cursor_close(cursor);
+    BSON_APPEND_INT64(answer, "count", count);
+    return status;
+}
+
 /* All that the cursor gives; without an order, sorted by bytes. */
 static truce_status drain(truce_cursor *cursor, bool ordered, bson_t *answer, bson_error_t *error)
 {
@@ -195,7 +211,11 @@ static truce_status run_find(truce_store *store, const bson_t *operation, bson_t
     if (sub(operation, "projection", &projection))
         options.projection = &projection;
     status = truce_find(store, text(operation, "collection"), &filter, &options, &cursor, error);
-    return status ? status : drain(cursor, options.sort != NULL, answer, error);
+    if (status)
+        return status;
+    if (options.limit && !options.sort)
+        return drain_count(cursor, answer, error);
+    return drain(cursor, options.sort != NULL, answer, error);
 }
 
 static truce_status run_count(truce_store *store, const bson_t *operation, bson_t *answer,

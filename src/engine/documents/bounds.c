@@ -76,8 +76,7 @@ static int bounds_by_from(const void *a, const void *b)
     return bounds_compare(&((const struct interval *)a)->from, &((const struct interval *)b)->from);
 }
 
-/* Sorts, and joins what overlaps or touches; equal points are one. */
-static void bounds_arrange(struct bounds *bounds)
+void truce__bounds_arrange(struct bounds *bounds)
 {
     uint32_t kept = 0;
 
@@ -111,6 +110,15 @@ bool truce__bounds_all_points(const struct bounds *bounds)
     return true;
 }
 
+void truce__bounds_add(struct bounds *bounds, struct bounds *more)
+{
+    for (uint32_t i = 0; i < more->count; i++)
+        *bounds_add(bounds) = more->intervals[i];
+    bounds->missing = bounds->missing || more->missing;
+    bson_free(more->intervals);
+    *more = (struct bounds){0};
+}
+
 void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
 {
     struct bounds both = {.missing = a->missing && b->missing};
@@ -134,7 +142,7 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
         i += ends_first;
         j += !ends_first;
     }
-    bounds_arrange(&both);
+    truce__bounds_arrange(&both);
     truce__bounds_release(a);
     *a = both;
 }
@@ -445,7 +453,7 @@ bool truce__bounds_of(const struct match_node *node, struct bounds *bounds)
 
     *bounds = (struct bounds){0};
     if (add_bounds(node, bounds)) {
-        bounds_arrange(bounds);
+        truce__bounds_arrange(bounds);
         return true;
     }
     missing = bounds->missing;

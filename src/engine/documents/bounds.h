@@ -39,6 +39,12 @@ void truce__bounds_release(struct bounds *bounds);
 
 bool truce__bounds_all_points(const struct bounds *bounds);
 
+/* Moves the intervals of `more`, which is empty then, to those of `bounds`. Arrange these afterwards. */
+void truce__bounds_add(struct bounds *bounds, struct bounds *more);
+
+/* Sorts the intervals, and joins those that overlap or touch; equal points are one. */
+void truce__bounds_arrange(struct bounds *bounds);
+
 /* a := what lies in both. */
 void truce__bounds_intersect(struct bounds *a, const struct bounds *b);
 

@@ -12,11 +12,15 @@
  *
  * No statistics: the rules are the same for every size and can be told from the filter alone.
  *
- * Without a sort documents come in the order of insertion, whatever the plan, so that the same
- * "first" document is found with and without an index: the rows of all entries are put in order
- * before the documents are read, which also reads them in the order of the file. A single key has
- * its rows in order already. A count needs no order, and may not even need the documents
- * (plan_covered.c).
+ * Without a sort, documents come in the order of the entries that the plan looks at, as in MongoDB:
+ *
+ *     one index      the order of its keys; equal keys in the order of insertion; a document with several
+ *                    keys comes at the first of them
+ *     a union        one index after the other, in the order in which the indexes were created. Branches
+ *                    that bound only the first field of the same index are one scan of it
+ *     all rows       the order of insertion
+ *
+ * So a limit ends a scan early, and a write to one document takes the first of this order.
  */
 #include "engine/documents/plan.h"
 
@@ -78,12 +82,10 @@ static bool plan_use(struct plan *plan, const struct candidate *candidate, bool 
 
     if (shows)
         scan->bounds = truce__candidate_bounds(candidate);
-    /* One key has each row once, and in order. A wildcard has a row for each value of a name that stands twice. */
-    if (!candidate->complete) {
+    /* One key has each row once. A wildcard has a row for each value of a name that stands twice. */
+    if (!candidate->complete)
         plan->repeats = plan->repeats || candidate->index->multikey_fields ||
                         candidate->index->spec.fields[0].wildcard;
-        plan->by_row = true;
-    }
     return whole;
 }
 
@@ -142,59 +144,117 @@ static const struct match_node *find_or(const struct match_node *root)
     return NULL;
 }
 
-/* What a branch adds to the plan, and to the work of making it. */
-static uint64_t plan_weight_of(const struct candidate *candidate, const struct plan_scan *scan)
-{
-    uint64_t weight = scan->count;
+/* The branches of an $or, each with the index that serves it. */
+struct branches {
+    struct candidate **items;
+    uint32_t count;
+    uint64_t weight; /* the work of making the plan */
+};
 
-    for (uint32_t i = 0; i < candidate->fields; i++)
-        weight += candidate->bounds[i].count;
-    return weight;
+static void branches_release(struct branches *branches)
+{
+    for (uint32_t i = 0; i < branches->count; i++) {
+        truce__candidate_release(branches->items[i]);
+        bson_free(branches->items[i]);
+    }
+    bson_free(branches->items);
 }
 
 /* One branch, together with the `conditions` outside of the $or, which stay as they are. */
-static bool plan_add_branch(struct plan *plan, const struct plan_request *request,
-                            struct conditions *conditions, const struct match_node *branch,
-                            uint64_t *weight)
+static bool branches_add(struct branches *branches, const struct collection *collection,
+                         struct conditions *conditions, const struct match_node *node)
 {
     static const struct sort unsorted = {0};
     struct candidate *best = bson_malloc(sizeof *best);
     uint32_t outside = conditions->count;
-    bool served;
 
-    truce__conditions_add(conditions, branch);
-    find_best(request->collection, conditions, &unsorted, best);
-    served = best->fields > 0;
-    if (served) {
-        plan_use(plan, best, request->shows);
-        *weight += plan_weight_of(best, &plan->scans[plan->count - 1]);
-    }
-    truce__candidate_release(best);
-    bson_free(best);
+    truce__conditions_add(conditions, node);
+    find_best(collection, conditions, &unsorted, best);
     truce__conditions_cut(conditions, outside);
-    return served && *weight <= UNION_WEIGHT_MAX;
+    branches->items[branches->count++] = best;
+    for (uint32_t i = 0; i < best->fields; i++)
+        branches->weight += best->bounds[i].count;
+    return best->fields && branches->weight <= UNION_WEIGHT_MAX;
+}
+
+/* By index; the branches of one index keep their order. */
+static void branches_arrange(struct branches *branches, const struct collection *collection)
+{
+    struct candidate **arranged = bson_malloc(branches->count * sizeof *arranged);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < collection->indexes_count; i++)
+        for (uint32_t j = 0; j < branches->count; j++) {
+            if (branches->items[j]->index == &collection->indexes[i])
+                arranged[count++] = branches->items[j];
+        }
+    truce_assert(count == branches->count);
+    bson_free(branches->items);
+    branches->items = arranged;
+}
+
+static bool can_unite(const struct candidate *a, const struct candidate *b)
+{
+    return a->index == b->index && a->fields == 1 && b->fields == 1 &&
+           a->path.size == b->path.size && !memcmp(a->path.bytes, b->path.bytes, a->path.size);
+}
+
+/* Branches that bound only the first field of an index become one, with the bounds of all of them. */
+static void branches_unite(struct branches *branches)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < branches->count; i++) {
+        struct candidate *first = branches->items[i];
+        bool united = false;
+
+        branches->items[kept++] = first;
+        while (i + 1 < branches->count && can_unite(first, branches->items[i + 1])) {
+            struct candidate *next = branches->items[++i];
+
+            truce__bounds_add(&first->bounds[0], &next->bounds[0]);
+            truce__candidate_release(next);
+            bson_free(next);
+            united = true;
+        }
+        if (!united)
+            continue;
+        truce__bounds_arrange(&first->bounds[0]);
+        first->single = 0;
+        first->complete = false;
+    }
+    branches->count = kept;
 }
 
 static bool plan_union(const struct plan_request *request, struct plan *plan)
 {
     const struct match_node *root = truce__match_root(request->match), *any = find_or(root);
     struct conditions conditions = {0};
-    uint64_t weight = 0;
+    struct branches branches = {0};
     bool served = true;
 
     if (!any)
         return false;
+    branches.items = bson_malloc(any->children_count * sizeof *branches.items);
     truce__conditions_add(&conditions, root);
     for (uint32_t i = 0; i < any->children_count && served; i++)
-        served = plan_add_branch(plan, request, &conditions, any->children[i], &weight);
+        served = branches_add(&branches, request->collection, &conditions, any->children[i]);
     truce__conditions_release(&conditions);
-    if (!served) {
-        truce__plan_release(plan);
-        return false;
+    if (served) {
+        branches_arrange(&branches, request->collection);
+        branches_unite(&branches);
     }
-    plan->repeats = true;
-    plan->by_row = true;
-    return true;
+    for (uint32_t i = 0; i < branches.count && served; i++) {
+        plan_use(plan, branches.items[i], request->shows);
+        branches.weight += plan->scans[plan->count - 1].count;
+        served = branches.weight <= UNION_WEIGHT_MAX;
+    }
+    branches_release(&branches);
+    if (!served)
+        truce__plan_release(plan);
+    else if (plan->count > 1)
+        plan->repeats = true;
+    return served;
 }
 
 /* ---- the choice ----------------------------------------------------------------------------- */
@@ -204,25 +264,13 @@ static void plan_rows(struct plan *plan, bool backward)
     add_scan(plan)->backward = backward;
 }
 
-/* The order in which the documents of the chosen scans come. */
+/* Do the documents of the chosen scans come in the order that was asked for? */
 static void settle_order(const struct plan_request *request, const struct sort *sort,
                          bool index_sorts, struct plan *plan)
 {
-    bool sorted_later = sort->count && !index_sorts && request->goal != PLAN_IF_SORTED;
-
     plan->sorted = !sort->count || index_sorts;
-    if (index_sorts || sorted_later || request->goal == PLAN_COUNT)
-        plan->by_row = false;
-    /* rows that are put in order lose their repeats by it */
-    if (plan->by_row)
-        plan->repeats = false;
-    /* an index of a hint may lack documents */
-    plan->walks = plan->by_row && request->limit && !request->hint;
-    if (request->backward && !sort->count && plan->count == 1 && plan->scans[0].index) {
+    if (request->backward && !sort->count && plan->count == 1 && plan->scans[0].index)
         plan->scans[0].backward = true;
-        plan->repeats = plan->repeats || plan->by_row;
-        plan->by_row = plan->walks = false;
-    }
 }
 
 truce_status truce__plan_hinted(const struct collection *collection, const bson_t *hint,

@@ -29,16 +29,14 @@ struct plan {
     struct plan_scan *scans; /* one after the other: the union of what they bring. None: nothing
                                 can match */
     bool repeats;            /* entries may lead to one document more than once */
-    bool sorted;             /* documents come in the order that was asked for ... */
-    bool by_row;  /* ... after the rows of all entries were put in order: that of insertion */
-    bool walks;   /* by row, for few: the rows are walked while those of the entries are gathered */
+    bool sorted;             /* documents come in the order that was asked for */
     bool covered; /* each entry stands for one document, and it matches: none need be read */
 };
 
 enum plan_goal {
     PLAN_DOCUMENTS,
     PLAN_COUNT,     /* how many match is all that is asked: neither an order nor the documents */
-    PLAN_IF_SORTED, /* the sort, if an index gives it; else as if none had been asked for */
+    PLAN_IF_SORTED, /* the sort, if an index gives it; else the caller sorts the documents */
 };
 
 struct plan_request {
@@ -48,7 +46,6 @@ struct plan_request {
     const bson_t *min,
         *max; /* of the hint's index (index_span.h), and what they leave in its order */
     enum plan_goal goal;
-    int64_t limit; /* how many documents are asked for; 0: all */
     bool backward; /* without a sort: from the far end of the index */
     bool shows;    /* bounds of the scans */
 };

@@ -14,7 +14,7 @@
 
 #include "bson/number.h"
 
-#define RANGES_MAX 1000
+#define RANGES_MAX 1000      /* of a scan that bounds several fields: their intervals multiply */
 #define SHOWN_MAX  (1 << 20) /* bytes of texts of bounds */
 
 /* ---- as keys --------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *
         truce__key_successor(&first->to);
     }
     for (uint32_t i = 0; i < candidate->fields; i++) {
-        if ((uint64_t)scan->count * candidate->bounds[i].count > RANGES_MAX)
+        if (i && (uint64_t)scan->count * candidate->bounds[i].count > RANGES_MAX)
             return false;
         ranges_add_field(scan, &candidate->bounds[i],
                          candidate->index->spec.fields[i].descending && !candidate->path.size);

@@ -185,8 +185,7 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
     struct plan_request request = {.collection = collection,
                                    .match = selection->selector->match,
                                    .sort = selection->sort,
-                                   .hint = selection->hint,
-                                   .limit = selection->limit};
+                                   .hint = selection->hint};
     struct destination straight = {.gather = gather, .enough = selection->limit};
     struct plan plan;
     truce_status status = truce__plan_make(&request, &plan, error);
@@ -262,7 +261,6 @@ struct plan_request truce__query_request(const struct query *query,
                                  .min = options->min,
                                  .max = options->max,
                                  .goal = goal,
-                                 .limit = options->limit,
                                  .backward = options->backward};
 }
 

@@ -11,20 +11,8 @@
  * Invariants:
  *  1. While a cursor is open, the place is the cursor's current entry; when it is closed, `key` and
  *     `row` are the place, if `positioned`.
- *  2. A plan that repeats brings each row once: the rows it has brought, or refused, are in `seen`.
- *
- * A plan by row first puts the rows of all its entries in order, a window of WINDOW_ROWS at a time:
- * the least rows behind those that are done. What does not fit into the window is left to another
- * pass over the entries, so memory is bounded whatever the number of entries.
- *
- * Who wants few of many need not wait for all entries to be gathered. After GATHER_FIRST entries the
- * rows themselves are walked as well, one for every GATHER_PER_ROW entries, and whichever comes to
- * an end first has the rest:
- *
- *     entries    gathered ............. in order: rows behind `done` are still to be brought
- *     rows       walked ---> `done`     each that matches was brought on the way
- *
- * A wide range has its first matches among the first rows; a narrow one is gathered soon.
+ *  2. A plan that repeats brings each row once, at the first of its entries: the rows it has brought, or
+ *     refused, are in `seen`.
  *
  * Where all rows are looked at in their order there is no cursor: SQLite's loop calls the scan for each
  * row, and the place is (row) all the time.
@@ -37,74 +25,63 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define WINDOW_ROWS    (1 << 20)
-#define GATHER_FIRST   64
-#define GATHER_PER_ROW 4
-
 /* ---- rows that were seen -------------------------------------------------------------------- */
 
-static uint32_t scan_place(const struct row_set *set, int64_t row)
+static struct row_slot *scan_place(const struct row_set *set, int64_t rows_from)
 {
-    uint32_t at = (uint32_t)((uint64_t)row * 0x9e3779b97f4a7c15u >> 32) & (set->room - 1);
+    uint32_t at = (uint32_t)((uint64_t)rows_from * 0x9e3779b97f4a7c15u >> 32) & (set->room - 1);
 
-    while (set->rows[at] && set->rows[at] != row)
+    while (set->slots[at].seen && set->slots[at].rows_from != rows_from)
         at = (at + 1) & (set->room - 1);
-    return at;
+    return &set->slots[at];
 }
 
 static void scan_grow(struct row_set *set)
 {
-    struct row_set larger = {.room = set->room ? set->room * 2 : 64};
+    struct row_set larger = {.count = set->count, .room = set->room ? set->room * 2 : 64};
 
-    larger.rows = bson_malloc0(larger.room * sizeof *larger.rows);
+    larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
     for (uint32_t i = 0; i < set->room; i++) {
-        if (set->rows[i])
-            larger.rows[scan_place(&larger, set->rows[i])] = set->rows[i];
+        if (set->slots[i].seen)
+            *scan_place(&larger, set->slots[i].rows_from) = set->slots[i];
     }
-    larger.count = set->count;
-    bson_free(set->rows);
+    bson_free(set->slots);
     *set = larger;
 }
 
 /* False if it was there. */
 static bool scan_add_row(struct row_set *set, int64_t row)
 {
-    uint32_t at;
+    uint64_t bit = UINT64_C(1) << (row & 63);
+    struct row_slot *slot;
 
     if (set->count * 2 >= set->room)
         scan_grow(set);
-    at = scan_place(set, row);
-    if (set->rows[at])
+    slot = scan_place(set, row & ~INT64_C(63));
+    if (slot->seen & bit)
         return false;
-    set->rows[at] = row;
-    set->count++;
+    set->count += !slot->seen;
+    slot->rows_from = row & ~INT64_C(63);
+    slot->seen |= bit;
     return true;
 }
-
-/* ---- life ----------------------------------------------------------------------------------- */
 
 void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                       const struct match *match, struct query_context *context)
 {
-    *scan = (struct scan){.plan = plan,
-                          .match = match,
-                          .context = context,
-                          .table = table,
-                          .window = {.last = INT64_MAX}};
+    *scan = (struct scan){.plan = plan, .match = match, .context = context, .table = table};
 }
 
 void truce__scan_release(struct scan *scan)
 {
-    truce_assert(!scan->cursor.statement && !scan->walk.statement);
+    truce_assert(!scan->cursor.statement);
     truce__buffer_release(&scan->key);
-    bson_free(scan->seen.rows);
-    bson_free(scan->window.rows);
+    bson_free(scan->seen.slots);
     *scan = (struct scan){0};
 }
 
 void truce__scan_pause(struct scan *scan)
 {
-    truce__kv_cursor_close(&scan->walk);
     if (!scan->cursor.statement)
         return;
     if (scan->positioned) {
@@ -142,7 +119,8 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
         key = (struct bytes){scan->key.bytes, scan->key.size};
         row = scan->row;
     }
-    return truce__kv_keys_seek(kv, part->index, scan->plan->by_row ? 0 : scan->table, key, row,
+    /* of entries that repeat, most may lead to a document that was seen: scan_step() reads the others */
+    return truce__kv_keys_seek(kv, part->index, scan->plan->repeats ? 0 : scan->table, key, row,
                                part->backward, &scan->cursor, error);
 }
 
@@ -258,159 +236,24 @@ static truce_status scan_step(struct scan *scan, struct kv *kv, struct found *fo
                               bson_error_t *error)
 {
     truce_status status = next_entry(scan, kv, error);
+    struct bytes body;
 
     if (!status)
         status = scan_spend(scan, error);
     if (status)
         return status;
     scan->keys_examined += scan->cursor.keys;
-    if (scan->plan->repeats && !scan_add_row(&scan->seen, scan->cursor.row))
-        return TRUCE_OK;
-    status = scan_examine(scan, scan->cursor.body, found, error);
-    if (!status && found->match.matched)
-        found->row = scan->cursor.row;
-    return status;
-}
-
-/* ---- by row --------------------------------------------------------------------------------- */
-
-static int scan_compare_rows(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* In order, each once, without those that are done meanwhile. */
-static void scan_arrange(struct row_window *window)
-{
-    int64_t last = window->done;
-    size_t kept = 0;
-
-    if (window->count)
-        qsort(window->rows, window->count, sizeof *window->rows, scan_compare_rows);
-    for (size_t i = 0; i < window->count; i++) {
-        if (window->rows[i] > last)
-            last = window->rows[kept++] = window->rows[i];
+    body = scan->cursor.body;
+    if (scan->plan->repeats) {
+        if (!scan_add_row(&scan->seen, scan->cursor.row))
+            return TRUCE_OK;
+        status = truce__kv_row_get(kv, scan->table, scan->cursor.row, &body, error);
+        if (status)
+            return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* removed since */
     }
-    window->count = kept;
-}
-
-/* A full window keeps its lower half; the rest is for the next pass. */
-static void add_to_window(struct row_window *window, int64_t row)
-{
-    if (row <= window->done || row > window->last)
-        return;
-    if (window->count == window->room) {
-        window->room = window->room ? window->room * 2 : 64;
-        window->rows = bson_realloc(window->rows, window->room * sizeof *window->rows);
-    }
-    window->rows[window->count++] = row;
-    if (window->count < WINDOW_ROWS)
-        return;
-    scan_arrange(window);
-    if (window->count > WINDOW_ROWS / 2) {
-        window->count = WINDOW_ROWS / 2;
-        window->last = window->rows[window->count - 1];
-    }
-}
-
-/* One entry into the window. */
-static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *error)
-{
-    truce_status status = next_entry(scan, kv, error);
-
-    if (!status)
-        status = scan_spend(scan, error);
-    if (!status) {
-        scan->keys_examined++;
-        scan->gathered++;
-        add_to_window(&scan->window, scan->cursor.row);
-    }
-    if (status == TRUCE_NOT_FOUND) {
-        truce__kv_cursor_close(&scan->walk);
-        scan_arrange(&scan->window);
-        scan->window.filled = true;
-        status = TRUCE_OK;
-    }
-    return status;
-}
-
-/* Another pass, for rows behind this window; NOT_FOUND: there are none. */
-static truce_status scan_next_window(struct scan *scan)
-{
-    struct row_window *window = &scan->window;
-
-    if (window->last == INT64_MAX)
-        return TRUCE_NOT_FOUND;
-    if (window->done < window->last)
-        window->done = window->last;
-    window->last = INT64_MAX;
-    window->count = window->at = 0;
-    window->filled = false;
-    scan->at = scan->range = 0;
-    scan->positioned = false;
-    return TRUCE_OK;
-}
-
-/* One row of those that are walked; after the last of them nothing is left to be gathered. */
-static truce_status walk_step(struct scan *scan, struct kv *kv, struct found *found,
-                              bson_error_t *error)
-{
-    struct row_window *window = &scan->window;
-    truce_status status = TRUCE_OK;
-
-    scan->gathered = 0;
-    if (!scan->walk.statement)
-        status = truce__kv_rows_seek(kv, scan->table, window->done, false, &scan->walk, error);
-    if (!status)
-        status = truce__kv_cursor_next(&scan->walk, error);
-    if (status == TRUCE_NOT_FOUND) {
-        truce__scan_pause(scan);
-        window->count = window->at = 0;
-        window->last = INT64_MAX;
-        window->filled = true;
-        return TRUCE_OK;
-    }
-    if (!status)
-        status = scan_examine(scan, scan->walk.body, found, error);
-    if (status)
-        return status;
-    window->done = scan->walk.row;
-    if (found->match.matched)
-        found->row = window->done;
-    return TRUCE_OK;
-}
-
-static bool is_turn_of_rows(const struct scan *scan)
-{
-    return scan->plan->walks && scan->keys_examined >= GATHER_FIRST &&
-           scan->gathered >= GATHER_PER_ROW;
-}
-
-static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *found,
-                                bson_error_t *error)
-{
-    struct row_window *window = &scan->window;
-    truce_status status;
-    struct bytes body;
-    int64_t row;
-
-    if (!window->filled)
-        return is_turn_of_rows(scan) ? walk_step(scan, kv, found, error)
-                                     : fill_step(scan, kv, error);
-    if (window->at == window->count)
-        return scan_next_window(scan);
-    status = scan_spend(scan, error);
-    if (status)
-        return status;
-    row = window->rows[window->at++];
-    status = truce__kv_row_get(kv, scan->table, row, &body, error);
-    if (status)
-        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* removed since */
     status = scan_examine(scan, body, found, error);
     if (!status && found->match.matched)
-        found->row = row;
+        found->row = scan->cursor.row;
     return status;
 }
 
@@ -423,13 +266,10 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
     for (int64_t examined = 0; !status && !found->row; examined++) {
         if (examined_max && examined >= examined_max)
             return TRUCE_OK;
-        status = scan->plan->by_row ? step_by_row(scan, kv, found, error)
-                                    : scan_step(scan, kv, found, error);
+        status = scan_step(scan, kv, found, error);
     }
-    if (status && status != TRUCE_NOT_FOUND) {
+    if (status && status != TRUCE_NOT_FOUND)
         truce__kv_cursor_close(&scan->cursor);
-        truce__kv_cursor_close(&scan->walk);
-    }
     return status;
 }
 

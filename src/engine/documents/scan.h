@@ -10,19 +10,15 @@
 
 #define SCAN_STEPS_OF_ENTRY 16 /* of the budget */
 
-/* Row numbers that were seen: open addressing, 0 is free. */
-struct row_set {
-    int64_t *rows;
-    uint32_t count, room;
+/* Row numbers that were seen, 64 neighbours in a slot: open addressing. A slot without rows is free. */
+struct row_slot {
+    int64_t rows_from; /* a multiple of 64 */
+    uint64_t seen;     /* bit n: row `rows_from` + n */
 };
 
-/* Rows that are put in order before their documents are read: those greater than `done`, which has
- * been brought, and not greater than `last`, of all entries of the plan. */
-struct row_window {
-    int64_t *rows;
-    size_t count, room, at;
-    int64_t done, last;
-    bool filled;
+struct row_set {
+    struct row_slot *slots;
+    uint32_t count, room;
 };
 
 struct scan {
@@ -39,9 +35,6 @@ struct scan {
     int64_t row;
     struct kv_cursor cursor;
     struct row_set seen;
-    struct row_window window; /* of a plan by row */
-    struct kv_cursor walk;    /* of a plan that walks; behind window.done */
-    uint32_t gathered;        /* entries since the last row that was walked */
 };
 
 struct found {
