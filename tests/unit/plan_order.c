@@ -1,5 +1,6 @@
 /*
- * The order of documents without a sort: that of the index that finds them, as in MongoDB.
+ * The order of documents without a sort: that of the index that finds them, as in MongoDB. Each test runs in a file and in
+ * memory.
  */
 #include <stdio.h>
 
@@ -12,15 +13,32 @@
 #define MANY 6000 /* a read looks at 4,096 entries before it pauses */
 
 static truce_store *store;
+static bool in_memory;
 
-static bool order_open(void)
+static void order_run(bool memory, void (*test)(void))
 {
     char path[400];
     bson_error_t error;
 
+    in_memory = memory;
     snprintf(path, sizeof path, "%s/order.truce", test_directory());
-    return CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    if (!CHECK_OK(truce_store_open(memory ? "memory:" : path, NULL, &store, &error), error))
+        return;
+    test();
+    truce_store_close(store);
 }
+
+#define TEST_OF_ORDER(name)                                                                        \
+    static void order_test_##name(void);                                                           \
+    TEST(name)                                                                                     \
+    {                                                                                              \
+        order_run(false, order_test_##name);                                                       \
+    }                                                                                              \
+    TEST(name##_in_memory)                                                                         \
+    {                                                                                              \
+        order_run(true, order_test_##name);                                                        \
+    }                                                                                              \
+    static void order_test_##name(void)
 
 static void order_insert(const char *json)
 {
@@ -136,7 +154,7 @@ static int order_check_keys(int line, const char *filter_json, const char *hint_
     return count;
 }
 
-TEST(documents_come_in_the_order_of_the_keys_of_an_index)
+TEST_OF_ORDER(documents_come_in_the_order_of_the_keys_of_an_index)
 {
     static const char *const patterns[] = {"{'a': 1}",          "{'a': -1}",
                                            "{'a': 1, 'b': 1}",  "{'a': -1, 'b': 1}",
@@ -158,7 +176,6 @@ TEST(documents_come_in_the_order_of_the_keys_of_an_index)
     struct random random;
     int found = 0;
 
-    REQUIRE(order_open());
     truce__random_seed(&random, test_seed());
     for (int i = 0; i < 500; i++)
         order_insert_random(&random, i);
@@ -170,15 +187,13 @@ TEST(documents_come_in_the_order_of_the_keys_of_an_index)
     }
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         for (size_t j = 0; j < sizeof filters / sizeof *filters; j++)
-            for (int backward = 0; backward < 2; backward++)
+            for (int backward = 0; backward < (in_memory ? 1 : 2); backward++)
                 found += order_check_keys(__LINE__, filters[j], patterns[i], backward);
     CHECK_INT(found, >, 5000);
-    truce_store_close(store);
 }
 
-TEST(a_filter_without_a_hint_comes_in_the_order_of_its_index)
+TEST_OF_ORDER(a_filter_without_a_hint_comes_in_the_order_of_its_index)
 {
-    REQUIRE(order_open());
     order_insert("{'_id': 3, 'k': 30, 'd': 1, 'x': 2}");
     order_insert("{'_id': 1, 'k': 20, 'd': 2, 'x': 1}");
     order_insert("{'_id': 2, 'k': 10, 'd': 3, 'x': 2}");
@@ -196,14 +211,12 @@ TEST(a_filter_without_a_hint_comes_in_the_order_of_its_index)
     COMES("{'d': {'$lte': 2}}", "1 0 3 ");
     COMES("{'x': {'$in': [2, 1]}}", "1 0 3 2 ");
     COMES("{'x': 2}", "3 2 ");
-    truce_store_close(store);
 }
 
 /* ---- several keys for a document ------------------------------------------------------------ */
 
-TEST(a_document_with_several_keys_comes_at_the_first_that_the_filter_looks_at)
+TEST_OF_ORDER(a_document_with_several_keys_comes_at_the_first_that_the_filter_looks_at)
 {
-    REQUIRE(order_open());
     order_insert("{'_id': 1, 'm': [5, 40], 'e': [{'n': 9}, {'n': 2}], 'w': {'q': [3, 8]}}");
     order_insert("{'_id': 2, 'm': [1, 30], 'e': [{'n': 5}, {'n': 7}], 'w': {'q': 4}}");
     order_insert("{'_id': 3, 'm': 20, 'e': [{'n': 3}], 'w': {'q': 1}}");
@@ -219,13 +232,13 @@ TEST(a_document_with_several_keys_comes_at_the_first_that_the_filter_looks_at)
     COMES("{'e.n': {'$lt': 6}}", "2 3 1 ");
     COMES("{'w.q': {'$gt': 1}}", "1 2 4 ");
     COMES("{'$or': [{'m': 30}, {'m': 5}, {'m': {'$gt': 15}}]}", "1 3 2 ");
-    order_check(__LINE__, "{'m': {'$gt': 0}}", (truce_find_options){.backward = true}, "1 2 3 ");
-    truce_store_close(store);
+    if (!in_memory)
+        order_check(__LINE__, "{'m': {'$gt': 0}}", (truce_find_options){.backward = true},
+                    "1 2 3 ");
 }
 
-TEST(branches_of_an_or_come_index_after_index)
+TEST_OF_ORDER(branches_of_an_or_come_index_after_index)
 {
-    REQUIRE(order_open());
     for (int i = 0; i < 6; i++) {
         char json[100];
 
@@ -237,10 +250,9 @@ TEST(branches_of_an_or_come_index_after_index)
     COMES("{'$or': [{'b': 0}, {'a': {'$gt': 8}}]}", "1 0 3 ");
     COMES("{'$or': [{'a': 6}, {'b': {'$gte': 1}}, {'a': 7}]}", "4 3 1 5 2 ");
     COMES("{'$or': [{'b': 2}, {'b': 1}]}", "4 1 5 2 ");
-    truce_store_close(store);
 }
 
-TEST(the_order_holds_over_the_parts_of_a_long_read)
+TEST_OF_ORDER(the_order_holds_over_the_parts_of_a_long_read)
 {
     bson_t *filter = test_bson("{'m': {'$gte': 0}}");
     truce_cursor *cursor = NULL;
@@ -248,7 +260,6 @@ TEST(the_order_holds_over_the_parts_of_a_long_read)
     bson_error_t error;
     int count = 0;
 
-    REQUIRE(order_open());
     order_index("{'key': {'m': 1}}");
     for (int i = 0; i < MANY; i++) {
         char json[100];
@@ -264,7 +275,6 @@ TEST(the_order_holds_over_the_parts_of_a_long_read)
     CHECK_INT(count, ==, MANY);
     truce_cursor_close(cursor);
     bson_destroy(filter);
-    truce_store_close(store);
 }
 
 /* ---- few of them ---------------------------------------------------------------------------- */
@@ -279,7 +289,7 @@ static void order_fill(void)
     order_index("{'key': {'k': 1}}");
 }
 
-TEST(a_limit_and_a_skip_count_in_the_order_of_the_index)
+TEST_OF_ORDER(a_limit_and_a_skip_count_in_the_order_of_the_index)
 {
     bson_t *filter = test_bson("{'k': {'$gt': 0}}"), document;
     bson_t *pipeline = test_bson("{'0': {'$match': {'k': {'$gt': 0}}}, '1': {'$limit': 3}}");
@@ -287,7 +297,6 @@ TEST(a_limit_and_a_skip_count_in_the_order_of_the_index)
     bson_error_t error;
     char *ids;
 
-    REQUIRE(order_open());
     order_fill();
     order_check(__LINE__, "{'k': {'$gt': 0}}", (truce_find_options){.limit = 2}, "2 3 ");
     order_check(__LINE__, "{'k': {'$gt': 0}}", (truce_find_options){.skip = 2}, "4 1 ");
@@ -301,10 +310,9 @@ TEST(a_limit_and_a_skip_count_in_the_order_of_the_index)
     }
     bson_destroy(pipeline);
     bson_destroy(filter);
-    truce_store_close(store);
 }
 
-TEST(a_write_to_one_document_takes_the_first_of_the_index)
+TEST_OF_ORDER(a_write_to_one_document_takes_the_first_of_the_index)
 {
     bson_t *filter = test_bson("{'k': {'$gt': 0}}"), *update = test_bson("{'$set': {'x': 1}}");
     truce_modify_options removes = {.remove = true};
@@ -312,7 +320,6 @@ TEST(a_write_to_one_document_takes_the_first_of_the_index)
     bson_error_t error;
     bson_t document;
 
-    REQUIRE(order_open());
     order_fill();
     CHECK_OK(truce_update(store, "c", filter, update, NULL, &result, &error), error);
     truce_write_result_release(&result);
@@ -327,5 +334,27 @@ TEST(a_write_to_one_document_takes_the_first_of_the_index)
     bson_destroy(&document);
     bson_destroy(filter);
     bson_destroy(update);
-    truce_store_close(store);
+}
+
+TEST_OF_ORDER(a_removal_of_several_documents_removes_what_matches_in_any_order)
+{
+    static const char *const hints[] = {"{'k': 1}", "{'$natural': -1}"};
+    bson_t *filter = test_bson("{'k': {'$gt': 15}}"), *all = test_bson("{}");
+
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        truce_write_options options = {.multi = true, .hint = test_bson(hints[i])};
+        truce_write_result result;
+        bson_error_t error;
+
+        order_fill();
+        CHECK_OK(truce_remove(store, "c", filter, &options, &result, &error), error);
+        CHECK_INT(result.removed, ==, 3);
+        truce_write_result_release(&result);
+        COMES("{}", "2 ");
+        CHECK_OK(truce_remove(store, "c", all, &options, &result, &error), error);
+        truce_write_result_release(&result);
+        bson_destroy((bson_t *)options.hint);
+    }
+    bson_destroy(all);
+    bson_destroy(filter);
 }

@@ -701,7 +701,7 @@ static bool run_hinted(struct vector_run *run, const struct kind *kind,
         bson_destroy(&answer->document);
         bson_init(&answer->document);
         run_find(run, "filter", "", &key, answer);
-        right = vector_judge(run->vector, kind->fields, &answer->document);
+        right = vector_judge(run->vector, kind->fields, run->variant != NULL, &answer->document);
         if (!right)
             BSON_APPEND_DOCUMENT(&answer->document, "hint", &key);
     }
@@ -728,7 +728,7 @@ bool vector_run(struct vector_run *run, struct vector_answer *answer)
         run->variant->prepare(run->store, COLLECTION, run->vector) == 0)
         return true;
     kind->run(run, answer);
-    right = vector_judge(run->vector, kind->fields, &answer->document);
+    right = vector_judge(run->vector, kind->fields, run->variant != NULL, &answer->document);
     if (right && run->variant && run->variant->hinted)
         right = run_hinted(run, kind, answer);
     return right;

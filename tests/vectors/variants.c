@@ -1,5 +1,6 @@
 /*
- * The same cases with indexes on the fields concerned: no plan may change an answer.
+ * The same cases with indexes on the fields concerned: no plan may change an answer, but for the order of
+ * documents that no sort decides.
  *
  * The fields concerned are the paths that the filter names, also inside of $and, $not and
  * $elemMatch. An index that cannot be made for the documents (parallel arrays) is left out.
@@ -106,6 +107,17 @@ static int prepare_single(truce_store *store, const char *collection,
         bson_destroy(&key);
     }
     return made;
+}
+
+/* A findAndModify without a sort takes the first document of the index. */
+static int prepare_sorted(truce_store *store, const char *collection,
+                          const struct vector_case *vector)
+{
+    bson_t command, sort;
+
+    if (!vector_document(vector, "command", &command) || !vector_sub(&command, "sort", &sort))
+        return 0;
+    return prepare_single(store, collection, vector);
 }
 
 static void append_paths(bson_t *key, const struct paths *paths, bool backward)
@@ -252,7 +264,8 @@ static int prepare_without(truce_store *store, const char *collection,
 
 const struct variant vector_variants[] = {
     {"single", " match ", .hinted = true, .prepare = prepare_single},
-    {"single", " update fam count distinct ", .prepare = prepare_single},
+    {"single", " update count distinct ", .prepare = prepare_single},
+    {"single", " fam ", .prepare = prepare_sorted},
     {"compound", " match ", .hinted = true, .prepare = prepare_compound},
     {"beside", " index ", .prepare = prepare_beside},
     {"without", " index ", .without = true, .prepare = prepare_without},

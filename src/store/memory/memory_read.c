@@ -135,23 +135,6 @@ static truce_status sort_matches(const bson_t *specification, struct memory_matc
     return status;
 }
 
-/* In the order of the index. */
-static void sort_by_keys(const struct index_span *span, int64_t index,
-                         struct memory_matches *matches)
-{
-    struct sort_item *items = items_of(matches);
-
-    for (size_t i = 0; i < matches->count; i++) {
-        const uint8_t *key = NULL;
-        size_t size = 0;
-
-        (void)truce__index_span_first(span, &matches->items[i].document->keys[index], &key, &size);
-        truce__buffer_append(&items[i].key, key, size);
-    }
-    memory_read_arrange(items, matches);
-    free_items(items, matches->count);
-}
-
 /* Leaves matches[skip .. skip + limit). */
 static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_t limit)
 {
@@ -167,7 +150,7 @@ static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_
     matches->count = kept;
 }
 
-/* What the indexes leave, in their order. */
+/* What the indexes leave. */
 static truce_status scan_hinted(const struct memory_collection *collection,
                                 const struct memory_query *query, bool backward,
                                 struct memory_matches *matches, bson_error_t *error)
@@ -183,8 +166,6 @@ static truce_status scan_hinted(const struct memory_collection *collection,
                                         error);
     if (!status)
         status = scan(collection, query, index, spans ? &span : NULL, backward, matches, error);
-    if (!status && spans)
-        sort_by_keys(&span, index, matches);
     truce__index_span_release(&span);
     return status;
 }
@@ -207,6 +188,8 @@ truce_status truce__memory_select(const struct memory_collection *collection,
     }
     if (!status && sorted)
         status = sort_matches(query->sort, matches, error);
+    else if (!status && collection && !natural)
+        status = truce__memory_order(collection, query, matches, error);
     if (!status)
         memory_read_cut(matches, query->skip, query->limit);
     else
@@ -537,24 +520,31 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
                                      bson_error_t *error)
 {
     struct memory_source *source = bson_malloc0(sizeof(*source));
-    truce_find_options all = {.hint = options->hint, .deadline_ms = options->deadline_ms};
+    truce_find_options how = {.hint = options->hint, .deadline_ms = options->deadline_ms};
+    struct pipeline_head head = {0};
     struct pipeline *compiled = NULL;
     truce_store *reads = NULL;
     truce_status status = truce__pipeline_new(pipeline, &compiled, error);
 
     *cursor = NULL;
+    if (!status)
+        truce__pipeline_head(compiled, &head);
+    /* the filter decides the order; a sort stays with the pipeline, and so does the filter before it */
+    if (head.sort)
+        head = (struct pipeline_head){0};
+    how.limit = head.limit;
     source->base = (struct source){source_next, source_free};
     if (!status)
         status = truce__view_for_pipeline(base, pipeline, &reads, error);
     if (!status)
         status = memory_read_read_collection((struct memory_store *)(reads ? reads : base), name,
-                                             NULL, &all, &source->reading, error);
+                                             head.filter, &how, &source->reading, error);
     if (status) {
         source_free(&source->base);
         truce__pipeline_free(compiled);
         truce_store_close(reads);
         return status;
     }
-    return truce__store_pipeline_cursor(base, reads, compiled, 0, &source->base, options, cursor,
-                                        error);
+    return truce__store_pipeline_cursor(base, reads, compiled, head.stages_taken, &source->base,
+                                        options, cursor, error);
 }

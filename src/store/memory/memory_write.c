@@ -10,6 +10,8 @@
  *
  * and undoes it from its end, so that every position means what it meant then.
  */
+#include <stdlib.h>
+
 #include "base/assert.h"
 
 #include "base/clock.h"
@@ -456,6 +458,13 @@ static truce_status memory_write_do_insert(struct writing *writing, const truce_
     return status;
 }
 
+static int memory_write_by_position(const void *a, const void *b)
+{
+    const struct memory_match *x = a, *y = b;
+
+    return (x->position > y->position) - (x->position < y->position);
+}
+
 static truce_status memory_write_do_remove(struct writing *writing, const truce_write *write,
                                            truce_write_result *result, bson_error_t *error)
 {
@@ -465,6 +474,9 @@ static truce_status memory_write_do_remove(struct writing *writing, const truce_
 
     if (!status)
         status = select_for(writing, write, match, write->options.multi ? 0 : 1, &matches, error);
+    /* from the end, so that the other positions stay what they are */
+    if (matches.count > 1)
+        qsort(matches.items, matches.count, sizeof *matches.items, memory_write_by_position);
     for (size_t i = matches.count; i > 0 && !status; i--)
         memory_remove_document(writing, truce__memory_find(writing->store, write->collection),
                                matches.items[i - 1].position);
