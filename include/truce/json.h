@@ -42,7 +42,7 @@ typedef enum truce_json_form {
 } truce_json_form;
 
 /* Returns the document as one line without a newline: {"a": 1, "b": [true, null]}. The caller frees
- * it with bson_free. */
+ * it with bson_free. NULL for a document that is NULL. */
 TRUCE_EXPORT char *truce_json_write(const bson_t *document, bool is_array, truce_json_form form);
 
 TRUCE_END_DECLS

@@ -23,6 +23,10 @@
  * power cut may lose the most recent writes, whole writes only.
  *
  * Options are structs in which zero means the default. NULL means all defaults.
+ *
+ * NULL: handles (stores, cursors, commits, and the handles of patterns) must not be NULL. Any other
+ * argument that a call needs and that is NULL fails with TRUCE_INVALID, and the error names it; a
+ * call that returns no status does nothing. An out parameter that may be NULL says so.
  */
 #include "truce/hooks.h"
 

@@ -1,11 +1,19 @@
 /* truce/json.h over json.h: with memory of the caller's own. */
 #include "truce/json.h"
 
+#include "base/null.h"
 #include "bson/json.h"
 
 truce_status truce_json_read(const char *text, size_t size, truce_json_input input,
                              bson_t *document, bool *is_array, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
+    if (size)
+        RETURN_EMPTY_IF_NULL(text, document, error);
+
+    text = text ? text : "";
+
     struct json_reader reader = {.typed = input == TRUCE_JSON_TYPED};
     bool array = false;
     bson_t read;
@@ -26,6 +34,8 @@ char *truce_json_write(const bson_t *document, bool is_array, truce_json_form fo
 {
     struct buffer line = {0};
 
+    if (!document)
+        return NULL;
     truce__json_write(&line, document, is_array,
                       form == TRUCE_JSON_CANONICAL ? JSON_CANONICAL : JSON_RELAXED);
     truce__buffer_append_byte(&line, 0);

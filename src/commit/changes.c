@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "commit/commit.h"
 #include "merge/diff.h"
 #include "query/incoming.h"
@@ -284,6 +285,8 @@ static bool changes_same_id(const bson_t *a, const bson_t *b)
 truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_t *diff,
                                 bson_error_t *error)
 {
+    RETURN_IF_NULL(diff, error);
+
     bson_t old, new;
     struct diff parts;
     truce_status status = TRUCE_OK;

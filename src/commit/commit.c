@@ -6,6 +6,7 @@
 #include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "commit/counters.h"
 #include "commit/metadata_cache.h"
@@ -81,6 +82,8 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
 truce_status truce_commit_begin(truce_store *store, const truce_commit_options *options,
                                 truce_commit **made, bson_error_t *error)
 {
+    RETURN_IF_NULL(made, error);
+
     truce_status status = truce__commit_new(store, options, made, error);
 
     if (status || !(*made)->options.key)
@@ -244,6 +247,8 @@ truce_status truce__commit_know(truce_commit *commit, struct entry *entry, bson_
 truce_status truce_commit_read(truce_commit *commit, const char *collection, const bson_value_t *id,
                                bson_t *document, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     struct entry *entry;
     truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
     char text[300];

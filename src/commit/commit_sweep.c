@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/null.h"
 #include "commit/commit_care.h"
 #include "commit/journal.h"
 
@@ -288,6 +289,9 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
 truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson_t *document,
                                   bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+    RETURN_EMPTY_IF_NULL(id, document, error);
+
     truce_sweep_report report = {0};
     struct sweep sweep = {.store = store, .report = &report, .batch = 1};
     struct worker worker;

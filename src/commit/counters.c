@@ -6,6 +6,8 @@ struct counters truce__counters;
 
 void truce_commit_count(truce_commit_counters *counters)
 {
+    if (!counters)
+        return;
     *counters = (truce_commit_counters){
         .committed = atomic_load(&truce__counters.committed),
         .conflicts = atomic_load(&truce__counters.conflicts),

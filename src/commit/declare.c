@@ -1,6 +1,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
@@ -126,6 +127,9 @@ truce_status truce_unique_declare(truce_store *store, const char *collection,
                                   const truce_unique_options *options, truce_unique_report *report,
                                   bson_error_t *error)
 {
+    RETURN_IF_NULL(collection, error);
+    RETURN_IF_NULL(report, error);
+
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
     truce_status status;

@@ -29,6 +29,7 @@
 #include "commit/commit.h"
 
 #include "base/deadline.h"
+#include "base/null.h"
 #include "commit/metadata_cache.h"
 #include "store/overlay/overlay.h"
 
@@ -264,6 +265,8 @@ truce_status truce_commit_find(truce_commit *commit, const char *collection, con
                                const truce_find_options *options, truce_cursor **cursor,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     truce_status status = can_ask(commit, collection, error);
     int64_t before_ns;
 

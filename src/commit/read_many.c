@@ -1,5 +1,6 @@
 #include "base/deadline.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "commit/commit.h"
 #include "store/store.h"
@@ -152,6 +153,9 @@ static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, s
 truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count,
                              const truce_read_many_options *options, bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(looks, error);
+
     bool snapshot = store->capabilities & TRUCE_CAN_SNAPSHOT_READ;
     uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : COMMIT_LOOK_LEASE_MS;
     truce_status status = ROOM_CHECK(options, "truce_read_many_options", error);

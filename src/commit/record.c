@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "commit/commit.h"
@@ -19,6 +20,8 @@
 truce_status truce_commit_record(truce_store *store, const char *key, bson_t *document,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
@@ -41,6 +44,8 @@ truce_status truce_commit_record(truce_store *store, const char *key, bson_t *do
 truce_status truce_commit_result(truce_store *store, const char *key, bson_t *result,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     bson_t document;
     truce_status status = truce_commit_record(store, key, &document, error);
     const char *state = status ? NULL : truce__commit_state(&document);
@@ -86,6 +91,8 @@ static void append_prefix(const char *prefix, bson_t *filter)
 truce_status truce_commit_list(truce_store *store, const truce_commit_list_options *options,
                                truce_cursor **cursor, bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     static const truce_commit_list_options none;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(-1));
     truce_find_options find = {.sort = sort, .allow_disk_use = true};

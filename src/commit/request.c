@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
@@ -90,6 +91,9 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
 truce_status truce_request_state(truce_store *store, const char *key, bson_t *document,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+    RETURN_EMPTY_IF_NULL(key, document, error);
+
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
@@ -238,6 +242,8 @@ truce_status truce_request_run(truce_store *store, const truce_request_handler *
                                const truce_commit_options *options, truce_request_report *report,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(report, error);
+
     uint32_t count = 0, room = limit ? limit : LIMIT;
     truce_status status = request_check_room(handlers, handlers_count, options, error);
     bson_t *index, **requests;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/null.h"
 #include "commit/journal.h"
 #include "store/decorators/database.h"
 #include "store/decorators/decorator.h"
@@ -243,6 +244,8 @@ static const struct decorator_kind snapshot_kind = {.call = snapshot_on_call,
 truce_status truce_snapshot(truce_store *store, const truce_snapshot_options *options,
                             truce_store **view, bson_error_t *error)
 {
+    RETURN_IF_NULL(view, error);
+
     struct snapshot *made;
     truce_store *inner;
     struct overlay_options over = {.snapshot = true};

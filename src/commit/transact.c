@@ -5,6 +5,7 @@
 #include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "commit/counters.h"
 #include "commit/metadata_cache.h"
 
@@ -203,6 +204,8 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
 truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
                             const truce_commit_options *options, bson_error_t *error)
 {
+    RETURN_IF_NULL(function, error);
+
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     return truce__transact(store, function, arg, options, true, error);

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "maintenance/registry.h"
 #include "store/decorators/database.h"
@@ -53,6 +54,8 @@ truce_status truce_check(truce_store *store, const truce_check_options *options,
                          truce_finding_function *function, void *arg, truce_check_report *report,
                          bson_error_t *error)
 {
+    RETURN_IF_NULL(report, error);
+
     struct checking checking = {.check = {.store = store,
                                           .repair = options && options->repair,
                                           .function = function,

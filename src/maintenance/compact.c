@@ -1,6 +1,7 @@
 /* truce_compact: what is the same for every store; the work is the backend's. */
 #include "truce/compact.h"
 
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "store/answer.h"
 #include "store/view.h"
@@ -8,6 +9,8 @@
 truce_status truce_compact(truce_store *store, const truce_compact_options *options,
                            truce_compact_report *report, bson_error_t *error)
 {
+    RETURN_IF_NULL(report, error);
+
     static const truce_compact_options defaults;
     truce_status status = ROOM_CHECK(options, "truce_compact_options", error);
     bson_error_t caught = {0};

@@ -44,6 +44,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/number.h"
 #include "commit/journal.h"
@@ -972,6 +973,9 @@ static truce_status begin_moment(truce_store *from, truce_store **moment, bson_e
 truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_options *options,
                         truce_copy_report *report, bson_error_t *error)
 {
+    RETURN_IF_NULL(to, error);
+    RETURN_IF_NULL(report, error);
+
     struct copy copy = {.from = from, .to = to, .report = report};
     truce_store *moment = NULL;
     truce_status status = ROOM_CHECK(options, "truce_copy_options", error);

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "bson/value.h"
 #include "commit/journal.h"
 #include "store/decorators/database.h"
@@ -1219,6 +1220,8 @@ static truce_status look_at_database(void *arg, truce_store *view, const char *n
 truce_status truce_doctor(truce_store *store, truce_doctor_function *function, void *arg,
                           truce_doctor_report *report, bson_error_t *error)
 {
+    RETURN_IF_NULL(report, error);
+
     struct doctor doctor = {.function = function, .arg = arg, .report = report};
     truce_status status;
 

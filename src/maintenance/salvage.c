@@ -26,6 +26,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/value.h"
 #include "engine/storage/kv_format.h"
@@ -854,6 +855,9 @@ static truce_status check_empty(truce_store *to, bson_error_t *error)
 truce_status truce_salvage(const char *from, truce_store *to, const truce_salvage_options *options,
                            truce_salvage_report *report, bson_error_t *error)
 {
+    RETURN_IF_NULL(from, error);
+    RETURN_IF_NULL(to, error);
+
     static const truce_salvage_options none = {0};
     truce_salvage_report ignored;
     bson_error_t unread;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "maintenance/registry.h"
@@ -86,6 +87,8 @@ static truce_status sweep_database(void *arg, truce_store *view, const char *nam
 truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
                          truce_sweep_report *report, bson_error_t *error)
 {
+    RETURN_IF_NULL(report, error);
+
     static const truce_sweep_options defaults;
     struct round round = {.sweep = {.store = store,
                                     .options = options ? options : &defaults,

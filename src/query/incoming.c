@@ -100,9 +100,11 @@ static bool has_control(const char *name)
 
 truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 {
-    size_t length = strlen(name);
+    size_t length = name ? strlen(name) : 0;
     const char *wrong = NULL;
 
+    if (!name)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "the argument \"collection\" is NULL");
     if (length == 0)
         wrong = "is empty";
     else if (length > (name[0] == '@' ? TRUCE_PLACE_NAME_MAX : TRUCE_COLLECTION_NAME_MAX))

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "query/expression/expression.h"
 #include "query/incoming.h"
@@ -100,6 +101,8 @@ truce_status truce_index_modify(truce_store *store, const char *collection, cons
 truce_status truce_index_list(truce_store *store, const char *collection, bson_t *indexes,
                               bson_error_t *error)
 {
+    RETURN_IF_NULL(indexes, error);
+
     bson_error_t caught = {0};
     truce_status status = truce__collection_name_check(collection, error);
 
@@ -182,6 +185,8 @@ truce_status truce_collection_validate(truce_store *store, const char *collectio
 truce_status truce_collection_list(truce_store *store, const truce_list_options *options,
                                    bson_t *collections, bson_error_t *error)
 {
+    RETURN_IF_NULL(collections, error);
+
     static const truce_list_options defaults = {0};
     bson_error_t caught = {0};
     truce_status status = ROOM_CHECK(options, "truce_list_options", error);
@@ -381,6 +386,8 @@ static truce_status take_database(truce_store **store, const char *database, bso
 truce_status truce_store_open(const char *uri, const truce_store_options *options,
                               truce_store **store, bson_error_t *error)
 {
+    RETURN_IF_NULL(store, error);
+
     static const truce_store_options defaults;
     size_t length = uri ? scheme_length(uri) : 0;
     const struct backend *backend = NULL;
@@ -502,6 +509,8 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
                         const truce_find_options *options, truce_cursor **cursor,
                         bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     truce_status status = store_open_cursor(store, collection, filter, options, cursor, error);
 
     if (!status)
@@ -511,6 +520,8 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
 
 truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     bson_error_t caught = {0};
     truce_status status;
 
@@ -539,6 +550,8 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
                             const truce_find_options *options, bson_t *document,
                             bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     truce_find_options one = *find_options_or_default(options);
     truce_cursor *cursor = NULL;
     const bson_t *found = NULL;
@@ -562,6 +575,8 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
 truce_status truce_count(truce_store *store, const char *collection, const bson_t *filter,
                          const truce_count_options *options, int64_t *count, bson_error_t *error)
 {
+    RETURN_IF_NULL(count, error);
+
     truce_count_options chosen;
     bson_error_t caught = {0};
     truce_status status = choose_count_options(options, &chosen, error);
@@ -583,6 +598,9 @@ truce_status truce_count(truce_store *store, const char *collection, const bson_
 truce_status truce_distinct(truce_store *store, const char *collection, const char *path,
                             const bson_t *filter, bson_t *values, bson_error_t *error)
 {
+    RETURN_IF_NULL(values, error);
+    RETURN_EMPTY_IF_NULL(path, values, error);
+
     bson_error_t caught = {0};
     truce_status status = truce__collection_name_check(collection, error);
 
@@ -606,6 +624,8 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
                              const truce_aggregate_options *options, truce_cursor **cursor,
                              bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     static const truce_aggregate_options defaults;
     bson_error_t caught = {0};
     truce_status status = truce__collection_name_check(collection, error);
@@ -655,6 +675,8 @@ truce_status truce__store_explain(truce_store *store, const char *collection, co
 truce_status truce_explain(truce_store *store, const char *collection, const bson_t *filter,
                            const truce_find_options *options, bson_t *plan, bson_error_t *error)
 {
+    RETURN_IF_NULL(plan, error);
+
     return truce__store_explain(store, collection, filter, find_options_or_default(options), false,
                                 plan, error);
 }
@@ -663,6 +685,8 @@ truce_status truce_explain_count(truce_store *store, const char *collection, con
                                  const truce_count_options *options, bson_t *plan,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(plan, error);
+
     truce_count_options chosen;
     truce_status status = choose_count_options(options, &chosen, error);
     truce_find_options as_find = truce__count_as_find(&chosen);
@@ -710,6 +734,9 @@ truce_status truce__store_look(truce_store *store, truce_look *looks, size_t cou
 truce_status truce_wait(truce_store *store, const char *collection, uint64_t *token,
                         uint32_t timeout_ms, bson_error_t *error)
 {
+    RETURN_IF_NULL(collection, error);
+    RETURN_IF_NULL(token, error);
+
     bson_error_t caught = {0};
     uint64_t before = *token;
     truce_status status = truce__collection_name_check(collection, error);
@@ -757,6 +784,8 @@ truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t 
 
 void truce_store_count(truce_store *store, truce_store_counters *counters)
 {
+    if (!counters)
+        return;
     *counters = (truce_store_counters){0};
     if (store->ops->counters)
         store->ops->counters(store, counters);

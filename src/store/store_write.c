@@ -5,12 +5,15 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "query/incoming.h"
 #include "store/view.h"
 
 void truce_write_result_release(truce_write_result *result)
 {
+    if (!result)
+        return;
     if (result->upserted_id.value_type)
         bson_value_destroy(&result->upserted_id);
     *result = (truce_write_result){0};
@@ -384,6 +387,11 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
                         const truce_bulk_options *options, truce_write_outcome *outcomes,
                         bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(writes, error);
+    if (count)
+        RETURN_IF_NULL(outcomes, error);
+
     static const truce_bulk_options defaults;
     struct prepared prepared;
     bson_error_t caught = {0};
@@ -549,6 +557,8 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
                                    bson_t *document, truce_write_result *result,
                                    bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     static const truce_modify_options defaults;
     truce_write_result done = {0};
     bson_error_t caught = {0};

@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "query/index/index.h"
 #include "query/index/index_set.h"
@@ -42,6 +43,8 @@ truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_opti
 truce_status truce_snapshot_look(truce_store *view, truce_snapshot_state *state,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(state, error);
+
     *state = (truce_snapshot_state){0};
     if (!truce__is_view(view))
         return truce__fail(TRUCE_INVALID, error, "the store is no snapshot");

@@ -77,6 +77,7 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "store/reserved.h"
 #include "store/store.h"
@@ -399,6 +400,8 @@ static truce_status load_currencies(truce_ledger *ledger, bson_error_t *error)
 truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *digits,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(digits, error);
+
     truce_status status = truce__ledger_usable(ledger, error);
     bool found = false;
 

@@ -4,6 +4,8 @@
 
 #include "patterns/ledger/ledger.h"
 
+#include "base/null.h"
+
 static uint64_t amount_power(int digits)
 {
     uint64_t number = 1;
@@ -17,6 +19,8 @@ const char *truce_ledger_show(int64_t value, int digits, char text[TRUCE_LEDGER_
 {
     uint64_t size = value < 0 ? -(uint64_t)value : (uint64_t)value, unit;
 
+    if (!text)
+        return NULL;
     if (digits < 0 || digits > 18)
         digits = 0;
     unit = amount_power(digits);
@@ -35,6 +39,9 @@ static truce_status ledger_amount_refuse(const char *text, const char *why, bson
 
 truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bson_error_t *error)
 {
+    RETURN_IF_NULL(text, error);
+    RETURN_IF_NULL(value, error);
+
     const char *at = text;
     bool negative = *at == '-', point = false, any = false, fits = true;
     int64_t number = 0;

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/ledger/ledger_post.h"
 
@@ -302,6 +303,8 @@ truce_status truce_ledger_post(truce_ledger *ledger, truce_commit *commit,
                                const truce_ledger_transaction *transaction,
                                truce_ledger_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(transaction, error);
+
     struct ledger_request request = {.transaction = transaction, .result = result};
     truce_status status = ROOM_CHECK(transaction, "truce_ledger_transaction", error);
 
@@ -312,6 +315,11 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
                                     const truce_ledger_transaction *transactions, size_t count,
                                     truce_ledger_result *results, bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(transactions, error);
+    if (count)
+        RETURN_IF_NULL(results, error);
+
     struct ledger_request *requests;
     size_t checked = 0;
     truce_status status;
@@ -362,6 +370,9 @@ truce_status truce_ledger_post_linked(truce_ledger *ledger,
                                       const truce_ledger_transaction *transactions, size_t count,
                                       size_t *refused_at, bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(transactions, error);
+
     struct linked linked = {.ledger = ledger, .transactions = transactions, .count = count};
     truce_commit_options options = {.deadline_ms = ledger->deadline_ms};
     truce_status status = TRUCE_OK;
@@ -426,11 +437,15 @@ static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
 truce_status truce_ledger_open(truce_ledger *ledger, truce_commit *commit,
                                const truce_ledger_account *account, bson_error_t *error)
 {
+    RETURN_IF_NULL(account, error);
+
     return post_set_rules(ledger, commit, LEDGER_OPEN, account, error);
 }
 
 truce_status truce_ledger_rules(truce_ledger *ledger, truce_commit *commit,
                                 const truce_ledger_account *account, bson_error_t *error)
 {
+    RETURN_IF_NULL(account, error);
+
     return post_set_rules(ledger, commit, LEDGER_RULES, account, error);
 }

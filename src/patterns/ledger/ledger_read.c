@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/ledger/ledger.h"
@@ -130,6 +131,8 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
                                      const truce_ledger_moment *moment,
                                      truce_ledger_balance *balance, bson_error_t *error)
 {
+    RETURN_IF_NULL(balance, error);
+
     static const truce_ledger_moment now;
     struct ledger_look look;
     struct ledger_state state;

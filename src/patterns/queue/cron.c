@@ -22,6 +22,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "bson/value.h"
@@ -50,10 +51,14 @@ static truce_status schedule_of(const bson_t *cron, struct schedule *schedule, b
 truce_status truce_cron_next(const char *line, const char *zone, int64_t after_ms, int64_t *next_ms,
                              bson_error_t *error)
 {
+    RETURN_IF_NULL(next_ms, error);
+
+    *next_ms = 0;
+    RETURN_IF_NULL(line, error);
+
     struct schedule schedule;
     truce_status status = truce__schedule_parse(line, zone, &schedule, error);
 
-    *next_ms = 0;
     if (!status && (after_ms < DATE_YEAR_0_MS || after_ms >= DATE_YEAR_10000_MS))
         status = truce__fail(TRUCE_INVALID, error, "a time has a year from 0 to 9999");
     if (!status)

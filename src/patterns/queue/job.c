@@ -11,6 +11,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
@@ -201,6 +202,9 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
                                    const bson_t *const *results, truce_status *statuses,
                                    bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(jobs, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     truce_status first = done_check_many(queue, jobs, count, results, error);
@@ -337,6 +341,8 @@ static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *erro
 
 truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_error_t *error)
 {
+    RETURN_IF_NULL(name, error);
+
     DEADLINE_SCOPE(job->queue->deadline_ms);
     PATIENCE_SCOPE();
     struct waiting waiting = {.job = job, .name = name, .ms = ms};
@@ -415,6 +421,10 @@ out:
 truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms, bson_t *event,
                             bool *came, bson_error_t *error)
 {
+    RETURN_IF_NULL(event, error);
+    RETURN_EMPTY_IF_NULL(name, event, error);
+    RETURN_EMPTY_IF_NULL(came, event, error);
+
     DEADLINE_SCOPE(job->queue->deadline_ms);
     PATIENCE_SCOPE();
     struct waiting waiting = {
@@ -504,6 +514,9 @@ static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *err
 truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                 const char *name, const bson_t *event, bson_error_t *error)
 {
+    RETURN_IF_NULL(id, error);
+    RETURN_IF_NULL(name, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     bson_t empty = BSON_INITIALIZER;
@@ -785,6 +798,8 @@ static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error
 truce_status truce_job_commit(truce_job *job, truce_commit_function *function, void *arg,
                               const truce_commit_options *options, bson_error_t *error)
 {
+    RETURN_IF_NULL(function, error);
+
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct working working = {job, function, arg};
@@ -884,6 +899,9 @@ out:
 truce_status truce_job_step(truce_job *job, const char *name, truce_step_function *function,
                             void *arg, bson_t *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(name, error);
+    RETURN_IF_NULL(function, error);
+
     if (!function) {
         if (result)
             bson_init(result);
@@ -949,6 +967,8 @@ truce_status truce_job_extend(truce_job *job, bson_error_t *error)
 
 truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_error_t *error)
 {
+    RETURN_IF_NULL(progress, error);
+
     DEADLINE_SCOPE(job->queue->deadline_ms);
     PATIENCE_SCOPE();
     struct sign sign = {job, progress};

@@ -9,6 +9,7 @@
 #include "base/fingerprint.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
@@ -697,6 +698,9 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
                                   const truce_job_options *options, bson_oid_t *ids,
                                   bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(payloads, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     static const truce_job_options defaults;

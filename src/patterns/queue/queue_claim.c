@@ -24,6 +24,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
@@ -1347,6 +1348,9 @@ static truce_status claim_nothing(const truce_queue *queue, bson_error_t *error)
 truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job **jobs,
                                     size_t *count, bson_error_t *error)
 {
+    RETURN_IF_NULL(jobs, error);
+    RETURN_IF_NULL(count, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     truce_status status = truce__queue_ready(queue, error);
@@ -1373,6 +1377,8 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
 
 truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
+    RETURN_IF_NULL(job, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     size_t count;
@@ -1396,6 +1402,8 @@ int64_t truce__queue_pause_ms(const truce_queue *queue)
 truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, truce_job **job,
                                     bson_error_t *error)
 {
+    RETURN_IF_NULL(job, error);
+
     int64_t deadline_ns = truce__clock_monotonic_ns() + timeout_ms * NS_IN_MS;
     bool waits = (queue->store->capabilities & TRUCE_CAN_WAIT) != 0;
     uint64_t token = 0;

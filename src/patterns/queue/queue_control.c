@@ -5,6 +5,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "patterns/queue/queue.h"
@@ -132,6 +133,8 @@ static truce_status control_control(truce_queue *queue, truce_commit *commit, co
 truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                 bson_error_t *error)
 {
+    RETURN_IF_NULL(id, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     return control_control(queue, commit, id, CANCEL, error);
@@ -140,6 +143,8 @@ truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const 
 truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(id, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     return control_control(queue, commit, id, RETRY, error);
@@ -148,6 +153,8 @@ truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const b
 truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(id, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     return control_control(queue, commit, id, DISCARD, error);
@@ -170,6 +177,9 @@ static truce_status get_in(truce_commit *commit, void *arg, bson_error_t *error)
 truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                              bson_t *document, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+    RETURN_EMPTY_IF_NULL(id, document, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     struct getting getting = {queue, id, document};

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/histogram.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "base/thread.h"
 #include "patterns/queue/queue.h"
@@ -515,6 +516,10 @@ static bool start_threads(struct truce_pool *pool)
 truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *options,
                               truce_pool **pool, bson_error_t *error)
 {
+    RETURN_IF_NULL(pool, error);
+    *pool = NULL;
+    RETURN_IF_NULL(options, error);
+
     truce_status status = pool_check(queue, options, error);
     struct truce_pool *made;
 
@@ -711,6 +716,8 @@ void truce_pool_figures(truce_pool *pool, bson_t *figures)
     static const char *const names[] = {"done",      "failed", "snoozed",
                                         "discarded", "lost",   "returned"};
 
+    if (!figures)
+        return;
     bson_init(figures);
     pthread_mutex_lock(&pool->mutex);
     BSON_APPEND_INT64(figures, "threads", pool->threads);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
 
@@ -201,6 +202,8 @@ static int stats_by_name(const void *left, const void *right)
 
 truce_status truce_queue_stats(truce_store *store, bson_t *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     struct stats stats = {.store = store};
     truce_status status = TRUCE_OK;
 

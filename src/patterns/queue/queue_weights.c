@@ -1,5 +1,6 @@
 /* Jobs of several queues by their weights: the queues are asked in an order that is drawn anew each time. */
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/random.h"
 #include "base/reserved_fields.h"
 #include "patterns/queue/queue.h"
@@ -45,6 +46,11 @@ static size_t weights_draw(const truce_queue_source *sources, size_t count, cons
 truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t count, size_t most,
                                     truce_job **jobs, size_t *found, bson_error_t *error)
 {
+    RETURN_IF_NULL(found, error);
+    RETURN_IF_NULL(jobs, error);
+    if (count)
+        RETURN_IF_NULL(sources, error);
+
     bool asked[QUEUE_SOURCES_MAX] = {false};
     truce_status status = weights_check(sources, count, error);
 

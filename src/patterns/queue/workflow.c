@@ -32,6 +32,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "bson/value.h"
@@ -492,6 +493,8 @@ static truce_status close_in(truce_commit *commit, void *arg, bson_error_t *erro
 truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(id, error);
+
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
     struct closing closing = {queue, id, truce_id_oid(id)};
@@ -503,6 +506,10 @@ truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const b
 truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce_cursor **cursor,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+    *cursor = NULL;
+    RETURN_IF_NULL(id, error);
+
     bson_t *filter = BCON_NEW("told", BCON_OID(id)), *sort = BCON_NEW("_id", BCON_INT32(1)),
            *projection = BCON_NEW("name", BCON_INT32(1), "queue", BCON_INT32(1), "state",
                                   BCON_INT32(1), "result", BCON_INT32(1));
@@ -862,6 +869,9 @@ static void graph_append_all(struct graph *graph, bson_t *result)
 truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t *result,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+    RETURN_EMPTY_IF_NULL(id, result, error);
+
     struct graph *graph = bson_malloc0(sizeof *graph);
     bson_t *filter = BCON_NEW("_id", BCON_OID(id));
     char text[25];
@@ -1063,6 +1073,11 @@ static truce_status flow_add_all(truce_commit *commit, void *arg, bson_error_t *
 truce_status truce_queue_add_flow(const truce_flow_job *jobs, size_t count, truce_commit *commit,
                                   bson_oid_t *ids, bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(jobs, error);
+    if (count)
+        RETURN_IF_NULL(ids, error);
+
     struct flow flow = {.jobs = jobs, .count = count, .ids = ids, .error = error};
     truce_status status = flow_check(&flow);
 

@@ -39,6 +39,7 @@
 #include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/number.h"
 #include "commit/commit.h"
@@ -565,6 +566,8 @@ static void begin_result(truce_revision_result *result)
 
 void truce_revision_result_release(truce_revision_result *result)
 {
+    if (!result)
+        return;
     bson_destroy(&result->document);
     bson_destroy(&result->conflict);
 }
@@ -950,6 +953,8 @@ truce_status truce_revision_save(truce_revision *revision, truce_commit *commit,
                                  int64_t version, const bson_t *base, truce_revision_result *result,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     return revision_revision_save(revision, commit, mine, version, base, false, result, error);
 }
 
@@ -957,6 +962,8 @@ truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit
                                   const bson_t *mine, int64_t version, const bson_t *base,
                                   truce_revision_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     return revision_revision_save(revision, commit, mine, version, base, true, result, error);
 }
 
@@ -988,6 +995,8 @@ truce_status truce_revision_get(truce_revision *revision, truce_commit *commit,
                                 const bson_value_t *id, bson_t *document, int64_t *version,
                                 bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     struct look look = {.revision = revision, .id = id, .document = document};
     truce_status status;
 
@@ -1062,6 +1071,8 @@ truce_status truce_revision_remove(truce_revision *revision, truce_commit *commi
                                    const bson_value_t *id, int64_t version, const bson_t *base,
                                    truce_revision_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     struct removal removal = {revision, id, version, base, result};
 
     truce_status status = base ? truce__document_check(base, "base", error) : TRUCE_OK;

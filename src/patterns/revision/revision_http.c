@@ -11,7 +11,8 @@
 
 void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
 {
-    snprintf(etag, TRUCE_ETAG_SIZE, "\"%lld\"", (long long)version);
+    if (etag)
+        snprintf(etag, TRUCE_ETAG_SIZE, "\"%lld\"", (long long)version);
 }
 
 enum answer { NO, YES, MALFORMED };

@@ -16,6 +16,7 @@
  */
 #include "base/clock.h"
 #include "base/fingerprint.h"
+#include "base/null.h"
 #include "bson/field_names.h"
 #include "bson/json.h"
 #include "bson/number.h"
@@ -256,6 +257,8 @@ static const truce_cursor_ops entries_ops = {entries_next, entries_close};
 truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **cursor,
                                       bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     bson_t *filter, *sort;
     truce_find_options options = {0};
     struct entries *entries;
@@ -285,6 +288,9 @@ truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **c
 truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t *conflict,
                                      bson_t *entry, bson_error_t *error)
 {
+    RETURN_IF_NULL(entry, error);
+    RETURN_EMPTY_IF_NULL(conflict, entry, error);
+
     bson_t *filter, told;
     truce_status status;
     char hex[25];
@@ -700,6 +706,8 @@ truce_status truce_revision_resolve(truce_revision *revision, truce_commit *comm
                                     const bson_t *document, const bson_t *seen,
                                     truce_revision_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     struct resolving resolving = {revision, conflict, resolution, document, seen, result};
     truce_status status = truce__check_optional(document, "document", error);
 

@@ -17,6 +17,7 @@
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
+#include "base/null.h"
 #include "query/incoming.h"
 #include "store/store.h"
 
@@ -271,6 +272,8 @@ static truce_status keep_refused(const truce_revision *revision, bson_error_t *e
 truce_status truce_revision_at(truce_revision *revision, const bson_value_t *id, int64_t version,
                                bson_t *document, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     bson_t current, plain;
     int64_t now;
     truce_status status;
@@ -293,6 +296,8 @@ truce_status truce_revision_at(truce_revision *revision, const bson_value_t *id,
 truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id,
                                 truce_cursor **cursor, bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     bson_t filter = BSON_INITIALIZER, equal, *sort = BCON_NEW("_id.version", BCON_INT32(-1));
     truce_find_options options = {.sort = sort};
     truce_status status = truce__check_value(id, "_id", error);

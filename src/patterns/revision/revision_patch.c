@@ -2,6 +2,7 @@
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
+#include "base/null.h"
 #include "merge/patch.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
@@ -114,6 +115,8 @@ truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit
                                   truce_patch_kind kind, const bson_t *patch,
                                   truce_revision_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(result, error);
+
     struct patching patching = {revision, id, version, any, kind, patch, result};
     truce_status status = truce__check_required(patch, "patch", error);
 
@@ -124,6 +127,8 @@ truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit
 truce_status truce_revision_diff(const bson_t *before, const bson_t *after, truce_patch_kind kind,
                                  bson_t *patch, bson_error_t *error)
 {
+    RETURN_IF_NULL(patch, error);
+
     struct value old, new;
     truce_status status = truce__check_required(before, "document before", error);
 

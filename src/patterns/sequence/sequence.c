@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "bson/value.h"
@@ -145,6 +146,8 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
 truce_status truce_sequence_take(truce_store *store, const char *name, int64_t count,
                                  int64_t *first, bson_error_t *error)
 {
+    RETURN_IF_NULL(first, error);
+
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
     bson_oid_t by;
     truce_status status = sequence_check_name(name, error);
@@ -167,12 +170,16 @@ truce_status truce_sequence_take(truce_store *store, const char *name, int64_t c
 truce_status truce_sequence_next(truce_store *store, const char *name, int64_t *number,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(number, error);
+
     return truce_sequence_take(store, name, 1, number, error);
 }
 
 truce_status truce_sequence_last(truce_store *store, const char *name, int64_t *number,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(number, error);
+
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
     truce_status status = sequence_check_name(name, error);
 

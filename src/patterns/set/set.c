@@ -50,6 +50,7 @@
 #include "patterns/set/set.h"
 
 #include "base/assert.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "commit/metadata_cache.h"
@@ -452,6 +453,9 @@ static void settle_held(truce_set *set, struct set_call *call)
 truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
                              size_t count, truce_set_result *results, bson_error_t *error)
 {
+    if (count)
+        RETURN_IF_NULL(results, error);
+
     DEADLINE_SCOPE(set->deadline_ms);
     struct set_operation single;
     struct set_call call = {
@@ -540,6 +544,8 @@ static truce_status plain_document(const truce_set *set, const bson_t *found, bs
 truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
                             bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     DEADLINE_SCOPE(set->deadline_ms);
     truce_status status;
     bson_t found;
@@ -565,6 +571,8 @@ truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
 truce_status truce_set_members(truce_set *set, const bson_t *key, bson_t *members,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(members, error);
+
     bson_t document;
     struct value list;
     truce_status status = truce_set_show(set, key, &document, error);

@@ -16,6 +16,7 @@
  */
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "bson/field_names.h"
 #include "patterns/set/set.h"
 #include "store/restored.h"
@@ -114,6 +115,8 @@ truce_status truce__set_below(truce_set *set, const struct set_operation *operat
 
 truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)
 {
+    RETURN_IF_NULL(cursor, error);
+
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
@@ -205,6 +208,8 @@ static truce_status record_replay(const struct replay *replay, const char *consu
 truce_status truce_set_replay(truce_set *set, const bson_t *quarantined, int64_t seq,
                               const char *consumer, truce_set_outcome *outcome, bson_error_t *error)
 {
+    RETURN_IF_NULL(quarantined, error);
+
     DEADLINE_SCOPE(set->deadline_ms);
     struct replay replay = {.set = set, .seq = seq};
     bson_iter_t iter;

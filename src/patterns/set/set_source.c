@@ -23,6 +23,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "patterns/set/set.h"
 #include "store/store.h"
 
@@ -257,6 +258,8 @@ void truce__sources_release(struct source_list *list)
 truce_status truce_set_watermark(truce_set *set, int64_t *watermark, bson_t *report,
                                  bson_error_t *error)
 {
+    RETURN_IF_NULL(watermark, error);
+
     DEADLINE_SCOPE(set->deadline_ms);
     struct source_list list = {0};
     bson_t array, one;
@@ -342,6 +345,8 @@ static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
 truce_status truce_set_source_start(truce_set *set, const char *source, int64_t *first,
                                     bson_error_t *error)
 {
+    RETURN_IF_NULL(first, error);
+
     DEADLINE_SCOPE(set->deadline_ms);
     const char *name = source ? source : "";
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;

@@ -50,6 +50,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "query/incoming.h"
 
@@ -114,6 +115,8 @@ void truce__sync_end(struct sync_work *work)
 truce_status truce_sync_settle(truce_sync *sync, const char *collection, const bson_value_t *id,
                                truce_sync_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(collection, error);
+
     DEADLINE_SCOPE(sync->options.deadline_ms);
     truce_sync_result nobody;
     struct sync_work work;
@@ -134,6 +137,9 @@ truce_status truce_sync_settle(truce_sync *sync, const char *collection, const b
 truce_status truce_sync_read(truce_sync *sync, const char *collection, const bson_value_t *id,
                              bson_t *document, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+    RETURN_EMPTY_IF_NULL(collection, document, error);
+
     DEADLINE_SCOPE(sync->options.deadline_ms);
     struct sync_work work;
     truce_status status = truce__sync_begin(sync, &work, error);
@@ -207,6 +213,8 @@ static truce_status append_rule(truce_sync *sync, const struct sync_rule *rule, 
 
 truce_status truce_sync_status(truce_sync *sync, bson_t *status, bson_error_t *error)
 {
+    RETURN_IF_NULL(status, error);
+
     DEADLINE_SCOPE(sync->options.deadline_ms);
     struct sync_work work;
     bson_t rules;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/sync/sync.h"
@@ -592,6 +593,8 @@ static truce_status rule_keep(truce_sync *sync, const bson_t *wanted, bson_error
 
 truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, bson_error_t *error)
 {
+    RETURN_IF_NULL(rule, error);
+
     truce_status status = truce__sync_usable(sync, error);
     bool there = false;
     bson_t *wanted;

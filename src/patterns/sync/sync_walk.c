@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/sync/sync.h"
 
@@ -327,6 +328,8 @@ truce_status truce_sync_walk(truce_sync *sync, const char *rule,
                              const truce_sync_walk_options *options, truce_sync_report *report,
                              bson_error_t *error)
 {
+    RETURN_IF_NULL(report, error);
+
     static const truce_sync_walk_options defaults;
     struct sync_work work;
     struct walk walk = {.work = &work, .options = options ? options : &defaults, .report = report};

@@ -3,6 +3,7 @@
 
 #include "base/deadline.h"
 #include "base/id.h"
+#include "base/null.h"
 #include "commit/commit.h"
 #include "patterns/sync/sync.h"
 #include "query/incoming.h"
@@ -292,6 +293,10 @@ truce_status truce_sync_update(truce_sync *sync, truce_commit *commit, const cha
                                const bson_value_t *id, const bson_t *update,
                                truce_sync_result *result, bson_error_t *error)
 {
+    RETURN_IF_NULL(collection, error);
+    RETURN_IF_NULL(id, error);
+    RETURN_IF_NULL(update, error);
+
     struct writing writing = {.collection = collection, .id = *id, .update = update};
     truce_status status = truce__check_value(id, "_id", error);
 
@@ -305,6 +310,9 @@ truce_status truce_sync_insert(truce_sync *sync, truce_commit *commit, const cha
                                const bson_t *document, truce_sync_result *result,
                                bson_error_t *error)
 {
+    RETURN_IF_NULL(collection, error);
+    RETURN_IF_NULL(document, error);
+
     struct writing writing = {.collection = collection, .document = document};
     truce_status status = truce__document_check(document, "document", error);
 

@@ -51,6 +51,7 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "commit/commit.h"
@@ -617,6 +618,8 @@ truce_status truce_transfer_start(truce_transfers *transfers, truce_commit *comm
                                   const truce_transfer *transfer, truce_transfer_result *result,
                                   bson_error_t *error)
 {
+    RETURN_IF_NULL(transfer, error);
+
     DEADLINE_SCOPE(transfers->deadline_ms);
     truce_transfer_result nobody;
     bson_t document;
@@ -661,6 +664,8 @@ truce_status truce_transfer_cancel(truce_transfers *transfers, const bson_value_
 truce_status truce_transfer_get(truce_transfers *transfers, const bson_value_t *id,
                                 bson_t *document, bson_error_t *error)
 {
+    RETURN_IF_NULL(document, error);
+
     DEADLINE_SCOPE(transfers->deadline_ms);
     truce_status status = transfers_usable(transfers, id, error);
     struct worker worker;

@@ -51,6 +51,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "commit/metadata_cache.h"
 #include "query/incoming.h"
@@ -517,6 +518,8 @@ static void append_master(const truce_tree *tree, const struct tree_master *mast
 
 truce_status truce_tree_status(truce_tree *tree, bson_t *status, bson_error_t *error)
 {
+    RETURN_IF_NULL(status, error);
+
     DEADLINE_SCOPE(tree->deadline_ms);
     struct tree_master master = {0};
     truce_status result = truce__tree_ready(tree, false, error);

@@ -12,6 +12,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
@@ -225,6 +226,8 @@ static truce_status tag(truce_tree *tree, const char *name, int64_t version, bso
 truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
                             bson_error_t *error)
 {
+    RETURN_IF_NULL(name, error);
+
     DEADLINE_SCOPE(tree->deadline_ms);
     truce_status status = check_tag(name, error);
 
@@ -237,6 +240,8 @@ truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
 
 truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *error)
 {
+    RETURN_IF_NULL(name, error);
+
     DEADLINE_SCOPE(tree->deadline_ms);
     truce_write_result result = {0};
     bson_t filter;

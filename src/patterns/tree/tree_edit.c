@@ -7,6 +7,7 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/id.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value_set.h"
@@ -626,6 +627,8 @@ static truce_status read_or_make(truce_tree *tree, struct tree_master *master, b
 truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *options,
                               truce_tree_edit **edit, bson_error_t *error)
 {
+    RETURN_IF_NULL(edit, error);
+
     DEADLINE_SCOPE(tree->deadline_ms);
     static const truce_tree_edit_options nothing;
     struct tree_master master = {0};
@@ -725,6 +728,8 @@ static truce_status edit_gather(truce_tree_edit *edit, struct value id, bson_t *
 
 truce_status truce_tree_put(truce_tree_edit *edit, const bson_t *item, bson_error_t *error)
 {
+    RETURN_IF_NULL(item, error);
+
     DEADLINE_SCOPE(edit->tree->deadline_ms);
     struct value id;
     truce_status status = tree_check_item(item, &id, error);
@@ -734,6 +739,8 @@ truce_status truce_tree_put(truce_tree_edit *edit, const bson_t *item, bson_erro
 
 truce_status truce_tree_remove(truce_tree_edit *edit, const bson_value_t *item, bson_error_t *error)
 {
+    RETURN_IF_NULL(item, error);
+
     DEADLINE_SCOPE(edit->tree->deadline_ms);
     bson_t *document;
     struct value id;

@@ -8,6 +8,7 @@
 
 #include "base/deadline.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -104,6 +105,8 @@ static truce_status erase_family(truce_tree *tree, struct value id, int64_t *ver
 truce_status truce_tree_erase(truce_tree *tree, const bson_value_t *id, int64_t *versions,
                               bson_error_t *error)
 {
+    RETURN_IF_NULL(versions, error);
+
     DEADLINE_SCOPE(tree->deadline_ms);
     bson_t holder = BSON_INITIALIZER;
     struct value item;

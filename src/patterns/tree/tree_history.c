@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/deadline.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -609,6 +610,8 @@ static truce_status take_tag(truce_tree_import *import, const bson_t *line, bson
 truce_status truce_tree_import_line(truce_tree_import *import, const bson_t *line,
                                     bson_error_t *error)
 {
+    RETURN_IF_NULL(line, error);
+
     truce_status status = truce__document_check(line, "line", error);
     bson_iter_t iter;
 

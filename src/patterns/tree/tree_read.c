@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
@@ -421,6 +422,8 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
                              const truce_tree_find_options *options, truce_tree_function *function,
                              void *arg, bson_error_t *error)
 {
+    RETURN_IF_NULL(function, error);
+
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     DEADLINE_SCOPE(snapshot->tree->deadline_ms);
@@ -584,6 +587,8 @@ static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *
 truce_status truce_tree_open(truce_tree *tree, const truce_tree_at *at,
                              truce_tree_snapshot **snapshot, bson_error_t *error)
 {
+    RETURN_IF_NULL(snapshot, error);
+
     DEADLINE_SCOPE(tree->deadline_ms);
     static const truce_tree_at now;
     truce_status status = ROOM_CHECK(at, "truce_tree_at", error);
@@ -689,6 +694,9 @@ static truce_status absent(const truce_tree_snapshot *snapshot, struct value id,
 truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *id, bson_t *item,
                             bson_error_t *error)
 {
+    RETURN_IF_NULL(item, error);
+    RETURN_EMPTY_IF_NULL(id, item, error);
+
     DEADLINE_SCOPE(snapshot->tree->deadline_ms);
     bson_t holder = BSON_INITIALIZER, found;
     struct value value;
