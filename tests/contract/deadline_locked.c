@@ -6,9 +6,8 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "store/file/file.h"
-#include "tests/support/test.h"
-#include "truce/queue.h"
-#include "truce/sweep.h"
+#include "tests/support/transfer_rig.h"
+#include "truce/truce.h"
 
 #define DEADLINE_MS 1000
 #define LATEST_MS   1900 /* two deadlines are 2,000 */
@@ -74,6 +73,7 @@ static void end(void)
 }
 
 static int64_t begun_ns;
+static int refused; /* calls that did not end with OK */
 
 #define ENDS_IN_TIME(call)                                                                         \
     do {                                                                                           \
@@ -81,6 +81,7 @@ static int64_t begun_ns;
                                                                                                    \
         begun_ns = truce__clock_monotonic_ns();                                                    \
         got = call;                                                                                \
+        refused += got != TRUCE_OK;                                                                \
         if ((truce__clock_monotonic_ns() - begun_ns) / 1000000 > LATEST_MS)                        \
             test_fail(__FILE__, __LINE__, "%s takes %lld ms (%s)", #call,                          \
                       (long long)(truce__clock_monotonic_ns() - begun_ns) / 1000000,               \
@@ -130,4 +131,135 @@ TEST(a_sweep_waits_for_a_lock_once)
     end();
     bson_destroy(old);
     bson_destroy(index);
+}
+
+static truce_status change_two(truce_commit *commit, void *arg, bson_error_t *caught)
+{
+    bson_t *update = test_bson("{'$inc': {'balance': 1}}");
+    truce_status status = TRUCE_OK;
+
+    (void)arg;
+    for (int i = 0; i < 2 && !status; i++) {
+        bson_value_t id = text_id(i ? "b" : "a");
+
+        status = truce_commit_update(commit, "accounts", &id, NULL, update, caught);
+    }
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status transact(truce_mechanism mechanism, const char *key)
+{
+    const truce_commit_options options = {.deadline_ms = DEADLINE_MS,
+                                          .mechanism = mechanism,
+                                          .key = key,
+                                          .key_time_ms = key ? 1000000 : 0};
+
+    return truce_transact(store, change_two, NULL, &options, &error);
+}
+
+TEST(commits_end_at_their_deadline)
+{
+    begin();
+    rig_account(store, "a", 10);
+    rig_account(store, "b", 10);
+    CHECK_OK(transact(TRUCE_MECHANISM_JOURNAL, NULL), error);
+    lock();
+    refused = 0;
+    ENDS_IN_TIME(transact(TRUCE_MECHANISM_NATIVE, NULL));
+    ENDS_IN_TIME(transact(TRUCE_MECHANISM_JOURNAL, NULL));
+    ENDS_IN_TIME(transact(TRUCE_MECHANISM_JOURNAL, "k"));
+    CHECK_INT(refused, ==, 3);
+    end();
+}
+
+/* `deadline_ms` of the handles; 0: they have the store's. */
+static void try_patterns(uint32_t deadline_ms)
+{
+    truce_ledger *ledger;
+    truce_set *set;
+    truce_item *item;
+    truce_revision *revision;
+    truce_tree *tree;
+    truce_tree_edit *edit;
+    truce_transfers *transfers;
+    truce_sync *sync;
+    truce_revision_result saved;
+    truce_tree_published published;
+    bson_t *key = test_bson("{'_id': 'a'}"), *element = test_bson("{'sku': 'x'}"),
+           *document = test_bson("{'_id': 'new', 'n': 1}"),
+           *update = test_bson("{'$set': {'n': 2}}"), *page = test_bson("{'itemId': 1, 'n': 1}");
+    bson_value_t id = text_id("t"), account = text_id("a");
+    truce_ledger_entry entries[] = {{.account = "a", .value = -1}, {.account = "b", .value = 1}};
+    truce_ledger_transaction transaction = {.id = &id, .entries = entries, .count = 2};
+    int64_t number;
+
+    begin();
+    ledger = truce_ledger_new(
+        store, &(truce_ledger_options){.collection = "book", .deadline_ms = deadline_ms});
+    set = truce_set_new(store, &(truce_set_options){.collection = "carts",
+                                                    .key = "_id",
+                                                    .field = "goods",
+                                                    .name = "sku",
+                                                    .deadline_ms = deadline_ms});
+    item = truce_item_new(store, &(truce_item_options){.collection = "carts",
+                                                       .field = "list",
+                                                       .identity = "sku",
+                                                       .deadline_ms = deadline_ms});
+    revision = truce_revision_new(
+        store, &(truce_revision_options){.collection = "posts", .deadline_ms = deadline_ms});
+    tree = truce_tree_new(store,
+                          &(truce_tree_options){.collection = "pages", .deadline_ms = deadline_ms});
+    transfers = truce_transfers_new(store, &(truce_transfer_options){.collection = "transactions",
+                                                                     .accounts = "accounts",
+                                                                     .deadline_ms = deadline_ms});
+    sync = truce_sync_new(store, &(truce_sync_options){.deadline_ms = deadline_ms});
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    for (int i = 0; i < 2; i++) {
+        const truce_ledger_account opened = {.account = i ? "b" : "a", .currency = "EUR"};
+
+        CHECK_OK(truce_ledger_open(ledger, NULL, &opened, &error), error);
+    }
+    rig_account(store, "a", 10);
+    rig_account(store, "b", 10);
+    insert_json(store, "carts", "{'_id': 'a'}");
+    CHECK_OK(truce_tree_begin(tree, NULL, &edit, &error), error);
+    CHECK_OK(truce_tree_put(edit, page, &error), error);
+    lock();
+    refused = 0;
+    ENDS_IN_TIME(truce_ledger_post(ledger, NULL, &transaction, NULL, &error));
+    ENDS_IN_TIME(truce_set_add(set, NULL, key, element, 1, NULL, &error));
+    ENDS_IN_TIME(truce_item_add(item, NULL, key, element, NULL, &error));
+    ENDS_IN_TIME(
+        truce_revision_save(revision, NULL, document, TRUCE_REVISION_NEW, NULL, &saved, &error));
+    truce_revision_result_release(&saved);
+    ENDS_IN_TIME(truce_tree_publish(edit, NULL, &published, &error));
+    ENDS_IN_TIME(rig_move(transfers, "m", "a", "b", 1, NULL, &error));
+    ENDS_IN_TIME(truce_sync_update(sync, NULL, "accounts", &account, update, NULL, &error));
+    ENDS_IN_TIME(truce_sequence_next(store, "numbers", &number, &error));
+    CHECK_INT(refused, ==, 8);
+    truce_sync_free(sync);
+    truce_transfers_free(transfers);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    truce_revision_free(revision);
+    truce_item_free(item);
+    truce_set_free(set);
+    truce_ledger_free(ledger);
+    end();
+    bson_destroy(page);
+    bson_destroy(update);
+    bson_destroy(document);
+    bson_destroy(element);
+    bson_destroy(key);
+}
+
+TEST(calls_of_patterns_end_at_the_deadline_of_their_handle)
+{
+    try_patterns(DEADLINE_MS);
+}
+
+TEST(calls_of_patterns_end_at_the_deadline_of_their_store)
+{
+    try_patterns(0);
 }

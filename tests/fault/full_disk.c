@@ -83,6 +83,116 @@ static truce_status add_to_set(int64_t number, bson_error_t *error)
     return status;
 }
 
+static truce_ledger *open_ledger(void)
+{
+    return truce_ledger_new(store,
+                            &(truce_ledger_options){.collection = "book", .deadline_ms = HOUR_MS});
+}
+
+static truce_status post(bson_error_t *error)
+{
+    truce_ledger *ledger = open_ledger();
+    bson_value_t id = truce_id_utf8("t");
+    truce_ledger_entry entries[] = {{.account = "a", .value = -1}, {.account = "b", .value = 1}};
+    truce_ledger_transaction transaction = {.id = &id, .entries = entries, .count = 2};
+    truce_status status = truce_ledger_post(ledger, NULL, &transaction, NULL, error);
+
+    truce_ledger_free(ledger);
+    return status;
+}
+
+static truce_status add_item(const bson_t *filter, bson_error_t *error)
+{
+    truce_item *item = truce_item_new(
+        store, &(truce_item_options){
+                   .collection = "c", .field = "list", .identity = "type", .deadline_ms = HOUR_MS});
+    bson_t *element = test_bson("{'type': 'x'}");
+    truce_status status = truce_item_add(item, NULL, filter, element, NULL, error);
+
+    bson_destroy(element);
+    truce_item_free(item);
+    return status;
+}
+
+static truce_status publish(bson_error_t *error)
+{
+    truce_tree *tree =
+        truce_tree_new(store, &(truce_tree_options){.collection = "pages", .deadline_ms = HOUR_MS});
+    bson_t *page = test_bson("{'itemId': 1, 'n': 1}");
+    truce_tree_edit *edit = NULL;
+    truce_tree_published published;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
+
+    if (!status)
+        status = truce_tree_put(edit, page, error);
+    if (!status)
+        status = truce_tree_publish(edit, NULL, &published, error);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    bson_destroy(page);
+    return status;
+}
+
+static truce_status transfer(bson_error_t *error)
+{
+    truce_transfers *transfers = truce_transfers_new(
+        store, &(truce_transfer_options){
+                   .collection = "transactions", .accounts = "accounts", .deadline_ms = HOUR_MS});
+    bson_value_t id = truce_id_utf8("m"), source = truce_id_utf8("a"),
+                 destination = truce_id_utf8("b"),
+                 value = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+    truce_transfer_result result;
+    truce_status status = truce_transfer_start(
+        transfers, NULL,
+        &(truce_transfer){
+            .id = &id, .source = &source, .destination = &destination, .value = &value},
+        &result, error);
+
+    truce_transfers_free(transfers);
+    return status;
+}
+
+static truce_status sync_update(const bson_t *update, bson_error_t *error)
+{
+    truce_sync *sync = truce_sync_new(store, &(truce_sync_options){.deadline_ms = HOUR_MS});
+    bson_value_t id = truce_id_utf8("a");
+    truce_status status = truce_sync_update(sync, NULL, "accounts", &id, update, NULL, error);
+
+    truce_sync_free(sync);
+    return status;
+}
+
+static truce_status add_job(const bson_t *payload, bson_error_t *error)
+{
+    truce_queue *queue =
+        truce_queue_new(store, &(truce_queue_options){.queue = "q", .deadline_ms = HOUR_MS});
+    truce_status status = truce_queue_add(queue, NULL, payload, NULL, NULL, error);
+
+    truce_queue_free(queue);
+    return status;
+}
+
+/* Accounts of a ledger, and those of transfers. */
+static void open_accounts(void)
+{
+    truce_ledger *ledger = open_ledger();
+    bson_error_t error;
+
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "b" : "a";
+        bson_t *account = BCON_NEW("_id", BCON_UTF8(name), "balance", BCON_INT32(10));
+
+        CHECK_OK(truce_ledger_open(ledger, NULL,
+                                   &(truce_ledger_account){.account = name, .currency = "EUR"},
+                                   &error),
+                 error);
+        CHECK_OK(truce_insert(store, "accounts", account, NULL, &error), error);
+        bson_destroy(account);
+    }
+    truce_ledger_free(ledger);
+}
+
 enum call {
     INSERT,
     UPDATE,
@@ -99,6 +209,12 @@ enum call {
     SET_ADD,
     SEQUENCE,
     REQUEST,
+    LEDGER_POST,
+    ITEM_ADD,
+    TREE_PUBLISH,
+    TRANSFER,
+    SYNC_UPDATE,
+    QUEUE_ADD,
     CALLS
 };
 
@@ -150,6 +266,24 @@ static truce_status do_call(enum call call, bson_error_t *error)
     case REQUEST:
         status = truce_request_add(store, "r1", "name", one, error);
         break;
+    case LEDGER_POST:
+        status = post(error);
+        break;
+    case ITEM_ADD:
+        status = add_item(filter, error);
+        break;
+    case TREE_PUBLISH:
+        status = publish(error);
+        break;
+    case TRANSFER:
+        status = transfer(error);
+        break;
+    case SYNC_UPDATE:
+        status = sync_update(update, error);
+        break;
+    case QUEUE_ADD:
+        status = add_job(one, error);
+        break;
     case CALLS:
         break;
     }
@@ -164,7 +298,7 @@ static void prepare(const char *name)
     bson_t *one = test_bson("{'_id': 1, 'n': 0}");
     char path[400];
     bson_error_t error;
-    bson_t *post = test_bson("{'_id': 1, 'a': 1}");
+    bson_t *saved = test_bson("{'_id': 1, 'a': 1}");
     int64_t number;
 
     disk_reset();
@@ -180,12 +314,13 @@ static void prepare(const char *name)
         truce_revision_result result;
 
         CHECK_OK(
-            truce_revision_save(revision, NULL, post, TRUCE_REVISION_NEW, NULL, &result, &error),
+            truce_revision_save(revision, NULL, saved, TRUCE_REVISION_NEW, NULL, &result, &error),
             error);
         truce_revision_result_release(&result);
         truce_revision_free(revision);
     }
-    bson_destroy(post);
+    open_accounts();
+    bson_destroy(saved);
     bson_destroy(one);
 }
 
