@@ -229,3 +229,20 @@ TEST(sessions_are_listed_as_documents)
                 40415);
     end();
 }
+
+TEST(the_cluster_time_is_a_variable_of_a_replica_set)
+{
+    begin();
+    expect_number("{'find': 'c', 'filter': {'_id': 1}, 'projection': {'t': {'$eq': [{'$type': "
+                  "'$$CLUSTER_TIME'}, 'timestamp']}}, '$db': 'test'}",
+                  "cursor.firstBatch.0.t", 1);
+    expect_number("{'aggregate': 'c', 'cursor': {}, 'pipeline': [{'$match': {'$expr': {'$gt': "
+                  "['$$CLUSTER_TIME', '$$before']}}}, {'$count': 'n'}], 'let': {'before': "
+                  "{'$timestamp': {'t': 1, 'i': 1}}}, '$db': 'test'}",
+                  "cursor.firstBatch.0.n", 3);
+    expect_number("{'update': 'c', 'updates': [{'q': {}, 'u': [{'$set': {'at': "
+                  "'$$CLUSTER_TIME'}}], 'multi': true}], '$db': 'test'}",
+                  "nModified", 3);
+    expect_number("{'count': 'c', 'query': {'at': {'$type': 'timestamp'}}, '$db': 'test'}", "n", 3);
+    end();
+}

@@ -41,7 +41,8 @@ TEST(the_system_variables_are_there)
     EXPRESSION_GIVES("'$$NOW.a'", "{}", "missing");
     EXPRESSION_GIVES("'$$REMOVE'", "{}", "missing");
     EXPRESSION_GIVES("'$$ROOT'", "{'a': 1}", "{'a': 1}");
-    EXPRESSION_FAILS("'$$CLUSTER_TIME'", "{}", 17276);
+    EXPRESSION_FAILS("'$$CLUSTER_TIME'", "{}", 10071200);
+    EXPRESSION_FAILS("'$$CLUSTERTIME'", "{}", 17276);
 }
 
 TEST(constants_are_folded_and_then_fail_while_compiling)

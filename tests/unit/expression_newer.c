@@ -1,3 +1,6 @@
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "tests/support/expression.h"
 #include "tests/support/test.h"
 
@@ -276,4 +279,215 @@ TEST(many_groups_over_a_long_text_do_not_take_all_memory)
     bson_free(document);
     bson_free(expression);
     bson_free(text);
+}
+
+/* ---- conversions ---------------------------------------------------------------------------- */
+
+#define HALF_ANSWER "'$binary': {'base64': 'hn3uUsMxSE6S0cVkebjmfg==', 'subType': "
+
+TEST(numbers_become_strings_in_a_base_and_strings_numbers)
+{
+    static const struct {
+        const char *number, *base, *text;
+    } cases[] = {
+        {"10", "2", "1010"},
+        {"10.0", "8", "12"},
+        {"{'$numberLong': '-10'}", "16", "-A"},
+        {"{'$numberDecimal': '10.0'}", "10", "10"},
+        {"0", "2", "0"},
+        {"{'$numberInt': '-2147483648'}", "8", "-20000000000"},
+        {"{'$numberLong': '9223372036854775807'}", "16", "7FFFFFFFFFFFFFFF"},
+        {"{'$numberLong': '-9223372036854775808'}", "2",
+         "-1000000000000000000000000000000000000000000000000000000000000000"},
+    };
+    static const char *const wrong[][3] = {
+        {"zzz", "long", "16"},
+        {"8", "int", "8"},
+        {"2", "double", "2"},
+        {"", "int", "2"},
+        {"-", "long", "10"},
+        {"0x1F", "int", "16"},
+        {"80000000", "int", "16"},
+        {" 1", "int", "2"},
+        {"1.0", "decimal", "10"},
+        {"0b10", "int", "2"},
+        {"8000000000000000", "decimal", "16"},
+    };
+    char expression[400], expected[200], document[300];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(document, sizeof document, "{'a': %s}", cases[i].number);
+        snprintf(expression, sizeof expression,
+                 "{'$convert': {'input': '$a', 'to': 'string', 'base': %s}}", cases[i].base);
+        snprintf(expected, sizeof expected, "'%s'", cases[i].text);
+        EXPRESSION_GIVES(expression, document, expected);
+        snprintf(expression, sizeof expression,
+                 "{'$eq': ['$a', {'$convert': {'input': '%s', 'to': 'long', 'base': %s}}]}",
+                 cases[i].text, cases[i].base);
+        EXPRESSION_GIVES(expression, document, "true");
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(document, sizeof document, "{'a': '%s'}", wrong[i][0]);
+        snprintf(expression, sizeof expression,
+                 "{'$convert': {'input': '$a', 'to': '%s', 'base': %s}}", wrong[i][1], wrong[i][2]);
+        EXPRESSION_FAILS(expression, document, 241);
+    }
+    EXPRESSION_GIVES("{'$convert': {'input': 'a', 'to': 'double', 'base': 16}}", "{}", "10.0");
+    EXPRESSION_GIVES("{'$convert': {'input': '-A', 'to': 'decimal', 'base': 16}}", "{}",
+                     "{'$numberDecimal': '-10'}");
+    EXPRESSION_GIVES("{'$convert': {'input': 7, 'to': 'string', 'base': null}}", "{}", "'7'");
+    EXPRESSION_GIVES("{'$convert': {'input': false, 'to': 'double', 'base': 2}}", "{}", "0.0");
+    EXPRESSION_FAILS("{'$convert': {'input': 10.1, 'to': 'string', 'base': 2}}", "{}", 241);
+    EXPRESSION_FAILS("{'$convert': {'input': 1, 'to': 'string', 'base': 2.5}}", "{}", 3501300);
+    EXPRESSION_FAILS("{'$convert': {'input': 1, 'to': 'bool', 'base': '2'}}", "{}", 3501300);
+    EXPRESSION_FAILS("{'$convert': {'input': 1, 'to': 'string', 'base': 3, 'onError': 0}}", "{}",
+                     3501301);
+}
+
+TEST(strings_become_binaries_and_binaries_strings)
+{
+    static const struct {
+        const char *text, *format, *subtype, *base64;
+    } cases[] = {
+        {"867dee52-c331-484e-92d1-c56479b8e67e", "uuid", "4", "hn3uUsMxSE6S0cVkebjmfg=="},
+        {"hn3uUsMxSE6S0cVkebjmfg==", "base64", "0", "hn3uUsMxSE6S0cVkebjmfg=="},
+        {"hn3uUsMxSE6S0cVkebjmfg", "base64url", "0", "hn3uUsMxSE6S0cVkebjmfg=="},
+        {"-_-_", "base64url", "128", "+/+/"},
+        {"867DEE52C331484E92D1C56479B8E67E", "hex", "5", "hn3uUsMxSE6S0cVkebjmfg=="},
+        {"\xf0\x9f\x99\x82\xf0\x9f\x98\x8e", "utf8", "0", "8J+ZgvCfmI4="},
+        {"", "hex", "0", ""},
+        {"", "base64", "2", ""},
+    };
+    static const char *const wrong[][3] = {
+        {"867dee--52-c331-484e-", "uuid", "4"},
+        {"867dee52-c331-484e-92d1-c56479b8e67e", "uuid", "0"},
+        {"hn3uUsMxSE6S0cVkebjmfg==", "base64", "4"},
+        {"hn3uUsMxSE6S0cVkebjmfg==", "auto", "0"},
+        {"hn3uUsMxSE6S0cVkebjmfg", "base64", "0"},
+        {"hn3u-", "base64", "0"},
+        {"AA=A", "base64", "0"},
+        {"A===", "base64", "0"},
+        {"====", "base64", "0"},
+        {"+/+/", "base64url", "0"},
+        {"867", "hex", "0"},
+        {"zz", "hex", "0"},
+    };
+    char expression[400], expected[200], document[300];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(document, sizeof document, "{'a': '%s'}", cases[i].text);
+        snprintf(expression, sizeof expression,
+                 "{'$convert': {'input': '$a', 'to': {'type': 'binData', 'subtype': %s}, "
+                 "'format': '%s'}}",
+                 cases[i].subtype, cases[i].format);
+        snprintf(expected, sizeof expected, "{'$binary': {'base64': '%s', 'subType': '%02x'}}",
+                 cases[i].base64, atoi(cases[i].subtype));
+        EXPRESSION_GIVES(expression, document, expected);
+        snprintf(document, sizeof document, "{'a': %s}", expected);
+        snprintf(expression, sizeof expression,
+                 "{'$convert': {'input': '$a', 'to': 'string', 'format': '%s'}}", cases[i].format);
+        snprintf(expected, sizeof expected, "'%s'", cases[i].text);
+        EXPRESSION_GIVES(expression, document, expected);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(document, sizeof document, "{'a': '%s'}", wrong[i][0]);
+        snprintf(expression, sizeof expression,
+                 "{'$convert': {'input': '$a', 'to': {'type': 'binData', 'subtype': %s}, "
+                 "'format': '%s'}}",
+                 wrong[i][2], wrong[i][1]);
+        EXPRESSION_FAILS(expression, document, 241);
+    }
+    EXPRESSION_GIVES("{'$toString': '$a'}", "{'a': {" HALF_ANSWER "'04'}}}",
+                     "'867dee52-c331-484e-92d1-c56479b8e67e'");
+    EXPRESSION_GIVES("{'$toString': '$a'}", "{'a': {" HALF_ANSWER "'00'}}}",
+                     "'hn3uUsMxSE6S0cVkebjmfg=='");
+    EXPRESSION_GIVES("{'$toUUID': '867DEE52-c331-484e-92d1-c56479b8e67e'}", "{}",
+                     "{" HALF_ANSWER "'04'}}");
+    EXPRESSION_FAILS("{'$toUUID': '867dee52'}", "{}", 241);
+    EXPRESSION_FAILS("{'$convert': {'input': '$a', 'to': 'string', 'format': 'utf8'}}",
+                     "{'a': {" HALF_ANSWER "'00'}}}", 241);
+    EXPRESSION_FAILS("{'$convert': {'input': '$a', 'to': 'string', 'format': 'uuid'}}",
+                     "{'a': {" HALF_ANSWER "'00'}}}", 241);
+}
+
+TEST(numbers_become_binaries_in_a_byte_order)
+{
+    EXPRESSION_GIVES("{'$convert': {'input': 258, 'to': 'binData'}}", "{}",
+                     "{'$binary': {'base64': 'AgEAAA==', 'subType': '00'}}");
+    EXPRESSION_GIVES("{'$convert': {'input': 258, 'to': 'binData', 'byteOrder': 'big'}}", "{}",
+                     "{'$binary': {'base64': 'AAABAg==', 'subType': '00'}}");
+    EXPRESSION_GIVES("{'$convert': {'input': '$a', 'to': 'int', 'byteOrder': 'big'}}",
+                     "{'a': {'$binary': {'base64': '/v8=', 'subType': '00'}}}", "-257");
+    EXPRESSION_GIVES("{'$toInt': '$a'}", "{'a': {'$binary': {'base64': '/w==', 'subType': '00'}}}",
+                     "-1");
+    EXPRESSION_GIVES(
+        "{'$toLong': {'$convert': {'input': {'$literal': {'$numberLong': '-5'}}, 'to': 'binData'}}}",
+        "{}", "{'$numberLong': '-5'}");
+    EXPRESSION_GIVES("{'$toDouble': {'$convert': {'input': 2.5, 'to': 'binData'}}}", "{}", "2.5");
+    EXPRESSION_GIVES("{'$toDouble': '$a'}",
+                     "{'a': {'$binary': {'base64': 'AAAgQA==', 'subType': '00'}}}", "2.5");
+    EXPRESSION_FAILS("{'$toInt': '$a'}", "{'a': {'$binary': {'base64': 'AQID', 'subType': '00'}}}",
+                     241);
+    EXPRESSION_FAILS("{'$toDouble': '$a'}",
+                     "{'a': {'$binary': {'base64': 'AQI=', 'subType': '00'}}}", 241);
+    EXPRESSION_FAILS("{'$toDate': '$a'}", "{'a': {'$binary': {'base64': 'AQ==', 'subType': '00'}}}",
+                     241);
+    EXPRESSION_FAILS("{'$convert': {'input': {'$numberDecimal': '1'}, 'to': 'binData'}}", "{}",
+                     241);
+    EXPRESSION_FAILS("{'$convert': {'input': 1, 'to': 'binData', 'byteOrder': 'middle'}}", "{}",
+                     9130002);
+    EXPRESSION_FAILS("{'$convert': {'input': 1, 'to': 'binData', 'byteOrder': 1}}", "{}", 9130001);
+}
+
+TEST(arguments_of_a_conversion_are_checked)
+{
+    EXPRESSION_GIVES("{'$convert': {'input': '$a', 'to': {'type': 'binData', 'subtype': 4}}}",
+                     "{'a': {" HALF_ANSWER "'04'}}}", "{" HALF_ANSWER "'04'}}");
+    EXPRESSION_FAILS("{'$convert': {'input': '$a', 'to': 'binData'}}",
+                     "{'a': {" HALF_ANSWER "'04'}}}", 241);
+    EXPRESSION_GIVES("{'$convert': {'input': '$a', 'to': 'binData', 'onError': 'x'}}",
+                     "{'a': {" HALF_ANSWER "'04'}}}", "'x'");
+    EXPRESSION_GIVES("{'$convert': {'input': 1.9, 'to': {'type': 'int'}}}", "{}", "1");
+    EXPRESSION_GIVES("{'$convert': {'input': 1.9, 'to': {'type': null}}}", "{}", "null");
+    EXPRESSION_FAILS("{'$convert': {'input': 1.9, 'to': {'x': 'int'}}}", "{}", 9);
+    EXPRESSION_FAILS("{'$convert': {'input': 1.9, 'to': {'type': -2}}}", "{}", 9);
+    EXPRESSION_FAILS("{'$convert': {'input': 'YQ==', 'to': 'binData', 'onError': 1}}", "{}",
+                     4341115);
+    EXPRESSION_FAILS("{'$convert': {'input': '$a', 'to': 'string'}}",
+                     "{'a': {" HALF_ANSWER "'04'}}}", 4341115);
+    EXPRESSION_FAILS("{'$convert': {'input': 'YQ==', 'to': 'binData', 'format': 1}}", "{}",
+                     4341114);
+    EXPRESSION_FAILS("{'$convert': {'input': 'YQ==', 'to': 'binData', 'format': 'b64'}}", "{}",
+                     4341125);
+#define TO_SUBTYPE(subtype)                                                                        \
+    "{'$convert': {'input': 'YQ==', 'to': {'type': 'binData', 'subtype': " subtype                 \
+    "}, 'format': 'base64'}}"
+    EXPRESSION_FAILS(TO_SUBTYPE("-1"), "{}", 4341107);
+    EXPRESSION_FAILS(TO_SUBTYPE("127"), "{}", 4341107);
+    EXPRESSION_FAILS(TO_SUBTYPE("256"), "{}", 4341107);
+    EXPRESSION_FAILS(TO_SUBTYPE("1.5"), "{}", 4341106);
+    EXPRESSION_FAILS(TO_SUBTYPE("'uuid'"), "{}", 4341108);
+#undef TO_SUBTYPE
+}
+
+TEST(each_fraction_after_a_date_is_rounded_by_itself)
+{
+#define DATED    "{'d': {'$date': {'$numberLong': '1000'}}}"
+#define DATE(ms) "{'$date': {'$numberLong': '" ms "'}}"
+    EXPRESSION_GIVES("{'$add': ['$d', 0.5, 0.5]}", DATED, DATE("1002"));
+    EXPRESSION_GIVES("{'$add': [0.5, 0.5, '$d']}", DATED, DATE("1001"));
+    EXPRESSION_GIVES("{'$add': [0.2, '$d', -0.5, 1]}", DATED, DATE("1000"));
+    EXPRESSION_GIVES("{'$add': ['$d', {'$numberDecimal': '2.5'}]}", DATED, DATE("1002"));
+    EXPRESSION_GIVES("{'$subtract': ['$d', 2.5]}", DATED, DATE("997"));
+    EXPRESSION_FAILS("{'$add': ['$d', {'$literal': {'$numberDouble': 'NaN'}}]}", DATED, 15);
+#undef DATED
+#undef DATE
+}
+
+TEST(a_remainder_by_zero_has_a_code_of_its_own_for_decimals)
+{
+    EXPRESSION_FAILS("{'$mod': [1, 0]}", "{}", 16610);
+    EXPRESSION_FAILS("{'$mod': [1, {'$numberDecimal': '0'}]}", "{}", 5733415);
+    EXPRESSION_GIVES("{'$mod': [5, 3.0]}", "{}", "2.0");
+    EXPRESSION_FAILS("'$$CLUSTER_TIME'", "{}", 10071200);
 }

@@ -41,6 +41,9 @@ void truce__let_begin(const bson_t *values, bool alone);
 /* Only that they are refused; what was so before. */
 bool truce__let_alone(bool alone);
 
+/* What this thread compiles from here on has this timestamp as $$CLUSTER_TIME; 0: the variable is not available (10071200). */
+void truce__cluster_time_begin(uint64_t time);
+
 /* {name: expression} as {name: value}, one behind the other; `values` is initialised in any case. 4890500, 16866, 16867,
  * 16868. Ends what was begun. */
 truce_status truce__let_evaluate(const bson_t *let, struct query_context *context, bson_t *values,

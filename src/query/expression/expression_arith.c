@@ -20,51 +20,7 @@ static bool is_decimal(const struct value *operands, int count)
 
 /* -- $add ------------------------------------------------------------------------------------- */
 
-static truce_status finish_date(struct evaluation *run, const struct sum *sum, struct value *result)
-{
-    int64_t milliseconds;
-
-    if (!truce__sum_to_int64(sum, &milliseconds))
-        return truce__refuse(CODE_OVERFLOW, run->error, "the date that $add makes is out of range");
-    *result = truce__value_from_date(run->arena, milliseconds);
-    return TRUCE_OK;
-}
-
-static truce_status evaluate_add(const struct expression_node *node, struct evaluation *run,
-                                 struct value *result)
-{
-    struct sum sum;
-    bool date = false;
-
-    truce__sum_begin(&sum);
-    for (uint32_t i = 0; i < node->count; i++) {
-        struct value operand;
-        truce_status status = truce__expression_run(node->operands[i], run, &operand);
-        if (status)
-            return status;
-        if (truce__value_is_number(operand)) {
-            truce__sum_add(&sum, operand);
-        } else if (operand.type == BSON_TYPE_DATE_TIME) {
-            if (date)
-                return truce__refuse(16612, run->error, "$add takes at most one date");
-            truce__sum_add_int64(&sum, truce__value_int64(operand));
-            date = true;
-        } else if (truce__value_is_nullish(operand)) {
-            return truce__evaluation_null(result);
-        } else {
-            return truce__refuse(CODE_TYPE_MISMATCH, run->error,
-                                 "$add takes numbers and dates, not %s",
-                                 truce__type_name(operand.type));
-        }
-    }
-    if (date)
-        return finish_date(run, &sum, result);
-    *result = truce__sum_value(&sum, run->arena);
-    return TRUCE_OK;
-}
-
-/* -- $subtract -------------------------------------------------------------------------------- */
-
+/* Half a millisecond rounds away from zero as a double, and to the even one as a decimal. */
 static bool to_milliseconds(struct value number, int64_t *milliseconds)
 {
     _IDEC_flags flags = 0;
@@ -84,6 +40,55 @@ static bool to_milliseconds(struct value number, int64_t *milliseconds)
     *milliseconds = llround(real);
     return true;
 }
+
+/* Every number after the date is rounded by itself, and so is the sum of those before it. */
+static bool add_to_date(int64_t *date, struct value number)
+{
+    int64_t milliseconds;
+
+    return to_milliseconds(number, &milliseconds) &&
+           !__builtin_add_overflow(*date, milliseconds, date);
+}
+
+static truce_status evaluate_add(const struct expression_node *node, struct evaluation *run,
+                                 struct value *result)
+{
+    struct sum sum;
+    int64_t date = 0;
+    bool dated = false, fits = true;
+
+    truce__sum_begin(&sum);
+    for (uint32_t i = 0; i < node->count; i++) {
+        struct value operand;
+        truce_status status = truce__expression_run(node->operands[i], run, &operand);
+        if (status)
+            return status;
+        if (truce__value_is_number(operand)) {
+            if (dated)
+                fits = fits && add_to_date(&date, operand);
+            else
+                truce__sum_add(&sum, operand);
+        } else if (operand.type == BSON_TYPE_DATE_TIME) {
+            if (dated)
+                return truce__refuse(16612, run->error, "$add takes at most one date");
+            date = truce__value_int64(operand);
+            fits = add_to_date(&date, truce__sum_value(&sum, run->arena));
+            dated = true;
+        } else if (truce__value_is_nullish(operand)) {
+            return truce__evaluation_null(result);
+        } else {
+            return truce__refuse(CODE_TYPE_MISMATCH, run->error,
+                                 "$add takes numbers and dates, not %s",
+                                 truce__type_name(operand.type));
+        }
+    }
+    if (!fits)
+        return truce__refuse(CODE_OVERFLOW, run->error, "the date that $add makes is out of range");
+    *result = dated ? truce__value_from_date(run->arena, date) : truce__sum_value(&sum, run->arena);
+    return TRUCE_OK;
+}
+
+/* -- $subtract -------------------------------------------------------------------------------- */
 
 static truce_status subtract_from_date(struct evaluation *run, struct value date,
                                        struct value other, struct value *result)
@@ -258,7 +263,7 @@ static truce_status apply_mod(const struct expression_node *node, struct evaluat
                              truce__type_name(operands[1].type));
     }
     if (truce__number_is_zero(operands[1]))
-        return truce__refuse(16610, run->error, "$mod by zero");
+        return truce__refuse(is_decimal(operands, 2) ? 5733415 : 16610, run->error, "$mod by zero");
     if (!is_decimal(operands, 2))
         return remainder_of(run, operands, result);
     *result =

@@ -1,17 +1,42 @@
 #include <math.h>
 
+#include "bson/binary_text.h"
 #include "bson/date.h"
 #include "bson/decimal.h"
+#include "bson/json.h"
 #include "bson/number.h"
 #include "query/expression/expression_tree.h"
 
 /*
  * Conversions: $convert and its short forms, and $type. A table says which type can become which;
- * a conversion that fails (241) may have an alternative, onError.
+ * a conversion that fails (241) may have an alternative, onError. Errors in the other arguments of $convert have codes of
+ * their own, and no alternative.
  */
 
+enum convert_format {
+    FORMAT_NONE,
+    FORMAT_AUTO,
+    FORMAT_BASE64,
+    FORMAT_BASE64URL,
+    FORMAT_HEX,
+    FORMAT_UTF8,
+    FORMAT_UUID,
+};
+
+/* What $convert says besides the type. */
+struct convert_how {
+    /* of numbers as strings: 2, 8, 10 or 16; 0: not given */
+    int base;
+    /* of binaries as strings */
+    enum convert_format format;
+    /* of the binary that is made */
+    bson_subtype_t subtype;
+    /* numbers as binaries begin with the most significant byte */
+    bool big_endian;
+};
+
 typedef truce_status convert_function(struct evaluation *run, struct value input,
-                                      struct value *result);
+                                      const struct convert_how *how, struct value *result);
 
 static truce_status convert_cannot(struct evaluation *run, struct value input, const char *to)
 {
@@ -22,9 +47,250 @@ static truce_status convert_cannot(struct evaluation *run, struct value input, c
                          truce__value_show(input, shown, sizeof shown), to);
 }
 
-/* An integer, date or bool as an int64; a double or decimal without its fraction; text that is one
- */
-static bool read_int64(struct value input, int64_t *number)
+/* ---- binaries ------------------------------------------------------------------------------- */
+
+struct binary {
+    const uint8_t *bytes;
+    uint32_t size;
+    bson_subtype_t subtype;
+};
+
+static struct binary read_binary(struct value value)
+{
+    struct binary binary = {value.data + 5, value.size - 5, (bson_subtype_t)value.data[4]};
+
+    /* the old form has the length once more */
+    if (binary.subtype == BSON_SUBTYPE_BINARY_DEPRECATED && binary.size >= 4) {
+        binary.bytes += 4;
+        binary.size -= 4;
+    }
+    return binary;
+}
+
+/* Returns room for `size` bytes, and the value that they will be; NULL: there is too little memory for it. */
+static uint8_t *begin_binary(struct evaluation *run, uint32_t size, bson_subtype_t subtype,
+                             struct value *value)
+{
+    uint32_t inner = subtype == BSON_SUBTYPE_BINARY_DEPRECATED ? 4 : 0;
+    uint32_t length = BSON_UINT32_TO_LE(size + inner), length_inner = BSON_UINT32_TO_LE(size);
+    uint8_t *data = truce__evaluation_take(run, (size_t)size + inner + 5);
+
+    if (!data)
+        return NULL;
+    memcpy(data, &length, 4);
+    data[4] = (uint8_t)subtype;
+    memcpy(data + 5, &length_inner, inner);
+    *value = (struct value){data, size + inner + 5, BSON_TYPE_BINARY};
+    return data + 5 + inner;
+}
+
+static void copy_in_order(uint8_t *to, const uint8_t *from, uint32_t size, bool turned)
+{
+    for (uint32_t i = 0; i < size; i++)
+        to[i] = from[turned ? size - 1 - i : i];
+}
+
+static bool is_turned(const struct convert_how *how)
+{
+    return how->big_endian != (BSON_BYTE_ORDER == BSON_BIG_ENDIAN);
+}
+
+/* An integer of 1, 2, 4 or 8 bytes, at most `size_max` of them. */
+static bool read_binary_int64(struct value input, const struct convert_how *how, uint32_t size_max,
+                              int64_t *number)
+{
+    struct binary binary = read_binary(input);
+    uint64_t bits = 0;
+
+    if (!binary.size || (binary.size & (binary.size - 1)) || binary.size > size_max)
+        return false;
+    for (uint32_t i = 0; i < binary.size; i++)
+        bits = bits << 8 | binary.bytes[how->big_endian ? i : binary.size - 1 - i];
+    bits <<= 64 - 8 * binary.size;
+    *number = (int64_t)bits >> (64 - 8 * binary.size);
+    return true;
+}
+
+static bool read_binary_double(struct value input, const struct convert_how *how, double *number)
+{
+    struct binary binary = read_binary(input);
+    uint8_t bytes[8];
+    float single;
+
+    if (binary.size != sizeof single && binary.size != sizeof *number)
+        return false;
+    copy_in_order(bytes, binary.bytes, binary.size, is_turned(how));
+    if (binary.size == sizeof *number) {
+        memcpy(number, bytes, sizeof *number);
+        return true;
+    }
+    memcpy(&single, bytes, sizeof single);
+    *number = (double)single;
+    return true;
+}
+
+static truce_status number_to_binary(struct evaluation *run, struct value input,
+                                     const struct convert_how *how, struct value *result)
+{
+    uint8_t *to = begin_binary(run, input.size, how->subtype, result);
+
+    if (!to)
+        return TRUCE_LIMIT;
+    copy_in_order(to, input.data, input.size,
+                  how->big_endian); /* BSON's numbers are little-endian */
+    return TRUCE_OK;
+}
+
+static bool read_text(const char *text, uint32_t length, enum convert_format format, uint8_t *bytes,
+                      size_t *size)
+{
+    switch (format) {
+    case FORMAT_BASE64:
+    case FORMAT_BASE64URL:
+        return truce__base64_read(text, length, format == FORMAT_BASE64URL, bytes, size);
+    case FORMAT_HEX:
+        *size = length / 2;
+        return truce__hex_read(text, length, bytes);
+    case FORMAT_UTF8:
+        *size = length;
+        memcpy(bytes, text, length);
+        return truce__utf8_check(text, length) == length;
+    case FORMAT_UUID:
+        *size = UUID_BYTES;
+        return length >= UUID_BYTES && truce__uuid_read(text, length, bytes);
+    default:
+        return false;
+    }
+}
+
+static truce_status text_to_binary(struct evaluation *run, struct value input,
+                                   const struct convert_how *how, struct value *result)
+{
+    uint32_t length;
+    const char *text = truce__value_text(input, &length);
+    uint8_t *bytes = truce__evaluation_take(run, (size_t)length + 1), *to;
+    size_t size = 0;
+
+    if (!bytes)
+        return TRUCE_LIMIT;
+    if ((how->format == FORMAT_UUID) != (how->subtype == BSON_SUBTYPE_UUID) ||
+        !read_text(text, length, how->format, bytes, &size))
+        return convert_cannot(run, input, "binData in this format and of this subtype");
+    to = begin_binary(run, (uint32_t)size, how->subtype, result);
+    if (!to)
+        return TRUCE_LIMIT;
+    memcpy(to, bytes, size);
+    return TRUCE_OK;
+}
+
+static truce_status to_binary(struct evaluation *run, struct value input,
+                              const struct convert_how *how, struct value *result)
+{
+    switch (input.type) {
+    case BSON_TYPE_BINARY:
+        if (read_binary(input).subtype != how->subtype)
+            return convert_cannot(run, input, "binData of another subtype");
+        *result = input;
+        return TRUCE_OK;
+    case BSON_TYPE_UTF8:
+        return text_to_binary(run, input, how, result);
+    case BSON_TYPE_INT32:
+    case BSON_TYPE_INT64:
+    case BSON_TYPE_DOUBLE:
+        return number_to_binary(run, input, how, result);
+    default:
+        return convert_cannot(run, input, "binData");
+    }
+}
+
+static truce_status binary_to_text(struct evaluation *run, struct value input,
+                                   const struct convert_how *how, struct value *result)
+{
+    struct binary binary = read_binary(input);
+    bool is_uuid = binary.subtype == BSON_SUBTYPE_UUID && binary.size == UUID_BYTES;
+    enum convert_format format = how->format;
+    size_t length = 2 * (size_t)binary.size + UUID_TEXT;
+    char *text = (char *)truce__evaluation_take(run, length);
+
+    if (!text)
+        return TRUCE_LIMIT;
+    if (format == FORMAT_AUTO)
+        format = is_uuid ? FORMAT_UUID : FORMAT_BASE64;
+    if (format == FORMAT_UUID) {
+        if (!is_uuid)
+            return convert_cannot(run, input, "a string in the format uuid");
+        truce__uuid_write(binary.bytes, text);
+        length = UUID_TEXT;
+    } else if (format == FORMAT_HEX) {
+        truce__hex_write(binary.bytes, binary.size, text);
+        length = 2 * (size_t)binary.size;
+    } else if (format == FORMAT_UTF8) {
+        if (truce__utf8_check((const char *)binary.bytes, binary.size) != binary.size)
+            return convert_cannot(run, input, "a string in the format utf8");
+        memcpy(text, binary.bytes, binary.size);
+        length = binary.size;
+    } else {
+        length = truce__base64_write(binary.bytes, binary.size, format == FORMAT_BASE64URL, text);
+    }
+    *result = truce__value_from_text(run->arena, text, length);
+    return TRUCE_OK;
+}
+
+/* ---- numbers in a base ---------------------------------------------------------------------- */
+
+static int base_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
+}
+
+static bool read_in_base(struct value input, int base, int64_t *number)
+{
+    uint32_t length, i = 0;
+    const char *text = truce__value_text(input, &length);
+    bool negative = length && text[0] == '-';
+
+    i += length && (text[0] == '-' || text[0] == '+');
+    if (i == length)
+        return false;
+    for (*number = 0; i < length; i++) {
+        int digit = base_digit(text[i]);
+
+        if (digit >= base || __builtin_mul_overflow(*number, (int64_t)base, number) ||
+            __builtin_add_overflow(*number, negative ? -digit : digit, number))
+            return false;
+    }
+    return true;
+}
+
+static truce_status number_in_base(struct evaluation *run, struct value input, int base,
+                                   struct value *result)
+{
+    char text[70], *at = text + sizeof text;
+    uint64_t left;
+    int64_t number;
+
+    if (!truce__number_to_int64(input, &number))
+        return convert_cannot(run, input, "a string in a base: it is not a 64-bit integer");
+    left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        *--at = "0123456789ABCDEF"[left % (unsigned)base];
+    while (left /= (unsigned)base);
+    if (number < 0)
+        *--at = '-';
+    *result = truce__value_from_text(run->arena, at, (size_t)(text + sizeof text - at));
+    return TRUCE_OK;
+}
+
+/* ---- the conversions ------------------------------------------------------------------------ */
+
+/* An integer, date or bool as an int64; a double or decimal without its fraction; a string that is one; a binary of at most
+ * `size_max` bytes */
+static bool read_int64(struct value input, const struct convert_how *how, uint32_t size_max,
+                       int64_t *number)
 {
     _IDEC_flags flags = 0;
     uint32_t length;
@@ -48,44 +314,57 @@ static bool read_int64(struct value input, int64_t *number)
         *number = truce__value_int64(input);
         return true;
     case BSON_TYPE_UTF8:
+        if (how->base)
+            return read_in_base(input, how->base, number);
         text = truce__value_text(input, &length);
         return truce__int64_read(text, length, number);
+    case BSON_TYPE_BINARY:
+        return read_binary_int64(input, how, size_max, number);
     default:
         return truce__value_is_number(input) && truce__number_to_int64(input, number);
     }
 }
 
-static truce_status to_int(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_int(struct evaluation *run, struct value input,
+                           const struct convert_how *how, struct value *result)
 {
     int64_t number;
 
-    if (input.type == BSON_TYPE_DATE_TIME || !read_int64(input, &number) || number < INT32_MIN ||
-        number > INT32_MAX)
+    if (input.type == BSON_TYPE_DATE_TIME || !read_int64(input, how, 4, &number) ||
+        number < INT32_MIN || number > INT32_MAX)
         return convert_cannot(run, input, "int");
     *result = truce__value_from_int32(run->arena, (int32_t)number);
     return TRUCE_OK;
 }
 
-static truce_status to_long(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_long(struct evaluation *run, struct value input,
+                            const struct convert_how *how, struct value *result)
 {
     int64_t number;
 
-    if (!read_int64(input, &number))
+    if (!read_int64(input, how, 8, &number))
         return convert_cannot(run, input, "long");
     *result = truce__value_from_int64(run->arena, number);
     return TRUCE_OK;
 }
 
-static truce_status to_double(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_double(struct evaluation *run, struct value input,
+                              const struct convert_how *how, struct value *result)
 {
     double number = 0;
     bool possible = true;
     uint32_t length;
     const char *text;
+    int64_t whole;
 
-    if (input.type == BSON_TYPE_UTF8) {
+    if (input.type == BSON_TYPE_UTF8 && how->base) {
+        possible = read_in_base(input, how->base, &whole);
+        number = possible ? (double)whole : 0;
+    } else if (input.type == BSON_TYPE_UTF8) {
         text = truce__value_text(input, &length);
         possible = truce__double_read(text, length, &number);
+    } else if (input.type == BSON_TYPE_BINARY) {
+        possible = read_binary_double(input, how, &number);
     } else if (truce__value_is_number(input)) {
         number = truce__number_to_double(input);
         possible = input.type != BSON_TYPE_DECIMAL128 || isfinite(number) ||
@@ -103,7 +382,8 @@ static truce_status to_double(struct evaluation *run, struct value input, struct
     return TRUCE_OK;
 }
 
-static truce_status to_decimal(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_decimal(struct evaluation *run, struct value input,
+                               const struct convert_how *how, struct value *result)
 {
     bson_decimal128_t number;
     uint32_t length;
@@ -112,11 +392,11 @@ static truce_status to_decimal(struct evaluation *run, struct value input, struc
 
     if (truce__value_is_number(input)) {
         number = truce__number_to_decimal(input);
-    } else if (input.type == BSON_TYPE_UTF8) {
+    } else if (input.type == BSON_TYPE_UTF8 && !how->base) {
         text = truce__value_text(input, &length);
         if (!truce__decimal_read(text, length, &number))
             return convert_cannot(run, input, "decimal");
-    } else if (read_int64(input, &whole)) {
+    } else if (input.type != BSON_TYPE_BINARY && read_int64(input, how, 0, &whole)) {
         number = truce__decimal_to_bson(bid128_from_int64(whole));
     } else {
         return convert_cannot(run, input, "decimal");
@@ -125,13 +405,15 @@ static truce_status to_decimal(struct evaluation *run, struct value input, struc
     return TRUCE_OK;
 }
 
-static truce_status to_bool(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_bool(struct evaluation *run, struct value input,
+                            const struct convert_how *how, struct value *result)
 {
     *result = truce__value_from_bool(truce__value_truth(input));
     return TRUCE_OK;
 }
 
-static truce_status to_text(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_text(struct evaluation *run, struct value input,
+                            const struct convert_how *how, struct value *result)
 {
     char shown[NUMBER_TEXT_MAX];
     const char *text = shown;
@@ -141,6 +423,10 @@ static truce_status to_text(struct evaluation *run, struct value input, struct v
         *result = input;
         return TRUCE_OK;
     }
+    if (input.type == BSON_TYPE_BINARY)
+        return binary_to_text(run, input, how, result);
+    if (truce__value_is_number(input) && how->base)
+        return number_in_base(run, input, how->base, result);
     if (truce__value_is_number(input)) {
         truce__number_show(input, shown);
     } else if (input.type == BSON_TYPE_BOOL) {
@@ -157,7 +443,8 @@ static truce_status to_text(struct evaluation *run, struct value input, struct v
     return TRUCE_OK;
 }
 
-static truce_status to_oid(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_oid(struct evaluation *run, struct value input,
+                           const struct convert_how *how, struct value *result)
 {
     uint32_t length;
     const char *text;
@@ -177,7 +464,8 @@ static truce_status to_oid(struct evaluation *run, struct value input, struct va
     return TRUCE_OK;
 }
 
-static truce_status to_date(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_date(struct evaluation *run, struct value input,
+                            const struct convert_how *how, struct value *result)
 {
     uint32_t length;
     const char *text;
@@ -190,14 +478,16 @@ static truce_status to_date(struct evaluation *run, struct value input, struct v
         if (status)
             return status;
     } else if (input.type == BSON_TYPE_INT32 || input.type == BSON_TYPE_BOOL ||
-               (!truce__value_to_date(input, &date) && !read_int64(input, &date))) {
+               input.type == BSON_TYPE_BINARY ||
+               (!truce__value_to_date(input, &date) && !read_int64(input, how, 0, &date))) {
         return convert_cannot(run, input, "date");
     }
     *result = truce__value_from_date(run->arena, date);
     return TRUCE_OK;
 }
 
-static truce_status to_nothing(struct evaluation *run, struct value input, struct value *result)
+static truce_status to_nothing(struct evaluation *run, struct value input,
+                               const struct convert_how *how, struct value *result)
 {
     return convert_cannot(run, input, "that type");
 }
@@ -222,7 +512,7 @@ static const struct target targets[] = {
     {"missing", 0, to_nothing},
     {"object", BSON_TYPE_DOCUMENT, to_nothing},
     {"array", BSON_TYPE_ARRAY, to_nothing},
-    {"binData", BSON_TYPE_BINARY, to_nothing},
+    {"binData", BSON_TYPE_BINARY, to_binary},
     {"undefined", BSON_TYPE_UNDEFINED, to_nothing},
     {"null", BSON_TYPE_NULL, to_nothing},
     {"regex", BSON_TYPE_REGEX, to_nothing},
@@ -278,51 +568,193 @@ static truce_status find_target(struct evaluation *run, struct value to,
                          "\"to\" of $convert: there is no type number %d", number);
 }
 
+/* -- the other arguments ---------------------------------------------------------------------- */
+
+static truce_status read_subtype(struct evaluation *run, struct value value,
+                                 bson_subtype_t *subtype)
+{
+    int32_t number;
+
+    if (!truce__value_is_number(value))
+        return truce__refuse(4341108, run->error,
+                             "\"subtype\" of $convert must be a number, not %s",
+                             truce__type_name(value.type));
+    if (!truce__value_to_int32(value, &number))
+        return truce__refuse(4341106, run->error, "\"subtype\" of $convert must be an integer");
+    if (number < 0 || number > 255 || (number > 9 && number < 128))
+        return truce__refuse(4341107, run->error,
+                             "\"subtype\" of $convert must be 0 to 9 or 128 to 255, not %d",
+                             number);
+    *subtype = (bson_subtype_t)number;
+    return TRUCE_OK;
+}
+
+static truce_status read_base(struct evaluation *run, struct value value, int *base)
+{
+    int32_t number;
+
+    if (truce__value_is_nullish(value))
+        return TRUCE_OK;
+    if (!truce__value_is_number(value) || !truce__value_to_int32(value, &number))
+        return truce__refuse(3501300, run->error, "\"base\" of $convert must be an integer");
+    if (number != 2 && number != 8 && number != 10 && number != 16)
+        return truce__refuse(3501301, run->error,
+                             "\"base\" of $convert must be 2, 8, 10 or 16, not %d", number);
+    *base = number;
+    return TRUCE_OK;
+}
+
+/* `*number` is the number of the string among the names, which end with NULL; null is not a name. */
+static truce_status read_name(struct evaluation *run, struct value value, const char *argument,
+                              const char *const *names, const uint32_t codes[2], int *number)
+{
+    const char *text;
+    uint32_t length;
+
+    if (truce__value_is_nullish(value))
+        return TRUCE_OK;
+    if (value.type != BSON_TYPE_UTF8)
+        return truce__refuse(codes[0], run->error, "\"%s\" of $convert must be a string, not %s",
+                             argument, truce__type_name(value.type));
+    text = truce__value_text(value, &length);
+    for (*number = 0; names[*number]; ++*number) {
+        if (strlen(names[*number]) == length && !memcmp(names[*number], text, length))
+            return TRUCE_OK;
+    }
+    return truce__refuse(codes[1], run->error, "\"%s\" of $convert cannot be \"%.*s\"", argument,
+                         (int)BSON_MIN(length, 100), text);
+}
+
+enum {
+    CONVERT_INPUT,
+    CONVERT_TO,
+    CONVERT_BASE,
+    CONVERT_FORMAT,
+    CONVERT_BYTE_ORDER,
+    CONVERT_ON_ERROR,
+    CONVERT_ON_NULL
+};
+
+/* The values of the arguments; a missing one is missing. */
+static truce_status run_arguments(const struct expression_node *node, struct evaluation *run,
+                                  struct value *values)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < CONVERT_ON_ERROR && !status; i++) {
+        values[i] = truce__value_missing();
+        if (node->operands[i])
+            status = truce__expression_run(node->operands[i], run, &values[i]);
+    }
+    return status;
+}
+
+/* `to` is a type, or {type, subtype}. `*target` stays NULL if it is null. */
+static truce_status read_to(struct evaluation *run, struct value to, const struct target **target,
+                            struct value *subtype)
+{
+    *subtype = truce__value_missing();
+    if (to.type == BSON_TYPE_DOCUMENT) {
+        *subtype = truce__value_field(to, "subtype", 7);
+        to = truce__value_field(to, "type", 4);
+        if (to.type == VALUE_MISSING)
+            return truce__refuse(CODE_FAILED_TO_PARSE, run->error,
+                                 "\"to\" of $convert needs the field \"type\"");
+    }
+    return truce__value_is_nullish(to) ? TRUCE_OK : find_target(run, to, target);
+}
+
+static truce_status read_how(struct evaluation *run, const struct value *values,
+                             const struct target *target, struct value subtype,
+                             struct convert_how *how)
+{
+    static const char *const formats[] = {"auto", "base64", "base64url", "hex",
+                                          "utf8", "uuid",   NULL};
+    static const char *const orders[] = {"little", "big", NULL};
+    static const uint32_t format_codes[] = {4341114, 4341125}, order_codes[] = {9130001, 9130002};
+    bool makes_binary = target->convert == to_binary;
+    uint8_t from = values[CONVERT_INPUT].type;
+    int format = -1, order = 0;
+    truce_status status = read_base(run, values[CONVERT_BASE], &how->base);
+
+    if (!status)
+        status = read_name(run, values[CONVERT_FORMAT], "format", formats, format_codes, &format);
+    if (!status)
+        status =
+            read_name(run, values[CONVERT_BYTE_ORDER], "byteOrder", orders, order_codes, &order);
+    if (!status && makes_binary && subtype.type != VALUE_MISSING)
+        status = read_subtype(run, subtype, &how->subtype);
+    if (status)
+        return status;
+    how->format = (enum convert_format)(format + 1);
+    how->big_endian = order;
+    if (format < 0 && ((makes_binary && from == BSON_TYPE_UTF8) ||
+                       (from == BSON_TYPE_BINARY && target->convert == to_text)))
+        return truce__refuse(4341115, run->error,
+                             "$convert from %s to %s needs the argument \"format\"",
+                             truce__type_name(from), target->name);
+    return TRUCE_OK;
+}
+
 /* -- $convert --------------------------------------------------------------------------------- */
 
-enum { CONVERT_INPUT, CONVERT_TO, CONVERT_ON_ERROR, CONVERT_ON_NULL };
+static truce_status convert_or_else(const struct expression_node *node, struct evaluation *run,
+                                    const struct target *target, struct value input,
+                                    const struct convert_how *how, struct value *result)
+{
+    bson_error_t *error;
+    truce_status status;
+
+    if (!node->operands[CONVERT_ON_ERROR])
+        return target->convert(run, input, how, result);
+    error = truce__evaluation_hush(run);
+    status = target->convert(run, input, how, result);
+    run->error = error;
+    if (status == TRUCE_LIMIT)
+        return target->convert(run, input, how, result); /* once more, for its error */
+    return status ? truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result) : status;
+}
 
 static truce_status evaluate_convert(const struct expression_node *node, struct evaluation *run,
                                      struct value *result)
 {
+    struct value values[CONVERT_ON_ERROR], subtype;
     const struct target *target = NULL;
-    struct value input, to;
-    bson_error_t *error;
-    truce_status status = truce__expression_run(node->operands[CONVERT_TO], run, &to);
+    struct convert_how how = {0};
+    truce_status status = run_arguments(node, run, values);
 
     if (!status)
-        status = truce__expression_run(node->operands[CONVERT_INPUT], run, &input);
-    if (!status && !truce__value_is_nullish(to))
-        status = find_target(run, to, &target);
+        status = read_to(run, values[CONVERT_TO], &target, &subtype);
     if (status)
         return status;
-    if (truce__value_is_nullish(input)) {
-        if (node->operands[CONVERT_ON_NULL])
-            return truce__expression_run(node->operands[CONVERT_ON_NULL], run, result);
+    if (truce__value_is_nullish(values[CONVERT_INPUT]) && node->operands[CONVERT_ON_NULL])
+        return truce__expression_run(node->operands[CONVERT_ON_NULL], run, result);
+    if (truce__value_is_nullish(values[CONVERT_INPUT]) || !target)
         return truce__evaluation_null(result);
-    }
-    if (!target)
-        return truce__evaluation_null(result);
-    if (!node->operands[CONVERT_ON_ERROR])
-        return target->convert(run, input, result);
-    error = truce__evaluation_hush(run);
-    status = target->convert(run, input, result);
-    run->error = error;
-    if (status)
-        return truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result);
-    return TRUCE_OK;
+    status = read_how(run, values, target, subtype, &how);
+    return status ? status
+                  : convert_or_else(node, run, target, values[CONVERT_INPUT], &how, result);
 }
 
-static const struct expression_arguments convert_arguments = {
-    CODE_FAILED_TO_PARSE,
-    CODE_FAILED_TO_PARSE,
-    {{"input", CODE_FAILED_TO_PARSE}, {"to", CODE_FAILED_TO_PARSE}, {"onError", 0}, {"onNull", 0}}};
+static const struct expression_arguments convert_arguments = {CODE_FAILED_TO_PARSE,
+                                                              CODE_FAILED_TO_PARSE,
+                                                              {{"input", CODE_FAILED_TO_PARSE},
+                                                               {"to", CODE_FAILED_TO_PARSE},
+                                                               {"base", 0},
+                                                               {"format", 0},
+                                                               {"byteOrder", 0},
+                                                               {"onError", 0},
+                                                               {"onNull", 0}}};
 
 /* -- $toInt and its kin: `extra` is the target ------------------------------------------------- */
+
+static const struct target to_uuid = {"binData", BSON_TYPE_BINARY, to_binary};
 
 static truce_status evaluate_short(const struct expression_node *node, struct evaluation *run,
                                    struct value *result)
 {
+    static const struct convert_how usual = {.format = FORMAT_AUTO},
+                                    uuid = {.format = FORMAT_UUID, .subtype = BSON_SUBTYPE_UUID};
     const struct target *target = node->extra;
     struct value input;
     truce_status status = truce__expression_run(node->operands[0], run, &input);
@@ -331,7 +763,7 @@ static truce_status evaluate_short(const struct expression_node *node, struct ev
         return status;
     if (truce__value_is_nullish(input))
         return truce__evaluation_null(result);
-    return target->convert(run, input, result);
+    return target->convert(run, input, target == &to_uuid ? &uuid : &usual, result);
 }
 
 static truce_status compile_short(struct expression_compiler *compiler,
@@ -385,6 +817,7 @@ const struct expression_operator truce__expressions_convert[] = {
     SHORT("$toInt", &targets[5]),
     SHORT("$toLong", &targets[6]),
     SHORT("$toDecimal", &targets[7]),
+    SHORT("$toUUID", &to_uuid),
     {"$type", 1, 1, .apply = apply_type},
     {"$isNumber", 1, 1, .apply = apply_is_number},
     {NULL},

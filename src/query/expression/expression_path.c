@@ -195,8 +195,14 @@ static const struct expression_scope *find_variable(const struct expression_comp
 
 /* -- variables of the command ------------------------------------------------------------------- */
 
+static _Thread_local uint64_t cluster_time; /* 0: there is none */
 static _Thread_local const bson_t *let_values;
 static _Thread_local bool let_alone;
+
+void truce__cluster_time_begin(uint64_t time)
+{
+    cluster_time = time;
+}
 
 void truce__let_begin(const bson_t *values, bool alone)
 {
@@ -302,6 +308,17 @@ static truce_status compile_system_variable(struct expression_compiler *compiler
     }
     if (length == 6 && !memcmp(name, "REMOVE", 6)) {
         *node = truce__expression_constant(compiler, truce__value_missing());
+        return TRUCE_OK;
+    }
+    if (length == 12 && !memcmp(name, "CLUSTER_TIME", 12)) {
+        struct value time = truce__value_from_int64(compiler->arena, (int64_t)cluster_time);
+
+        if (!cluster_time)
+            return truce__refuse(
+                10071200, compiler->error,
+                "$$CLUSTER_TIME is available only on a replica set (truce serve --replica-set NAME)");
+        time.type = BSON_TYPE_TIMESTAMP;
+        *node = truce__expression_constant(compiler, time);
         return TRUCE_OK;
     }
     return truce__refuse(17276, compiler->error, "there is no variable $$%.*s here",

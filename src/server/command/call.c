@@ -507,9 +507,11 @@ void call_run(struct connection *connection, const struct wire_request *request,
                                   memory_order_relaxed);
         operation_begin(&call);
         call_read_name(&call);
+        truce__cluster_time_begin(call.server->set[0] ? server_time(call.server) : 0);
         status = fail_point_enter(&call, &error);
         if (!status)
             status = call_in_session(&call, reply, &error);
+        truce__cluster_time_begin(0);
         truce__let_begin(NULL, false);
         (void)truce__aliases_use(NULL);
         ns = operation_end(&call) - call.waited_ns;
