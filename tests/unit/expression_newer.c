@@ -134,7 +134,12 @@ TEST(the_sigmoid_of_a_number)
     EXPRESSION_GIVES("{'$sigmoid': 1e10}", "{}", "1.0");
     EXPRESSION_GIVES("{'$sigmoid': {'$numberDecimal': '0'}}", "{}", "{'$numberDecimal': '0.5'}");
     EXPRESSION_GIVES("{'$sigmoid': null}", "{}", "null");
-    EXPRESSION_FAILS("{'$sigmoid': 'a'}", "{}", 28765);
+    EXPRESSION_GIVES("{'$sigmoid': {'$numberDecimal': '-3.14'}}", "{}",
+                     "{'$numberDecimal': '0.04148711930169585060767831941324486'}");
+    EXPRESSION_GIVES("{'$sigmoid': '$a'}", "{'a': -100}", "3.7200759760208356e-44");
+    EXPRESSION_FAILS("{'$sigmoid': 'a'}", "{}", 14);
+    EXPRESSION_FAILS("{'$sigmoid': [1]}", "{}", 14);
+    EXPRESSION_FAILS("{'$sigmoid': [1, 2, 3]}", "{}", 14);
 }
 
 TEST(text_is_replaced_once_or_everywhere)

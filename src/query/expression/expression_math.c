@@ -22,6 +22,8 @@ struct function {
     bool (*allows)(struct value number);
     uint32_t code; /* when it does not */
     const char *must;
+    /* Is an array the operand, and not a list of operands? Then a wrong type is CODE_TYPE_MISMATCH. */
+    bool takes_array;
 };
 
 static truce_status math_apply_function(const struct expression_node *node, struct evaluation *run,
@@ -33,7 +35,8 @@ static truce_status math_apply_function(const struct expression_node *node, stru
     if (truce__value_is_nullish(operands[0]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
-        return math_refuse_type(node, run, 28765, operands[0]);
+        return math_refuse_type(node, run, function->takes_array ? CODE_TYPE_MISMATCH : 28765,
+                                operands[0]);
     if (function->allows && !truce__number_is_nan(operands[0]) && !function->allows(operands[0]))
         return truce__refuse(function->code, run->error, "the operand of %s must be %s",
                              truce__expression_name(node), function->must);
@@ -92,7 +95,7 @@ static decimal sigmoid_decimal(decimal number, _IDEC_round rounding, _IDEC_flags
 }
 
 static const struct function exp_function = {exp, bid128_exp};
-static const struct function sigmoid_function = {sigmoid, sigmoid_decimal};
+static const struct function sigmoid_function = {sigmoid, sigmoid_decimal, .takes_array = true};
 static const struct function ln_function = {log, bid128_log, false, is_positive, 28766, "positive"};
 static const struct function log10_function = {log10,       bid128_log10, false,
                                                is_positive, 28761,        "positive"};
@@ -341,12 +344,24 @@ static truce_status apply_pow(const struct expression_node *node, struct evaluat
     return TRUCE_OK;
 }
 
+static truce_status compile_sigmoid(struct expression_compiler *compiler,
+                                    const struct expression_operator *operator,
+                                    struct value argument, struct expression_node **node)
+{
+    truce_status status;
+
+    *node = truce__expression_node(compiler, operator, 1);
+    status = truce__expression_compile(compiler, argument, &(*node)->operands[0]);
+    return status ? status : truce__expression_fold(compiler, node);
+}
+
 const struct expression_operator truce__expressions_math[] = {
     {"$abs", 1, 1, .apply = apply_abs},
     {"$ceil", 1, 1, .apply = math_apply_function, .extra = &ceil_function},
     {"$floor", 1, 1, .apply = math_apply_function, .extra = &floor_function},
     {"$exp", 1, 1, .apply = math_apply_function, .extra = &exp_function},
-    {"$sigmoid", 1, 1, .apply = math_apply_function, .extra = &sigmoid_function},
+    {"$sigmoid", 1, 1, .apply = math_apply_function, .compile = compile_sigmoid,
+     .extra = &sigmoid_function},
     {"$ln", 1, 1, .apply = math_apply_function, .extra = &ln_function},
     {"$log10", 1, 1, .apply = math_apply_function, .extra = &log10_function},
     {"$sqrt", 1, 1, .apply = math_apply_function, .extra = &sqrt_function},
