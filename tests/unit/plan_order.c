@@ -358,3 +358,30 @@ TEST_OF_ORDER(a_removal_of_several_documents_removes_what_matches_in_any_order)
     bson_destroy(all);
     bson_destroy(filter);
 }
+
+/* ---- distinct values ------------------------------------------------------------------------ */
+
+TEST_OF_ORDER(distinct_values_are_sorted_with_and_without_an_index)
+{
+    static const char *const documents[] = {"{'_id': 1, 'k': 'b'}",  "{'_id': 2, 'k': [7, 2]}",
+                                            "{'_id': 3, 'k': null}", "{'_id': 4, 'k': 2.0}",
+                                            "{'_id': 5, 'k': 'a'}",  "{'_id': 6, 'k': -1}"};
+    bson_t *filter = test_bson("{'_id': {'$gt': 0}}");
+
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++)
+        order_insert(documents[i]);
+    for (int indexed = 0; indexed < 2; indexed++) {
+        bson_error_t error;
+        bson_t values;
+        char *json;
+
+        if (indexed)
+            order_index("{'key': {'k': -1}}");
+        CHECK_OK(truce_distinct(store, "c", "k", filter, &values, &error), error);
+        json = bson_array_as_json(&values, NULL);
+        CHECK_TEXT("[ null, -1, 2, 7, \"a\", \"b\" ]", json);
+        bson_free(json);
+        bson_destroy(&values);
+    }
+    bson_destroy(filter);
+}
