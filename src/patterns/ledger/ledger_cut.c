@@ -583,8 +583,10 @@ truce_status truce_ledger_seal(truce_ledger *ledger, truce_ledger_seal_function 
 
     struct sealing sealing = {
         .ledger = ledger, .function = function, .arg = arg, .time_ms = truce__clock_wall_ms()};
-    truce_status status;
+    truce_status status = truce__ledger_usable(ledger, error);
 
+    if (status)
+        return status;
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     seal_begin(&sealing);
