@@ -64,7 +64,7 @@ TEST(what_was_posted_before_refuses_the_rest)
 TEST(what_an_account_forbids_refuses_the_rest)
 {
     fresh();
-    APPLY(1, "", "change 3: account ada: what is available would be -0.01 EUR",
+    APPLY(2, "", "change 3: account ada: what is available would be -0.01 EUR",
           "[{enqueue: 'mail', with: {}}, {insert: 'orders', with: {_id: 2}},"
           " {post: 'book', id: 'p2', with: {bank: 1, ada: -1}}]");
     check_all("0.00 EUR\n", "0\n", "0\n");

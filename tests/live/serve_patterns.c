@@ -172,7 +172,7 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
          "\"duplicate\""},
         {"{truceCommit: [{enqueue: 'mail', with: {n: 2}},"
          " {post: 'book', id: 2, with: {ada: -1251, bank: '12.51'}}]}",
-         20, "status", "\"refused\""},
+         146, "status", "\"limit reached\""},
         {"{truceJobs: 'mail'}", 0, "jobs.0.payload.n", "1"},
         {"{truceJobs: 'mail'}", 0, "jobs.1", NULL},
         {"{truceCommit: [{enqueue: 'mail', with: {n: 3}}], $db: 'other'}", 0},

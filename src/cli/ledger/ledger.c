@@ -472,7 +472,7 @@ static const struct cli_option resolve_options[] = {
     "truce ledger currency book EUR 2\n"                                                           \
     "truce ledger open book external:bank --currency EUR\n"                                        \
     "truce ledger open book customers:ada --currency EUR --min 0\n"                                \
-    "truce ledger run_ledger_post book external:bank customers:ada 20.00 --id 'payment 1' --pending\n"
+    "truce ledger post book external:bank customers:ada 20.00 --id 'payment 1' --pending\n"
 
 const struct cli_command cli_ledger_settle = {
     .noun = "ledger",

@@ -354,11 +354,14 @@ static char *rejects_path(const struct apply *apply)
 /* Before anything is applied, as the file is written at the end. */
 static int check_rejects(const struct apply *apply)
 {
-    char *path = rejects_path(apply);
+    const char *given = cli_text(apply->cli, "rejects");
+    char *made = given ? NULL : rejects_path(apply);
     bson_error_t error;
-    truce_status status = cli_output_check(apply->cli, path, apply->cli->uri, &error);
+    /* cli_output_check knows the option's own text by its address */
+    truce_status status =
+        cli_output_check(apply->cli, given ? given : made, apply->cli->uri, &error);
 
-    bson_free(path);
+    bson_free(made);
     return status ? cli_error(apply->cli, NULL, status, &error) : CLI_DONE;
 }
 
