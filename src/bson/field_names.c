@@ -143,6 +143,8 @@ void truce__names_restore_own(bson_t *document)
     if (truce__names_plain(document))
         return;
     truce__names_restore(document, &restored);
-    bson_destroy(document);
-    bson_steal(document, &restored);
+    /* not bson_destroy: it frees a document of bson_new */
+    bson_reinit(document);
+    bson_concat(document, &restored);
+    bson_destroy(&restored);
 }
