@@ -141,7 +141,7 @@ struct job_given { /* first in the structs of those that follow */
 #define JOB_FIELDS                                                                                 \
     {GIVEN(job_given, id, FIELD_OID), "the job's _id", .needed = true},                            \
     {                                                                                              \
-        GIVEN(job_given, token, FIELD_OID), "the claim's token", .needed = true        \
+        GIVEN(job_given, token, FIELD_OID), "the claim's token", .needed = true                    \
     }
 
 struct held_job {
