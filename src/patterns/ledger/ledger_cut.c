@@ -21,7 +21,6 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/null.h"
 #include "patterns/ledger/ledger.h"
 #include "store/view.h"
 
@@ -579,8 +578,6 @@ static bool seal_account(const char *account, const struct ledger_state *state, 
 truce_status truce_ledger_seal(truce_ledger *ledger, truce_ledger_seal_function *function,
                                void *arg, bson_error_t *error)
 {
-    RETURN_IF_NULL(function, error);
-
     struct sealing sealing = {
         .ledger = ledger, .function = function, .arg = arg, .time_ms = truce__clock_wall_ms()};
     truce_status status = truce__ledger_usable(ledger, error);
