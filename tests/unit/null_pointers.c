@@ -20,7 +20,7 @@
 
 #define PARAMETERS_MAX  12
 #define SECONDS         20
-#define UNSUITED_MAX    7
+#define UNSUITED_MAX    4
 #define MUST(condition) truce_assert(condition)
 
 typedef intptr_t word;
@@ -190,8 +190,14 @@ static word made_for(const char *type)
             return (word)room_for_answers();
         if (strstr(type, "edit"))
             MUST(!call("truce_tree_begin", tree, 0, (word)&made, (word)&error, 0, 0));
-        else
-            (void)call("truce_tree_open", tree, 0, (word)&made, (word)&error, 0, 0);
+        else {
+            word edit = made_for("truce_tree_edit *"), item = (word)test_bson("{'itemId': 1}");
+
+            MUST(!call("truce_tree_put", edit, item, (word)&error, 0, 0, 0));
+            MUST(
+                !call("truce_tree_publish", edit, 0, (word)room_for_answers(), (word)&error, 0, 0));
+            MUST(!call("truce_tree_open", tree, 0, (word)&made, (word)&error, 0, 0));
+        }
         return (word)made;
     }
     if (!strcmp(type, "truce_tree_import *"))

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "base/field.h"
+#include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/ledger/ledger.h"
 #include "store/reserved.h"
@@ -756,6 +757,8 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
     truce__ledger_look(&look, ledger);
     if (!status && seal)
         status = ROOM_CHECK(seal, "truce_ledger_seal_source", error);
+    if (!status && seal && !seal->next)
+        status = REFUSE_NULL(seal->next, error);
     if (!status)
         status = begin_seal(&proof, error);
     if (!status && account)
