@@ -52,7 +52,8 @@ bool truce__base64_read(const char *text, size_t length, bool url, uint8_t *byte
         if (i % 4)
             bytes[(*size)++] = (uint8_t)(group >> (2 * (3 - i % 4)));
     }
-    return true;
+    /* 12 bits are one byte, 18 bits two */
+    return !(digits_count % 4) || !(group & (digits_count % 4 == 2 ? 15 : 3));
 }
 
 /* ---- hexadecimal digits --------------------------------------------------------------------- */
@@ -67,7 +68,7 @@ void truce__hex_write(const uint8_t *bytes, size_t size, char *text)
     }
 }
 
-static int hex_digit(char c)
+int truce__hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -81,7 +82,7 @@ bool truce__hex_read(const char *text, size_t length, uint8_t *bytes)
     if (length % 2)
         return false;
     for (size_t i = 0; i < length; i += 2) {
-        int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
+        int high = truce__hex_digit(text[i]), low = truce__hex_digit(text[i + 1]);
 
         if (high < 0 || low < 0)
             return false;

@@ -26,6 +26,7 @@
  * Not done: comments, commas at the end, and what else is not JSON.
  */
 #include "bson/json_read.h"
+#include "bson/binary_text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -148,17 +149,6 @@ static bool truce__json_date(const char *at, int64_t *ms)
  * A stored document may look like a wrapper: a driver can store {"$numberInt": "5"}. It is written as
  * {"$document": {"$numberInt": "5"}}, and the reader takes the document in it as it is.
  */
-
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
 
 static const uint8_t *wrapper_skip_digits(const uint8_t *at, const uint8_t *end)
 {
@@ -380,41 +370,12 @@ static const char *convert_timestamp(const struct wrapper *w, struct buffer *pay
     return CONVERTED;
 }
 
-static int base64_digit(char c)
+static bool json_read_base64(const char *text, struct buffer *bytes)
 {
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
+    size_t length = strlen(text);
 
-/* RFC 4648, padding required, unused bits zero */
-static bool base64_decode(const char *text, struct buffer *bytes)
-{
-    size_t length = strlen(text), padding = 0;
-
-    if (length % 4)
-        return false;
-    while (length && padding < 2 && text[length - 1] == '=') {
-        length--;
-        padding++;
-    }
-    uint32_t bits = 0, held = 0;
-    for (size_t i = 0; i < length; i++) {
-        int digit = base64_digit(text[i]);
-        if (digit < 0)
-            return false;
-        bits = bits << 6 | (uint32_t)digit;
-        held += 6;
-        if (held >= 8) {
-            held -= 8;
-            truce__buffer_append_byte(bytes, (uint8_t)(bits >> held));
-        }
-    }
-    return (bits & ((1u << held) - 1)) == 0;
+    truce__buffer_reserve(bytes, length);
+    return truce__base64_read(text, length, false, bytes->bytes, &bytes->size);
 }
 
 static bool subtype_of(const bson_iter_t *iter, uint8_t *subtype)
@@ -430,9 +391,9 @@ static bool subtype_of(const bson_iter_t *iter, uint8_t *subtype)
     if (length < 1 || length > 2)
         return false;
     for (size_t i = 0; i < length; i++) {
-        if (hex_digit((uint8_t)text[i]) < 0)
+        if (truce__hex_digit(text[i]) < 0)
             return false;
-        value = value * 16 + hex_digit((uint8_t)text[i]);
+        value = value * 16 + truce__hex_digit(text[i]);
     }
     *subtype = (uint8_t)value;
     return true;
@@ -467,7 +428,7 @@ static const char *convert_binary(const struct wrapper *w, struct buffer *payloa
         return wrong;
     }
     text = plain_text_of(&content);
-    if (!text || !subtype_of(&kind, &subtype) || !base64_decode(text, &bytes)) {
+    if (!text || !subtype_of(&kind, &subtype) || !json_read_base64(text, &bytes)) {
         truce__buffer_release(&bytes);
         return wrong;
     }
@@ -488,10 +449,10 @@ static const char *convert_uuid(const struct wrapper *w, struct buffer *payload,
             good = text[i] == '-';
             continue;
         }
-        good = hex_digit((uint8_t)text[i]) >= 0 && hex_digit((uint8_t)text[i + 1]) >= 0;
+        good = truce__hex_digit(text[i]) >= 0 && truce__hex_digit(text[i + 1]) >= 0;
         if (good)
-            truce__buffer_append_byte(&bytes, (uint8_t)(hex_digit((uint8_t)text[i]) * 16 +
-                                                        hex_digit((uint8_t)text[i + 1])));
+            truce__buffer_append_byte(
+                &bytes, (uint8_t)(truce__hex_digit(text[i]) * 16 + truce__hex_digit(text[i + 1])));
         i++;
     }
     if (good)
@@ -813,7 +774,7 @@ static bool read_hex4(struct reading *r, uint32_t *code)
     if (r->end - r->at < 4)
         return false;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(r->at[i]);
+        int digit = truce__hex_digit((char)r->at[i]);
         if (digit < 0)
             return false;
         *code = *code << 4 | (uint32_t)digit;

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/binary_text.h"
 #include "bson/json_read.h"
 
 TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format, ...)
@@ -136,18 +137,8 @@ static void json_write_write_date(struct buffer *out, int64_t ms, enum json_form
 
 static void write_base64(struct buffer *out, const uint8_t *bytes, uint32_t size)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    for (uint32_t i = 0; i < size; i += 3) {
-        uint32_t left = size - i;
-        uint32_t bits = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                        (left > 2 ? bytes[i + 2] : 0);
-        char group[4] = {digits[bits >> 18], digits[bits >> 12 & 63],
-                         left > 1 ? digits[bits >> 6 & 63] : '=',
-                         left > 2 ? digits[bits & 63] : '='};
-
-        truce__buffer_append(out, group, 4);
-    }
+    truce__buffer_reserve(out, BASE64_ROOM((size_t)size));
+    out->size += truce__base64_write(bytes, size, false, (char *)out->bytes + out->size);
 }
 
 static void json_write_write_binary(struct buffer *out, const bson_iter_t *iter)

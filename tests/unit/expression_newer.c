@@ -371,6 +371,8 @@ TEST(strings_become_binaries_and_binaries_strings)
         {"hn3uUsMxSE6S0cVkebjmfg", "base64", "0"},
         {"hn3u-", "base64", "0"},
         {"AA=A", "base64", "0"},
+        {"AB==", "base64", "0"},
+        {"AAB", "base64url", "0"},
         {"A===", "base64", "0"},
         {"====", "base64", "0"},
         {"+/+/", "base64url", "0"},
