@@ -221,7 +221,7 @@ static truce_status sums_add(struct sums_writer *writer, int height, struct sums
     return status;
 }
 
-/* invariant S2 */
+/* Keeps S2. */
 static truce_status sums_finish(struct sums_writer *writer, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;

@@ -55,7 +55,7 @@ struct binary {
     bson_subtype_t subtype;
 };
 
-static struct binary read_binary(struct value value)
+static struct binary convert_read_binary(struct value value)
 {
     struct binary binary = {value.data + 5, value.size - 5, (bson_subtype_t)value.data[4]};
 
@@ -99,7 +99,7 @@ static bool is_turned(const struct convert_how *how)
 static bool read_binary_int64(struct value input, const struct convert_how *how, uint32_t size_max,
                               int64_t *number)
 {
-    struct binary binary = read_binary(input);
+    struct binary binary = convert_read_binary(input);
     uint64_t bits = 0;
 
     if (!binary.size || (binary.size & (binary.size - 1)) || binary.size > size_max)
@@ -113,7 +113,7 @@ static bool read_binary_int64(struct value input, const struct convert_how *how,
 
 static bool read_binary_double(struct value input, const struct convert_how *how, double *number)
 {
-    struct binary binary = read_binary(input);
+    struct binary binary = convert_read_binary(input);
     uint8_t bytes[8];
     float single;
 
@@ -188,7 +188,7 @@ static truce_status to_binary(struct evaluation *run, struct value input,
 {
     switch (input.type) {
     case BSON_TYPE_BINARY:
-        if (read_binary(input).subtype != how->subtype)
+        if (convert_read_binary(input).subtype != how->subtype)
             return convert_cannot(run, input, "binData of another subtype");
         *result = input;
         return TRUCE_OK;
@@ -206,7 +206,7 @@ static truce_status to_binary(struct evaluation *run, struct value input,
 static truce_status binary_to_text(struct evaluation *run, struct value input,
                                    const struct convert_how *how, struct value *result)
 {
-    struct binary binary = read_binary(input);
+    struct binary binary = convert_read_binary(input);
     bool is_uuid = binary.subtype == BSON_SUBTYPE_UUID && binary.size == UUID_BYTES;
     enum convert_format format = how->format;
     size_t length = 2 * (size_t)binary.size + UUID_TEXT;
@@ -589,7 +589,7 @@ static truce_status read_subtype(struct evaluation *run, struct value value,
     return TRUCE_OK;
 }
 
-static truce_status read_base(struct evaluation *run, struct value value, int *base)
+static truce_status convert_read_base(struct evaluation *run, struct value value, int *base)
 {
     int32_t number;
 
@@ -675,7 +675,7 @@ static truce_status read_how(struct evaluation *run, const struct value *values,
     bool makes_binary = target->convert == to_binary;
     uint8_t from = values[CONVERT_INPUT].type;
     int format = -1, order = 0;
-    truce_status status = read_base(run, values[CONVERT_BASE], &how->base);
+    truce_status status = convert_read_base(run, values[CONVERT_BASE], &how->base);
 
     if (!status)
         status = read_name(run, values[CONVERT_FORMAT], "format", formats, format_codes, &format);
