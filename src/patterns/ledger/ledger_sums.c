@@ -232,7 +232,7 @@ static truce_status sums_finish(struct sums_writer *writer, bson_error_t *error)
     return status ? status : sums_flush(writer, height, true, error);
 }
 
-/* invariant S1: a page that is stored already is the same. */
+/* Keeps S1: a page that is stored already is the same. */
 static truce_status sums_insert_waiting(struct sums_writer *writer, bson_error_t *error)
 {
     truce_write writes[SUMS_BULK] = {0};
@@ -501,7 +501,7 @@ static truce_status sums_merge(struct sums_writer *writer, struct sums_stream *s
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-/* invariant S3. NOT_FOUND: a part of the run is not stored. */
+/* Keeps S3. NOT_FOUND: a part of the run is not stored. */
 static truce_status sums_write_run(struct sums_writer *writer, bson_error_t *error)
 {
     const struct sums_run *run = writer->run;
