@@ -300,7 +300,7 @@ static bool check_same(truce_store *store, const struct question *question)
     return same;
 }
 
-/* In a transaction equal ones may come in another order: their keys are the same. */
+/* Documents that are equal by the sort may come in any order. */
 static bool has_one_order(const struct question *question)
 {
     if (question->options.sort)
@@ -318,13 +318,14 @@ TEST(a_file_and_a_transaction_answer_as_memory_does)
         struct question question;
 
         make_question(&question);
-        same = check_same(file, &question);
-        question.options.show_record_id = true;
-        same = check_same(file, &question) && same;
-        question.options.show_record_id = false;
-        question.options.return_key = !question.options.sort;
-        if (has_one_order(&question))
+        if (has_one_order(&question)) {
+            same = check_same(file, &question);
+            question.options.show_record_id = true;
+            same = check_same(file, &question) && same;
+            question.options.show_record_id = false;
+            question.options.return_key = !question.options.sort;
             same = check_same(overlay, &question) && same;
+        }
         free_question(&question);
     }
     end();

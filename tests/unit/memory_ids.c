@@ -36,16 +36,18 @@ static int64_t count_matching(const bson_t *filter)
 
 static bson_t *ids_found(const bson_t *filter)
 {
-    bson_t *found = bson_new();
+    bson_t *found = bson_new(), *by_id = test_bson("{'_id': 1}");
+    const truce_find_options options = {.sort = by_id};
     truce_cursor *cursor = NULL;
     const bson_t *document;
     bson_iter_t id;
 
-    CHECK_OK(truce_find(store, "c", filter, NULL, &cursor, &error), error);
+    CHECK_OK(truce_find(store, "c", filter, &options, &cursor, &error), error);
     while (!truce_cursor_next(cursor, &document, &error) && document)
         if (CHECK(bson_iter_init_find(&id, document, "_id")))
             bson_append_iter(found, "_id", 3, &id);
     truce_cursor_close(cursor);
+    bson_destroy(by_id);
     return found;
 }
 

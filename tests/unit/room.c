@@ -387,6 +387,15 @@ CALL(ledger_page, truce_ledger_page, {
     truce_ledger_free(ledger);
     return status;
 })
+CALL(ledger_seal_source, truce_ledger_seal_source, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_ledger_report report;
+    truce_status status =
+        truce_ledger_verify(ledger, NULL, &given, (void *)never, NULL, &report, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
 CALL(ledger_search, truce_ledger_search, {
     truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
     truce_status status = truce_ledger_find(ledger, &given, (void *)never, NULL, error);
@@ -606,6 +615,7 @@ static const struct {
     {"truce_ledger_transaction", ledger_linked},
     {"truce_ledger_moment", ledger_moment},
     {"truce_ledger_page", ledger_page},
+    {"truce_ledger_seal_source", ledger_seal_source},
     {"truce_ledger_search", ledger_search},
     {"truce_transfer_options", transfer_options},
     {"truce_transfer", transfer},
