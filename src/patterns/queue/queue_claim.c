@@ -1029,14 +1029,18 @@ static truce_status rescue_between(const truce_queue *queue, int64_t from_ms, in
     return status;
 }
 
-/* Looks at some running jobs of the queue, and gives back those whose lease is over. */
+/* The first and the last date that each server can read: some refuse a year outside of 1 to 9999. */
+#define YEAR_1_MS    INT64_C(-62135596800000)
+#define YEAR_9999_MS INT64_C(253402300799999)
+
+/* Looks at some running jobs of the queue, and releases those whose lease is over. */
 static truce_status queue_rescue_some(truce_queue *queue, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
-    truce_status status = rescue_between(queue, INT64_MIN, now_ms, &queue->ended_at_ms, error);
+    truce_status status = rescue_between(queue, YEAR_1_MS, now_ms, &queue->ended_at_ms, error);
 
     return status ? status
-                  : rescue_between(queue, now_ms + queue->lease_ms, INT64_MAX, &queue->far_at_ms,
+                  : rescue_between(queue, now_ms + queue->lease_ms, YEAR_9999_MS, &queue->far_at_ms,
                                    error);
 }
 
