@@ -457,7 +457,7 @@ static void rated(truce_store *store, const struct setting *setting)
     CHECK_STATE("waiting", queue, &ids[4]);
     CHECK_INT(time_of(queue, &ids[2], "undone.at") - time_of(queue, &ids[0], "created"), >=,
               1799000);
-    CHECK_INT(time_of(queue, &ids[3], "undone.at") - time_of(queue, &ids[2], "undone.at"), ==,
+    CHECK_INT(time_of(queue, &ids[3], "undone.at") - time_of(queue, &ids[2], "undone.at"), >=,
               1800000);
     for (int i = 0; i < 2; i++) {
         truce_job *job = rig_claim(queue);
