@@ -2,7 +2,7 @@
 #define TRUCE_COMPACT_H
 
 /*
- * Compaction: returning the unused space of a file while it is in use.
+ * Compaction: returning unused space while the file is in use.
  *
  * Removing documents does not make a file smaller: the space is reused for other documents. This
  * call merges half-empty pages, moves pages from the end of the file to free ones, and truncates

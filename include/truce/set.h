@@ -2,7 +2,7 @@
 #define TRUCE_SET_H
 
 /*
- * Ordered sets: adds and removes that arrive in any order, any number of times.
+ * Ordered sets: adds and removes in any order, any number of times.
  *
  * The operations come through any number of consumers that may crash. The set still ends as if
  * every operation had been applied once and in order. It needs no locks: each operation is one

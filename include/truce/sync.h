@@ -2,7 +2,7 @@
 #define TRUCE_SYNC_H
 
 /*
- * Denormalized copies: fields of a source document that other documents copy.
+ * Denormalized copies: fields of a source that other documents copy.
  *
  * The source (`master`) and the documents with the copies (`dependents`) are related by a rule:
  *

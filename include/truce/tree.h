@@ -2,7 +2,7 @@
 #define TRUCE_TREE_H
 
 /*
- * Versioned trees: many documents that change, and become visible, only together.
+ * Versioned trees: documents that become visible only together.
  *
  *     pages        {_id, tree: "site", itemId: "about", version: 5, token: ObjectId, pub: true,
  *                   title: "About", ...}

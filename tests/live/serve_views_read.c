@@ -123,12 +123,12 @@ TEST(a_graph_is_searched_in_a_view_and_of_one_moment)
         "{'aggregate': 'parts', 'pipeline': [{'$match': {'_id': 'car'}}, {'$graphLookup': {'from': "
         "'parts', 'startWith': '$of', 'connectFromField': 'of', 'connectToField': '_id', 'as': 'all'}}, "
         "{'$project': {'all': '$all._id'}}], 'cursor': {}, " SCHOOL,
-        "[{'_id': 'car', 'all': ['wheel', 'door', 'tyre']}]");
+        "[{'_id': 'car', 'all': ['door', 'wheel', 'tyre']}]");
     BATCH(
         "{'aggregate': 'parts', 'pipeline': [{'$match': {'_id': 'car'}}, {'$graphLookup': {'from': "
         "'kept', 'startWith': '$of', 'connectFromField': 'of', 'connectToField': '_id', 'as': 'all'}}, "
         "{'$project': {'all': '$all._id'}}], 'cursor': {}, " SCHOOL,
-        "[{'_id': 'car', 'all': ['wheel', 'door']}]");
+        "[{'_id': 'car', 'all': ['door', 'wheel']}]");
     OK("{'create': 'whole', 'viewOn': 'parts', 'pipeline': [{'$graphLookup': {'from': 'kept', "
        "'startWith': '$of', 'connectFromField': 'of', 'connectToField': '_id', 'as': 'all'}}, "
        "{'$project': {'n': {'$size': '$all'}}}], " SCHOOL);
