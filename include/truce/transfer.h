@@ -2,7 +2,7 @@
 #define TRUCE_TRANSFER_H
 
 /*
- * Two-phase transfers: changes of documents that hold none of them.
+ * Two-phase transfers: changes of documents that are never held.
  *
  * A transfer changes documents without reading them first. Its documents are those of the recipe in
  * MongoDB's manual (Perform Two Phase Commits):
