@@ -285,13 +285,51 @@ static void answer_of(truce_store *store, const struct question *question, bson_
     truce_cursor_close(cursor);
 }
 
-static bool check_same(truce_store *store, const struct question *question)
+static int compare_documents(const void *one, const void *other)
+{
+    const bson_t *a = *(bson_t *const *)one, *b = *(bson_t *const *)other;
+
+    return bson_compare(a, b);
+}
+
+/* The documents of an answer in an order of their own, so that answers compare as sets. */
+static void order_answer(bson_t *answer)
+{
+    bson_t *documents[200], ordered = BSON_INITIALIZER, array;
+    size_t count = 0;
+    bson_iter_t iter, inner;
+
+    if (!bson_iter_init_find(&iter, answer, "documents") || !bson_iter_recurse(&iter, &inner))
+        return;
+    while (bson_iter_next(&inner) && count < sizeof documents / sizeof *documents) {
+        const uint8_t *data;
+        uint32_t size;
+
+        bson_iter_document(&inner, &size, &data);
+        documents[count++] = bson_new_from_data(data, size);
+    }
+    qsort(documents, count, sizeof *documents, compare_documents);
+    BSON_APPEND_ARRAY_BEGIN(&ordered, "documents", &array);
+    for (size_t i = 0; i < count; i++) {
+        BSON_APPEND_DOCUMENT(&array, "", documents[i]);
+        bson_destroy(documents[i]);
+    }
+    bson_append_array_end(&ordered, &array);
+    bson_destroy(answer);
+    bson_steal(answer, &ordered);
+}
+
+static bool check_same(truce_store *store, const struct question *question, bool in_order)
 {
     bson_t wanted, given;
     bool same;
 
     answer_of(memory, question, &wanted);
     answer_of(store, question, &given);
+    if (!in_order) {
+        order_answer(&wanted);
+        order_answer(&given);
+    }
     same = CHECK_BSON(&wanted, &given);
     if (!same)
         show_question(question);
@@ -316,16 +354,20 @@ TEST(a_file_and_a_transaction_answer_as_memory_does)
     begin(120);
     while (same && left--) {
         struct question question;
+        bool in_order;
 
         make_question(&question);
-        if (has_one_order(&question)) {
-            same = check_same(file, &question);
+        in_order = has_one_order(&question);
+        /* a part of an answer without one order may be any part */
+        if (in_order || (!question.options.skip && !question.options.limit)) {
+            same = check_same(file, &question, in_order);
             question.options.show_record_id = true;
-            same = check_same(file, &question) && same;
+            same = check_same(file, &question, in_order) && same;
             question.options.show_record_id = false;
-            question.options.return_key = !question.options.sort;
-            same = check_same(overlay, &question) && same;
         }
+        question.options.return_key = !question.options.sort;
+        if (in_order)
+            same = check_same(overlay, &question, true) && same;
         free_question(&question);
     }
     end();
