@@ -196,7 +196,7 @@ static void branches_arrange(struct branches *branches, const struct collection 
 static bool can_unite(const struct candidate *a, const struct candidate *b)
 {
     return a->index == b->index && a->fields == 1 && b->fields == 1 &&
-           a->path.size == b->path.size && !memcmp(a->path.bytes, b->path.bytes, a->path.size);
+           !truce__bytes_compare(a->path.bytes, a->path.size, b->path.bytes, b->path.size);
 }
 
 /* Branches that bound only the first field of an index become one, with the bounds of all of them. */
