@@ -93,7 +93,7 @@ TEST(a_difference_that_is_longer_than_the_documents_is_none)
         bson_init(&documents[side]);
         BSON_APPEND_DOCUMENT_BEGIN(&documents[side], name, &inner);
         for (int i = 0; i < 1000; i++) {
-            char key[8];
+            char key[16];
 
             snprintf(key, sizeof key, "f%d", i);
             BSON_APPEND_INT32(&inner, key, side);
@@ -112,7 +112,7 @@ TEST(many_fields_that_go_are_told_whole)
     bson_t before = BSON_INITIALIZER, after = BSON_INITIALIZER, diff;
 
     for (int i = 0; i < 300; i++) {
-        char key[8];
+        char key[16];
 
         snprintf(key, sizeof key, "f%d", i);
         BSON_APPEND_UTF8(&before, key, "a value that is longer than what is said of its field");
