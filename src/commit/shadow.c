@@ -143,7 +143,7 @@ static void shadow_append_key(struct making *making, const struct index_spec *sp
 static truce_status shadow_make_index(const struct index_spec *spec, void *arg, bson_error_t *error)
 {
     struct making *making = arg;
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     truce_status status = TRUCE_OK;
 
     if (truce__shadow_index(spec) && (!spec->sparse || spec->partial_filter))
@@ -156,7 +156,7 @@ static truce_status shadow_make_index(const struct index_spec *spec, void *arg, 
     status = truce__index_keys(spec, making->document, &keys, error);
     for (uint32_t i = 0, start = 0; !status && i < keys.count; start = keys.ends[i++])
         shadow_append_key(making, spec, keys.bytes.bytes + start, keys.ends[i] - start);
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     return status;
 }
 

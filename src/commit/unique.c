@@ -52,7 +52,7 @@
 
 /* ---- keys before and after ------------------------------------------------------------------ */
 
-static bool same_keys(const struct index_keys *a, const struct index_keys *b)
+static bool same_keys(const struct field_keys *a, const struct field_keys *b)
 {
     return a->count == b->count && a->bytes.size == b->bytes.size &&
            (!a->bytes.size || !memcmp(a->bytes.bytes, b->bytes.bytes, a->bytes.size));
@@ -62,7 +62,7 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
                                        bson_error_t *error)
 {
     const struct entry *entry = arg;
-    struct index_keys before = {0}, after = {0};
+    struct field_keys before = {0}, after = {0};
     truce_status status =
         truce__index_keys(spec, truce__value_document(&entry->after), &after, error);
     char text[300];
@@ -77,8 +77,8 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
                 "commit unique %s`, or truce_unique_declare), or use a store that commits natively",
                 spec->name, truce__entry_show(entry, text, sizeof text), entry->collection);
     }
-    truce__index_keys_release(&before);
-    truce__index_keys_release(&after);
+    truce__field_keys_release(&before);
+    truce__field_keys_release(&after);
     return status;
 }
 
@@ -91,8 +91,8 @@ static truce_status check_hashed(const bson_t *definition, const struct entry *e
     if (!bson_iter_init_find(&iter, definition, "key") || !bson_iter_recurse(&iter, &key))
         return TRUCE_OK;
     while (bson_iter_next(&key)) {
-        struct index_field field = {0};
-        struct index_keys keys = {0};
+        struct key_field field = {0};
+        struct field_keys keys = {0};
         truce_status status;
 
         if (!BSON_ITER_HOLDS_UTF8(&key) || strcmp(bson_iter_utf8(&key, NULL), "hashed") != 0)
@@ -100,13 +100,13 @@ static truce_status check_hashed(const bson_t *definition, const struct entry *e
         status =
             truce__path_parse(bson_iter_key(&key), strlen(bson_iter_key(&key)), &field.path, error);
         if (!status)
-            status = truce__fields_keys(&field, 1, false, truce__value_document(&entry->after),
-                                        &keys, error);
+            status = truce__field_keys(&field, 1, false, truce__value_document(&entry->after),
+                                       &keys, error);
         if (!status && keys.multikey)
             status = truce__refuse(CODE_HASHED_ARRAY, error,
                                    "hashed indexes take no arrays, and there is one on \"%s\"",
                                    bson_iter_key(&key));
-        truce__index_keys_release(&keys);
+        truce__field_keys_release(&keys);
         truce__path_release(&field.path);
         if (status)
             return status;
@@ -276,7 +276,7 @@ struct search {
     bson_t *held;  /* out: a holder under another commit's intent */
 };
 
-static bool unique_has_key(const struct index_keys *keys, const uint8_t *key, size_t size)
+static bool unique_has_key(const struct field_keys *keys, const uint8_t *key, size_t size)
 {
     for (uint32_t i = 0, start = 0; i < keys->count; start = keys->ends[i++]) {
         if (keys->ends[i] - start == size && !memcmp(keys->bytes.bytes + start, key, size))
@@ -290,11 +290,11 @@ static bool unique_has_key(const struct index_keys *keys, const uint8_t *key, si
 static bool unique_holds(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
                          size_t size)
 {
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     bool found = !truce__index_keys(spec, truce__value_document(document), &keys, NULL) &&
                  unique_has_key(&keys, key, size);
 
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     return found;
 }
 
@@ -434,7 +434,7 @@ static truce_status search_index(const struct index_spec *spec, void *arg, bson_
 {
     struct search *search = arg;
     const struct entry *entry = search->entry;
-    struct index_keys before = {0}, keys = {0};
+    struct field_keys before = {0}, keys = {0};
     truce_status status = TRUCE_OK;
 
     if (!spec->unique || spec->is_id || (search->new_only && truce__shadow_index(spec)))
@@ -448,8 +448,8 @@ static truce_status search_index(const struct index_spec *spec, void *arg, bson_
         if (!unique_has_key(&before, key, keys.ends[i] - start))
             status = search_key(search, spec, key, keys.ends[i] - start, error);
     }
-    truce__index_keys_release(&before);
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&before);
+    truce__field_keys_release(&keys);
     return status;
 }
 

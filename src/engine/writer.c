@@ -89,8 +89,8 @@ void truce__writer_release(struct writer *writer)
     truce__catalog_release(writer->catalog);
     truce__combine_release(&writer->combine);
     for (int i = 0; i < TRUCE_INDEXES_MAX; i++) {
-        truce__index_keys_release(&writer->keys[i].before);
-        truce__index_keys_release(&writer->keys[i].after);
+        truce__field_keys_release(&writer->keys[i].before);
+        truce__field_keys_release(&writer->keys[i].after);
     }
     truce__arena_release(&writer->arena);
     truce__buffer_release(&writer->key);

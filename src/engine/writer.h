@@ -46,7 +46,7 @@ struct write_op {
 
 /* Keys of one document before and after a change, in one index. */
 struct key_change {
-    struct index_keys before, after;
+    struct field_keys before, after;
 };
 
 /* Where the feed of changes ends, as the last transaction has left it (documents/feed.c). */

@@ -5,7 +5,6 @@
 #include "base/assert.h"
 #include "base/control.h"
 #include "base/limits.h"
-#include "query/index/index_set.h"
 #include "query/sort/sort.h"
 
 /* ---- what a caller gives -------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* Patterns and texts: an answer or an error, and spans that lie inside of the text. */
-#include "query/regex.h"
+#include "query/condition/regex.h"
 
 #include <string.h>
 

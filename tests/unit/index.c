@@ -42,7 +42,7 @@ static void check_keys(const char *specification, const char *json, const char *
     bson_t *document = test_bson(json), *wanted = test_bson(expected);
     struct value list = truce__value_field(truce__value_document(wanted), "v", 1);
     struct fields each = truce__fields(list);
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     struct index_spec spec;
     struct buffer key = {0};
     bson_error_t error;
@@ -79,7 +79,7 @@ static void check_keys(const char *specification, const char *json, const char *
         test_fail(__FILE__, __LINE__, "%s of %s has %u keys instead of %u", specification, json,
                   keys.count, count);
     truce__buffer_release(&key);
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     truce__index_spec_release(&spec);
     bson_destroy(document);
     bson_destroy(wanted);
@@ -88,14 +88,14 @@ static void check_keys(const char *specification, const char *json, const char *
 static void check_keys_refused(const char *specification, const char *json, uint32_t code)
 {
     bson_t *document = test_bson(json);
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     struct index_spec spec;
     bson_error_t error = {0};
 
     parse(specification, &spec);
     CHECK(truce__index_keys(&spec, truce__value_document(document), &keys, &error) != TRUCE_OK);
     CHECK_INT(error.code, ==, code);
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     truce__index_spec_release(&spec);
     bson_destroy(document);
 }
@@ -256,7 +256,7 @@ TEST(a_wildcard_index_has_each_leaf_with_its_path)
 TEST(a_document_has_a_limited_number_of_keys_in_an_index_but_may_be_sorted)
 {
     bson_t document = BSON_INITIALIZER, list;
-    struct index_keys keys = {0}, unbounded = {0};
+    struct field_keys keys = {0}, unbounded = {0};
     struct index_spec spec;
     bson_error_t error;
 
@@ -271,13 +271,13 @@ TEST(a_document_has_a_limited_number_of_keys_in_an_index_but_may_be_sorted)
     parse("{'key': {'a': 1}}", &spec);
     CHECK_STATUS(TRUCE_LIMIT,
                  truce__index_keys(&spec, truce__value_document(&document), &keys, &error), error);
-    CHECK_OK(truce__fields_keys(spec.fields, 1, false, truce__value_document(&document), &unbounded,
-                                &error),
+    CHECK_OK(truce__field_keys(spec.fields, 1, false, truce__value_document(&document), &unbounded,
+                               &error),
              error);
     CHECK_INT(unbounded.count, ==, TRUCE_INDEX_KEYS_MAX + 1);
     CHECK(unbounded.multikey && unbounded.multikey_fields == 1);
-    truce__index_keys_release(&keys);
-    truce__index_keys_release(&unbounded);
+    truce__field_keys_release(&keys);
+    truce__field_keys_release(&unbounded);
     truce__index_spec_release(&spec);
     bson_destroy(&document);
 }
@@ -285,7 +285,7 @@ TEST(a_document_has_a_limited_number_of_keys_in_an_index_but_may_be_sorted)
 TEST(keys_are_sorted_and_tell_which_fields_went_through_arrays)
 {
     bson_t *document = test_bson("{'a': 1, 'b': [3, 1, 2, 1]}");
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     struct index_spec spec;
     bson_error_t error;
 
@@ -298,7 +298,7 @@ TEST(keys_are_sorted_and_tell_which_fields_went_through_arrays)
         CHECK(memcmp(keys.bytes.bytes + before, keys.bytes.bytes + keys.ends[i - 1],
                      keys.ends[i] - keys.ends[i - 1]) < 0);
     }
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     truce__index_spec_release(&spec);
     bson_destroy(document);
 }

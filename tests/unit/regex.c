@@ -1,5 +1,5 @@
 /* Regular expressions: options, refusals, captures, limits, and use from several threads. */
-#include "query/regex.h"
+#include "query/condition/regex.h"
 
 #include <pthread.h>
 

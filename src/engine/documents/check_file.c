@@ -22,7 +22,7 @@ struct check {
     const struct collection *collection;
     int64_t documents, entries;
     int64_t expected[TRUCE_INDEXES_MAX]; /* keys of all documents so far, in each index */
-    struct index_keys keys;
+    struct field_keys keys;
 };
 
 static truce_status file_check_keys(struct check *check, uint32_t number, int64_t row,
@@ -156,7 +156,7 @@ truce_status truce__engine_check(struct engine *engine, int64_t *documents, int6
     if (!status)
         status = truce__feed_check(reader->kv, &reader->catalog->feed, error);
     truce__engine_read_end(engine, reader);
-    truce__index_keys_release(&check.keys);
+    truce__field_keys_release(&check.keys);
     if (documents)
         *documents = check.documents;
     if (entries)

@@ -34,7 +34,7 @@ bool truce__documents_failed(truce_status status)
 
 /* ---- lists of keys -------------------------------------------------------------------------- */
 
-static struct bytes documents_key_at(const struct index_keys *keys, uint32_t number)
+static struct bytes documents_key_at(const struct field_keys *keys, uint32_t number)
 {
     uint32_t start = number ? keys->ends[number - 1] : 0;
 
@@ -47,8 +47,8 @@ static int documents_compare(struct bytes a, struct bytes b)
 }
 
 /* The next key that is in `list` but not in `other`; false at the end. Both positions move. */
-static bool next_difference(const struct index_keys *list, uint32_t *at,
-                            const struct index_keys *other, uint32_t *other_at, struct bytes *key)
+static bool next_difference(const struct field_keys *list, uint32_t *at,
+                            const struct field_keys *other, uint32_t *other_at, struct bytes *key)
 {
     while (*at < list->count) {
         int order;
@@ -78,7 +78,7 @@ struct change {
 };
 
 static truce_status documents_make_keys(const struct index *index, const bson_t *document,
-                                        struct index_keys *keys, bson_error_t *error)
+                                        struct field_keys *keys, bson_error_t *error)
 {
     if (document)
         return truce__index_keys(&index->spec, truce__value_document(document), keys, error);

@@ -45,7 +45,7 @@ struct examine {
     const struct collection *collection;
     bool unread; /* a document of it cannot be */
     struct index_state_found found[TRUCE_INDEXES_MAX];
-    struct index_keys keys;
+    struct field_keys keys;
     examine_take *take;
     void *arg;
     bool repair;
@@ -115,7 +115,7 @@ static truce_status examine_pages(struct examine *examine, bson_error_t *error)
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-static struct bytes examine_key_at(const struct index_keys *keys, uint32_t number)
+static struct bytes examine_key_at(const struct field_keys *keys, uint32_t number)
 {
     uint32_t start = number ? keys->ends[number - 1] : 0;
 
@@ -448,6 +448,6 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
     for (uint32_t i = 0; i < count && !status; i++)
         status = examine_collection(&examine, ids[i], error);
     bson_free(ids);
-    truce__index_keys_release(&examine.keys);
+    truce__field_keys_release(&examine.keys);
     return status;
 }

@@ -394,7 +394,7 @@ static bool gives_order(const struct candidate *candidate, const struct sort *so
 
 /* ---- wildcard ------------------------------------------------------------------------------- */
 
-static bool below_root(const struct index_field *field, const char *path)
+static bool below_root(const struct key_field *field, const char *path)
 {
     size_t length = field->path.count ? field->path.length : 0;
 

@@ -22,70 +22,9 @@
 #include "bson/field_path.h"
 #include "query/aggregate/stage.h"
 
-/* ---- the head of a pipeline ------------------------------------------------------------------ */
-
-/* What a store may do of a pipeline in its stead, and how it runs: for planners and explain. */
-
-const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline)
-{
-    return pipeline->count ? truce__stage_filter(&pipeline->stages[0]) : NULL;
-}
-
-/* The stage tells a missing field from null, a find does not; `_id` is never missing. */
-static bool sorts_as_find(const bson_t *sort)
-{
-    return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");
-}
-
-void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head)
-{
-    uint32_t at = 0;
-
-    *head = (struct pipeline_head){.filter = truce__pipeline_first_filter(pipeline)};
-    if (head->filter)
-        at++;
-    if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind) {
-        const bson_t *sort = ((const struct sort_stage *)pipeline->stages[at].data)->specification;
-
-        head->sort = sort;
-        head->same_sort = sorts_as_find(sort);
-        if (!head->same_sort) {
-            head->stages_taken = at;
-            return;
-        }
-        at++;
-    }
-    if (at < pipeline->count && pipeline->stages[at].kind == &truce__limit_kind)
-        head->limit = ((const struct count_stage *)pipeline->stages[at++].data)->count;
-    head->stages_taken = at;
-}
-
-bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
-                          struct pipeline_part *part)
-{
-    const struct stage *stage;
-
-    if (number >= pipeline->count)
-        return false;
-    stage = &pipeline->stages[number];
-    *part = (struct pipeline_part){
-        .from = stage->from, .to = stage->to, .filter = truce__stage_filter(stage)};
-    return true;
-}
-
-/* ---- the pipeline ---------------------------------------------------------------------------- */
-
-#define PIPELINE_DEPTH_MAX 20 /* pipelines within pipelines, as MongoDB */
-
 /* ---- the table ------------------------------------------------------------------------------ */
 
-static const struct stage_name {
-    const char *name;
-    stage_parse_function *parse; /* NULL: refused */
-    bool in_update;
-    bool not_in_facet;
-    const char *refusal;
-} stage_names[] = {
+static const struct stage_name stage_names[] = {
     {"$match", truce__stage_match},
     {"$project", truce__stage_project, true},
     {"$set", truce__stage_set, true},
@@ -129,399 +68,76 @@ static const struct stage_name {
     {"$changeStream", .refusal = "change streams"},
 };
 
-static const struct stage_name *find_name(const char *name)
-{
-    for (size_t i = 0; i < sizeof stage_names / sizeof *stage_names; i++) {
-        if (!strcmp(stage_names[i].name, name))
-            return &stage_names[i];
-    }
-    return NULL;
-}
+static const struct stage_table stage_table = {
+    stage_names,
+    sizeof stage_names / sizeof *stage_names,
+    truce__stages_join_filters,
+};
 
-/* ---- parsing -------------------------------------------------------------------------------- */
-
-void truce__stage_insert(struct stage_parser *parser, uint32_t at, const struct stage_kind *kind,
-                         void *data)
-{
-    struct pipeline *pipeline = parser->pipeline;
-    struct stage *place;
-
-    if (pipeline->count == pipeline->room) {
-        pipeline->room = pipeline->room ? 2 * pipeline->room : 8;
-        pipeline->stages =
-            bson_realloc(pipeline->stages, pipeline->room * sizeof *pipeline->stages);
-    }
-    place = &pipeline->stages[at];
-    memmove(place + 1, place, (pipeline->count++ - at) * sizeof *place);
-    *place = (struct stage){kind, data, parser->from, parser->number};
-}
-
-void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data)
-{
-    truce__stage_insert(parser, parser->pipeline->count, kind, data);
-}
-
-struct stage truce__stage_take(struct stage_parser *parser, uint32_t at)
-{
-    struct pipeline *pipeline = parser->pipeline;
-    struct stage *place = &pipeline->stages[at], taken = *place;
-
-    memmove(place, place + 1, (--pipeline->count - at) * sizeof *place);
-    return taken;
-}
-
-void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
-                       bool (*wanted)(const void *data))
-{
-    struct pipeline *pipeline = parser->pipeline;
-    struct stage *last = pipeline->count ? &pipeline->stages[pipeline->count - 1] : NULL;
-
-    if (!last || last->to + 1 != parser->number || last->kind != kind || !wanted(last->data))
-        return NULL;
-    parser->from = last->from;
-    pipeline->count--;
-    return last->data;
-}
-
-truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
-                                  const struct stage_option *options, bson_error_t *error)
-{
-    struct fields fields = truce__fields(argument);
-
-    while (truce__fields_next(&fields)) {
-        const struct stage_option *option = options;
-
-        while (option->name && strcmp(option->name, fields.key) != 0)
-            option++;
-        if (!option->name)
-            return truce__refuse(code, error, "%s has no option '%s'", stage, fields.key);
-        *option->value = fields.value;
-    }
-    return TRUCE_OK;
-}
-
-const char *truce__stage_text(struct value value, size_t *length)
-{
-    uint32_t size;
-    const char *text;
-
-    if (value.type != BSON_TYPE_UTF8)
-        return NULL;
-    text = truce__value_text(value, &size);
-    *length = size;
-    return text;
-}
-
-truce_status truce__stage_path(struct value value, struct path *path, bson_error_t *error)
-{
-    size_t length = 0;
-    const char *text = truce__stage_text(value, &length);
-    truce_status status = truce__field_path_check(text, length, error);
-
-    return status ? status : truce__path_parse(text, length, path, error);
-}
-
-bson_t *truce__stage_copy(struct value document)
-{
-    bson_t borrowed;
-
-    truce__value_bson(document, &borrowed);
-    return bson_copy(&borrowed);
-}
-
-static truce_status parse_stage(struct stage_parser *parser, struct value stage,
-                                bson_error_t *error)
-{
-    const struct stage_name *name;
-    struct fields fields, rest;
-
-    if (stage.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "each stage of a pipeline must be a document");
-    fields = truce__fields(stage);
-    if (!truce__fields_next(&fields) || (rest = fields, truce__fields_next(&rest)))
-        return truce__refuse(40323, error,
-                             "a stage of a pipeline must be a document with exactly one field");
-    name = find_name(fields.key);
-    if (!name)
-        return truce__refuse(40324, error, "there is no pipeline stage '%s'", fields.key);
-    if (parser->place == PLACE_UPDATE && !name->in_update)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "%s cannot be used within an update",
-                             fields.key);
-    if (parser->place == PLACE_FACET && name->not_in_facet)
-        return truce__refuse(40600, error, "%s cannot be used within a $facet", fields.key);
-    if (!name->parse)
-        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "%s (%s) is not supported by this store", fields.key, name->refusal);
-    return name->parse(parser, fields.value, error);
-}
-
-static truce_status parse_stages(struct stage_parser *parser, struct value stages,
-                                 bson_error_t *error)
-{
-    struct fields fields = truce__fields(stages);
-    uint32_t count = 0;
-    truce_status status = TRUCE_OK;
-
-    while (!status && truce__fields_next(&fields)) {
-        parser->number = parser->from = count;
-        if (++count > TRUCE_PIPELINE_STAGES_MAX)
-            return truce__refuse(7749501, error, "a pipeline has at most %d stages",
-                                 TRUCE_PIPELINE_STAGES_MAX);
-        parser->first = count == 1;
-        parser->last = *fields.at == 0;
-        status = parse_stage(parser, fields.value, error);
-    }
-    return status ? status : truce__stages_join_filters(parser, error);
-}
-
-truce_status truce__pipeline_compile(struct value stages, const char *const *variables,
-                                     enum stage_place place, uint32_t depth,
-                                     struct pipeline **pipeline, bson_error_t *error)
-{
-    struct pipeline *made;
-    struct stage_parser parser = {.variables = variables, .place = place, .depth = depth};
-    truce_status status;
-
-    *pipeline = NULL;
-    if (depth > PIPELINE_DEPTH_MAX)
-        return truce__refuse(CODE_MAX_SUB_PIPELINE_DEPTH_EXCEEDED, error,
-                             "pipelines stand within each other at most %d deep",
-                             PIPELINE_DEPTH_MAX);
-    made = bson_malloc0(sizeof *made);
-    made->source = truce__stage_copy(stages);
-    made->is_update = place == PLACE_UPDATE;
-    parser.pipeline = made;
-    status = parse_stages(&parser, truce__value_array(made->source), error);
-    if (status)
-        truce__pipeline_free(made);
-    else
-        *pipeline = made;
-    return status;
-}
+/* The parser around a pipeline that is in no other. */
+static const struct stage_parser outermost = {.table = &stage_table};
 
 truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
                                  bson_error_t *error)
 {
-    return truce__pipeline_compile(truce__value_array(stages), NULL, PLACE_TOP, 0, pipeline, error);
+    return truce__pipeline_compile(&outermost, truce__value_array(stages), NULL, PLACE_TOP,
+                                   pipeline, error);
 }
 
 truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **pipeline,
                                         bson_error_t *error)
 {
-    return truce__pipeline_compile(truce__value_array(stages), NULL, PLACE_UPDATE, 0, pipeline,
-                                   error);
+    return truce__pipeline_compile(&outermost, truce__value_array(stages), NULL, PLACE_UPDATE,
+                                   pipeline, error);
 }
 
-void truce__pipeline_free(struct pipeline *pipeline)
+/* ---- the head of a pipeline ------------------------------------------------------------------ */
+
+/* What a store may do of a pipeline in its stead, and how it runs: for planners and explain. */
+
+/* The stage tells a missing field from null, a find does not; `_id` is never missing. */
+static bool sorts_as_find(const bson_t *sort)
 {
-    if (!pipeline)
-        return;
-    for (uint32_t i = 0; i < pipeline->count; i++)
-        pipeline->stages[i].kind->free(pipeline->stages[i].data);
-    bson_free(pipeline->stages);
-    bson_destroy(pipeline->source);
-    bson_free(pipeline);
+    return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");
 }
 
-/* ---- streams -------------------------------------------------------------------------------- */
-
-void *truce__stream_new(size_t size, const struct stage_run *run, struct stream *input,
-                        truce_status (*next)(struct stream *stream, struct value *document,
-                                             bson_error_t *error),
-                        void (*release)(struct stream *stream))
+void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head)
 {
-    struct stream *stream = bson_malloc0(size);
+    uint32_t at = 0;
 
-    stream->next = next;
-    stream->release = release;
-    stream->input = input;
-    stream->context = *run->context;
-    stream->context.arena = &stream->arena;
-    return stream;
-}
+    *head = (struct pipeline_head){.filter = truce__pipeline_first_filter(pipeline)};
+    if (head->filter)
+        at++;
+    if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind) {
+        const bson_t *sort = ((const struct sort_stage *)pipeline->stages[at].data)->specification;
 
-/* A loop, not a recursion: a pipeline may have a thousand stages. */
-void truce__stream_free(struct stream *stream)
-{
-    while (stream) {
-        struct stream *input = stream->input;
-
-        if (stream->release)
-            stream->release(stream);
-        (void)truce__budget_hold(stream->context.budget, stream->held, 0);
-        truce__arena_release(&stream->arena);
-        bson_free(stream);
-        stream = input;
-    }
-}
-
-truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_t *error)
-{
-    size_t before = stream->held;
-
-    stream->held = bytes + stream->arena.bytes;
-    return truce__budget_hold(stream->context.budget, before, stream->held)
-               ? TRUCE_OK
-               : truce__budget_full(stream->context.budget, error);
-}
-
-struct spill_options truce__stage_spill(const struct aggregate_world *world,
-                                        const struct query_context *context)
-{
-    return (struct spill_options){
-        .memory_max = world && world->memory_max ? world->memory_max : TRUCE_STAGE_MEMORY_MAX,
-        .open = world ? world->spill : NULL,
-        .arg = world ? world->arg : NULL,
-        .budget = context->budget,
-    };
-}
-
-/* a stage that makes one document of one */
-struct apply_stream {
-    struct stream base;
-    const struct stage *stage;
-};
-
-static truce_status apply_next(struct stream *base, struct value *document, bson_error_t *error)
-{
-    struct apply_stream *stream = (struct apply_stream *)base;
-
-    for (;;) {
-        truce_status status = base->input->next(base->input, document, error);
-
-        if (status || !truce__stream_is_document(*document))
-            return status;
-        truce__arena_reset(&base->arena);
-        status = truce__budget_spend(base->context.budget, 8 + document->size / 256, error);
-        if (!status)
-            status = stream->stage->kind->apply(stream->stage->data, *document, &base->context,
-                                                document, error);
-        if (!status)
-            status = truce__stream_hold(base, 0, error);
-        if (status || document->type != VALUE_MISSING)
-            return status;
-    }
-}
-
-/* What follows the stage number `at` takes no more than this many documents; 0: perhaps all. */
-static uint64_t limit_behind(const struct pipeline *pipeline, uint32_t at)
-{
-    uint64_t skipped = 0;
-
-    for (at++; at < pipeline->count; at++) {
-        const struct stage *stage = &pipeline->stages[at];
-
-        if (stage->kind == &truce__limit_kind)
-            return skipped + (uint64_t)((const struct count_stage *)stage->data)->count;
-        if (stage->kind == &truce__skip_kind)
-            skipped += (uint64_t)((const struct count_stage *)stage->data)->count;
-        else if (!stage->kind->apply || stage->kind->drops)
-            break;
-        if (skipped > UINT32_MAX)
-            break;
-    }
-    return 0;
-}
-
-static truce_status open_stage(const struct pipeline *pipeline, uint32_t at,
-                               const struct stage_run *run, struct stream *input,
-                               struct stream **output, bson_error_t *error)
-{
-    const struct stage *stage = &pipeline->stages[at];
-    struct stage_run ahead = *run;
-
-    if (stage->kind->open) {
-        ahead.limit_ahead = limit_behind(pipeline, at);
-        return stage->kind->open(stage->data, &ahead, input, output, error);
-    }
-    *output = truce__stream_new(sizeof(struct apply_stream), run, input, apply_next, NULL);
-    ((struct apply_stream *)*output)->stage = stage;
-    return TRUCE_OK;
-}
-
-truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t first,
-                                   const struct stage_run *run, struct stream *input,
-                                   struct stream **output, bson_error_t *error)
-{
-    for (uint32_t i = first; i < pipeline->count; i++) {
-        struct stage_run here = *run;
-        struct stream *above;
-        truce_status status;
-
-        here.ordered = run->ordered && i == first;
-        status = open_stage(pipeline, i, &here, input, &above, error);
-
-        if (status) {
-            truce__stream_free(input);
-            return status;
+        head->sort = sort;
+        head->same_sort = sorts_as_find(sort);
+        if (!head->same_sort) {
+            head->stages_taken = at;
+            return;
         }
-        input = above;
+        at++;
     }
-    *output = input;
-    return TRUCE_OK;
+    if (at < pipeline->count && pipeline->stages[at].kind->counts == STAGE_LIMIT)
+        head->limit = ((const struct count_stage *)pipeline->stages[at++].data)->count;
+    head->stages_taken = at;
 }
 
-/* ---- both ends ------------------------------------------------------------------------------ */
-
-struct input_stream {
-    struct stream base;
-    struct source *source;
-};
-
-static truce_status input_next(struct stream *base, struct value *document, bson_error_t *error)
+bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
+                          struct pipeline_part *part)
 {
-    struct input_stream *stream = (struct input_stream *)base;
-    const bson_t *found = NULL;
-    truce_status status = truce__stream_spend(base, error);
+    const struct stage *stage;
 
-    if (!status)
-        status = stream->source->next(stream->source, &found, error);
-
-    *document = !status && found ? truce__value_document(found) : truce__value_missing();
-    return status;
+    if (number >= pipeline->count)
+        return false;
+    stage = &pipeline->stages[number];
+    *part = (struct pipeline_part){
+        .from = stage->from, .to = stage->to, .filter = truce__stage_filter(stage)};
+    return true;
 }
 
-static truce_status input_each(struct stream *base, document_take *take, void *arg,
-                               bson_error_t *error)
-{
-    struct source *source = ((struct input_stream *)base)->source;
-
-    return source->each(source, take, arg, error);
-}
-
-static void input_release(struct stream *base)
-{
-    struct source *source = ((struct input_stream *)base)->source;
-
-    source->free(source);
-}
-
-static struct stream *stream_of_source(const struct stage_run *run, struct source *source)
-{
-    struct input_stream *stream =
-        truce__stream_new(sizeof *stream, run, NULL, input_next, input_release);
-
-    stream->source = source;
-    stream->base.each = source->each ? input_each : NULL;
-    return &stream->base;
-}
-
-truce_status truce__stream_of_collection(const struct stage_run *run, const char *collection,
-                                         const bson_t *filter, struct stream **stream,
-                                         bson_error_t *error)
-{
-    struct source *source = NULL;
-    truce_status status;
-
-    if (!run->world || !run->world->open)
-        return truce__fail(TRUCE_INVALID, error, "collection '%s' cannot be read from here",
-                           collection);
-    status = run->world->open(run->world->arg, collection, filter, &source, error);
-    if (!status)
-        *stream = stream_of_source(run, source);
-    return status;
-}
+/* ---- running -------------------------------------------------------------------------------- */
 
 struct output_source {
     struct source base;
@@ -580,7 +196,7 @@ truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, str
     made->context = *context;
     if (world)
         made->world = *world;
-    status = truce__pipeline_stack(pipeline, first, &run, stream_of_source(&run, input),
+    status = truce__pipeline_stack(pipeline, first, &run, truce__stream_of_source(&run, input),
                                    &made->last, error);
     if (status)
         bson_free(made);

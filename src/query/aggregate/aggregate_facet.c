@@ -260,7 +260,7 @@ static truce_status parse_facet(struct stage_parser *parser, const struct fields
             return truce__refuse(40171, error, "the stages of $facet's '%s' must be documents",
                                  at->key);
     }
-    status = truce__pipeline_compile(at->value, parser->variables, PLACE_FACET, parser->depth + 1,
+    status = truce__pipeline_compile(parser, at->value, parser->variables, PLACE_FACET,
                                      &facet.pipeline, error);
     if (status)
         return status;

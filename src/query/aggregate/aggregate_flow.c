@@ -74,8 +74,10 @@ static truce_status skip_open(const void *data, const struct stage_run *run, str
     return TRUCE_OK;
 }
 
-const struct stage_kind truce__limit_kind = {.open = limit_open, .free = bson_free};
-const struct stage_kind truce__skip_kind = {.open = skip_open, .free = bson_free};
+static const struct stage_kind limit_kind = {
+    .open = limit_open, .free = bson_free, .counts = STAGE_LIMIT};
+static const struct stage_kind skip_kind = {
+    .open = skip_open, .free = bson_free, .counts = STAGE_SKIP};
 
 /* A whole number that is not negative; beyond 64 bits is as good as the largest. */
 static bool flow_parse_count(struct value argument, int64_t *count)
@@ -106,7 +108,7 @@ truce_status truce__stage_limit(struct stage_parser *parser, struct value argume
         return truce__refuse(5107201, error, "$limit must be a positive whole number");
     if (count == 0)
         return truce__refuse(15958, error, "$limit must be positive");
-    push_count(parser, &truce__limit_kind, count);
+    push_count(parser, &limit_kind, count);
     return TRUCE_OK;
 }
 
@@ -117,7 +119,7 @@ truce_status truce__stage_skip(struct stage_parser *parser, struct value argumen
 
     if (!flow_parse_count(argument, &count))
         return truce__refuse(5107200, error, "$skip must be a whole number, zero or more");
-    push_count(parser, &truce__skip_kind, count);
+    push_count(parser, &skip_kind, count);
     return TRUCE_OK;
 }
 

@@ -335,8 +335,8 @@ static truce_status compile_restriction(struct stage_parser *parser, struct valu
     bson_append_array_end(&match, &all);
     bson_append_document_end(&first, &match);
     bson_append_document_end(&stages, &first);
-    status = truce__pipeline_compile(truce__value_array(&stages), parser->variables, PLACE_LOOKUP,
-                                     parser->depth + 1, &stage->restriction, error);
+    status = truce__pipeline_compile(parser, truce__value_array(&stages), parser->variables,
+                                     PLACE_LOOKUP, &stage->restriction, error);
     bson_destroy(&stages);
     return status;
 }

@@ -82,7 +82,7 @@ static void table_add_entry(struct join_table *table, const uint8_t *key, uint32
 }
 
 static void table_add_document(struct join_table *table, struct value document,
-                               const struct index_keys *keys)
+                               const struct field_keys *keys)
 {
     for (uint32_t i = 0; i < keys->count; i++) {
         uint32_t start = i ? keys->ends[i - 1] : 0;
@@ -100,10 +100,10 @@ static void table_add_document(struct join_table *table, struct value document,
 
 /* `*possible` false: there can be no table. */
 static truce_status table_read_all(struct join_table *table, struct stream *foreign,
-                                   const struct index_field *field, size_t memory_max,
-                                   bool *possible, bson_error_t *error)
+                                   const struct key_field *field, size_t memory_max, bool *possible,
+                                   bson_error_t *error)
 {
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     truce_status status = TRUCE_OK;
 
     *possible = true;
@@ -116,13 +116,13 @@ static truce_status table_read_all(struct join_table *table, struct stream *fore
         status = truce__stream_spend(foreign, error);
         if (status)
             break;
-        *possible = !truce__fields_keys(field, 1, false, document, &keys, NULL);
+        *possible = !truce__field_keys(field, 1, false, document, &keys, NULL);
         if (*possible)
             table_add_document(table, document, &keys);
         *possible = *possible && join_table_bytes(table) <= memory_max &&
                     table->documents_count < UINT32_MAX;
     }
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     return status;
 }
 
@@ -143,7 +143,7 @@ static truce_status join_table_new(struct stream *foreign, const char *path, siz
                                    struct join_table **table, bson_error_t *error)
 {
     struct join_table *made = bson_malloc0(sizeof *made);
-    struct index_field field = {0};
+    struct key_field field = {0};
     bool possible = false;
     truce_status status = truce__path_parse(path, strlen(path), &field.path, error);
 
@@ -816,7 +816,7 @@ static truce_status parse_lookup(struct stage_parser *parser, const struct looku
         return status;
     stage->is_constant =
         !stage->on.path && stage->count == stage->outer && !is_random(options->pipeline);
-    return truce__pipeline_compile(options->pipeline, stage->names, PLACE_LOOKUP, parser->depth + 1,
+    return truce__pipeline_compile(parser, options->pipeline, stage->names, PLACE_LOOKUP,
                                    &stage->pipeline, error);
 }
 

@@ -23,6 +23,10 @@
 
 #define STAGES_PASSED_MAX 64
 
+struct match_stage {
+    struct match *match;
+};
+
 /* ---- running -------------------------------------------------------------------------------- */
 
 struct match_stream {
@@ -63,7 +67,13 @@ static void match_free(void *data)
     bson_free(data);
 }
 
-const struct stage_kind truce__match_kind = {.open = match_open, .free = match_free};
+static const bson_t *match_filter(const void *data)
+{
+    return truce__match_filter(((const struct match_stage *)data)->match);
+}
+
+static const struct stage_kind match_kind = {
+    .open = match_open, .free = match_free, .filter = match_filter};
 
 /* ---- what goes in front of a stage ---------------------------------------------------------- */
 
@@ -225,13 +235,6 @@ static void rename_fields(const struct stage *stage, bson_t *filter)
 
 /* ---- on its way ----------------------------------------------------------------------------- */
 
-const bson_t *truce__stage_filter(const struct stage *stage)
-{
-    return stage->kind == &truce__match_kind
-               ? truce__match_filter(((const struct match_stage *)stage->data)->match)
-               : NULL;
-}
-
 /* See invariant 3. */
 static bool is_joined(const struct stage_parser *parser, const struct stage *stage)
 {
@@ -251,7 +254,7 @@ static truce_status insert_filter(struct stage_parser *parser, uint32_t at, cons
     if (status)
         bson_free(stage);
     else
-        truce__stage_insert(parser, at, &truce__match_kind, stage);
+        truce__stage_insert(parser, at, &match_kind, stage);
     return status;
 }
 
@@ -261,7 +264,7 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
     bson_t front = BSON_INITIALIZER;
     bool goes;
 
-    if (stage->kind == &truce__match_kind || stage->kind->inner)
+    if (stage->kind->filter || stage->kind->inner)
         return true;
     if (!stage->kind->keeps && !stage->kind->takes)
         return false;
@@ -282,7 +285,8 @@ static truce_status match_settle(struct stage_parser *parser, bson_error_t *erro
 
 static struct stage_parser match_within(const struct stage_parser *parser, struct pipeline *inner)
 {
-    return (struct stage_parser){.pipeline = inner,
+    return (struct stage_parser){.table = parser->table,
+                                 .pipeline = inner,
                                  .variables = parser->variables,
                                  .place = PLACE_UNION,
                                  .depth = parser->depth + 1};
@@ -298,8 +302,8 @@ static truce_status filter_inner(const struct stage_parser *parser, const struct
     truce_status status = TRUCE_OK;
 
     if (!*inner)
-        status = truce__pipeline_compile(truce__value_array(&none), parser->variables, PLACE_UNION,
-                                         parser->depth + 1, inner, error);
+        status = truce__pipeline_compile(parser, truce__value_array(&none), parser->variables,
+                                         PLACE_UNION, inner, error);
     bson_destroy(&none);
     if (status)
         return status;

@@ -79,6 +79,13 @@ struct spill_options truce__stage_spill(const struct aggregate_world *world,
 
 struct stage;
 
+/* Whether a stage is a $limit or a $skip; its data is a struct count_stage then. */
+enum stage_counts {
+    STAGE_COUNTS_NOT,
+    STAGE_LIMIT,
+    STAGE_SKIP,
+};
+
 struct stage_kind {
     /* A stage that makes one document of one: used by streams and by update pipelines. The result
      * lives in context->arena or in the document. */
@@ -98,6 +105,9 @@ struct stage_kind {
     /* Of a stage that lets its input through and adds documents of its own behind: where their pipeline stands (*: NULL, they come as
      * they are). A filter may stand before the stage, if it stands at the end of that pipeline, too. NULL: it is another stage. */
     struct pipeline **(*inner)(void *data);
+    /* Returns the filter of a $match; NULL: the stage is not a $match. */
+    const bson_t *(*filter)(const void *data);
+    enum stage_counts counts;
     bool drops; /* `apply` may leave a document out, by a missing result: $redact */
 };
 
@@ -122,7 +132,11 @@ enum stage_place {
     PLACE_UNION,
 };
 
+struct stage_table;
+
 struct stage_parser {
+    /* the stages that exist */
+    const struct stage_table *table;
     struct pipeline *pipeline;
     const char *const *variables; /* that expressions may use; NULL: none */
     enum stage_place place;
@@ -151,6 +165,25 @@ const bson_t *truce__stage_filter(const struct stage *stage);
 
 typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
                                           bson_error_t *error);
+
+/* A stage by its name. */
+struct stage_name {
+    const char *name;
+    /* NULL: the stage is refused, with `refusal` in the message */
+    stage_parse_function *parse;
+    bool in_update;
+    bool not_in_facet;
+    const char *refusal;
+};
+
+/* The stages that exist. aggregate.c has the table, and gives it to the parser: the files of the
+ * stages therefore do not depend on each other. */
+struct stage_table {
+    const struct stage_name *names;
+    size_t count;
+    /* Runs when all stages of a pipeline are parsed. */
+    truce_status (*finish)(struct stage_parser *parser, bson_error_t *error);
+};
 
 /* aggregate_shape.c: one document into one */
 stage_parse_function truce__stage_project;
@@ -194,14 +227,17 @@ stage_parse_function truce__stage_merge;
 
 /* ---- pipelines within pipelines ------------------------------------------------------------- */
 
-/* `stages` is an array; `depth` that of the pipeline it stands in, plus one. */
-truce_status truce__pipeline_compile(struct value stages, const char *const *variables,
-                                     enum stage_place place, uint32_t depth,
+/* Compiles the array `stages` for the stage that `outer` parses. For a pipeline that is in no other,
+ * `outer` has only a table. */
+truce_status truce__pipeline_compile(const struct stage_parser *outer, struct value stages,
+                                     const char *const *variables, enum stage_place place,
                                      struct pipeline **pipeline, bson_error_t *error);
 /* Puts the stages from `first` on over `input`; on failure `input` is freed. */
 truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t first,
                                    const struct stage_run *run, struct stream *input,
                                    struct stream **output, bson_error_t *error);
+/* Returns a stream of the source's documents, which owns the source. */
+struct stream *truce__stream_of_source(const struct stage_run *run, struct source *source);
 /* All of a collection, or what matches, as a stream. */
 truce_status truce__stream_of_collection(const struct stage_run *run, const char *collection,
                                          const bson_t *filter, struct stream **stream,
@@ -211,12 +247,7 @@ const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline);
 
 /* ---- what the planner may take over --------------------------------------------------------- */
 
-extern const struct stage_kind truce__match_kind, truce__sort_kind, truce__limit_kind,
-    truce__skip_kind;
-
-struct match_stage {
-    struct match *match;
-};
+extern const struct stage_kind truce__sort_kind;
 
 struct sort_stage {
     struct sort sort;
@@ -254,8 +285,6 @@ truce_status truce__stage_path(struct value value, struct path *path, bson_error
  * becomes one. A missing value takes the field away. The result lives in the arena. */
 truce_status truce__document_with(struct arena *arena, struct value *document,
                                   const struct path *path, struct value value, bson_error_t *error);
-
-/* ---- what $bucket and $bucketAuto share ---- */
 
 /* ---- what $lookup and $unionWith share ---- */
 

@@ -31,16 +31,8 @@
  */
 
 #define SLOTS_ON_STACK 16
-#define OWNED_GROWTH   4
 #define FOLD_STEPS_OWN 256
 #define BYTES_OF_STEP  64 /* that a result takes */
-
-enum { SLOT_ROOT, SLOT_CURRENT, SLOTS_FIXED };
-
-struct owned {
-    void *thing;
-    void (*release)(void *thing);
-};
 
 struct expression {
     struct arena arena;
@@ -48,103 +40,20 @@ struct expression {
     const struct expression_key *field; /* that is all of it: "$a"; or NULL */
     uint32_t slots;
     uint32_t variables; /* of the caller */
-    struct owned *owned;
-    uint32_t owned_count, owned_room;
+    struct expression_owned owned;
 };
 
-/* -- evaluating ------------------------------------------------------------------------------- */
+/* -- the operators ------------------------------------------------------------------------------ */
 
-static truce_status expression_out_of_memory(struct evaluation *run)
-{
-    return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
-                         "evaluating an expression takes more than %zu bytes of memory",
-                         run->bytes_max);
-}
-
-truce_status truce__evaluation_check(struct evaluation *run)
-{
-    return run->arena->bytes > run->bytes_max ? expression_out_of_memory(run)
-                                              : truce__evaluation_spend(run, 1);
-}
-
-void *truce__evaluation_take(struct evaluation *run, size_t size)
-{
-    if (run->arena->bytes + size > run->bytes_max) {
-        (void)expression_out_of_memory(run); /* the sentence; the caller answers TRUCE_LIMIT */
-        return NULL;
-    }
-    return truce__arena_take(run->arena, size ? size : 1);
-}
-
-void truce__evaluation_build(struct evaluation *run, struct builder *builder, uint8_t type)
-{
-    truce__builder_begin(builder, run->arena, run->bytes_max, type);
-}
-
-truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, struct value document,
-                                     const struct expression_key *name, struct value *result)
-{
-    /* what other variables hold may have gone when a $reduce goes on */
-    struct field_finder *finder = slot < SLOTS_FIXED ? run->finder : NULL;
-    uint32_t steps = 0;
-
-    if (document.size < FIELD_FINDER_BYTES) {
-        *result = truce__value_field(document, name->name, name->length);
-        return TRUCE_OK;
-    }
-    *result = truce__field_finder_find(finder, document, name->name, name->length, &steps);
-    return steps ? truce__evaluation_spend(run, steps) : TRUCE_OK;
-}
-
-uint32_t truce__array_count(struct value array)
-{
-    struct fields fields = truce__fields(array);
-    uint32_t count = 0;
-
-    while (truce__fields_next(&fields))
-        count++;
-    return count;
-}
-
-truce_status truce__evaluation_items(struct evaluation *run, struct value array,
-                                     struct value **items, uint32_t *count)
-{
-    struct fields fields = truce__fields(array);
-    uint32_t i = 0;
-
-    truce_assert(truce__value_is_container(array));
-    *count = truce__array_count(array);
-    *items = truce__evaluation_take(run, *count * sizeof **items);
-    if (!*items)
-        return TRUCE_LIMIT;
-    while (truce__fields_next(&fields))
-        (*items)[i++] = fields.value;
-    truce_assert(i == *count);
-    return TRUCE_OK;
-}
-
-truce_status truce__evaluation_array(struct evaluation *run, const struct value *items,
-                                     uint32_t count, struct value *result)
-{
-    struct builder builder;
-
-    truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
-    for (uint32_t i = 0; i < count; i++)
-        truce__builder_element(&builder, items[i]);
-    return truce__builder_finish(&builder, result, run->error);
-}
-
-void truce__expression_own(struct expression_compiler *compiler, void *thing,
-                           void (*release)(void *thing))
-{
-    struct expression *owner = compiler->owner;
-
-    if (owner->owned_count == owner->owned_room) {
-        owner->owned_room += OWNED_GROWTH + owner->owned_room;
-        owner->owned = bson_realloc(owner->owned, owner->owned_room * sizeof *owner->owned);
-    }
-    owner->owned[owner->owned_count++] = (struct owned){thing, release};
-}
+static const struct expression_operator *const operator_tables[] = {
+    truce__expressions_logic,     truce__expressions_compare,    truce__expressions_arith,
+    truce__expressions_math,      truce__expressions_accumulate, truce__expressions_array,
+    truce__expressions_order,     truce__expressions_loop,       truce__expressions_set,
+    truce__expressions_object,    truce__expressions_string,     truce__expressions_substring,
+    truce__expressions_regex,     truce__expressions_date,       truce__expressions_date_text,
+    truce__expressions_date_math, truce__expressions_convert,    truce__expressions_refused,
+    truce__expressions_trig,      truce__expressions_bits,       NULL,
+};
 
 /* -- the interface ---------------------------------------------------------------------------- */
 
@@ -169,16 +78,19 @@ truce_status truce__expression_new(struct value source, const char *const *varia
                                    struct expression **expression, bson_error_t *error)
 {
     struct expression *made = bson_malloc0(sizeof *made);
-    struct expression_compiler compiler = {
-        .arena = &made->arena, .owner = made, .fold_steps = FOLD_STEPS_OWN, .error = error};
+    struct expression_compiler compiler = {.arena = &made->arena,
+                                           .owned = &made->owned,
+                                           .operators = operator_tables,
+                                           .fold_steps = FOLD_STEPS_OWN,
+                                           .error = error};
     truce_status status;
 
     enter_variables(&compiler, variables);
-    made->variables = compiler.slots - SLOTS_FIXED;
+    made->variables = compiler.slots - EXPRESSION_SLOTS_FIXED;
     status =
         truce__expression_compile(&compiler, truce__value_copy(&made->arena, source), &made->root);
     made->slots = compiler.slots;
-    if (!status && made->root->slot < SLOTS_FIXED)
+    if (!status && made->root->slot < EXPRESSION_SLOTS_FIXED)
         made->field = truce__expression_single_field(made->root);
     if (status) {
         truce__expression_free(made);
@@ -192,9 +104,9 @@ void truce__expression_free(struct expression *expression)
 {
     if (!expression)
         return;
-    for (uint32_t i = 0; i < expression->owned_count; i++)
-        expression->owned[i].release(expression->owned[i].thing);
-    bson_free(expression->owned);
+    for (uint32_t i = 0; i < expression->owned.count; i++)
+        expression->owned.things[i].release(expression->owned.things[i].thing);
+    bson_free(expression->owned.things);
     truce__arena_release(&expression->arena);
     bson_free(expression);
 }
@@ -255,10 +167,10 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
 
     if (expression->slots > SLOTS_ON_STACK)
         slots = truce__arena_take(context->arena, expression->slots * sizeof *slots);
-    slots[SLOT_ROOT] = root;
-    slots[SLOT_CURRENT] = current;
+    slots[EXPRESSION_SLOT_ROOT] = root;
+    slots[EXPRESSION_SLOT_CURRENT] = current;
     for (uint32_t i = 0; i < expression->variables; i++)
-        slots[SLOTS_FIXED + i] = values[i];
+        slots[EXPRESSION_SLOTS_FIXED + i] = values[i];
     run.slots = slots;
     *result = truce__value_missing();
     status = expression->root->evaluate(expression->root, &run, result);

@@ -6,17 +6,8 @@
 /* From BSON to a tree of nodes: literals, arrays and objects, operators by name from the tables of
  * all files, their operands by position or by name, and the folding of constants. */
 
-static const struct expression_operator *const tables[] = {
-    truce__expressions_logic,     truce__expressions_compare,    truce__expressions_arith,
-    truce__expressions_math,      truce__expressions_accumulate, truce__expressions_array,
-    truce__expressions_order,     truce__expressions_loop,       truce__expressions_set,
-    truce__expressions_object,    truce__expressions_string,     truce__expressions_substring,
-    truce__expressions_regex,     truce__expressions_date,       truce__expressions_date_text,
-    truce__expressions_date_math, truce__expressions_convert,    truce__expressions_refused,
-    truce__expressions_trig,      truce__expressions_bits,
-};
-
 #define BYTES_OF_STEP 1024
+#define OWNED_GROWTH  4
 
 /* -- evaluating ------------------------------------------------------------------------------- */
 
@@ -115,6 +106,18 @@ bool truce__expression_is_constant_node(const struct expression_node *node)
     return node->evaluate == evaluate_constant;
 }
 
+void truce__expression_own(struct expression_compiler *compiler, void *thing,
+                           void (*release)(void *thing))
+{
+    struct expression_owned *owned = compiler->owned;
+
+    if (owned->count == owned->room) {
+        owned->room += OWNED_GROWTH + owned->room;
+        owned->things = bson_realloc(owned->things, owned->room * sizeof *owned->things);
+    }
+    owned->things[owned->count++] = (struct expression_thing){thing, release};
+}
+
 /* -- literals --------------------------------------------------------------------------------- */
 
 /* a constant that is the same bytes as its source */
@@ -187,10 +190,11 @@ static truce_status compile_object(struct expression_compiler *compiler, struct 
 
 /* -- operators -------------------------------------------------------------------------------- */
 
-static const struct expression_operator *compile_find_operator(const char *name)
+static const struct expression_operator *compile_find_operator(
+    const struct expression_compiler *compiler, const char *name)
 {
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        for (const struct expression_operator *one = tables[i]; one->name; one++) {
+    for (const struct expression_operator *const *table = compiler->operators; *table; table++) {
+        for (const struct expression_operator *one = *table; one->name; one++) {
             if (!strcmp(one->name, name))
                 return one;
         }
@@ -361,7 +365,7 @@ truce_status truce__expression_fold(struct expression_compiler *compiler,
 static truce_status compile_operator(struct expression_compiler *compiler, const char *name,
                                      struct value argument, struct expression_node **node)
 {
-    const struct expression_operator *operator= compile_find_operator(name);
+    const struct expression_operator *operator= compile_find_operator(compiler, name);
     truce_status status;
 
     if (!operator)

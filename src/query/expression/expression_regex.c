@@ -1,6 +1,6 @@
 #include "base/assert.h"
+#include "query/condition/regex.h"
 #include "query/expression/expression_tree.h"
-#include "query/regex.h"
 
 /*
  * $regexMatch, $regexFind, $regexFindAll. A pattern that is a constant is compiled with the

@@ -3,8 +3,8 @@
 #include "base/assert.h"
 #include "bson/date.h"
 #include "bson/number.h"
+#include "query/condition/regex.h"
 #include "query/expression/expression_tree.h"
-#include "query/regex.h"
 
 /* Strings: joining, splitting, cases, trimming, replacing. Strings are UTF-8 and may contain zero
  * bytes; upper and lower case are those of ASCII. */

@@ -43,6 +43,8 @@ struct evaluation_among {
     struct value_set *set;
 };
 
+enum { EXPRESSION_SLOT_ROOT, EXPRESSION_SLOT_CURRENT, EXPRESSION_SLOTS_FIXED };
+
 struct evaluation {
     struct query_context *context;
     struct arena *arena; /* where results go: context->arena, or scratch in a $reduce */
@@ -77,9 +79,21 @@ struct expression_key {
 
 struct expression_scope;
 
+/* What is freed with an expression: a compiled regular expression, for example. */
+struct expression_owned {
+    struct expression_thing {
+        void *thing;
+        void (*release)(void *thing);
+    } * things;
+    uint32_t count, room;
+};
+
 struct expression_compiler {
     struct arena *arena;
-    struct expression *owner;
+    struct expression_owned *owned;
+    /* the tables of operators; NULL ends the list. expression.c has the list, so that the files of
+     * the operators do not depend on each other */
+    const struct expression_operator *const *operators;
     const struct expression_scope *scope; /* the variables in sight, innermost first */
     uint32_t slots;                       /* used so far */
     uint32_t depth;

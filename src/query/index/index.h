@@ -5,20 +5,14 @@
  * An index: its specification as users write it (index_spec.c), and the keys that it holds of one
  * document (index_keys.c).
  */
-#include "bson/keys.h"
+#include "query/sort/field_keys.h"
 
 struct match;
-
-struct index_field {
-    struct path path; /* for a wildcard index: of its root; all zero for "$**" itself */
-    bool descending;
-    bool wildcard; /* path.$** : every path below, each key is (path, value) */
-};
 
 struct index_spec {
     char *name;
     uint32_t count;
-    struct index_field *fields;
+    struct key_field *fields;
     bool unique, sparse;
     bool hidden;            /* it is kept, and no query uses it */
     bool is_id;             /* {_id: 1}; unique without saying so */
@@ -43,27 +37,10 @@ void truce__index_spec_release(struct index_spec *spec);
 truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
                                  bson_error_t *error);
 
-/* The keys of one document in one index, sorted and without repeats. */
-struct index_keys {
-    struct buffer bytes; /* the keys, one behind the other */
-    uint32_t *ends;      /* of each key within bytes; the next begins there */
-    uint32_t count, room;
-    bool bounded;             /* at most TRUCE_INDEX_KEYS_MAX: of an index, not of a sort */
-    bool multikey;            /* some path went through an array */
-    uint32_t multikey_fields; /* bit i: field i went through an array */
-};
-
-/* Empties `keys`, then fills it. No keys: the index does not hold this document (sparse, partial).
- * CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields of a compound index are arrays. LIMIT: more than
- * TRUCE_INDEX_KEYS_MAX keys. */
+/* Empties `keys`, then fills it with the keys of `document` in the index. No key: the index does not
+ * hold the document (sparse, partial). CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields of a compound
+ * index are arrays. LIMIT: more than TRUCE_INDEX_KEYS_MAX keys. */
 truce_status truce__index_keys(const struct index_spec *spec, struct value document,
-                               struct index_keys *keys, bson_error_t *error);
-/* The same for bare fields, none of them a wildcard, as a sort has them. */
-truce_status truce__fields_keys(const struct index_field *fields, uint32_t count, bool sparse,
-                                struct value document, struct index_keys *keys,
-                                bson_error_t *error);
-void truce__index_keys_release(struct index_keys *keys);
-/* {_id: 1} or {_id: -1} alone: there the whole value is the key, an array too, as in MongoDB. */
-bool truce__fields_are_id(const struct index_field *fields, uint32_t count);
+                               struct field_keys *keys, bson_error_t *error);
 
 #endif

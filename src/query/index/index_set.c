@@ -150,32 +150,10 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
     return TRUCE_OK;
 }
 
-truce_status truce__natural_direction(const bson_t *specification, int *direction,
-                                      bson_error_t *error)
-{
-    struct value value;
-    int64_t number;
-
-    *direction = 0;
-    if (!specification)
-        return TRUCE_OK;
-    value = truce__value_field(truce__value_document(specification), "$natural", 8);
-    if (value.type == VALUE_MISSING)
-        return TRUCE_OK;
-    if (!truce__value_is_number(value))
-        return truce__refuse(15974, error, "$natural must be 1 or -1");
-    if (!truce__number_to_int64(value, &number) || (number != 1 && number != -1))
-        return truce__refuse(15975, error, "$natural must be 1 or -1");
-    if (bson_count_keys(specification) > 1)
-        return truce__refuse(CODE_BAD_VALUE, error, "$natural stands beside other fields");
-    *direction = (int)number;
-    return TRUCE_OK;
-}
-
 /* ---- the values of a key -------------------------------------------------------------------- */
 
 struct key_search {
-    const struct index_field *field;
+    const struct key_field *field;
     const uint8_t *key; /* what is left of the key from this field on */
     size_t size;
     struct buffer scratch;
@@ -310,7 +288,7 @@ bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, st
     if (!(spec->unique || spec->is_id) || spec->partial || bson_count_keys(wanted) != spec->count)
         return false;
     for (uint32_t i = 0; i < spec->count; i++) {
-        const struct index_field *field = &spec->fields[i];
+        const struct key_field *field = &spec->fields[i];
         struct value value = truce__value_field(root, field->path.text, field->path.length);
 
         if (field->wildcard || value.type == VALUE_MISSING)

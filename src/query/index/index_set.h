@@ -34,11 +34,6 @@ void truce__index_spec_of_id(struct index_spec *spec);
 truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
                                const bson_t *hint, int64_t *number, bson_error_t *error);
 
-/* The direction of a sort or hint of {$natural: 1} or {$natural: -1}; 0 for any other, and for
- * NULL. Code 15974 or 15975: it is neither; CODE_BAD_VALUE: other fields stand beside it. */
-truce_status truce__natural_direction(const bson_t *specification, int *direction,
-                                      bson_error_t *error);
-
 /* The values of `document` that make its `key` (one of truce__index_keys), as {path: value}; a
  * field whose value is an empty array is left out. `values` is initialised here. */
 void truce__index_key_values(const struct index_spec *spec, struct value document,

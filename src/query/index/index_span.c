@@ -114,7 +114,7 @@ void truce__index_span_release(struct index_span *span)
     truce__buffer_release(&span->to);
 }
 
-bool truce__index_span_first(const struct index_span *span, const struct index_keys *keys,
+bool truce__index_span_first(const struct index_span *span, const struct field_keys *keys,
                              const uint8_t **key, size_t *size)
 {
     for (uint32_t i = 0; i < keys->count; i++) {
@@ -154,7 +154,7 @@ void truce__keyer_free(struct keyer *keyer)
         return;
     truce__index_spec_release(&keyer->spec);
     truce__index_span_release(&keyer->span);
-    truce__index_keys_release(&keyer->keys);
+    truce__field_keys_release(&keyer->keys);
     bson_free(keyer);
 }
 

@@ -31,7 +31,7 @@ truce_status truce__index_span_make(const struct index_spec *spec, const bson_t 
 void truce__index_span_release(struct index_span *span);
 
 /* The least of a document's keys that is in the span, borrowed; false: none is. */
-bool truce__index_span_first(const struct index_span *span, const struct index_keys *keys,
+bool truce__index_span_first(const struct index_span *span, const struct field_keys *keys,
                              const uint8_t **key, size_t *size);
 
 /* ---- of one document after the other -------------------------------------------------------- */
@@ -40,7 +40,7 @@ bool truce__index_span_first(const struct index_span *span, const struct index_k
 struct keyer {
     struct index_spec spec;
     struct index_span span;
-    struct index_keys keys; /* of the last document */
+    struct field_keys keys; /* of the last document */
 };
 
 /* The specification is copied; the errors are those of a span. */

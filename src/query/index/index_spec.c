@@ -79,7 +79,7 @@ static bool is_wildcard(const char *name, size_t length)
            (length == 3 || name[length - 4] == '.');
 }
 
-static truce_status parse_wildcard(const struct fields *at, struct index_field *field,
+static truce_status parse_wildcard(const struct fields *at, struct key_field *field,
                                    bson_error_t *error)
 {
     field->wildcard = true;
@@ -90,7 +90,7 @@ static truce_status parse_wildcard(const struct fields *at, struct index_field *
     return truce__path_parse(at->key, at->key_length - 4, &field->path, error);
 }
 
-static truce_status spec_parse_field(const struct fields *at, struct index_field *field,
+static truce_status spec_parse_field(const struct fields *at, struct key_field *field,
                                      bson_error_t *error)
 {
     truce_status status = check_direction(at->key, at->value, error);

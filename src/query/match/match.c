@@ -41,6 +41,8 @@
 #include "base/limits.h"
 #include "bson/decimal.h"
 #include "bson/number.h"
+#include "query/condition/comparison.h"
+#include "query/condition/type_set.h"
 #include "query/expression/expression.h"
 #include "query/match/match_tree.h"
 #include "query/schema/schema.h"
@@ -59,65 +61,6 @@ static bool truce__match_node_test(const struct match_node *node, struct value d
 static bool match_element_test(const struct match_node *node, struct value element,
                                struct match_run *run);
 
-static bool leaf_is_nothing(struct value value)
-{
-    return value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED;
-}
-
-/* operand and value have different type classes */
-static bool compare_across(enum match_kind kind, struct value value, struct value operand)
-{
-    switch (operand.type) {
-    case BSON_TYPE_NULL:
-        return leaf_is_nothing(value) &&
-               (kind == MATCH_EQ || kind == MATCH_LTE || kind == MATCH_GTE);
-    case BSON_TYPE_MAXKEY:
-        return kind == MATCH_LT || kind == MATCH_LTE;
-    case BSON_TYPE_MINKEY:
-        return kind == MATCH_GT || kind == MATCH_GTE;
-    default:
-        return false;
-    }
-}
-
-static bool leaf_holds(enum match_kind kind, int order)
-{
-    switch (kind) {
-    case MATCH_EQ:
-        return order == 0;
-    case MATCH_LT:
-        return order < 0;
-    case MATCH_LTE:
-        return order <= 0;
-    case MATCH_GT:
-        return order > 0;
-    default:
-        return order >= 0;
-    }
-}
-
-static int compare_integers(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
-}
-
-bool truce__match_compare(enum match_kind kind, struct value value, struct value operand)
-{
-    int order;
-
-    if (truce__value_is_integer(value) && truce__value_is_integer(operand))
-        return leaf_holds(
-            kind, compare_integers(truce__value_integer(value), truce__value_integer(operand)));
-    if (truce__type_class(value.type) != truce__type_class(operand.type))
-        return compare_across(kind, value, operand);
-    order = truce__value_compare(value, operand);
-    /* NaN is the least number in the order of values, but in filters it stands apart */
-    if (order && truce__value_is_number(operand) &&
-        (truce__number_is_nan(value) || truce__number_is_nan(operand)))
-        return false;
-    return leaf_holds(kind, order);
-}
-
 /* Types of which two values are equal only if their bytes are. */
 static bool leaf_is_plain(uint8_t type)
 {
@@ -129,12 +72,17 @@ static bool test_equal(const struct match_node *node, struct value value, struct
 {
     if (value.type == node->operand.type && leaf_is_plain(value.type))
         return truce__value_identical(value, node->operand);
-    return truce__match_compare(MATCH_EQ, value, node->operand);
+    return truce__comparison_holds(COMPARISON_EQ, value, node->operand);
+}
+
+static enum comparison comparison_of(enum match_kind kind)
+{
+    return (enum comparison)(kind - MATCH_EQ); /* both list them in the same order */
 }
 
 static bool test_order(const struct match_node *node, struct value value, struct match_run *run)
 {
-    return truce__match_compare(node->kind, value, node->operand);
+    return truce__comparison_holds(comparison_of(node->kind), value, node->operand);
 }
 
 static bool leaf_is_among(struct value value, const struct value *operands, uint32_t count)
@@ -157,7 +105,7 @@ static bool leaf_is_among(struct value value, const struct value *operands, uint
 
 static bool test_in(const struct match_node *node, struct value value, struct match_run *run)
 {
-    if (leaf_is_nothing(value))
+    if (value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED)
         value = truce__value_null();
     if (leaf_is_among(value, node->operands, node->operands_count))
         return true;
@@ -177,7 +125,7 @@ static bool test_type(const struct match_node *node, struct value value, struct 
 {
     const struct match_types *types = node->extra;
 
-    return value.type != VALUE_MISSING && (types->mask & truce__match_type_bit(value.type));
+    return value.type != VALUE_MISSING && (types->mask & truce__type_bit(value.type));
 }
 
 static bool test_regex(const struct match_node *node, struct value value, struct match_run *run)

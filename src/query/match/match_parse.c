@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "bson/number.h"
+#include "query/condition/type_set.h"
 #include "query/expression/expression.h"
 #include "query/match/match_tree.h"
 #include "query/schema/schema.h"
@@ -781,78 +782,6 @@ static truce_status match_parse_size(struct match_parser *parser,
 
 /* -- $type -- */
 
-static bool type_of_name(struct value value, uint64_t *mask)
-{
-    uint32_t length;
-    const char *name = truce__value_text(value, &length);
-
-    if (!strcmp(name, "number")) {
-        *mask |= truce__match_type_bit(BSON_TYPE_INT32) | truce__match_type_bit(BSON_TYPE_INT64) |
-                 truce__match_type_bit(BSON_TYPE_DOUBLE) |
-                 truce__match_type_bit(BSON_TYPE_DECIMAL128);
-        return true;
-    }
-    for (int type = 1; type < 256; type++) {
-        bool known =
-            type <= BSON_TYPE_DECIMAL128 || type == BSON_TYPE_MAXKEY || type == BSON_TYPE_MINKEY;
-
-        if (known && !strcmp(name, truce__type_name((uint8_t)type))) {
-            *mask |= truce__match_type_bit((uint8_t)type);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool type_of_number(struct value value, uint64_t *mask)
-{
-    int64_t number;
-
-    if (!truce__number_to_int64(value, &number))
-        return false;
-    if (number != -1 && number != BSON_TYPE_MAXKEY && (number < 1 || number > BSON_TYPE_DECIMAL128))
-        return false;
-    *mask |= truce__match_type_bit((uint8_t)number);
-    return true;
-}
-
-static truce_status add_type(struct value value, const char *what, uint64_t *mask,
-                             bson_error_t *error)
-{
-    char text[120];
-    bool known;
-
-    if (value.type == BSON_TYPE_UTF8)
-        known = type_of_name(value, mask);
-    else if (truce__value_is_number(value))
-        known = type_of_number(value, mask);
-    else
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "%s takes the name or number of a type, not %s", what,
-                             truce__value_show(value, text, sizeof text));
-    if (!known)
-        return truce__refuse(CODE_BAD_VALUE, error, "%s: there is no type %s", what,
-                             truce__value_show(value, text, sizeof text));
-    return TRUCE_OK;
-}
-
-truce_status truce__match_types_parse(struct value value, const char *what, uint64_t *mask,
-                                      bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-    struct fields fields;
-
-    *mask = 0;
-    if (value.type != BSON_TYPE_ARRAY)
-        return add_type(value, what, mask, error);
-    fields = truce__fields(value);
-    while (status == TRUCE_OK && truce__fields_next(&fields))
-        status = add_type(fields.value, what, mask, error);
-    if (status == TRUCE_OK && !*mask)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "%s takes at least one type", what);
-    return status;
-}
-
 static truce_status match_parse_type(struct match_parser *parser,
                                      const struct match_condition *condition,
                                      struct match_node **node)
@@ -863,7 +792,7 @@ static truce_status match_parse_type(struct match_parser *parser,
     truce_status status;
 
     snprintf(what, sizeof what, "'%.120s': %s", condition->path, condition->name);
-    status = truce__match_types_parse(condition->value, what, &mask, parser->error);
+    status = truce__type_set_parse(condition->value, what, &mask, parser->error);
     if (status == TRUCE_OK)
         status = truce__match_leaf_new(parser, MATCH_TYPE, condition, node);
     if (status != TRUCE_OK)

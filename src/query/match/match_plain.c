@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "query/match/match_tree.h"
+#include "query/condition/comparison.h"
 
 #define FIELDS_MAX 8 /* each is looked for from the document's beginning */
 
@@ -84,7 +84,7 @@ bool truce__match_plain_test(const bson_t *filter, struct value document, bool *
         }
         if (value.type == BSON_TYPE_ARRAY)
             return false;
-        *matched = truce__match_compare(MATCH_EQ, value, fields.value);
+        *matched = truce__comparison_holds(COMPARISON_EQ, value, fields.value);
     }
     return true;
 }

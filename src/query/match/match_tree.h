@@ -3,8 +3,8 @@
 
 /* What the files match*.c share. */
 #include "bson/field_path.h"
+#include "query/condition/regex.h"
 #include "query/match/match.h"
-#include "query/regex.h"
 
 /* What the value that is tested stands for. */
 enum match_subject {
@@ -54,7 +54,7 @@ static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
 
 /* what `extra` points to */
 struct match_types {
-    uint64_t mask; /* bit truce__match_type_bit(type) */
+    uint64_t mask; /* bit truce__type_bit(type) */
 };
 
 struct match_modulus {
@@ -87,16 +87,6 @@ bool truce__match_table_is_direct(const struct match_table *table, uint32_t chil
 /* one element against all equalities of one path */
 bool truce__match_group_test(const struct match_node *group, struct value value,
                              struct match_run *run);
-
-static inline uint64_t truce__match_type_bit(uint8_t type)
-{
-    return UINT64_C(1) << (type < 32 ? type : type == BSON_TYPE_MAXKEY ? 62 : 63);
-}
-
-/* The mask of a type number or alias, an array of these, as $type takes them; `what` names it in
- * the error. */
-truce_status truce__match_types_parse(struct value value, const char *what, uint64_t *mask,
-                                      bson_error_t *error);
 
 /* Is it an operator that stands below a path ($gt), or in the place of one ($and)? */
 bool truce__match_is_operator(const char *name);
@@ -131,9 +121,5 @@ truce_status truce__match_parse_options(struct match_parser *parser,
 truce_status truce__match_regex_new(struct match_parser *parser,
                                     const struct match_condition *condition,
                                     struct match_node **node);
-
-/* How a and b stand to each other under EQ, LT, LTE, GT or GTE: across types only null against
- * missing, and MinKey and MaxKey against all, compare at all; NaN equals NaN alone. */
-bool truce__match_compare(enum match_kind kind, struct value value, struct value operand);
 
 #endif

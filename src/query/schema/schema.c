@@ -9,7 +9,8 @@
 #include "bson/decimal.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
-#include "query/match/match_tree.h"
+#include "query/condition/comparison.h"
+#include "query/condition/type_set.h"
 #include "query/schema/schema_tree.h"
 
 struct schema_run {
@@ -56,12 +57,12 @@ static bool is_multiple(struct value value, struct value of)
 
 static bool test_number(const struct schema *schema, struct value value)
 {
-    enum match_kind above = schema->above_minimum ? MATCH_GT : MATCH_GTE;
-    enum match_kind below = schema->below_maximum ? MATCH_LT : MATCH_LTE;
+    enum comparison above = schema->above_minimum ? COMPARISON_GT : COMPARISON_GTE;
+    enum comparison below = schema->below_maximum ? COMPARISON_LT : COMPARISON_LTE;
 
-    if (schema->minimum.type && !truce__match_compare(above, value, schema->minimum))
+    if (schema->minimum.type && !truce__comparison_holds(above, value, schema->minimum))
         return false;
-    if (schema->maximum.type && !truce__match_compare(below, value, schema->maximum))
+    if (schema->maximum.type && !truce__comparison_holds(below, value, schema->maximum))
         return false;
     return !schema->multiple_of.type || is_multiple(value, schema->multiple_of);
 }
@@ -264,7 +265,7 @@ static bool schema_test(const struct schema *schema, struct value value, struct 
 {
     if (!schema_spend(run, 1))
         return false;
-    if (schema->types && !(schema->types & truce__match_type_bit(value.type)))
+    if (schema->types && !(schema->types & truce__type_bit(value.type)))
         return false;
     if (schema->choices.type && !is_choice(schema->choices, value, run))
         return false;

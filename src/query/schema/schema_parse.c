@@ -2,7 +2,7 @@
  */
 #include "base/assert.h"
 #include "bson/number.h"
-#include "query/match/match_tree.h"
+#include "query/condition/type_set.h"
 #include "query/schema/schema_tree.h"
 
 #define CODE_NO_PATTERN                                                                            \
@@ -69,7 +69,7 @@ static truce_status parse_types(struct schema *schema, const struct schema_parse
                 return parse_refuse(parser, CODE_TYPE_MISMATCH, "names of types");
         }
     }
-    return truce__match_types_parse(value, "$jsonSchema: bsonType", &schema->types, parser->error);
+    return truce__type_set_parse(value, "$jsonSchema: bsonType", &schema->types, parser->error);
 }
 
 /* JSON's own names of types */
@@ -92,14 +92,14 @@ static truce_status add_json_type(struct schema *schema, const struct schema_par
     if (!strcmp(text, "number")) {
         uint64_t numbers;
         truce_status status =
-            truce__match_types_parse(name, "$jsonSchema: type", &numbers, parser->error);
+            truce__type_set_parse(name, "$jsonSchema: type", &numbers, parser->error);
 
         schema->types |= numbers;
         return status;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (!strcmp(types[i].name, text)) {
-            schema->types |= truce__match_type_bit(types[i].type);
+            schema->types |= truce__type_bit(types[i].type);
             return TRUCE_OK;
         }
     }

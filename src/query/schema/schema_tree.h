@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_SCHEMA_SCHEMA_TREE_H
 
 /* What schema.c and schema_parse.c share; nobody else includes this. */
-#include "query/regex.h"
+#include "query/condition/regex.h"
 #include "query/schema/schema.h"
 
 struct schema_list {
@@ -41,7 +41,7 @@ struct schema_range {
 
 /* A keyword that is absent has a missing value, a NULL or a count of 0. */
 struct schema {
-    uint64_t types; /* truce__match_type_bit; 0: any */
+    uint64_t types; /* truce__type_bit; 0: any */
     struct value minimum, maximum, multiple_of;
     bool above_minimum, below_maximum; /* exclusive */
     struct schema_range length, items_count, properties_count;

@@ -30,7 +30,7 @@ static truce_status parse_direction(const struct fields *at, bool *descending, b
     return TRUCE_OK;
 }
 
-static truce_status sort_parse_field(const struct fields *at, struct index_field *field,
+static truce_status sort_parse_field(const struct fields *at, struct key_field *field,
                                      bson_error_t *error)
 {
     truce_status status = truce__field_path_check(at->key, at->key_length, error);
@@ -66,6 +66,29 @@ void truce__sort_release(struct sort *sort)
     *sort = (struct sort){0};
 }
 
+truce_status truce__natural_direction(const bson_t *specification, int *direction,
+                                      bson_error_t *error)
+{
+    struct value value;
+    int64_t number;
+
+    *direction = 0;
+    if (!specification)
+        return TRUCE_OK;
+    value = truce__value_field(truce__value_document(specification), "$natural", 8);
+    if (value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (!truce__value_is_number(value))
+        return truce__refuse(15974, error, "$natural must be 1 or -1");
+    if (!truce__number_to_int64(value, &number) || (number != 1 && number != -1))
+        return truce__refuse(15975, error, "$natural must be 1 or -1");
+    if (bson_count_keys(specification) > 1)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "a sort or hint by $natural cannot have other fields");
+    *direction = (int)number;
+    return TRUCE_OK;
+}
+
 /* The value at the path; false: there is an array on the way or at its end, and it is not _id's. */
 static bool sort_follow(const struct path *path, struct value value, struct value *found)
 {
@@ -86,10 +109,10 @@ static bool sort_follow(const struct path *path, struct value value, struct valu
 static truce_status least_key(const struct sort *sort, struct value document, struct buffer *key,
                               bson_error_t *error)
 {
-    struct index_keys keys = {0};
+    struct field_keys keys = {0};
     bson_error_t why = {0};
     truce_status status =
-        truce__fields_keys(sort->fields, sort->count, false, document, &keys, &why);
+        truce__field_keys(sort->fields, sort->count, false, document, &keys, &why);
 
     if (status == TRUCE_OK)
         truce__buffer_append(key, keys.bytes.bytes, keys.ends[0]);
@@ -97,7 +120,7 @@ static truce_status least_key(const struct sort *sort, struct value document, st
         status = truce__refuse(CODE_BAD_VALUE, error, "cannot sort: %s", why.message);
     else if (error)
         *error = why;
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     return status;
 }
 

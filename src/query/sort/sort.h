@@ -2,13 +2,13 @@
 #define TRUCE_QUERY_SORT_SORT_H
 
 /* Sorting: the order of a sort specification, and a sorter with a limit. */
-#include "query/index/index.h"
+#include "query/sort/field_keys.h"
 #include "query/sort/spill.h"
 
 struct sort {
     uint32_t count;
-    struct index_field *fields; /* none of them a wildcard */
-    bool missing_first;         /* as the stage $sort: in a document without arrays on the paths, a
+    struct key_field *fields; /* none of them a wildcard */
+    bool missing_first;       /* as the stage $sort: in a document without arrays on the paths, a
                                    missing field is less than null; else they are equal */
 };
 
@@ -16,6 +16,12 @@ struct sort {
  * truce__field_path_check refuses; {$meta} is not supported. `$natural` is for the caller. */
 truce_status truce__sort_parse(const bson_t *specification, struct sort *sort, bson_error_t *error);
 void truce__sort_release(struct sort *sort);
+
+/* Returns in `direction` the direction of a sort or hint {$natural: 1} or {$natural: -1}; 0 for any
+ * other specification and for NULL. Codes 15974 and 15975: $natural has another value;
+ * CODE_BAD_VALUE: the specification has other fields next to $natural. */
+truce_status truce__natural_direction(const bson_t *specification, int *direction,
+                                      bson_error_t *error);
 
 /* A document's key: encoded (bson/keys.h) so that memcmp of two keys is the order. An array sorts
  * by its least element ascending and its greatest descending. Appends to `key`. CODE_BAD_VALUE: two

@@ -197,10 +197,10 @@ bool truce__memory_ids_of(const struct memory_collection *collection, const stru
 
 /* ---- one document --------------------------------------------------------------------------- */
 
-static void free_keys(struct index_keys *keys, uint32_t count)
+static void free_keys(struct field_keys *keys, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        truce__index_keys_release(&keys[i]);
+        truce__field_keys_release(&keys[i]);
     bson_free(keys);
 }
 
@@ -244,7 +244,7 @@ truce_status truce__memory_document_new(const struct memory_collection *collecti
 
 /* ---- unique keys ---------------------------------------------------------------------------- */
 
-static const uint8_t *memory_documents_key_at(const struct index_keys *keys, uint32_t number,
+static const uint8_t *memory_documents_key_at(const struct field_keys *keys, uint32_t number,
                                               size_t *size)
 {
     uint32_t start = number > 0 ? keys->ends[number - 1] : 0;
@@ -255,7 +255,7 @@ static const uint8_t *memory_documents_key_at(const struct index_keys *keys, uin
 
 /* Both are sorted: walks them side by side. Returns the number of a key of `a` that `b` has too, or
  * -1. */
-static int64_t common_key(const struct index_keys *a, const struct index_keys *b)
+static int64_t common_key(const struct field_keys *a, const struct field_keys *b)
 {
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         size_t a_size, b_size;
@@ -278,7 +278,7 @@ static truce_status documents_check_index(const struct memory_collection *collec
                                           const struct memory_document *document, size_t except,
                                           bson_error_t *error)
 {
-    const struct index_keys *keys = &document->keys[number];
+    const struct field_keys *keys = &document->keys[number];
 
     for (size_t i = 0; i < collection->count; i++) {
         int64_t common = -1;
@@ -459,7 +459,7 @@ static size_t place_keys(const struct memory_collection *collection, uint32_t nu
         count += collection->documents[i]->keys[number].count;
     *keys = bson_malloc0((count + 1) * sizeof **keys);
     for (size_t i = 0; i < collection->count; i++) {
-        const struct index_keys *of = &collection->documents[i]->keys[number];
+        const struct field_keys *of = &collection->documents[i]->keys[number];
 
         for (uint32_t j = 0; j < of->count; j++, at++) {
             (*keys)[at].bytes = memory_documents_key_at(of, j, &(*keys)[at].size);

@@ -20,7 +20,7 @@ struct memory_document {
         record; /* its number in the collection, from the insertion on; 0: it never stood there */
     bson_t *bson;
     uint32_t keys_count; /* indexes of the collection when it was stored */
-    struct index_keys *keys;
+    struct field_keys *keys;
 };
 
 struct memory_ids {

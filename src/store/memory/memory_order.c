@@ -54,7 +54,7 @@ static bool order_within(const struct plan_scan *scan, const uint8_t *key, size_
 }
 
 /* The least key of the document that the scan looks at; false: it looks at none. */
-static bool order_find_key(const struct plan_scan *scan, const struct index_keys *keys,
+static bool order_find_key(const struct plan_scan *scan, const struct field_keys *keys,
                            struct order_item *item)
 {
     item->key = NULL;

@@ -645,7 +645,7 @@ static size_t memory_write_position_of(const struct memory_collection *collectio
                                        const struct buffer *key)
 {
     for (size_t at = 0; at < collection->count; at++) {
-        const struct index_keys *keys = &collection->documents[at]->keys[index];
+        const struct field_keys *keys = &collection->documents[at]->keys[index];
         uint32_t start = 0;
 
         for (uint32_t i = 0; i < keys->count; start = keys->ends[i++]) {

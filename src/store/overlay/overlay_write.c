@@ -47,7 +47,7 @@ static void unique_filter_of(const struct unique_key *key, bson_t *filter)
     }
 }
 
-static bool overlay_unique_holds(const struct index_keys *keys, const struct unique_key *key)
+static bool overlay_unique_holds(const struct field_keys *keys, const struct unique_key *key)
 {
     uint32_t start = 0;
 
@@ -61,7 +61,7 @@ static bool overlay_unique_holds(const struct index_keys *keys, const struct uni
 static truce_status unique_look_at(const struct unique_key *key, const bson_t *other,
                                    bson_error_t *error)
 {
-    struct index_keys keys = {.bounded = true};
+    struct field_keys keys = {.bounded = true};
     truce_status status = TRUCE_OK;
 
     if (truce__overlay_entry(key->part, other))
@@ -71,7 +71,7 @@ static truce_status unique_look_at(const struct unique_key *key, const bson_t *o
         status = truce__index_refuse_duplicate(key->part->name, key->spec,
                                                truce__value_document(key->document), key->bytes,
                                                key->size, error);
-    truce__index_keys_release(&keys);
+    truce__field_keys_release(&keys);
     return status;
 }
 
@@ -104,7 +104,7 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < part->unique_count && !status; i++) {
-        struct index_keys keys = {.bounded = true};
+        struct field_keys keys = {.bounded = true};
         struct unique_key key = {overlay, part, &part->unique[i], document, NULL, 0};
         uint32_t start = 0;
 
@@ -114,7 +114,7 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
             key.size = keys.ends[j] - start;
             status = unique_look_for(&key, error);
         }
-        truce__index_keys_release(&keys);
+        truce__field_keys_release(&keys);
     }
     return status;
 }

@@ -22,7 +22,7 @@
  * before any search if either form fails: whether a pattern is valid never depends on the text. The
  * just-in-time code is the expensive part; the careful form gets it when a search first needs it.
  */
-#include "query/regex.h"
+#include "query/condition/regex.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_REGEX_H
-#define TRUCE_QUERY_REGEX_H
+#ifndef TRUCE_QUERY_CONDITION_REGEX_H
+#define TRUCE_QUERY_CONDITION_REGEX_H
 
 /*
  * Regular expressions in MongoDB's dialect: PCRE2 over UTF-8, with the options i, m, s and x (u is
