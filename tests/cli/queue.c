@@ -144,7 +144,7 @@ TEST(a_job_is_told_of_an_event)
     ANSWERS(0, "signalled paid\n", NULL, "queue", "signal", job, "paid", "{\"sum\": 5}");
     ANSWERS(0, "\"events\": {\"paid\": {\"sum\": 5}}", NULL, "queue", "show", job);
     ANSWERS(2, "", "EVENT", "queue", "signal", job, "paid", "{");
-    ANSWERS(2, "", "step's name", "queue", "signal", job, "a.b");
+    ANSWERS(2, "", "name of a step", "queue", "signal", job, "a.b");
 }
 
 /* A file beside the store with that in it. */

@@ -440,7 +440,7 @@ static void bad_flows(truce_store *store, const struct setting *setting)
          {{"a"}, {"b", "a", "c"}, {"c", "d"}, {"d", "b"}},
          4},
         {"in a circle: a after a", {{"a", "a"}}, 1},
-        {"\"a\" waits for \"x\", which is not there", {{"a", "x"}}, 1},
+        {"\"a\" waits for \"x\", which the workflow does not contain", {{"a", "x"}}, 1},
         {"two jobs of the workflow have the name \"a\"", {{"a"}, {"a"}}, 2},
         {"job 2 of the workflow has no name", {{"a"}, {NULL}}, 2},
     };
@@ -500,7 +500,7 @@ static void batch(truce_store *store, const struct setting *setting)
     CHECK_STATE("blocked", queue, &closing);
     end_next(queue, &last, "{}");
     CHECK_STATE("ready", queue, &closing);
-    refused(queue, TRUCE_INVALID, &member, "closes no batch");
+    refused(queue, TRUCE_INVALID, &member, "does not close a batch");
     refused(queue, TRUCE_INVALID, &both, "waits for no others");
     end_next(queue, &closing, "{}");
     plain = rig_add(queue, "{}", NULL);
@@ -533,7 +533,7 @@ static void wrong(truce_store *store, const struct setting *setting)
     options.after_count = JOB_AFTER_MAX + 1;
     refused(queue, TRUCE_LIMIT, &options, "waits for");
     options = (truce_job_options){.batch = &nobody};
-    refused(queue, TRUCE_INVALID, &options, "closes no batch");
+    refused(queue, TRUCE_INVALID, &options, "does not close a batch");
     options = (truce_job_options){.failure = 3};
     refused(queue, TRUCE_INVALID, &options, "truce_job_failure");
     memset(much, 'a', sizeof much - 1);

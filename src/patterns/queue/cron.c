@@ -1,18 +1,20 @@
 /*
- * Jobs that are added by the clock.
+ * Cron: jobs that the clock adds.
  *
- *     next <= now        a commit that read `next` as it was found: the jobs that are due, `next`: the first time
- *                        after now, fired + their number, last: the time of the last
+ *     next <= now        a commit that read `next` as it was found: inserts the due jobs; sets
+ *                        `next` to the first time after now, `last` to the time of the last
+ *                        job; adds the number of jobs to `fired`
  *
  * Invariants:
  *
- *   T1. A time gives a job in the commit that moves `next` beyond it, and in no other: of two who fire at once one
- *       finds `next` moved.
- *   T2. `next` is a time of the line as it stands, so a line that was changed is fired by its new times only.
- *   T3. A line that is paused has no `next`; so none of its times is due, then or later.
+ *   T1. A time gives a job only in the commit that moves `next` beyond it. If two processes fire
+ *       the same line, one of them finds `next` moved.
+ *   T2. `next` is a time of the current line, so a changed line fires only at its new times.
+ *   T3. A paused line has no `next`, so none of its times is due, then or later.
  *
- * A crash leaves a commit that somebody ends or undoes: before that nobody else fires the line. Clocks decide when a
- * time has come, by the clock of whoever looks; never whether it gives a job twice.
+ * A crash may leave a commit, which another process completes or rolls back; until then no process
+ * fires the line. A process decides by its own clock whether a time has come. Clocks never decide
+ * whether a time gives a job twice.
  */
 #include "truce/cron.h"
 
@@ -30,22 +32,23 @@
 #include "patterns/queue/schedule.h"
 #include "store/maintenance.h"
 
-#define BATCH    100
-#define GRACE_MS 60000
+#define FIRED_MAX 100
+#define GRACE_MS  60000
 
 static const char *const missed_names[] = {
     [TRUCE_MISSED_ONCE] = "once", [TRUCE_MISSED_SKIP] = "skip", [TRUCE_MISSED_ALL] = "all"};
 
-static const char *zone_of(const bson_t *cron)
+static const char *cron_zone(const bson_t *cron)
 {
     const char *zone = truce__field_text(cron, "zone");
 
     return zone[0] ? zone : NULL;
 }
 
-static truce_status schedule_of(const bson_t *cron, struct schedule *schedule, bson_error_t *error)
+static truce_status cron_schedule(const bson_t *cron, struct schedule *schedule,
+                                  bson_error_t *error)
 {
-    return truce__schedule_parse(truce__field_text(cron, "line"), zone_of(cron), schedule, error);
+    return truce__schedule_parse(truce__field_text(cron, "line"), cron_zone(cron), schedule, error);
 }
 
 truce_status truce_cron_next(const char *line, const char *zone, int64_t after_ms, int64_t *next_ms,
@@ -60,19 +63,20 @@ truce_status truce_cron_next(const char *line, const char *zone, int64_t after_m
     truce_status status = truce__schedule_parse(line, zone, &schedule, error);
 
     if (!status && (after_ms < DATE_YEAR_0_MS || after_ms >= DATE_YEAR_10000_MS))
-        status = truce__fail(TRUCE_INVALID, error, "a time has a year from 0 to 9999");
+        status = truce__fail(TRUCE_INVALID, error, "invalid time: expected a year from 0 to 9999");
     if (!status)
         *next_ms = truce__schedule_next(&schedule, after_ms);
     return status;
 }
 
-/* ---- setting ------------------------------------------------------------------------------------ */
+/* ---- setting --------------------------------------------------------------------------------- */
 
 struct setting_cron {
     const char *name, *line;
     const truce_cron_options *options;
     struct schedule schedule;
-    bson_t job; /* the template */
+    /* The template of the jobs. */
+    bson_t job;
 };
 
 static truce_status cron_check_name(const char *name, bson_error_t *error)
@@ -81,7 +85,8 @@ static truce_status cron_check_name(const char *name, bson_error_t *error)
 
     if (length && length <= QUEUE_NAME_BYTES_MAX && bson_utf8_validate(name, length, false))
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "a cron line's name has 1 to %d bytes of UTF-8",
+    return truce__fail(TRUCE_INVALID, error,
+                       "invalid name of a cron line: expected 1 to %d bytes of UTF-8",
                        QUEUE_NAME_BYTES_MAX);
 }
 
@@ -93,21 +98,21 @@ static truce_status cron_check_options(const truce_cron_options *options, bson_e
     if (status)
         return status;
     if ((unsigned)options->missed > TRUCE_MISSED_ALL)
-        return truce__fail(TRUCE_INVALID, error, "there is no such truce_cron_missed");
+        return truce__fail(TRUCE_INVALID, error, "unknown value of truce_cron_missed");
     if (options->most > CRON_MISSED_MAX)
-        return truce__fail(TRUCE_INVALID, error, "most is %u, and may be %d", options->most,
-                           CRON_MISSED_MAX);
+        return truce__fail(TRUCE_INVALID, error, "`most` is %u, more than the maximum of %d",
+                           options->most, CRON_MISSED_MAX);
     if (job && (job->delay_ms || job->run_at_ms || job->unique || job->unique_payload ||
                 job->unique_period_ms || job->id || job->after_count || job->batch || job->open))
         return truce__fail(
             TRUCE_INVALID, error,
-            "jobs of a cron line have no delay, time, key or id of their own, and wait for no "
-            "others");
+            "jobs of a cron line cannot have a delay, a time, a key, or an id, or wait for "
+            "other jobs");
     return TRUCE_OK;
 }
 
-/* The next time of a line that stays as it is stays, too. */
-static int64_t next_of(const struct setting_cron *setting, const bson_t *old)
+/* Returns the next time. If the line has not changed, its next time does not change either. */
+static int64_t cron_next_ms(const struct setting_cron *setting, const bson_t *old)
 {
     const char *zone = setting->options->zone ? setting->options->zone : "";
     int64_t next_ms;
@@ -118,7 +123,7 @@ static int64_t next_of(const struct setting_cron *setting, const bson_t *old)
     return truce__schedule_next(&setting->schedule, truce__clock_wall_ms());
 }
 
-static void keep_field(bson_t *made, const bson_t *old, const char *name)
+static void cron_copy_field(bson_t *made, const bson_t *old, const char *name)
 {
     bson_iter_t iter;
 
@@ -126,8 +131,8 @@ static void keep_field(bson_t *made, const bson_t *old, const char *name)
         BSON_APPEND_VALUE(made, name, bson_iter_value(&iter));
 }
 
-/* `old` NULL: there is none. */
-static void make_cron(const struct setting_cron *setting, const bson_t *old, bson_t *made)
+/* Makes the document of a line; `old` is the stored document, or NULL. */
+static void cron_make(const struct setting_cron *setting, const bson_t *old, bson_t *made)
 {
     const truce_cron_options *options = setting->options;
     bool paused = old && bson_has_field(old, "paused");
@@ -143,12 +148,12 @@ static void make_cron(const struct setting_cron *setting, const bson_t *old, bso
     if (paused)
         BSON_APPEND_BOOL(made, "paused", true);
     else
-        BSON_APPEND_DATE_TIME(made, "next", next_of(setting, old));
-    keep_field(made, old, "fired");
-    keep_field(made, old, "last");
+        BSON_APPEND_DATE_TIME(made, "next", cron_next_ms(setting, old));
+    cron_copy_field(made, old, "fired");
+    cron_copy_field(made, old, "last");
 }
 
-static truce_status set_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status cron_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct setting_cron *setting = arg;
     bson_value_t id = truce_id_utf8(setting->name);
@@ -156,10 +161,10 @@ static truce_status set_in(truce_commit *commit, void *arg, bson_error_t *error)
     truce_status status = truce_commit_read(commit, QUEUE_CRONS, &id, &old, error);
 
     if (!status) {
-        make_cron(setting, &old, &made);
+        cron_make(setting, &old, &made);
         status = truce_commit_replace(commit, QUEUE_CRONS, &id, NULL, &made, error);
     } else if (status == TRUCE_NOT_FOUND) {
-        make_cron(setting, NULL, &made);
+        cron_make(setting, NULL, &made);
         status = truce_commit_insert(commit, QUEUE_CRONS, &made, error);
     }
     bson_destroy(&made);
@@ -167,7 +172,7 @@ static truce_status set_in(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-/* One commit has to hold all that may be due at once. */
+/* Checks that one commit can hold all jobs that may become due at the same time. */
 static truce_status cron_check_room(const struct setting_cron *setting, bson_error_t *error)
 {
     const truce_cron_options *options = setting->options;
@@ -179,7 +184,7 @@ static truce_status cron_check_room(const struct setting_cron *setting, bson_err
         return TRUCE_OK;
     return truce__fail(
         TRUCE_LIMIT, error,
-        "%u missed jobs of %u bytes at once, and may be %d bytes: let `most` be less", most,
+        "%u missed jobs of %u bytes at once have more than %d bytes: make `most` smaller", most,
         setting->job.len, 2 * JOB_PAYLOAD_BYTES_MAX);
 }
 
@@ -198,7 +203,7 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
     if (!status)
         status = cron_check_options(setting.options, error);
     if (!status && !line)
-        status = truce__fail(TRUCE_INVALID, error, "there is no cron line");
+        status = truce__fail(TRUCE_INVALID, error, "the cron line is missing");
     if (!status)
         status = truce__schedule_parse(line, setting.options->zone, &setting.schedule, error);
     if (!status)
@@ -208,12 +213,12 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
     if (!status)
         status = truce__queue_index(queue->store, QUEUE_CRONS, next[0], false, next, error);
     if (!status)
-        status = truce__queue_run(queue, NULL, set_in, &setting, error);
+        status = truce__queue_run(queue, NULL, cron_set_in, &setting, error);
     bson_destroy(&setting.job);
     return status;
 }
 
-/* ---- removing, pausing ---------------------------------------------------------------------------- */
+/* ---- removing and pausing -------------------------------------------------------------------- */
 
 enum cron_control { CRON_REMOVE, CRON_PAUSE, CRON_RESUME };
 
@@ -222,12 +227,12 @@ struct controlling {
     enum cron_control control;
 };
 
-static truce_status control_update(const struct controlling *controlling, const bson_t *cron,
-                                   bson_t *update, bson_error_t *error)
+static truce_status cron_control_update(const struct controlling *controlling, const bson_t *cron,
+                                        bson_t *update, bson_error_t *error)
 {
     struct schedule schedule;
     bson_t set, unset;
-    truce_status status = schedule_of(cron, &schedule, error);
+    truce_status status = cron_schedule(cron, &schedule, error);
 
     if (status)
         return status;
@@ -253,15 +258,15 @@ static truce_status cron_control_in(truce_commit *commit, void *arg, bson_error_
     bool paused = !status && bson_has_field(&cron, "paused");
 
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no cron line named %s",
-                             controlling->name);
+        status =
+            truce__fail(TRUCE_NOT_FOUND, error, "no cron line has the name %s", controlling->name);
     if (status ||
         (controlling->control != CRON_REMOVE && paused == (controlling->control == CRON_PAUSE)))
         goto out;
     if (controlling->control == CRON_REMOVE)
         status = truce_commit_remove(commit, QUEUE_CRONS, &id, NULL, error);
     else
-        status = control_update(controlling, &cron, &update, error);
+        status = cron_control_update(controlling, &cron, &update, error);
     if (!status && controlling->control != CRON_REMOVE)
         status = truce_commit_update(commit, QUEUE_CRONS, &id, NULL, &update, error);
 out:
@@ -294,11 +299,12 @@ truce_status truce_cron_resume(truce_store *store, const char *name, bson_error_
     return queue_cron_control(store, name, CRON_RESUME, error);
 }
 
-/* ---- firing ------------------------------------------------------------------------------------- */
+/* ---- firing ---------------------------------------------------------------------------------- */
 
 struct firing {
     bson_value_t id;
-    int64_t next_ms; /* as it was found */
+    /* The value of `next` that was found. */
+    int64_t next_ms;
 };
 
 static uint32_t cron_most_of(const bson_t *cron)
@@ -321,8 +327,8 @@ static truce_status cron_add_one(truce_commit *commit, const bson_t *cron, const
     return status;
 }
 
-static truce_status add_due(truce_commit *commit, const bson_t *cron, const int64_t *ticks,
-                            uint32_t count, bson_error_t *error)
+static truce_status cron_add_due(truce_commit *commit, const bson_t *cron, const int64_t *ticks,
+                                 uint32_t count, bson_error_t *error)
 {
     bson_t template;
     truce_status status = TRUCE_OK;
@@ -335,15 +341,15 @@ static truce_status add_due(truce_commit *commit, const bson_t *cron, const int6
     return status;
 }
 
-static truce_status fire_now(truce_commit *commit, const struct firing *firing, const bson_t *cron,
-                             bson_error_t *error)
+static truce_status cron_fire_now(truce_commit *commit, const struct firing *firing,
+                                  const bson_t *cron, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms(), ticks[CRON_MISSED_MAX];
     bool skips = !strcmp(truce__field_text(cron, "missed"), missed_names[TRUCE_MISSED_SKIP]), left;
     struct schedule schedule;
     bson_t *update = NULL;
     uint32_t count;
-    truce_status status = schedule_of(cron, &schedule, error);
+    truce_status status = cron_schedule(cron, &schedule, error);
 
     if (status)
         return status;
@@ -358,14 +364,14 @@ static truce_status fire_now(truce_commit *commit, const struct firing *firing, 
     if (skips && now_ms - ticks[count - 1] >= GRACE_MS)
         count = 0;
     BCON_APPEND(update, "$inc", "{", "fired", BCON_INT64(count), "}");
-    status = add_due(commit, cron, ticks, count, error);
+    status = cron_add_due(commit, cron, ticks, count, error);
     if (!status) /* T1 */
         status = truce_commit_update(commit, QUEUE_CRONS, &firing->id, NULL, update, error);
     bson_destroy(update);
     return status;
 }
 
-static truce_status fire_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status cron_fire_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct firing *firing = arg;
     int64_t next_ms;
@@ -373,7 +379,7 @@ static truce_status fire_in(truce_commit *commit, void *arg, bson_error_t *error
     truce_status status = truce_commit_read(commit, QUEUE_CRONS, &firing->id, &cron, error);
 
     if (!status && truce__job_date(&cron, "next", &next_ms) && next_ms == firing->next_ms)
-        status = fire_now(commit, firing, &cron, error);
+        status = cron_fire_now(commit, firing, &cron, error);
     bson_destroy(&cron);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
@@ -385,9 +391,9 @@ truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
     truce_status status;
 
     if (firing.id.value_type != BSON_TYPE_UTF8 || !truce__job_date(cron, "next", &firing.next_ms))
-        return TRUCE_OK; /* not ours */
-    status = truce_transact(store, fire_in, &firing, options, error);
-    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* somebody else is at it */
+        return TRUCE_OK; /* not a document of truce's */
+    status = truce_transact(store, cron_fire_in, &firing, options, error);
+    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* another process is firing it */
 }
 
 bson_t *truce__cron_due(void)
@@ -397,8 +403,8 @@ bson_t *truce__cron_due(void)
 
 truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
 {
-    bson_t *filter = truce__cron_due(), *found[BATCH];
-    truce_find_options options = {.limit = BATCH};
+    bson_t *filter = truce__cron_due(), *found[FIRED_MAX];
+    truce_find_options options = {.limit = FIRED_MAX};
     truce_commit_options firing = {.mechanism = queue->mechanism,
                                    .lease_ms = truce__queue_commit_lease(queue)};
     truce_cursor *cursor = NULL;
@@ -408,7 +414,7 @@ truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
 
     BSON_APPEND_UTF8(filter, "job.queue", queue->name);
     status = truce_find(queue->store, QUEUE_CRONS, filter, &options, &cursor, error);
-    while (!status && count < BATCH) {
+    while (!status && count < FIRED_MAX) {
         status = truce_cursor_next(cursor, &cron, error);
         if (status || !cron)
             break;
@@ -418,7 +424,8 @@ truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
     bson_destroy(filter);
     for (size_t i = 0; i < count; i++) {
         bson_error_t
-            ignored; /* a line that is wrong takes no job from a worker; the sweep tells it */
+            /* A faulty line takes no job from a worker; the sweep reports it. */
+            ignored;
 
         (void)truce__cron_fire_one(queue->store, found[i], &firing, &ignored);
         bson_destroy(found[i]);
@@ -450,12 +457,12 @@ const char *truce__cron_fault(const bson_t *cron)
     int64_t next_ms;
     bson_t job;
 
-    if (schedule_of(cron, &schedule, &reason))
-        return "the line or its zone cannot be read: it never fires";
+    if (cron_schedule(cron, &schedule, &reason))
+        return "the line or its time zone is invalid: it never fires";
     if (!truce__value_subdocument(cron, "job", &job) || !truce__field_text(&job, "queue")[0] ||
         !bson_has_field(&job, "payload"))
-        return "there is no job: it never fires";
+        return "the line has no job: it never fires";
     if (truce__job_date(cron, "next", &next_ms) == bson_has_field(cron, "paused"))
-        return "a line has a next time, or is paused";
+        return "a line must either have a next time or be paused";
     return NULL;
 }

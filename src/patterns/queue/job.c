@@ -1,8 +1,9 @@
 /*
- * A job in its worker's hands: every change compares the claim (L2), inside of the commit that makes it.
+ * A claimed job: every change compares the claim (L2), inside the commit that makes the change.
  *
- * Of a commit without an answer the job itself tells: it is done, by the token of this claim, only if this
- * commit did it. (A worker that gives up after UNKNOWN and says fail finds its job done, or not its own.)
+ * If a commit has no answer, the job itself shows the result: it is done by the token of this claim
+ * only if this commit did it. A worker that gives up after UNKNOWN and reports a failure finds its
+ * job done, or lost.
  */
 #include <string.h>
 
@@ -19,25 +20,27 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
-/* ---- jobs that are done ---------------------------------------------------------------------- */
+/* ---- done jobs ------------------------------------------------------------------------------- */
 
 /*
- * The end of jobs that are done, alone and without more effects: inside the store's write, where it can
- * (truce/sys/store.h, rewrite),
+ * The end of jobs that are done, alone and without other effects. If the store can do it, the end
+ * runs inside the store's write (truce/sys/store.h, rewrite):
  *
  *     running, this claim's token (L2), held by no commit -> done
  *
- * which is what the commit of this one document would do, and one write of the store. A job whose end changes other
- * documents goes by a commit: one that came through a gate, that stands in a lane, or that others wait for. So does
- * any where the store cannot, or the journal is forced.
+ * This has the effect of a commit of this one document, in one write of the store. The end of some
+ * jobs changes other documents: jobs that came through a limiter, jobs in a lane, and jobs that
+ * others wait for. These end by a commit. So do all jobs if the store cannot rewrite, or if the
+ * journal is forced.
  */
 
 enum fate { FATE_OPEN, FATE_DONE };
 
 struct finishing {
-    truce_rewrite base; /* first */
+    truce_rewrite base;
     truce_job *const *jobs;
-    const bson_t *const *results; /* NULL: none */
+    /* NULL: no results. */
+    const bson_t *const *results;
     int64_t now_ms;
     enum fate *fates;
 };
@@ -47,15 +50,15 @@ static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson
                                 bson_error_t *error);
 static truce_status job_check_step(const char *name, bson_error_t *error);
 
-static void begin_finishing(truce_rewrite *rewrite)
+static void done_begin(truce_rewrite *rewrite)
 {
     struct finishing *finishing = (struct finishing *)rewrite;
 
     memset(finishing->fates, 0, rewrite->count * sizeof *finishing->fates);
 }
 
-/* Its end is a change of this document alone. */
-static bool ends_alone(const bson_t *job)
+/* Returns true if the end of the job changes this document alone. */
+static bool done_alone(const bson_t *job)
 {
     bson_t lease;
 
@@ -69,8 +72,8 @@ static const bson_t *done_result_of(const struct finishing *finishing, size_t nu
     return finishing->results ? finishing->results[number] : NULL;
 }
 
-/* As truce__job_ends. */
-static void append_done(const struct finishing *finishing, size_t number, const bson_t *before,
+/* Writes what truce__job_update_end writes. */
+static void done_append(const struct finishing *finishing, size_t number, const bson_t *before,
                         bson_t *after)
 {
     int64_t keep_ms = truce__field_number(before, "keep_ms");
@@ -97,28 +100,27 @@ static void append_done(const struct finishing *finishing, size_t number, const 
         truce__names_append(after, "result", result);
 }
 
-static bool done_make_done(truce_rewrite *rewrite, size_t number, const bson_t *before,
-                           bson_t *after)
+static bool done_make(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)
 {
     struct finishing *finishing = (struct finishing *)rewrite;
 
-    if (!before || !job_is_of(finishing->jobs[number], before) || !ends_alone(before))
-        return false; /* the commit says why, or does it */
-    append_done(finishing, number, before, after);
+    if (!before || !job_is_of(finishing->jobs[number], before) || !done_alone(before))
+        return false; /* the commit gives the reason, or does it */
+    done_append(finishing, number, before, after);
     if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
-        return false; /* too deep now: the commit says so */
+        return false; /* the result made the document too deep: the commit reports it */
     finishing->fates[number] = FATE_DONE;
     return true;
 }
 
-static void refuse_done(truce_rewrite *rewrite, size_t number, truce_status status,
+static void done_refuse(truce_rewrite *rewrite, size_t number, truce_status status,
                         const bson_error_t *error)
 {
     (void)status, (void)error;
     ((struct finishing *)rewrite)->fates[number] = FATE_OPEN;
 }
 
-static bool can_finish_inside(const truce_queue *queue)
+static bool done_inside_possible(const truce_queue *queue)
 {
     return (queue->store->capabilities & TRUCE_CAN_REWRITE) &&
            queue->mechanism != TRUCE_MECHANISM_JOURNAL && !queue->refused;
@@ -126,21 +128,22 @@ static bool can_finish_inside(const truce_queue *queue)
 
 bool truce__job_may_end_with_others(const truce_job *job)
 {
-    return can_finish_inside(job->queue) && ends_alone(&job->document);
+    return done_inside_possible(job->queue) && done_alone(&job->document);
 }
 
-/* What fates[i] is not done has to be done by a commit, or is told by it. */
-static void finish_inside(truce_job *const *jobs, const bson_t *const *results, size_t count,
-                          enum fate *fates)
+/* Ends jobs inside the store's write. If fates[i] is not FATE_DONE, a commit has to end the job, or
+ * report the reason. */
+static void done_inside(truce_job *const *jobs, const bson_t *const *results, size_t count,
+                        enum fate *fates)
 {
     bson_t *ids = bson_malloc(count * sizeof *ids);
     const bson_t **keys = bson_malloc(count * sizeof *keys);
     struct finishing finishing = {.base = {.collection = QUEUE,
                                            .keys = keys,
                                            .count = count,
-                                           .begin = begin_finishing,
-                                           .make = done_make_done,
-                                           .refuse = refuse_done},
+                                           .begin = done_begin,
+                                           .make = done_make,
+                                           .refuse = done_refuse},
                                   .jobs = jobs,
                                   .results = results,
                                   .now_ms = truce__clock_wall_ms(),
@@ -174,12 +177,12 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
 
     if (status)
         return status;
-    if (!commit && can_finish_inside(job->queue))
-        finish_inside(&job, &result, 1, &fate);
+    if (!commit && done_inside_possible(job->queue))
+        done_inside(&job, &result, 1, &fate);
     return fate == FATE_DONE ? TRUCE_OK : job_done_in(job, commit, result, error);
 }
 
-/* ---- many --------------------------------------------------------------------------------------- */
+/* ---- many jobs ------------------------------------------------------------------------------- */
 
 static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, size_t count,
                                     const bson_t *const *results, bson_error_t *error)
@@ -187,8 +190,9 @@ static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, 
     truce_status status = truce__queue_ready(queue, error);
 
     if (!status && count > JOB_CLAIMS_MAX)
-        status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be up to %d", count,
-                             JOB_CLAIMS_MAX);
+        status =
+            truce__fail(TRUCE_INVALID, error, "cannot end %zu jobs at once: expected at most %d",
+                        count, JOB_CLAIMS_MAX);
     for (size_t i = 0; i < count && !status; i++) {
         if (jobs[i]->queue != queue)
             status = truce__fail(TRUCE_INVALID, error, "job %zu was not claimed by this queue", i);
@@ -213,8 +217,8 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
     if (first || !count)
         return first;
     fates = bson_malloc0(count * sizeof *fates);
-    if (can_finish_inside(queue))
-        finish_inside(jobs, results, count, fates);
+    if (done_inside_possible(queue))
+        done_inside(jobs, results, count, fates);
     for (size_t i = 0; i < count; i++) {
         truce_status status = TRUCE_OK;
 
@@ -231,29 +235,33 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
 /* ---- sleeps and waits ------------------------------------------------------------------------ */
 
 /*
- * Sleeping and waiting between the steps of a job, without a worker: the job is laid aside, as one that was snoozed.
+ * Sleeps and waits between the steps of a job, without a worker: the job is set aside like a
+ * snoozed job.
  *
  *     steps: {pause: {until: <date>}}               a sleep; it is over at `until`
  *     waits: {paid: {until: <date>, over: true}}    a wait; over: the event did not come by then
- *     awaits: "paid"                                it was laid aside for that event
- *     events: {paid: {...}}                         what truce_queue_signal told
+ *     awaits: "paid"                                the job is set aside for that event
+ *     events: {paid: {...}}                         what truce_queue_signal sent
  *
- * Whoever waits and whoever tells read the job in their commits. So an event that comes between the look and the laying
- * aside is not missed: one of the two runs again. A wait that is over stays so, and an event that has come counts, whichever
- * of the two was first in the job: no later look decides otherwise.
+ * The waiting worker and the signalling caller both read the job in their commits. An event that
+ * comes between the read and the write is therefore not missed: one of the two runs again. A wait
+ * that is over stays over, and an event that has come counts. The first of the two in the job
+ * decides; no later read changes the result.
  */
 
 struct waiting {
     truce_job *job;
     const char *name;
-    int64_t ms; /* -1: for ever */
+    /* -1: for ever. */
+    int64_t ms;
     bson_t event;
-    bool came, laid_aside;
+    bool came, set_aside;
 };
 
-/* ---- laying aside ----------------------------------------------------------------------------------- */
+/* ---- setting aside --------------------------------------------------------------------------- */
 
-static bool until_of(const bson_t *document, const char *field, const char *name, int64_t *until_ms)
+static bool wait_until(const bson_t *document, const char *field, const char *name,
+                       int64_t *until_ms)
 {
     bson_t all, one;
 
@@ -261,9 +269,9 @@ static bool until_of(const bson_t *document, const char *field, const char *name
            truce__value_subdocument(&all, name, &one) && truce__job_date(&one, "until", until_ms);
 }
 
-/* {$set: {FIELD.NAME.until, awaits?}} */
-static truce_status write_until(const struct waiting *waiting, truce_commit *commit,
-                                const char *field, int64_t until_ms, bson_error_t *error)
+/* Writes {$set: {FIELD.NAME.until, awaits?}}. */
+static truce_status wait_write_until(const struct waiting *waiting, truce_commit *commit,
+                                     const char *field, int64_t until_ms, bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(&waiting->job->id);
     char *path = bson_strdup_printf("%s.%s.until", field, waiting->name);
@@ -281,17 +289,18 @@ static truce_status write_until(const struct waiting *waiting, truce_commit *com
     return status;
 }
 
-static truce_status lay_aside(struct waiting *waiting, truce_commit *commit, const bson_t *document,
-                              const char *field, int64_t until_ms, bson_error_t *error)
+static truce_status wait_set_aside(struct waiting *waiting, truce_commit *commit,
+                                   const bson_t *document, const char *field, int64_t until_ms,
+                                   bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER;
     truce_status status;
 
-    truce__job_snoozes(&update, document, until_ms, truce__clock_wall_ms());
+    truce__job_update_snooze(&update, document, until_ms, truce__clock_wall_ms());
     status = truce__job_move(commit, document, &update, error);
     if (!status)
-        status = write_until(waiting, commit, field, until_ms, error);
-    waiting->laid_aside = true;
+        status = wait_write_until(waiting, commit, field, until_ms, error);
+    waiting->set_aside = true;
     bson_destroy(&update);
     return status;
 }
@@ -307,21 +316,23 @@ static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
     truce_status status = job_check_step(waiting->name, error);
 
     if (!status && (waiting->ms < -1 || waiting->ms > DATE_LAST_MS))
-        status = truce__fail(TRUCE_INVALID, error, "a time of %lld ms cannot be",
-                             (long long)waiting->ms);
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "invalid time of %lld ms: expected -1 or a time that ends before the year 10000",
+            (long long)waiting->ms);
     return status;
 }
 
-static truce_status wait_conclude(const struct waiting *waiting, truce_status status,
-                                  bson_error_t *error)
+static truce_status wait_finish(const struct waiting *waiting, truce_status status,
+                                bson_error_t *error)
 {
-    if (status || !waiting->laid_aside)
+    if (status || !waiting->set_aside)
         return status;
     waiting->job->ended = JOB_SNOOZED;
-    return truce__fail(TRUCE_NOT_FOUND, error, "the job was laid aside at \"%s\"", waiting->name);
+    return truce__fail(TRUCE_NOT_FOUND, error, "the job is set aside at \"%s\"", waiting->name);
 }
 
-/* ---- sleeping --------------------------------------------------------------------------------------- */
+/* ---- sleeps ---------------------------------------------------------------------------------- */
 
 static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -330,11 +341,11 @@ static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *erro
     int64_t until_ms;
     truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
 
-    waiting->laid_aside = false;
-    if (!status && !until_of(&document, "steps", waiting->name, &until_ms))
+    waiting->set_aside = false;
+    if (!status && !wait_until(&document, "steps", waiting->name, &until_ms))
         until_ms = wait_end_of(waiting);
     if (!status && truce__clock_wall_ms() < until_ms)
-        status = lay_aside(waiting, commit, &document, "steps", until_ms, error);
+        status = wait_set_aside(waiting, commit, &document, "steps", until_ms, error);
     bson_destroy(&document);
     return status;
 }
@@ -350,18 +361,19 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
     truce_status status = wait_begin(&waiting, error);
 
     if (!status && ms < 0)
-        status = truce__fail(TRUCE_INVALID, error, "a job does not sleep for ever");
-    if (status ||
-        (until_of(&job->document, "steps", name, &until_ms) && truce__clock_wall_ms() >= until_ms))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "a job cannot sleep for ever: expected a time of 0 ms or more");
+    if (status || (wait_until(&job->document, "steps", name, &until_ms) &&
+                   truce__clock_wall_ms() >= until_ms))
         return status;
-    return wait_conclude(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error),
-                         error);
+    return wait_finish(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error),
+                       error);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------------- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
-/* Copies it. */
-static bool find_event(struct waiting *waiting, const bson_t *document)
+/* Copies the event if it has come. */
+static bool wait_find_event(struct waiting *waiting, const bson_t *document)
 {
     bson_t events, one;
 
@@ -383,8 +395,8 @@ static bool wait_is_over(const bson_t *document, const char *name)
            truce__value_subdocument(&waits, name, &one) && bson_has_field(&one, "over");
 }
 
-static truce_status wait_give_up(const struct waiting *waiting, truce_commit *commit,
-                                 bson_error_t *error)
+static truce_status wait_write_over(const struct waiting *waiting, truce_commit *commit,
+                                    bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(&waiting->job->id);
     char *path = bson_strdup_printf("waits.%s.over", waiting->name);
@@ -404,15 +416,15 @@ static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error
     int64_t until_ms;
     truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
 
-    waiting->laid_aside = waiting->came = false;
-    if (status || wait_is_over(&document, waiting->name) || find_event(waiting, &document))
+    waiting->set_aside = waiting->came = false;
+    if (status || wait_is_over(&document, waiting->name) || wait_find_event(waiting, &document))
         goto out;
-    if (!until_of(&document, "waits", waiting->name, &until_ms))
+    if (!wait_until(&document, "waits", waiting->name, &until_ms))
         until_ms = wait_end_of(waiting);
     if (truce__clock_wall_ms() < until_ms)
-        status = lay_aside(waiting, commit, &document, "waits", until_ms, error);
+        status = wait_set_aside(waiting, commit, &document, "waits", until_ms, error);
     else
-        status = wait_give_up(waiting, commit, error);
+        status = wait_write_over(waiting, commit, error);
 out:
     bson_destroy(&document);
     return status;
@@ -431,9 +443,10 @@ truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms
         .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
     truce_status status = wait_begin(&waiting, error);
 
-    if (!status && !wait_is_over(&job->document, name) && !find_event(&waiting, &job->document))
-        status = wait_conclude(&waiting,
-                               truce__queue_run(job->queue, NULL, wait_in, &waiting, error), error);
+    if (!status && !wait_is_over(&job->document, name) &&
+        !wait_find_event(&waiting, &job->document))
+        status = wait_finish(&waiting, truce__queue_run(job->queue, NULL, wait_in, &waiting, error),
+                             error);
     *came = !status && waiting.came;
     bson_init(event);
     if (*came)
@@ -442,7 +455,7 @@ truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms
     return status;
 }
 
-/* ---- telling ---------------------------------------------------------------------------------------- */
+/* ---- signals --------------------------------------------------------------------------------- */
 
 struct signalling {
     truce_queue *queue;
@@ -458,18 +471,18 @@ static truce_status wait_check_room(const bson_t *job, const char *name, bool *k
 
     *known = false;
     if (!truce__job_live(job))
-        return truce__fail(TRUCE_INVALID, error, "the job is %s, and waits for nothing",
+        return truce__fail(TRUCE_INVALID, error, "the job is %s and cannot receive an event",
                            truce__job_state(job));
     if (!truce__value_subdocument(job, "events", &events))
         return TRUCE_OK;
     *known = bson_has_field(&events, name);
     if (!*known && bson_count_keys(&events) >= JOB_EVENTS_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the job was told %d events, and no more may be",
-                           JOB_EVENTS_MAX);
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the job already has %d events, which is the maximum", JOB_EVENTS_MAX);
     return TRUCE_OK;
 }
 
-static void make_signal(const struct signalling *signalling, const bson_t *job, bson_t *update)
+static void signal_make(const struct signalling *signalling, const bson_t *job, bson_t *update)
 {
     char *path = bson_strdup_printf("events.%s", signalling->name);
     int64_t now_ms = truce__clock_wall_ms();
@@ -480,8 +493,8 @@ static void make_signal(const struct signalling *signalling, const bson_t *job, 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     truce__names_append(&set, path, signalling->event);
     if (wakes)
-        truce__job_waits(&set, signalling->queue->name,
-                         (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
+        truce__job_append_queued(&set, signalling->queue->name,
+                                 (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
     bson_append_document_end(update, &set);
     if (wakes) {
         BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
@@ -503,7 +516,7 @@ static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *err
     if (!status)
         status = wait_check_room(&job, signalling->name, &known, error);
     if (!status && !known) {
-        make_signal(signalling, &job, &update);
+        signal_make(signalling, &job, &update);
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
     }
     bson_destroy(&update);
@@ -526,8 +539,9 @@ truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const 
     if (!status)
         status = truce__document_check(signalling.event, "event", error);
     if (!status && signalling.event->len > JOB_METADATA_BYTES_MAX)
-        status = truce__fail(TRUCE_LIMIT, error, "the event has %u bytes, and may have %d",
-                             signalling.event->len, JOB_METADATA_BYTES_MAX);
+        status =
+            truce__fail(TRUCE_LIMIT, error, "the event has %u bytes, more than the maximum of %d",
+                        signalling.event->len, JOB_METADATA_BYTES_MAX);
     if (!status)
         status = truce__queue_ready(queue, error);
     if (!status)
@@ -538,8 +552,8 @@ truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const 
 
 /* ---- the claimed job ------------------------------------------------------------------------- */
 
-#define LOOK_MS  500
-#define NS_IN_MS INT64_C(1000000)
+#define CANCELLED_MS 500
+#define NS_IN_MS     INT64_C(1000000)
 
 const bson_oid_t *truce_job_id(const truce_job *job)
 {
@@ -566,7 +580,7 @@ int64_t truce_job_epoch(const truce_job *job)
     return job->epoch;
 }
 
-/* ---- whose job it is ---------------------------------------------------------------------------- */
+/* ---- ownership ------------------------------------------------------------------------------- */
 
 static bool job_is_of(const truce_job *job, const bson_t *document)
 {
@@ -586,11 +600,10 @@ static truce_status job_lost(truce_job *job, const bson_t *document, bson_error_
         atomic_store(&job->cancelled, true);
         return truce__fail(TRUCE_EXPIRED, error, "job %s is cancelled", id);
     }
-    return truce__fail(
-        TRUCE_EXPIRED, error,
-        "job %s is not this worker's any more: the lease of epoch %lld ended, and it is "
-        "%s now",
-        id, (long long)job->epoch, state[0] ? state : "gone");
+    return truce__fail(TRUCE_EXPIRED, error,
+                       "this worker has lost job %s: the lease of epoch %lld ended, and the job is "
+                       "%s now",
+                       id, (long long)job->epoch, state[0] ? state : "gone");
 }
 
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
@@ -614,7 +627,7 @@ static truce_status update_mine(truce_job *job, truce_commit *commit, const bson
     return truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 }
 
-/* ---- ends --------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 enum end_kind { END_DONE, END_FAIL, END_SNOOZE, END_DISCARD };
 
@@ -626,13 +639,13 @@ struct ending {
     int64_t delay_ms;
 };
 
-void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms)
+void truce__job_update_snooze(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms)
 {
     bson_t set, unset, inc;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    truce__job_waits(&set, truce__field_text(document, "queue"),
-                     (int32_t)truce__field_number(document, "priority"), at_ms, now_ms);
+    truce__job_append_queued(&set, truce__field_text(document, "queue"),
+                             (int32_t)truce__field_number(document, "priority"), at_ms, now_ms);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "lease", "");
@@ -642,25 +655,25 @@ void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, i
     bson_append_document_end(update, &inc);
 }
 
-static void make_end(const struct ending *ending, const bson_t *document, bson_t *update)
+static void end_make_update(const struct ending *ending, const bson_t *document, bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms();
 
     switch (ending->kind) {
     case END_DONE:
-        truce__job_ends(update, document, "done", ending->result, now_ms);
+        truce__job_update_end(update, document, "done", ending->result, now_ms);
         break;
     case END_FAIL:
-        truce__job_fails(update, ending->job->queue, document, ending->text, ending->delay_ms,
-                         now_ms);
+        truce__job_update_fail(update, ending->job->queue, document, ending->text, ending->delay_ms,
+                               now_ms);
         break;
     case END_SNOOZE:
-        truce__job_snoozes(update, document, truce__job_date_after(now_ms, ending->delay_ms),
-                           now_ms);
+        truce__job_update_snooze(update, document, truce__job_date_after(now_ms, ending->delay_ms),
+                                 now_ms);
         break;
     case END_DISCARD:
-        truce__job_ends(update, document, "discarded", NULL, now_ms);
-        truce__job_blames(update, document, ending->text, now_ms);
+        truce__job_update_end(update, document, "discarded", NULL, now_ms);
+        truce__job_update_error(update, document, ending->text, now_ms);
         break;
     }
 }
@@ -672,7 +685,7 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
     truce_status status = truce__job_read_mine(ending->job, commit, &document, error);
 
     if (!status) {
-        make_end(ending, &document, &update);
+        end_make_update(ending, &document, &update);
         status = truce__job_move(commit, &document, &update, error);
     }
     bson_destroy(&update);
@@ -680,8 +693,8 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-/* After an answer that was lost: true if the job is done, by this claim; `committed`: with its effects, by
- * truce_job_commit. */
+/* Returns true if this claim has done the job, after a lost answer. `committed`: truce_job_commit
+ * did it, with its effects. */
 static bool job_is_done(const truce_job *job, bool committed)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&job->id), "state", BCON_UTF8("done"), "lease.token",
@@ -698,7 +711,8 @@ static bool job_is_done(const truce_job *job, bool committed)
     return status == TRUCE_OK;
 }
 
-/* A try of ours without an answer may have landed: then the job was not lost, it is done. */
+/* Corrects the status of a call that may have landed: an unanswered attempt of this claim may have
+ * done the job. */
 static truce_status job_settle(const truce_job *job, bool committed, truce_status status)
 {
     if (!truce__unanswered(status) && status != TRUCE_EXPIRED)
@@ -720,7 +734,7 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     return status;
 }
 
-/* Done by a commit (NULL: of its own); the result was checked. */
+/* Ends a job as done in a commit (NULL: a commit of its own). The result was checked. */
 static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
                                 bson_error_t *error)
 {
@@ -747,7 +761,8 @@ truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t dela
     struct ending ending = {job, END_SNOOZE, .delay_ms = delay_ms};
 
     if (delay_ms < 0 || delay_ms > INT64_C(1) << 48)
-        return truce__fail(TRUCE_INVALID, error, "a delay of %lld ms cannot be",
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid delay of %lld ms: expected 0 to 281474976710656",
                            (long long)delay_ms);
     return run_end(&ending, commit, error);
 }
@@ -762,7 +777,7 @@ truce_status truce_job_discard(truce_job *job, truce_commit *commit, const char 
     return run_end(&ending, commit, error);
 }
 
-/* ---- the effects and the acknowledgement ---------------------------------------------------------- */
+/* ---- effects and acknowledgement ------------------------------------------------------------- */
 
 void truce_job_result(truce_job *job, const bson_t *result)
 {
@@ -777,8 +792,8 @@ struct working {
     void *arg;
 };
 
-/* The job is read first: a worker that lost it does nothing at all. */
-static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error)
+/* Reads the job before the effects: a worker that lost the job changes nothing. */
+static truce_status commit_work_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct working *working = arg;
     bson_t document, update = BSON_INITIALIZER;
@@ -787,7 +802,7 @@ static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error
     if (!status)
         status = working->function(commit, working->arg, error);
     if (!status) {
-        truce__job_commits(&update, &document, working->job->result, truce__clock_wall_ms());
+        truce__job_update_commit(&update, &document, working->job->result, truce__clock_wall_ms());
         status = truce__job_move(commit, &document, &update, error); /* L3 */
     }
     bson_destroy(&update);
@@ -813,16 +828,17 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
     if (!own.lease_ms)
         own.lease_ms = truce__queue_commit_lease(job->queue);
     if (own.key)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a job's commit has no key: the job itself is what happens once");
-    status = truce_transact(job->queue->store, work_in, &working, &own, error);
-    status = job_settle(job, true, status); /* what truce_job_done did has no effects */
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the commit of a job cannot have a key: the job already makes it happen once");
+    status = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
+    status = job_settle(job, true, status); /* effects are missing if truce_job_done did it */
     if (!status)
         job->ended = JOB_DONE;
     return status;
 }
 
-/* ---- steps -------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 struct stepping {
     truce_job *job;
@@ -840,11 +856,11 @@ static truce_status job_check_step(const char *name, bson_error_t *error)
         bson_utf8_validate(name, length, false))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
-                       "a step's name has 1 to %d bytes, without \".\" and \"$\"",
+                       "invalid name of a step: expected 1 to %d bytes without \".\" and \"$\"",
                        JOB_KEY_BYTES_MAX);
 }
 
-static bool known_step(const bson_t *steps, const char *name, bson_t *result)
+static bool step_is_known(const bson_t *steps, const char *name, bson_t *result)
 {
     bson_t kept;
 
@@ -871,7 +887,7 @@ static truce_status step_now(struct stepping *stepping, truce_commit *commit, bs
     return status;
 }
 
-/* A step that an earlier, unanswered commit did is found here. */
+/* Runs a step in a commit, or finds the result that an earlier, unanswered commit stored. */
 static truce_status step_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct stepping *stepping = arg;
@@ -911,7 +927,7 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
     truce_status status = job_check_step(name, error);
 
     bson_destroy(&stepping.result);
-    if (status || !known_step(&job->steps, name, &stepping.result)) {
+    if (status || !step_is_known(&job->steps, name, &stepping.result)) {
         bson_init(&stepping.result);
         if (!status)
             status = truce__queue_run(job->queue, NULL, step_in, &stepping, error);
@@ -926,11 +942,12 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
     return status;
 }
 
-/* ---- signs of life ------------------------------------------------------------------------------ */
+/* ---- extensions and progress ----------------------------------------------------------------- */
 
 struct sign {
     truce_job *job;
-    const bson_t *progress; /* NULL: the lease */
+    /* NULL: extend the lease. */
+    const bson_t *progress;
 };
 
 static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error)
@@ -975,7 +992,8 @@ truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_err
     truce_status status = truce__document_check(progress, "progress", error);
 
     if (!status && progress->len > JOB_METADATA_BYTES_MAX)
-        status = truce__fail(TRUCE_LIMIT, error, "the progress has %u bytes, and may have %d",
+        status = truce__fail(TRUCE_LIMIT, error,
+                             "the progress has %u bytes, more than the maximum of %d",
                              progress->len, JOB_METADATA_BYTES_MAX);
     return status ? status : truce__queue_run(job->queue, NULL, sign_in, &sign, error);
 }
@@ -985,7 +1003,7 @@ bool truce_job_cancelled(truce_job *job)
     int64_t now_ns = truce__clock_monotonic_ns(), last = atomic_load(&job->looked_ns);
     bson_t *filter, found;
 
-    if (atomic_load(&job->cancelled) || now_ns - last < LOOK_MS * NS_IN_MS ||
+    if (atomic_load(&job->cancelled) || now_ns - last < CANCELLED_MS * NS_IN_MS ||
         !atomic_compare_exchange_strong(&job->looked_ns, &last, now_ns))
         return atomic_load(&job->cancelled);
     filter = BCON_NEW("_id", BCON_OID(&job->id), "state", BCON_UTF8("cancelled"));

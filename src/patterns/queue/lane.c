@@ -1,31 +1,36 @@
 /*
- * Lanes: the jobs of one lane run one after the other (or so many at a time), in the order in which they were added,
- * whatever fails between. A lane stands in `truce_queue_lanes` while it has jobs:
+ * Lanes: the jobs of one lane run one after the other, or up to `width` at a time, in the order in
+ * which they were added, whatever fails in between. `truce_queue_lanes` has documents of a lane
+ * while the lane has jobs:
  *
  *     {_id: {queue: "mail", lane: "ada"}, out: 1, width: 1, head: 7, tail: 9}
- *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}         one for each that waits: head < n <= tail
+ *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}
+ *                                             one for each waiting job: head < n <= tail
  *
- * and with a rate, besides, what rate_limit.h says and {full: <date>}: when its bucket of places will be full again.
+ * A lane with a rate also has the fields of rate_limit.h and {full: <date>}: when its bucket of
+ * places is full again.
  *
  * Invariants:
  *
- *   K1. `out` is the number of the lane's jobs that are ready, delayed or running, and is at most the width. The
- *       others wait: state "waiting", which no claim looks for.
- *   K2. Who goes out is the next in number. Numbers are given, and gone by, in commits that read the lane: of two
- *       who add or end at once one sees what the other did.
- *   K3. A job's end, whichever it is, takes it out of `out` in its own commit, and lets the next ones out there. So no
- *       lane with room has a job that waits, but where it is `stalled`: many that were cancelled while they waited
- *       stood at its head, more than one commit passes over, or it became wider. The sweep, or the next end, goes on.
- *   K4. An empty lane has no document, once its window and its bucket are empty (until then `idle` says when, for the sweep). Its
- *       numbers begin again.
- *   K5. At most `rate` jobs of the lane begin in any `per_ms` (rate_limit.h). A claim counts in a commit
- *       that writes the lane, also a claim of a further attempt. A job whose begin the rate does not allow is put off: it is
- *       delayed, and its attempt does not count.
- *   K6. Places spread what is put off. A job that goes out takes the next place of the bucket, and is delayed until then. Places are
- *       a forecast, so a job may be put off again; they decide nothing.
+ *   K1. `out` is the number of the lane's jobs that are ready, delayed, or running. It is at most
+ *       the width. The other jobs wait: they have the state "waiting", which no claim finds.
+ *   K2. Jobs go out in the order of their numbers. Commits that read the lane give the numbers and
+ *       use them. If two jobs enter or end at the same time, one commit sees what the other did.
+ *   K3. The end of a job, whichever it is, decreases `out` in its own commit and lets the next jobs
+ *       out. A lane with room has no waiting job unless it is `stalled`. A lane is stalled if it
+ *       became wider, or if its head has more cancelled jobs than one commit passes over. The sweep,
+ *       or the next end, continues.
+ *   K4. An empty lane has no document once its window and its bucket are empty. Until then, `idle`
+ *       gives this time to the sweep. The numbers then begin again.
+ *   K5. At most `rate` jobs of the lane begin in any `per_ms` (rate_limit.h). A claim counts its
+ *       begin in a commit that writes the lane, also if it is a claim of a further attempt. If the
+ *       rate does not allow the begin, the job is delayed, and its attempt does not count.
+ *   K6. Places spread the delayed jobs. A job that goes out takes the next place of the bucket, and
+ *       is delayed until then. Places are a forecast and decide nothing, so a job may be delayed
+ *       again.
  *
- * A job that failed keeps its place while it waits for its next attempt: that is what an order is for. Dead, it makes
- * room; retried, it goes to the end.
+ * A failed job keeps its place while it waits for its next attempt; otherwise the order would
+ * break. A dead job makes room; if it is retried, it goes to the end.
  */
 #include <string.h>
 
@@ -38,22 +43,23 @@
 #include "patterns/queue/rate_limit.h"
 #include "store/maintenance.h"
 
-#define PASSED_MAX 100 /* jobs that are looked at in one commit */
+#define PASSED_MAX 100 /* jobs that one commit passes over */
 
 struct lane {
     truce_commit *commit;
     const char *queue, *name;
     bson_t id_document;
     bson_value_t id;
-    bool stands; /* it has a document */
+    /* The lane has a document. */
+    bool stored;
     int64_t out, width, head, tail;
     struct queue_rate rate;
     double full_ms;
 };
 
-/* ---- the lane ----------------------------------------------------------------------------------- */
+/* ---- the lane -------------------------------------------------------------------------------- */
 
-static bool take_count(const bson_t *document, const char *name, int64_t *count)
+static bool lane_read_count(const bson_t *document, const char *name, int64_t *count)
 {
     return truce__field_whole(document, name, count) && *count >= 0 && *count <= FIELD_MAX;
 }
@@ -71,16 +77,16 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
     BSON_APPEND_UTF8(&lane->id_document, "lane", name);
     lane->id = truce__queue_document_id(&lane->id_document);
     status = truce_commit_read(commit, QUEUE_LANES, &lane->id, &document, error);
-    lane->stands = !status;
-    if (lane->stands) {
-        if (!take_count(&document, "out", &lane->out) ||
-            !take_count(&document, "width", &lane->width) ||
-            !take_count(&document, "head", &lane->head) ||
-            !take_count(&document, "tail", &lane->tail))
+    lane->stored = !status;
+    if (lane->stored) {
+        if (!lane_read_count(&document, "out", &lane->out) ||
+            !lane_read_count(&document, "width", &lane->width) ||
+            !lane_read_count(&document, "head", &lane->head) ||
+            !lane_read_count(&document, "tail", &lane->tail))
             status = truce__fail(
                 TRUCE_CORRUPT, error,
-                "the lane \"%.100s\" of the queue \"%.100s\" is not as truce left it: put "
-                "its document in " QUEUE_LANES " right",
+                "the lane \"%.100s\" of the queue \"%.100s\" has invalid counts: repair "
+                "its document in " QUEUE_LANES,
                 name, queue);
         if (bson_iter_init_find(&iter, &document, "full"))
             lane->full_ms = bson_iter_as_double(&iter);
@@ -97,7 +103,7 @@ static bool lane_waits(const struct lane *lane)
     return lane->head < lane->tail;
 }
 
-/* How long until nothing that has begun, and no place that was given, counts any more. */
+/* Returns the time until no begin and no place counts any more. */
 static int64_t lane_idle_ms(const struct lane *lane)
 {
     int64_t left_ms = truce__rate_left_ms(&lane->rate),
@@ -106,7 +112,7 @@ static int64_t lane_idle_ms(const struct lane *lane)
     return !lane->rate.rate ? 0 : full_ms > left_ms ? full_ms : left_ms;
 }
 
-static void append_rate(const struct lane *lane, bool empty, bson_t *document)
+static void lane_append_rate(const struct lane *lane, bool empty, bson_t *document)
 {
     truce__rate_append(&lane->rate, document);
     BSON_APPEND_DOUBLE(document, "full", lane->full_ms);
@@ -128,12 +134,12 @@ static truce_status lane_write(const struct lane *lane, bson_error_t *error)
     if (lane_waits(lane) && lane->out < lane->width)
         BSON_APPEND_BOOL(&document, "stalled", true);
     if (lane->rate.rate)
-        append_rate(lane, empty, &document);
+        lane_append_rate(lane, empty, &document);
     if (empty && lane_idle_ms(lane) <= 0) /* K4 */
-        status = lane->stands
+        status = lane->stored
                      ? truce_commit_remove(lane->commit, QUEUE_LANES, &lane->id, NULL, error)
                      : TRUCE_OK;
-    else if (lane->stands)
+    else if (lane->stored)
         status = truce_commit_replace(lane->commit, QUEUE_LANES, &lane->id, NULL, &document, error);
     else
         status = truce_commit_insert(lane->commit, QUEUE_LANES, &document, error);
@@ -141,14 +147,14 @@ static truce_status lane_write(const struct lane *lane, bson_error_t *error)
     return status;
 }
 
-static void place_id(const struct lane *lane, int64_t n, bson_t *document)
+static void lane_place_id(const struct lane *lane, int64_t n, bson_t *document)
 {
     bson_copy_to(&lane->id_document, document);
     BSON_APPEND_INT64(document, "n", n);
 }
 
-/* The next place that is at least so far away: how long until then, in ms. Those that are out may have taken places in
- * advance. */
+/* Takes the next place that is at least `least_ms` away, and returns the time until then. Jobs that
+ * are out may have taken places in advance. */
 static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
 {
     double now_ms = (double)lane->rate.now_ms, per_ms = (double)lane->rate.per_ms, apart_ms,
@@ -168,8 +174,8 @@ static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
     return begin_ms > now_ms ? (int64_t)(begin_ms - now_ms) + 1 : 0;
 }
 
-/* One more is out, from that time on by this clock; 0: at once. */
-static int64_t go_out(struct lane *lane)
+/* Lets one more job out. Returns the time of this clock from which it may begin; 0: at once. */
+static int64_t lane_add_out(struct lane *lane)
 {
     int64_t wait_ms = lane_take_place(lane, 0);
 
@@ -177,14 +183,14 @@ static int64_t go_out(struct lane *lane)
     return wait_ms ? truce__job_date_after(truce__clock_wall_ms(), wait_ms) : 0;
 }
 
-/* ---- in ------------------------------------------------------------------------------------------- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
-static truce_status wait_in_lane(struct lane *lane, const bson_oid_t *job, bson_error_t *error)
+static truce_status lane_add_waiting(struct lane *lane, const bson_oid_t *job, bson_error_t *error)
 {
     bson_t id, place = BSON_INITIALIZER;
     truce_status status;
 
-    place_id(lane, ++lane->tail, &id);
+    lane_place_id(lane, ++lane->tail, &id);
     BSON_APPEND_DOCUMENT(&place, "_id", &id);
     BSON_APPEND_OID(&place, "job", job);
     status = truce_commit_insert(lane->commit, QUEUE_LANES, &place, error);
@@ -206,19 +212,19 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const st
     *begin_ms = 0;
     *waits = lane_waits(&lane) || lane.out >= lane.width;
     if (!status && *waits)
-        status = wait_in_lane(&lane, job, error);
+        status = lane_add_waiting(&lane, job, error);
     else
-        *begin_ms = go_out(&lane);
+        *begin_ms = lane_add_out(&lane);
     if (!status)
         status = lane_write(&lane, error);
     bson_destroy(&lane.id_document);
     return status;
 }
 
-/* ---- out ------------------------------------------------------------------------------------------ */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
-/* If it is waiting still. */
-static truce_status let_out(struct lane *lane, const bson_value_t *id, bson_error_t *error)
+/* Lets a job out if it still waits. */
+static truce_status lane_let_out(struct lane *lane, const bson_value_t *id, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms(), at_ms, begin_ms;
     bson_t job, update = BSON_INITIALIZER, set;
@@ -226,10 +232,10 @@ static truce_status let_out(struct lane *lane, const bson_value_t *id, bson_erro
 
     if (!status && !strcmp(truce__job_state(&job), "waiting")) {
         (void)truce__job_date(&job, "undone.at", &at_ms);
-        begin_ms = go_out(lane);
+        begin_ms = lane_add_out(lane);
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-        truce__job_waits(&set, lane->queue, (int32_t)truce__field_number(&job, "priority"),
-                         at_ms > begin_ms ? at_ms : begin_ms, now_ms);
+        truce__job_append_queued(&set, lane->queue, (int32_t)truce__field_number(&job, "priority"),
+                                 at_ms > begin_ms ? at_ms : begin_ms, now_ms);
         bson_append_document_end(&update, &set);
         status = truce_commit_update(lane->commit, QUEUE, id, NULL, &update, error);
     }
@@ -238,21 +244,21 @@ static truce_status let_out(struct lane *lane, const bson_value_t *id, bson_erro
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
 }
 
-static truce_status let_next_out(struct lane *lane, bson_error_t *error)
+static truce_status lane_let_next_out(struct lane *lane, bson_error_t *error)
 {
     bson_t id, place;
     bson_value_t value;
     bson_iter_t iter;
     truce_status status;
 
-    place_id(lane, lane->head + 1, &id);
+    lane_place_id(lane, lane->head + 1, &id);
     value = truce__queue_document_id(&id);
     status = truce_commit_read(lane->commit, QUEUE_LANES, &value, &place, error);
     if (!status && bson_iter_init_find(&iter, &place, "job"))
-        status = let_out(lane, bson_iter_value(&iter), error);
+        status = lane_let_out(lane, bson_iter_value(&iter), error);
     if (!status)
         status = truce_commit_remove(lane->commit, QUEUE_LANES, &value, NULL, error);
-    if (!status || status == TRUCE_NOT_FOUND) { /* a place that somebody removed holds nobody up */
+    if (!status || status == TRUCE_NOT_FOUND) { /* a place that is missing blocks no other */
         status = TRUCE_OK;
         lane->head++;
     }
@@ -261,12 +267,12 @@ static truce_status let_next_out(struct lane *lane, bson_error_t *error)
     return status;
 }
 
-static truce_status let_out_all(struct lane *lane, bson_error_t *error)
+static truce_status lane_let_out_all(struct lane *lane, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < PASSED_MAX && !status && lane_waits(lane) && lane->out < lane->width; i++)
-        status = let_next_out(lane, error);
+        status = lane_let_next_out(lane, error);
     return status ? status : lane_write(lane, error);
 }
 
@@ -277,13 +283,13 @@ truce_status truce__lane_leave(truce_commit *commit, const char *queue, const ch
     truce_status status = lane_read(&lane, commit, queue, name, error);
 
     lane.out -= lane.out > 0;
-    if (!status && lane.stands)
-        status = let_out_all(&lane, error);
+    if (!status && lane.stored)
+        status = lane_let_out_all(&lane, error);
     bson_destroy(&lane.id_document);
     return status;
 }
 
-/* ---- begins ---------------------------------------------------------------------------------------- */
+/* ---- begins ---------------------------------------------------------------------------------- */
 
 truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t *wait_ms,
                                bson_error_t *error)
@@ -296,7 +302,7 @@ truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t 
     if (!truce__job_lane(job, &said) || !said.rate)
         return TRUCE_OK;
     status = lane_read(&lane, commit, truce__field_text(job, "queue"), said.name, error);
-    if (!status && lane.stands && lane.rate.rate) {
+    if (!status && lane.stored && lane.rate.rate) {
         *wait_ms = truce__rate_wait_ms(&lane.rate);
         if (*wait_ms)
             *wait_ms = lane_take_place(&lane, *wait_ms);
@@ -310,10 +316,10 @@ truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t 
 
 struct beginning {
     truce_job *job;
-    bool put_off;
+    bool delayed;
 };
 
-static truce_status begin_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status lane_begin_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct beginning *beginning = arg;
     int64_t now_ms = truce__clock_wall_ms(), wait_ms;
@@ -322,9 +328,9 @@ static truce_status begin_in(truce_commit *commit, void *arg, bson_error_t *erro
 
     if (!status)
         status = truce__lane_begin(commit, &job, &wait_ms, error);
-    beginning->put_off = !status && wait_ms;
-    if (beginning->put_off) {
-        truce__job_snoozes(&update, &job, truce__job_date_after(now_ms, wait_ms), now_ms);
+    beginning->delayed = !status && wait_ms;
+    if (beginning->delayed) {
+        truce__job_update_snooze(&update, &job, truce__job_date_after(now_ms, wait_ms), now_ms);
         status = truce__job_move(commit, &job, &update, error);
     }
     bson_destroy(&update);
@@ -340,38 +346,38 @@ truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error)
 
     if (!truce__job_lane(&job->document, &lane) || !lane.rate)
         return TRUCE_OK;
-    status = truce__queue_run(job->queue, NULL, begin_in, &beginning, error);
-    return status == TRUCE_EXPIRED || (!status && beginning.put_off) ? TRUCE_NOT_FOUND : status;
+    status = truce__queue_run(job->queue, NULL, lane_begin_in, &beginning, error);
+    return status == TRUCE_EXPIRED || (!status && beginning.delayed) ? TRUCE_NOT_FOUND : status;
 }
 
-/* ---- stalled lanes ---------------------------------------------------------------------------------- */
+/* ---- stalled lanes --------------------------------------------------------------------------- */
 
-static truce_status lane_go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status lane_resume_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_t *id = arg;
     struct lane lane;
     truce_status status = lane_read(&lane, commit, truce__field_text(id, "queue"),
                                     truce__field_text(id, "lane"), error);
 
-    if (!status && lane.stands)
-        status = let_out_all(&lane, error);
+    if (!status && lane.stored)
+        status = lane_let_out_all(&lane, error);
     bson_destroy(&lane.id_document);
     return status;
 }
 
-truce_status truce__lane_go_on(struct sweep *sweep, const char *collection, const bson_t *lane,
-                               void *arg, bson_error_t *error)
+truce_status truce__lane_resume(struct sweep *sweep, const char *collection, const bson_t *lane,
+                                void *arg, bson_error_t *error)
 {
     bson_t id;
 
     (void)collection, (void)arg;
     if (!truce__value_subdocument(lane, "_id", &id))
         return TRUCE_OK;
-    return truce_transact(sweep->store, lane_go_on_in, &id, NULL, error);
+    return truce_transact(sweep->store, lane_resume_in, &id, NULL, error);
 }
 
-truce_status truce__lane_count(truce_commit *commit, const bson_t *document, int64_t out,
-                               bson_error_t *error)
+truce_status truce__lane_repair(truce_commit *commit, const bson_t *document, int64_t out,
+                                bson_error_t *error)
 {
     struct lane lane;
     bson_t id;
@@ -382,13 +388,13 @@ truce_status truce__lane_count(truce_commit *commit, const bson_t *document, int
     status = lane_read(&lane, commit, truce__field_text(&id, "queue"),
                        truce__field_text(&id, "lane"), error);
     lane.out = out;
-    if (!status && lane.stands)
-        status = let_out_all(&lane, error);
+    if (!status && lane.stored)
+        status = lane_let_out_all(&lane, error);
     bson_destroy(&lane.id_document);
     return status;
 }
 
-/* ---- indexes -------------------------------------------------------------------------------------- */
+/* ---- indexes --------------------------------------------------------------------------------- */
 
 truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error)
 {

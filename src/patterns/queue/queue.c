@@ -1,47 +1,55 @@
 /*
- * The job queue: the handle, what its documents look like in each state, and who may change them.
+ * The job queue: the handle, the states of a job document, and the rules for changing it.
  *
  *     add ----> delayed --due--> ready --claim--> running --done--> done
  *       \----------------------^  ^                 |  |  \--discard--> discarded
  *                                 |                 |  \--fail, the last attempt--> dead
  *                                 \-- fail, snooze, |     (fail, snooze: also to delayed)
  *                                     lease over ---/
- *     any live one --cancel--> cancelled;  delayed, dead, cancelled, discarded --retry--> ready
- *     in a lane that is full: add --> waiting, instead of ready or delayed, until it is its turn
- *     after other jobs: add --> blocked, instead of these, until they have ended
+ *     any live job --cancel--> cancelled;  delayed, dead, cancelled, discarded --retry--> ready
+ *     in a full lane: add --> waiting, instead of ready or delayed, until its turn comes
+ *     after other jobs: add --> blocked, instead of these, until the other jobs have ended
  *
  *     add                 queue_add.c        claim; due, lease over     queue_claim.c
- *     the others          job.c              by an operator             queue_control.c
+ *     the other changes   job.c              by an operator             queue_control.c
  *     limits              rate_limit.c       lanes                      lane.c
  *     after other jobs    workflow.c         by the clock               cron.c
  *     threads that run jobs    queue_pool.c
  *
- * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
- * with it. A claim is one find-and-modify; every other change of a job that exists is made by a commit, alone
- * or with other documents, so a call that is not answered, or lands late, is the commit's affair.
+ * Every claim has an identifier of its own, lease.token, which the claimer creates. No two claims
+ * have the same token. The epoch of the job rises with each claim. A claim is one find-and-modify.
+ * A commit makes every other change of an existing job, alone or together with other documents. The
+ * commit therefore handles calls without an answer and calls that land late.
  *
- * Invariants (models/queue.cpp is the model; its mutants are these rules, left out one by one):
+ * Invariants (models/queue.cpp is the model; its mutants leave out one of these rules each):
  *
- *   L1. `undone` stands in live jobs only, and repeats state and queue; the claims' index is on it alone.
- *   L2. Whatever a worker does to its job compares state "running" and the token, inside of the commit that
- *       does it. The number alone is no fence: a claim that is lost (a failover) is followed by one of the
- *       same epoch.
- *   L3. truce_job_commit WRITES the job in the commit of the effects, so it holds the job until the decision:
- *       nobody claims, rescues or cancels it between the look and the decision.
- *   L4. No clock is compared with another. A lease is over when this process has watched it by its monotonic clock for
- *       as long as it lasts, and its token and its end stayed the same. The rescue compares the token and the end that were
- *       watched. Wall clocks choose which leases are looked at, and nothing else (queue_claim.c).
- *   L5. A claim takes no job that a commit holds, and what waits for a job resolves the commit it meets; the
- *       sweep of commits resolves the rest.
- *   L6. Whoever gives a job back counts its attempts: a job that kills its workers is dead after the last.
- *   L7. A key counts while its job does: the truth is in the job; the key's document only says which one.
+ *   L1. Only live jobs have `undone`. It repeats the state and the queue. The index of claims
+ *       contains nothing else.
+ *   L2. Each change that a worker makes to its job compares the state "running" and the token,
+ *       inside the commit that makes the change. The epoch alone is not a fence: after a failover
+ *       has lost a claim, the next claim has the same epoch.
+ *   L3. truce_job_commit writes the job in the commit of the effects, so the commit holds the job
+ *       until its decision. Between the read and the decision, no other process claims, releases,
+ *       or cancels the job.
+ *   L4. No clock is compared with the clock of another process. A lease is over when one process
+ *       has seen the same token and the same end for as long as the lease lasts. A process measures
+ *       this time by its monotonic clock. The sweep can continue the observation of an earlier
+ *       sweep on the same computer (queue_maintenance.c). The release compares the token and the
+ *       end that were observed. Wall clocks only choose which leases are read (queue_claim.c).
+ *   L5. A claim takes no job that a commit holds. A caller that waits for such a job resolves the
+ *       commit; the sweep of commits resolves the rest.
+ *   L6. Each release of a job counts its attempts. A job that kills its workers is dead after its
+ *       last attempt.
+ *   L7. A key counts while its job is live. The job document decides; the document of the key only
+ *       names the job.
  *
- * A crash leaves: before a claim landed, nothing; after it, a lease that ends; inside a commit, what the next
- * one who comes finishes or undoes. A claim may be lost in a power cut where the store keeps the order of
- * writes (TRUCE_CAN_KEEP_ORDER): its worker is lost with it, and so is all that it did since.
+ * A crash before a claim lands leaves nothing. A crash after it leaves a lease that ends. A crash
+ * inside a commit leaves a state that the next process to read the job completes or rolls back. If
+ * the store keeps the order of writes (TRUCE_CAN_KEEP_ORDER), a power cut can lose a claim. The cut
+ * then also stops the worker and loses all writes that followed the claim.
  *
- * Deliberately not done: no priority rises with age, so a queue whose high priorities never end starves its
- * low ones; that is what priorities ask for.
+ * Deliberately not done: the priority of a job does not rise with its age. If jobs of high priority
+ * never end, jobs of low priority never start.
  */
 #include "patterns/queue/queue.h"
 
@@ -59,7 +67,7 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
-/* ---- the handle ------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 static char *worker_name(void)
 {
@@ -93,7 +101,7 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     if (!options)
         options = &defaults;
     queue->store = store;
-    truce__crowd_begin(&queue->crowd);
+    truce__claims_init(&queue->claims);
     queue->refused = ROOM_CHECK(options, "truce_queue_options", &queue->refusal) != TRUCE_OK;
     queue->name = bson_strdup(options->queue ? options->queue : "?");
     queue->worker = options->worker ? bson_strdup(options->worker) : worker_name();
@@ -111,13 +119,13 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     queue->mechanism = options->mechanism;
     queue->deadline_ms = options->deadline_ms;
     if (!options->queue)
-        queue_refuse(queue, "the option \"queue\" of the job queue is missing");
+        queue_refuse(queue, "the option \"queue\" of the job queue is missing: name the queue");
     else if (!queue_name_is_good(queue->name))
-        queue_refuse(queue, "a queue's name has 1 to 200 bytes of UTF-8");
+        queue_refuse(queue, "invalid name of a queue: expected 1 to 200 bytes of UTF-8");
     if (!queue_name_is_good(queue->worker))
-        queue_refuse(queue, "a worker's name has 1 to 200 bytes of UTF-8");
+        queue_refuse(queue, "invalid name of a worker: expected 1 to 200 bytes of UTF-8");
     if (queue->attempts_max > INT32_MAX)
-        queue_refuse(queue, "attempts_max is too large");
+        queue_refuse(queue, "attempts_max is too large: the maximum is 2147483647");
     return queue;
 }
 
@@ -125,7 +133,7 @@ void truce_queue_free(truce_queue *queue)
 {
     if (!queue)
         return;
-    truce__crowd_end(&queue->crowd);
+    truce__claims_destroy(&queue->claims);
     bson_free(queue->name);
     bson_free(queue->worker);
     bson_free(queue);
@@ -164,7 +172,7 @@ truce_status truce__queue_indexes(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* What was seen in collections that may be others now. */
+/* Forgets everything that was read from collections that may have been replaced since. */
 static void queue_forget(truce_queue *queue)
 {
     atomic_bool *const flags[] = {&queue->paused, &queue->gated, &queue->laned,
@@ -209,7 +217,7 @@ truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
                   : truce_transact(queue->store, function, arg, &options, error);
 }
 
-/* ---- what stands in a job ----------------------------------------------------------------------- */
+/* ---- fields of a job ------------------------------------------------------------------------- */
 
 const char *truce__job_state(const bson_t *document)
 {
@@ -245,7 +253,7 @@ bool truce__job_lane(const bson_t *document, struct job_lane *lane)
     return *lane->name && lane->width > 0;
 }
 
-static bool queue_find_in(const bson_t *document, const char *path, bson_iter_t *found)
+static bool queue_find_path(const bson_t *document, const char *path, bson_iter_t *found)
 {
     bson_iter_t iter;
 
@@ -257,7 +265,7 @@ bool truce__job_date(const bson_t *document, const char *path, int64_t *ms)
     bson_iter_t iter;
 
     *ms = 0;
-    if (!queue_find_in(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
+    if (!queue_find_path(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
         return false;
     *ms = truce__iter_date(&iter);
     return true;
@@ -267,13 +275,13 @@ bool truce__job_token(const bson_t *document, bson_oid_t *token)
 {
     bson_iter_t iter;
 
-    if (!queue_find_in(document, "lease.token", &iter) || !BSON_ITER_HOLDS_OID(&iter))
+    if (!queue_find_path(document, "lease.token", &iter) || !BSON_ITER_HOLDS_OID(&iter))
         return false;
     bson_oid_copy(bson_iter_oid(&iter), token);
     return true;
 }
 
-/* ---- the changes of a job ----------------------------------------------------------------------- */
+/* ---- changes of a job ------------------------------------------------------------------------ */
 
 static void queue_append_state(bson_t *set, const char *state, const char *queue, int32_t rank,
                                int64_t at_ms)
@@ -289,43 +297,42 @@ static void queue_append_state(bson_t *set, const char *state, const char *queue
     bson_append_document_end(set, &undone);
 }
 
-void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
-                      int64_t now_ms)
+void truce__job_append_queued(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
+                              int64_t now_ms)
 {
     bool ready = at_ms <= now_ms;
 
     queue_append_state(set, ready ? "ready" : "delayed", queue, -priority, at_ms);
 }
 
-void truce__job_stands(bson_t *set, const char *state, const char *queue, int64_t at_ms)
+void truce__job_append_held(bson_t *set, const char *state, const char *queue, int64_t at_ms)
 {
     queue_append_state(set, state, queue, 0, at_ms);
 }
 
-truce_status truce__job_sets_out(truce_commit *commit, const bson_t *job, int64_t at_ms,
-                                 int64_t now_ms, bson_t *set, bson_error_t *error)
+truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, int64_t at_ms,
+                                       int64_t now_ms, bson_t *set, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
-    char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job */
+    char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job itself */
     int32_t priority = (int32_t)truce__field_number(job, "priority");
     struct job_lane lane;
     int64_t begin_ms = 0;
-    bool in_line = false;
+    bool waits = false;
     truce_status status = TRUCE_OK;
 
     if (truce__job_lane(job, &lane))
-        status =
-            truce__lane_enter(commit, queue, &lane, &id.value.v_oid, &in_line, &begin_ms, error);
-    if (in_line)
-        truce__job_stands(set, "waiting", queue, at_ms);
+        status = truce__lane_enter(commit, queue, &lane, &id.value.v_oid, &waits, &begin_ms, error);
+    if (waits)
+        truce__job_append_held(set, "waiting", queue, at_ms);
     else
-        truce__job_waits(set, queue, priority, at_ms > begin_ms ? at_ms : begin_ms, now_ms);
+        truce__job_append_queued(set, queue, priority, at_ms > begin_ms ? at_ms : begin_ms, now_ms);
     bson_free(queue);
     return status;
 }
 
-/* How long it is kept in that state; -1: for ever. */
-static int64_t keep_of(const bson_t *document, const char *state)
+/* Returns how long the job is kept in that state; -1: for ever. */
+static int64_t queue_keep_ms(const bson_t *document, const char *state)
 {
     bson_t keep;
 
@@ -337,7 +344,7 @@ static int64_t keep_of(const bson_t *document, const char *state)
 static void queue_append_end(bson_t *update, const bson_t *document, const char *state,
                              const bson_t *result, bool committed, int64_t now_ms)
 {
-    int64_t keep_ms = keep_of(document, state);
+    int64_t keep_ms = queue_keep_ms(document, state);
     bool dead = !strcmp(state, "dead");
     bson_t set, unset, letter;
 
@@ -362,24 +369,25 @@ static void queue_append_end(bson_t *update, const bson_t *document, const char 
     if (!dead)
         BSON_APPEND_UTF8(&unset, "dead", "");
     if (strcmp(state, "done"))
-        BSON_APPEND_UTF8(&unset, "lease", ""); /* of a job that is done, it says who did it */
+        BSON_APPEND_UTF8(&unset, "lease", ""); /* of a done job, it names the worker */
     bson_append_document_end(update, &unset);
 }
 
-void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
-                     const bson_t *result, int64_t now_ms)
+void truce__job_update_end(bson_t *update, const bson_t *document, const char *state,
+                           const bson_t *result, int64_t now_ms)
 {
     queue_append_end(update, document, state, result, false, now_ms);
 }
 
-void truce__job_commits(bson_t *update, const bson_t *document, const bson_t *result,
-                        int64_t now_ms)
+void truce__job_update_commit(bson_t *update, const bson_t *document, const bson_t *result,
+                              int64_t now_ms)
 {
     queue_append_end(update, document, "done", result, true, now_ms);
 }
 
-/* At most so many bytes, whole characters; what is not UTF-8 is shown as "?". bson_free it. */
-static char *clip(const char *text)
+/* Returns a copy of at most JOB_ERROR_BYTES_MAX bytes that ends with a whole character. If it is
+ * not valid UTF-8, each byte above 127 becomes "?". Free it with bson_free. */
+static char *queue_clip(const char *text)
 {
     size_t length = strnlen(text ? text : "", JOB_ERROR_BYTES_MAX);
     char *clipped = bson_strndup(text ? text : "", length);
@@ -393,17 +401,18 @@ static char *clip(const char *text)
     return clipped;
 }
 
-static void append_worker(bson_t *one, const bson_t *document)
+static void queue_append_worker(bson_t *one, const bson_t *document)
 {
     bson_iter_t iter;
 
-    if (queue_find_in(document, "lease.worker", &iter) && BSON_ITER_HOLDS_UTF8(&iter))
+    if (queue_find_path(document, "lease.worker", &iter) && BSON_ITER_HOLDS_UTF8(&iter))
         BSON_APPEND_UTF8(one, "worker", bson_iter_utf8(&iter, NULL));
 }
 
-void truce__job_blames(bson_t *update, const bson_t *document, const char *text, int64_t now_ms)
+void truce__job_update_error(bson_t *update, const bson_t *document, const char *text,
+                             int64_t now_ms)
 {
-    char *clipped = clip(text);
+    char *clipped = queue_clip(text);
     bson_t push, errors, each, one;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$push", &push);
@@ -413,7 +422,7 @@ void truce__job_blames(bson_t *update, const bson_t *document, const char *text,
     BSON_APPEND_DATE_TIME(&one, "at", now_ms);
     BSON_APPEND_INT32(&one, "attempt", (int32_t)truce__field_number(document, "attempt"));
     BSON_APPEND_INT64(&one, "epoch", truce__field_number(document, "epoch"));
-    append_worker(&one, document);
+    queue_append_worker(&one, document);
     BSON_APPEND_UTF8(&one, "text", clipped);
     bson_append_document_end(&each, &one);
     bson_append_array_end(&errors, &each);
@@ -439,25 +448,25 @@ static int64_t queue_backoff(const truce_queue *queue, uint32_t attempt)
     return wait - (int64_t)(truce__random_entropy() % (uint64_t)(wait / 2 + 1));
 }
 
-void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *document,
-                      const char *text, int64_t delay_ms, int64_t now_ms)
+void truce__job_update_fail(bson_t *update, const truce_queue *queue, const bson_t *document,
+                            const char *text, int64_t delay_ms, int64_t now_ms)
 {
     int64_t attempt = truce__field_number(document, "attempt");
     bson_t set, unset;
 
     if (attempt >= truce__field_number(document, "attempts_max")) { /* L6 */
-        truce__job_ends(update, document, "dead", NULL, now_ms);
+        truce__job_update_end(update, document, "dead", NULL, now_ms);
     } else {
         if (delay_ms < 0)
             delay_ms = queue_backoff(queue, (uint32_t)attempt);
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-        truce__job_waits(&set, truce__field_text(document, "queue"),
-                         (int32_t)truce__field_number(document, "priority"),
-                         truce__job_date_after(now_ms, delay_ms), now_ms);
+        truce__job_append_queued(&set, truce__field_text(document, "queue"),
+                                 (int32_t)truce__field_number(document, "priority"),
+                                 truce__job_date_after(now_ms, delay_ms), now_ms);
         bson_append_document_end(update, &set);
         BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
         BSON_APPEND_UTF8(&unset, "lease", "");
         bson_append_document_end(update, &unset);
     }
-    truce__job_blames(update, document, text, now_ms);
+    truce__job_update_error(update, document, text, now_ms);
 }

@@ -167,7 +167,7 @@ static truce_status queue_key_take(const char *queue, truce_commit *commit, cons
     return status;
 }
 
-truce_status truce__queue_key_retake(truce_commit *commit, const bson_t *job, bson_error_t *error)
+truce_status truce__queue_key_reclaim(truce_commit *commit, const bson_t *job, bson_error_t *error)
 {
     const char *key = truce__field_text(job, "key");
     bson_value_t id = truce__document_id(job);
@@ -325,7 +325,7 @@ static truce_status queue_add_check(truce_queue *queue, const truce_job_options 
     if (!status && options->lane)
         status = truce__lane_indexes(queue, error);
     if (!status && (options->after_count || options->batch || options->open))
-        status = truce__after_indexes(queue, error);
+        status = truce__workflow_indexes(queue, error);
     return status;
 }
 
@@ -438,16 +438,16 @@ static truce_status insert_job(truce_commit *commit, bson_t *job, const truce_jo
                                int64_t at_ms, int64_t now_ms, bson_error_t *error)
 {
     int64_t left;
-    truce_status status = truce__after_enter(commit, job, options, &left, error);
+    truce_status status = truce__workflow_enter(commit, job, options, &left, error);
 
     append_beginning(job, now_ms);
     if (left) {
         char *queue = bson_strdup(truce__field_text(job, "queue"));
 
-        truce__job_stands(job, "blocked", queue, at_ms);
+        truce__job_append_held(job, "blocked", queue, at_ms);
         bson_free(queue);
     } else if (!status) {
-        status = truce__job_sets_out(commit, job, at_ms, now_ms, job, error);
+        status = truce__job_append_started(commit, job, at_ms, now_ms, job, error);
     }
     return status ? status : truce_commit_insert(commit, QUEUE, job, error);
 }
@@ -527,9 +527,9 @@ static void replacement(const struct adding *adding, const bson_t *old, bson_t *
     if (all)
         append_content(&set, adding->payload, options);
     if (truce__job_is_held(old)) /* it keeps its turn */
-        truce__job_stands(&set, truce__job_state(old), adding->queue->name, at_ms);
+        truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms);
     else
-        truce__job_waits(&set, adding->queue->name, priority, at_ms, adding->now_ms);
+        truce__job_append_queued(&set, adding->queue->name, priority, at_ms, adding->now_ms);
     bson_append_document_end(update, &set);
     if (!all || (options->metadata && options->tags))
         return;
@@ -719,8 +719,8 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
         truce__id_new(&id);
         queue_add_make_job(queue, payloads[i], options, NULL, &id, &jobs[i]);
         append_beginning(&jobs[i], now_ms);
-        truce__job_waits(&jobs[i], queue->name, options->priority,
-                         queue_add_time_of(options, now_ms), now_ms);
+        truce__job_append_queued(&jobs[i], queue->name, options->priority,
+                                 queue_add_time_of(options, now_ms), now_ms);
         if (ids)
             bson_oid_copy(&id, &ids[i]);
     }

@@ -1,18 +1,21 @@
 /*
- * Claiming: one job by one find-and-modify along the claims' index,
+ * Claiming: one find-and-modify along the index of claims takes one job.
  *
  *     {undone.state: "ready", undone.queue, _intent: absent}, by undone.rank, undone.at
- *     -> running, undone: {state, rank: 0, at: the lease's end}, lease, epoch + 1, attempt + 1, _rev: fresh
+ *     -> running, undone: {state, rank: 0, at: the lease's end}, lease, epoch + 1, attempt + 1,
+ *        _rev: fresh
  *
- * The sections below claim through a gate, claim several jobs at once, combine the claims of threads,
- * and promote delayed jobs and jobs of dead workers.
+ * The sections below claim through a limiter, claim several jobs at once, combine the claims of
+ * threads, and promote delayed jobs and jobs of dead workers.
  *
- * A claim without an answer is looked for by its token, among the running jobs, which are few. If it is not
- * there it may land later: then its lease ends like that of a worker that died (models/queue.cpp, late claims).
- * It is never sent again under the same token.
+ * If a claim has no answer, the claimer looks for its token among the running jobs, which are few.
+ * If the token is not there, the claim may land later. The lease of such a job ends like the lease
+ * of a dead worker (models/queue.cpp, late claims). A claim is never sent again under the same
+ * token.
  *
- * A job that waits for its time or for its worker's return is no concern of the index's order: delayed and running
- * ones stand apart, by undone.state. So a claim takes the first entry of a range, however many jobs there are.
+ * Delayed and running jobs have other values of undone.state, so they do not lie among the ready
+ * jobs in the index. A claim therefore takes the first entry of a range, however many jobs the
+ * queue has.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,28 +37,33 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
-/* ---- claims through a gate ------------------------------------------------------------------- */
+/* ---- claims through a limiter ---------------------------------------------------------------- */
 
 /*
- * Claiming through a gate (rate_limit.c): a look for the first jobs that are ready, then for one of them
+ * Claiming through a limiter (rate_limit.c). A read finds the first ready jobs. Then, for one of
+ * them:
  *
- *     a commit that read: the gate, which has room; the job, which is ready
- *     -> the gate counts it; the job is running, its lease names the gate
+ *     a commit that read: the limiter, which has room; the job, which is ready
+ *     -> the limiter counts the job; the job is running, and its lease names the limiter
  *
- * Where the gate has no room nothing is begun: a full queue costs its workers two reads.
+ * If the limiter has no room, the claim begins nothing: a full queue costs its workers two reads.
  */
 
-#define LOOKED_AT 16
-#define CLAIM_NS  INT64_C(5000000000) /* in which jobs that were missed are passed over */
+#define GATED_BATCH 16
+#define GATED_CLAIM_NS                                                                             \
+    INT64_C(5000000000) /* a claim passes over missed jobs for at most this time */
 
-struct entering {
+struct gated_claim {
     truce_queue *queue;
     const bson_value_t *gate;
     bson_value_t id;
     bson_oid_t token;
-    bson_t job;   /* as it is then */
-    bool missed;  /* it was not ready any more, or: */
-    bool put_off; /* by the rate of its lane */
+    /* The job after the claim. */
+    bson_t job;
+    /* It was no longer ready. */
+    bool missed;
+    /* The rate of its lane delayed it. */
+    bool delayed;
 };
 
 static void job_ready(const truce_queue *queue, bson_t *filter);
@@ -67,54 +75,55 @@ static void job_claims(const truce_queue *queue, const bson_oid_t *token, const 
 static truce_status job_check_found(const bson_t *document, bson_error_t *error);
 static truce_status queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error);
 
-static bool is_ready(const truce_queue *queue, const bson_t *job)
+static bool claim_is_ready(const truce_queue *queue, const bson_t *job)
 {
     return !strcmp(truce__job_state(job), "ready") &&
            !strcmp(truce__field_text(job, "queue"), queue->name);
 }
 
-static truce_status gated_put_off(truce_commit *commit, const struct entering *entering,
-                                  const bson_t *job, int64_t wait_ms, bson_error_t *error)
+static truce_status gated_delay(truce_commit *commit, const struct gated_claim *claim,
+                                const bson_t *job, int64_t wait_ms, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
     bson_t update = BSON_INITIALIZER, set;
     truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    truce__job_waits(&set, entering->queue->name, (int32_t)truce__field_number(job, "priority"),
-                     truce__job_date_after(now_ms, wait_ms), now_ms);
+    truce__job_append_queued(&set, claim->queue->name,
+                             (int32_t)truce__field_number(job, "priority"),
+                             truce__job_date_after(now_ms, wait_ms), now_ms);
     bson_append_document_end(&update, &set);
-    status = truce_commit_update(commit, QUEUE, &entering->id, NULL, &update, error);
+    status = truce_commit_update(commit, QUEUE, &claim->id, NULL, &update, error);
     bson_destroy(&update);
     return status;
 }
 
-static truce_status enter_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status gated_enter_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct entering *entering = arg;
+    struct gated_claim *claim = arg;
     int64_t wait_ms;
     bson_t job, update = BSON_INITIALIZER;
-    truce_status status = truce_commit_read(commit, QUEUE, &entering->id, &job, error);
+    truce_status status = truce_commit_read(commit, QUEUE, &claim->id, &job, error);
 
-    entering->missed = status == TRUCE_NOT_FOUND || (!status && !is_ready(entering->queue, &job));
-    if (entering->missed)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "the job is not ready any more");
+    claim->missed = status == TRUCE_NOT_FOUND || (!status && !claim_is_ready(claim->queue, &job));
+    if (claim->missed)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the job is no longer ready");
     if (!status)
         status = truce__lane_begin(commit, &job, &wait_ms, error);
-    entering->put_off = !status && wait_ms;
-    if (entering->put_off) {
-        status = gated_put_off(commit, entering, &job, wait_ms, error);
+    claim->delayed = !status && wait_ms;
+    if (claim->delayed) {
+        status = gated_delay(commit, claim, &job, wait_ms, error);
         goto out;
     }
     if (!status)
-        status = truce__gate_enter(commit, entering->gate, error);
+        status = truce__limiter_enter(commit, claim->gate, error);
     if (!status) {
-        job_claims(entering->queue, &entering->token, entering->gate, &update);
-        status = truce_commit_update(commit, QUEUE, &entering->id, NULL, &update, error);
+        job_claims(claim->queue, &claim->token, claim->gate, &update);
+        status = truce_commit_update(commit, QUEUE, &claim->id, NULL, &update, error);
     }
     if (!status) {
-        bson_destroy(&entering->job);
-        status = truce_commit_read(commit, QUEUE, &entering->id, &entering->job, error);
+        bson_destroy(&claim->job);
+        status = truce_commit_read(commit, QUEUE, &claim->id, &claim->job, error);
     }
 out:
     bson_destroy(&update);
@@ -122,33 +131,33 @@ out:
     return status;
 }
 
-/* NOT_FOUND: there is no room, or (*missed) the job was not ready any more. */
+/* NOT_FOUND: the limiter has no room, or the job was no longer ready (*missed). */
 static truce_status gated_enter(truce_queue *queue, const bson_value_t *gate,
                                 const bson_value_t *id, truce_job **job, bool *missed,
                                 bson_error_t *error)
 {
-    struct entering entering = {.queue = queue, .gate = gate, .id = *id, .job = BSON_INITIALIZER};
+    struct gated_claim claim = {.queue = queue, .gate = gate, .id = *id, .job = BSON_INITIALIZER};
     truce_status status;
 
-    truce__id_new(&entering.token);
-    status = truce__queue_run(queue, NULL, enter_in, &entering, error);
-    *missed = entering.missed || entering.put_off;
-    if (!status && entering.put_off)
+    truce__id_new(&claim.token);
+    status = truce__queue_run(queue, NULL, gated_enter_in, &claim, error);
+    *missed = claim.missed || claim.delayed;
+    if (!status && claim.delayed)
         status = TRUCE_NOT_FOUND;
     if (!status)
-        *job = truce__job_new(queue, &entering.job, &entering.token);
-    bson_destroy(&entering.job);
+        *job = truce__job_new(queue, &claim.job, &claim.token);
+    bson_destroy(&claim.job);
     return status;
 }
 
-/* The ids of the first jobs that are ready, as documents that the caller destroys. */
-static truce_status gated_look(truce_queue *queue, bson_t **found, size_t *count,
+/* Reads the _ids of the first ready jobs, as documents that the caller destroys. */
+static truce_status gated_read(truce_queue *queue, bson_t **found, size_t *count,
                                bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *sort = job_order(),
            *projection = BCON_NEW("_id", BCON_INT32(1));
     truce_find_options options = {
-        .sort = sort, .projection = projection, .limit = LOOKED_AT, .early = true};
+        .sort = sort, .projection = projection, .limit = GATED_BATCH, .early = true};
     truce_cursor *cursor = NULL;
     const bson_t *one = NULL;
     truce_status status;
@@ -156,7 +165,7 @@ static truce_status gated_look(truce_queue *queue, bson_t **found, size_t *count
     *count = 0;
     job_ready(queue, &filter);
     status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
-    while (!status && *count < LOOKED_AT) {
+    while (!status && *count < GATED_BATCH) {
         status = truce_cursor_next(cursor, &one, error);
         if (status || !one)
             break;
@@ -169,19 +178,19 @@ static truce_status gated_look(truce_queue *queue, bson_t **found, size_t *count
     return status;
 }
 
-/* *again: all that were seen were missed, and there may be others. */
+/* *again: all jobs that were read were missed, and there may be others. */
 static truce_status gated_claim_some(truce_queue *queue, const bson_value_t *gate, size_t most,
                                      truce_job **jobs, size_t *count, bool *again,
                                      bson_error_t *error)
 {
-    bson_t *found[LOOKED_AT];
-    size_t looked_at;
-    truce_status status = gated_look(queue, found, &looked_at, error);
+    bson_t *found[GATED_BATCH];
+    size_t found_count;
+    truce_status status = gated_read(queue, found, &found_count, error);
     bool full = false;
 
-    *again = looked_at == LOOKED_AT;
+    *again = found_count == GATED_BATCH;
 
-    for (size_t i = 0; i < looked_at; i++) {
+    for (size_t i = 0; i < found_count; i++) {
         bson_value_t id = truce__document_id(found[i]);
         bool missed = false;
 
@@ -198,14 +207,15 @@ static truce_status gated_claim_some(truce_queue *queue, const bson_value_t *gat
     return status;
 }
 
-/* As try_claim; *gated false: the queue has no limit. */
+/* Claims as try_claim does, through the queue's limiter. *gated is false if the queue has no
+ * limit. */
 static truce_status queue_claim_gated(truce_queue *queue, size_t most, truce_job **jobs,
                                       size_t *count, bool *gated, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), settings, gate = BSON_INITIALIZER;
     truce_status status =
         truce_find_one(queue->store, QUEUE_SETTINGS, filter, NULL, &settings, error);
-    int64_t until_ns = truce__clock_monotonic_ns() + CLAIM_NS;
+    int64_t until_ns = truce__clock_monotonic_ns() + GATED_CLAIM_NS;
     bson_iter_t iter;
     bool again;
 
@@ -217,13 +227,13 @@ static truce_status queue_claim_gated(truce_queue *queue, size_t most, truce_job
         status = truce_find_one(queue->store, QUEUE_GATES, filter, NULL, &gate, error);
         *gated = status != TRUCE_NOT_FOUND;
     }
-    again = !status && *gated && truce__gate_has_room(queue->store, &gate);
+    again = !status && *gated && truce__limiter_has_room(queue->store, &gate);
     while (!status && again && truce__clock_monotonic_ns() < until_ns)
         status = gated_claim_some(queue, bson_iter_value(&iter), most, jobs, count, &again, error);
     bson_destroy(&gate);
     bson_destroy(&settings);
     bson_destroy(filter);
-    if (status == TRUCE_NOT_FOUND) /* there is no limit */
+    if (status == TRUCE_NOT_FOUND) /* the queue has no limit */
         status = TRUCE_OK;
     return status || *count || !*gated ? status : TRUCE_NOT_FOUND;
 }
@@ -231,27 +241,29 @@ static truce_status queue_claim_gated(truce_queue *queue, size_t most, truce_job
 /* ---- several at once ------------------------------------------------------------------------- */
 
 /*
- * Claiming several at once: a look for the first jobs that are ready, then
+ * Claiming several jobs at once: a read finds the first ready jobs. Then, if the store can do it,
+ * the claim runs inside the store's write: each job that is still ready becomes running
+ * (truce/sys/store.h, rewrite). Otherwise, one bulk of guarded updates is sent, and the token then
+ * finds the updates that succeeded.
  *
- *     inside the store's write, where it can    each job that is ready still -> running (truce/sys/store.h, rewrite)
- *     elsewhere                                 one bulk of guarded updates, of which those that took are found by the token
- *
- * Both write what a single claim writes. A job that somebody else was faster with is passed over, and so is one
- * that a commit holds. Without an answer what took is looked for, as after the bulk.
+ * Both ways write what a single claim writes. Jobs that another process has claimed, or that a
+ * commit holds, are skipped. If there is no answer, the token finds the claimed jobs, as after the
+ * bulk.
  */
 
 struct several {
     truce_queue *queue;
-    bson_t *ids; /* {_id} of those that were seen */
-    size_t seen;
+    /* {_id} of the jobs that were read. */
+    bson_t *ids;
+    size_t read;
     bson_oid_t token;
     truce_job **jobs;
     size_t count;
 };
 
-/* ---- looking ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-static truce_status many_look(struct several *several, size_t most, bson_error_t *error)
+static truce_status many_read(struct several *several, size_t most, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *sort = job_order(),
            *projection = BCON_NEW("_id", BCON_INT32(1));
@@ -263,13 +275,13 @@ static truce_status many_look(struct several *several, size_t most, bson_error_t
 
     job_ready(several->queue, &filter);
     status = truce_find(several->queue->store, QUEUE, &filter, &options, &cursor, error);
-    while (!status && several->seen < most) {
+    while (!status && several->read < most) {
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
         status = job_check_found(found, error);
         if (!status)
-            bson_copy_to(found, &several->ids[several->seen++]);
+            bson_copy_to(found, &several->ids[several->read++]);
     }
     truce_cursor_close(cursor);
     bson_destroy(&filter);
@@ -278,14 +290,15 @@ static truce_status many_look(struct several *several, size_t most, bson_error_t
     return status;
 }
 
-/* ---- inside the store's write --------------------------------------------------------------------- */
+/* ---- inside the store's write ---------------------------------------------------------------- */
 
 struct claiming {
-    truce_rewrite base; /* first */
+    truce_rewrite base;
     const struct several *several;
     int64_t now_ms;
     bson_t *made;
-    bool *took; /* made[i] is there */
+    /* made[i] is valid. */
+    bool *took;
 };
 
 static void many_drop(struct claiming *claiming, size_t number)
@@ -295,7 +308,7 @@ static void many_drop(struct claiming *claiming, size_t number)
     claiming->took[number] = false;
 }
 
-static void begin_claiming(truce_rewrite *rewrite)
+static void many_begin(truce_rewrite *rewrite)
 {
     for (size_t i = 0; i < rewrite->count; i++)
         many_drop((struct claiming *)rewrite, i);
@@ -309,7 +322,8 @@ static bool is_whole_number(const bson_t *job, const char *field)
            (BSON_ITER_HOLDS_INT32(&iter) || BSON_ITER_HOLDS_INT64(&iter));
 }
 
-/* One that truce did not make is left to a claim of it alone. */
+/* Returns true if the job can be claimed here. A job that truce did not make is left to a single
+ * claim. */
 static bool can_be_claimed(const truce_queue *queue, const bson_t *job)
 {
     bson_t undone;
@@ -329,7 +343,7 @@ static void append_counted(bson_t *after, const bson_iter_t *field)
         BSON_APPEND_INT64(after, bson_iter_key(field), bson_iter_as_int64(field) + 1);
 }
 
-/* As job_claims without a gate. */
+/* Writes what job_claims writes without a limiter. */
 static void many_append_claimed(const struct claiming *claiming, const bson_t *before,
                                 bson_t *after)
 {
@@ -354,7 +368,7 @@ static void many_append_claimed(const struct claiming *claiming, const bson_t *b
     job_append_lease(queue, &claiming->several->token, NULL, claiming->now_ms, after);
 }
 
-static bool make_claimed(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)
+static bool many_make(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)
 {
     struct claiming *claiming = (struct claiming *)rewrite;
 
@@ -366,36 +380,36 @@ static bool make_claimed(truce_rewrite *rewrite, size_t number, const bson_t *be
     return true;
 }
 
-static void refuse_claimed(truce_rewrite *rewrite, size_t number, truce_status status,
-                           const bson_error_t *error)
+static void many_refuse(truce_rewrite *rewrite, size_t number, truce_status status,
+                        const bson_error_t *error)
 {
-    (void)status, (void)error; /* a claim of this job alone says why */
+    (void)status, (void)error; /* a single claim of this job gives the reason */
     many_drop((struct claiming *)rewrite, number);
 }
 
-/* NOT_FOUND: the store cannot. */
-static truce_status rewrite_all(struct several *several, bson_error_t *error)
+/* NOT_FOUND: the store cannot rewrite. */
+static truce_status many_rewrite(struct several *several, bson_error_t *error)
 {
     truce_store *store = several->queue->store;
-    const bson_t **keys = bson_malloc(several->seen * sizeof *keys);
+    const bson_t **keys = bson_malloc(several->read * sizeof *keys);
     struct claiming claiming = {
         .base = {.collection = QUEUE,
                  .keys = keys,
-                 .count = several->seen,
-                 .begin = begin_claiming,
-                 .make = make_claimed,
-                 .refuse = refuse_claimed,
+                 .count = several->read,
+                 .begin = many_begin,
+                 .make = many_make,
+                 .refuse = many_refuse,
                  .relaxed = (store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0},
         .several = several,
         .now_ms = truce__clock_wall_ms()};
     truce_status status;
 
-    claiming.made = bson_malloc(several->seen * sizeof *claiming.made);
-    claiming.took = bson_malloc0(several->seen * sizeof *claiming.took);
-    for (size_t i = 0; i < several->seen; i++)
+    claiming.made = bson_malloc(several->read * sizeof *claiming.made);
+    claiming.took = bson_malloc0(several->read * sizeof *claiming.took);
+    for (size_t i = 0; i < several->read; i++)
         keys[i] = &several->ids[i];
     status = truce__store_rewrite(store, &claiming.base, error);
-    for (size_t i = 0; i < several->seen; i++) {
+    for (size_t i = 0; i < several->read; i++) {
         if (!status && claiming.took[i])
             several->jobs[several->count++] =
                 truce__job_new(several->queue, &claiming.made[i], &several->token);
@@ -407,16 +421,16 @@ static truce_status rewrite_all(struct several *several, bson_error_t *error)
     return status;
 }
 
-/* ---- by guarded updates --------------------------------------------------------------------------- */
+/* ---- by guarded updates ---------------------------------------------------------------------- */
 
-static truce_status update_all(struct several *several, bson_error_t *error)
+static truce_status many_update(struct several *several, bson_error_t *error)
 {
     truce_queue *queue = several->queue;
     truce_bulk_options options = {.unordered = true,
                                   .relaxed =
                                       (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0,
                                   .deadline_ms = queue->deadline_ms};
-    size_t count = several->seen;
+    size_t count = several->read;
     truce_write *writes = bson_malloc0(count * sizeof *writes);
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
     bson_t *filters = bson_malloc(count * sizeof *filters), update = BSON_INITIALIZER;
@@ -440,7 +454,7 @@ static truce_status update_all(struct several *several, bson_error_t *error)
     return status;
 }
 
-static int by_place(const void *a, const void *b)
+static int many_compare(const void *a, const void *b)
 {
     const truce_job *left = *(truce_job *const *)a, *right = *(truce_job *const *)b;
     int64_t x = truce__field_number(&left->document, "priority");
@@ -449,14 +463,14 @@ static int by_place(const void *a, const void *b)
     return x != y ? (x > y ? -1 : 1) : bson_oid_compare(&left->id, &right->id);
 }
 
-/* {_id: {$in: those that were seen}, state: "running", lease.token} */
-static void claimed_filter(const struct several *several, bson_t *filter)
+/* Appends {_id: {$in: the jobs that were read}, state: "running", lease.token}. */
+static void many_claimed_filter(const struct several *several, bson_t *filter)
 {
     bson_t id, in;
 
     BSON_APPEND_DOCUMENT_BEGIN(filter, "_id", &id);
     BSON_APPEND_ARRAY_BEGIN(&id, "$in", &in);
-    for (size_t i = 0; i < several->seen; i++) {
+    for (size_t i = 0; i < several->read; i++) {
         bson_value_t value = truce__document_id(&several->ids[i]);
         char text[16];
         const char *key;
@@ -472,14 +486,14 @@ static void claimed_filter(const struct several *several, bson_t *filter)
 static truce_status many_collect(struct several *several, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
-    truce_find_options options = {.limit = (int64_t)several->seen, .early = true};
+    truce_find_options options = {.limit = (int64_t)several->read, .early = true};
     truce_cursor *cursor = NULL;
     const bson_t *found = NULL;
     truce_status status;
 
-    claimed_filter(several, &filter);
+    many_claimed_filter(several, &filter);
     status = truce_find(several->queue->store, QUEUE, &filter, &options, &cursor, error);
-    while (!status && several->count < several->seen) {
+    while (!status && several->count < several->read) {
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
@@ -487,30 +501,31 @@ static truce_status many_collect(struct several *several, bson_error_t *error)
     }
     truce_cursor_close(cursor);
     bson_destroy(&filter);
-    qsort(several->jobs, several->count, sizeof *several->jobs, by_place);
+    qsort(several->jobs, several->count, sizeof *several->jobs, many_compare);
     return several->count ? TRUCE_OK : status;
 }
 
-/* ---- the claim ------------------------------------------------------------------------------------ */
+/* ---- the claim ------------------------------------------------------------------------------- */
 
-static truce_status claim_all(struct several *several, bson_error_t *error)
+static truce_status many_claim(struct several *several, bson_error_t *error)
 {
     truce_status status = TRUCE_NOT_FOUND;
-    bool told = false;
+    bool answered = false;
 
     truce__id_new(&several->token);
     if (several->queue->store->capabilities & TRUCE_CAN_REWRITE) {
-        status = rewrite_all(several, error);
-        told = !status;
+        status = many_rewrite(several, error);
+        answered = !status;
     }
     if (status == TRUCE_NOT_FOUND)
-        status = update_all(several, error);
-    if (truce__unanswered(status)) /* what took is looked for */
+        status = many_update(several, error);
+    if (truce__unanswered(status)) /* many_collect finds what succeeded */
         status = TRUCE_OK;
-    return status || told ? status : many_collect(several, error);
+    return status || answered ? status : many_collect(several, error);
 }
 
-/* NOT_FOUND: none is ready. OK with *count 0: others were faster. Not through a gate. */
+/* Claims up to `most` jobs without a limiter. NOT_FOUND: no job is ready. OK with *count 0: other
+ * claims were faster. */
 static truce_status queue_claim_several(truce_queue *queue, size_t most, truce_job **jobs,
                                         size_t *count, bson_error_t *error)
 {
@@ -518,13 +533,13 @@ static truce_status queue_claim_several(truce_queue *queue, size_t most, truce_j
     truce_status status;
 
     several.ids = bson_malloc(most * sizeof *several.ids);
-    status = many_look(&several, most, error);
-    if (!status && !several.seen)
+    status = many_read(&several, most, error);
+    if (!status && !several.read)
         status = TRUCE_NOT_FOUND;
     if (!status)
-        status = claim_all(&several, error);
+        status = many_claim(&several, error);
     *count = several.count;
-    for (size_t i = 0; i < several.seen; i++)
+    for (size_t i = 0; i < several.read; i++)
         bson_destroy(&several.ids[i]);
     bson_free(several.ids);
     return status;
@@ -533,21 +548,22 @@ static truce_status queue_claim_several(truce_queue *queue, size_t most, truce_j
 /* ---- combined claims of threads -------------------------------------------------------------- */
 
 /*
- * Threads of one handle that claim at once: one of them claims for all.
+ * Threads of one handle claim together: one of them claims for all.
  *
- *     claim     waits in the line; the first in it leads, if nobody does
- *     leader    takes the line, and claims as many jobs as stand in it in one read and one write;
- *               wakes those that it claimed for, and the first of the rest, who leads next
+ *     claim     joins the wait queue; if no thread leads, its first thread becomes the leader
+ *     leader    takes the wait queue, and claims that many jobs in one read and one write;
+ *               wakes the threads that it claimed for, and the first of the rest, which leads next
  *
- * So a crowd does not look for the same first job, and its claims share what a write costs. Nobody waits for a line to
- * fill: who comes alone claims alone. Only where jobs are claimed inside the store's write; a server does
- * better with claims side by side. Safety owes nothing to this.
+ * The threads therefore do not compete for the same first job, and they share the cost of a write.
+ * No thread waits for the wait queue to fill: a thread that comes alone claims alone. The threads
+ * combine only if jobs are claimed inside the store's write. A server is faster with concurrent
+ * claims. Safety does not depend on this section.
  *
- * A child of a fork has the line as it stood, and none of those who stand in it: it claims alone.
+ * A child of a fork has a copy of the wait queue but none of its threads, so it claims alone.
  */
 
-#define MOST  64
-#define TRIES 4
+#define CLAIMERS_MAX 64
+#define CLAIM_TRIES  4
 
 struct claimer {
     struct claimer *next;
@@ -558,30 +574,30 @@ struct claimer {
     bool done;
 };
 
-void truce__crowd_begin(struct queue_crowd *crowd)
+void truce__claims_init(struct queue_claims *claims)
 {
-    *crowd = (struct queue_crowd){.process = getpid()};
-    pthread_mutex_init(&crowd->mutex, NULL);
+    *claims = (struct queue_claims){.process = getpid()};
+    pthread_mutex_init(&claims->mutex, NULL);
 }
 
-void truce__crowd_end(struct queue_crowd *crowd)
+void truce__claims_destroy(struct queue_claims *claims)
 {
-    pthread_mutex_destroy(&crowd->mutex);
+    pthread_mutex_destroy(&claims->mutex);
 }
 
-static bool crowd_may_form(const truce_queue *queue)
+static bool claims_may_combine(const truce_queue *queue)
 {
-    return (queue->store->capabilities & TRUCE_CAN_REWRITE) && queue->crowd.process == getpid();
+    return (queue->store->capabilities & TRUCE_CAN_REWRITE) && queue->claims.process == getpid();
 }
 
-/* Those that get none are told why. */
-static void claim_for(truce_queue *queue, struct claimer *first, size_t count)
+/* Claims for each claimer of a list. Claimers without a job get the error. */
+static void claims_run(truce_queue *queue, struct claimer *first, size_t count)
 {
-    truce_job *jobs[MOST];
+    truce_job *jobs[CLAIMERS_MAX];
     bson_error_t error = {0};
     truce_status status = TRUCE_OK;
 
-    for (int i = 0; i < TRIES && count > 1 && !status; i++) {
+    for (int i = 0; i < CLAIM_TRIES && count > 1 && !status; i++) {
         size_t claimed;
 
         status = queue_claim_several(queue, count, jobs, &claimed, &error);
@@ -596,51 +612,51 @@ static void claim_for(truce_queue *queue, struct claimer *first, size_t count)
     }
 }
 
-/* With the mutex held; it is given up meanwhile. */
-static void crowd_lead(truce_queue *queue)
+/* Claims for the wait queue. The caller holds the mutex; it is released during the claim. */
+static void claims_lead(truce_queue *queue)
 {
-    struct queue_crowd *crowd = &queue->crowd;
-    struct claimer *first = crowd->first, *last = first, *next;
+    struct queue_claims *claims = &queue->claims;
+    struct claimer *first = claims->first, *last = first, *next;
     size_t count = 1;
 
-    for (; last->next && count < MOST; count++)
+    for (; last->next && count < CLAIMERS_MAX; count++)
         last = last->next;
-    crowd->first = last->next;
-    if (!crowd->first)
-        crowd->last = NULL;
+    claims->first = last->next;
+    if (!claims->first)
+        claims->last = NULL;
     last->next = NULL;
-    crowd->led = true;
-    pthread_mutex_unlock(&crowd->mutex);
-    claim_for(queue, first, count);
-    pthread_mutex_lock(&crowd->mutex);
-    crowd->led = false;
+    claims->led = true;
+    pthread_mutex_unlock(&claims->mutex);
+    claims_run(queue, first, count);
+    pthread_mutex_lock(&claims->mutex);
+    claims->led = false;
     for (; first; first = next) {
         next = first->next;
         first->done = true;
         pthread_cond_signal(&first->wake);
     }
-    if (crowd->first)
-        pthread_cond_signal(&crowd->first->wake);
+    if (claims->first)
+        pthread_cond_signal(&claims->first->wake);
 }
 
-/* As queue_claim_one, by whoever leads. */
-static truce_status crowd_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
+/* Claims like queue_claim_one, by the thread that leads. */
+static truce_status claims_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
-    struct queue_crowd *crowd = &queue->crowd;
+    struct queue_claims *claims = &queue->claims;
     struct claimer own = {0};
 
     pthread_cond_init(&own.wake, NULL);
-    pthread_mutex_lock(&crowd->mutex);
-    if (crowd->last)
-        crowd->last->next = &own;
+    pthread_mutex_lock(&claims->mutex);
+    if (claims->last)
+        claims->last->next = &own;
     else
-        crowd->first = &own;
-    crowd->last = &own;
-    while (!own.done && (crowd->led || crowd->first != &own))
-        pthread_cond_wait(&own.wake, &crowd->mutex);
+        claims->first = &own;
+    claims->last = &own;
+    while (!own.done && (claims->led || claims->first != &own))
+        pthread_cond_wait(&own.wake, &claims->mutex);
     if (!own.done)
-        crowd_lead(queue);
-    pthread_mutex_unlock(&crowd->mutex);
+        claims_lead(queue);
+    pthread_mutex_unlock(&claims->mutex);
     pthread_cond_destroy(&own.wake);
     *job = own.job;
     if (own.status && error)
@@ -651,32 +667,35 @@ static truce_status crowd_claim(truce_queue *queue, truce_job **job, bson_error_
 /* ---- due jobs and ended leases --------------------------------------------------------------- */
 
 /*
- * What stands between a job and its claim: its time, and a worker that is gone. Claimers do both on their way,
- * the sweep does it for queues that nobody claims from.
+ * Delayed jobs become ready when they are due, and running jobs are released when their lease is
+ * over. Each claim does a part of this; the sweep does it for queues without claims.
  *
- *     delayed, due        {_id, undone.state: "delayed", undone.at and priority as read, _intent: absent}
- *                         -> ready; undone.rank is -priority in both states
- *     lease over (L4)     a commit that read: running, token and undone.at as watched -> as after a failure
+ *     delayed, due        {_id, undone.state: "delayed", undone.at and priority as read,
+ *                          _intent: absent} -> ready; undone.rank is -priority in both states
+ *     lease over (L4)     a commit that read: running, token and undone.at as observed
+ *                         -> as after a failed attempt
  *
- * Which leases are looked at: those that ended by this clock, and those that end later than a new one would. The latter are of
- * workers whose clocks are ahead. All others will be among the former in time. A pass looks at up to 1,000 of them, and the next
- * one continues there: leases of workers whose clocks are behind hide no others.
+ * A pass reads the leases that ended by this clock, and the leases that end later than a new lease
+ * would; the clocks of their workers are ahead. All other leases belong to the first kind in time.
+ * A pass reads up to 1,000 leases, and the next pass continues there. Leases of workers whose
+ * clocks are behind therefore hide no others.
  *
- * Both may be done by any process, any number of times, at any time.
+ * Any process may do both, any number of times, at any time.
  *
- * Delayed jobs are promoted in the order of their priorities, a batch at a time, and a claim promotes as many as it takes
- * before it takes them. So if thousands become due at once, a claim takes the same jobs as if all were ready.
+ * Delayed jobs are promoted in the order of their priorities, one batch at a time. A claim promotes
+ * as many jobs as it takes before it takes them. If thousands of jobs become due at once, a claim
+ * therefore takes the same jobs as if all were ready.
  */
 
 #define BATCH              TRUCE__QUEUE_PROMOTED_MOST
 #define RANK_BEFORE        (-JOB_PRIORITY_MAX - 1)
-#define LEASES_SEEN        1000 /* in one pass */
-#define PASS_MS            250  /* of a pass, at most: its caller wants a job */
+#define LEASES_SEEN        1000 /* In one pass. */
+#define PASS_MS            250  /* The longest pass: its caller waits for a job. */
 #define DAY_MS             INT64_C(86400000)
 #define NS_IN_MS           INT64_C(1000000)
-#define RESCUE_DEADLINE_MS 50 /* a job that a commit holds is for the next time */
+#define RESCUE_DEADLINE_MS 50 /* The next pass takes a job that a commit holds. */
 
-/* Appends what a query finds to the list, until it has a batch; the caller destroys each. */
+/* Appends the jobs that a query finds to the list, up to one batch; the caller destroys each. */
 static truce_status promote_gather(truce_store *store, const bson_t *filter, const bson_t *sort,
                                    bson_t **found, size_t *count, bson_error_t *error)
 {
@@ -695,9 +714,10 @@ static truce_status promote_gather(truce_store *store, const bson_t *filter, con
     return status;
 }
 
-/* ---- delayed jobs by their ranks ------------------------------------------------------------------ */
+/* ---- delayed jobs by rank -------------------------------------------------------------------- */
 
-/* *rank: the next rank above it that a delayed job of the queue has, and the first time of such a job. NOT_FOUND: none. */
+/* Finds the next higher rank of a delayed job of the queue, and the first time of such a job.
+ * NOT_FOUND: none. */
 static truce_status next_rank(truce_store *store, const char *queue, int64_t *rank, int64_t *at_ms,
                               bson_error_t *error)
 {
@@ -727,7 +747,7 @@ static bson_t *delayed_filter(const char *queue, int64_t rank, const char *compa
                     BCON_DATE_TIME(at_ms), "}");
 }
 
-/* The jobs of a queue that are due, in the order in which they would be claimed. */
+/* Gathers the due jobs of a queue, in the order in which claims would take them. */
 static truce_status gather_due(truce_store *store, const char *queue, bson_t **found, size_t *count,
                                bson_error_t *error)
 {
@@ -748,7 +768,7 @@ static truce_status gather_due(truce_store *store, const char *queue, bson_t **f
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Those of all queues, in any order. */
+/* Gathers the due jobs of all queues, in any order. */
 static truce_status gather_all_due(truce_store *store, bson_t **found, size_t *count,
                                    bson_error_t *error)
 {
@@ -766,7 +786,7 @@ static void promote_release(bson_t **found, size_t count)
         bson_destroy(found[i]);
 }
 
-/* ---- time --------------------------------------------------------------------------------------- */
+/* ---- promotion ------------------------------------------------------------------------------- */
 
 static void promotion(const bson_t *job, bson_t *filter, bson_t *update)
 {
@@ -824,7 +844,7 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
     return status;
 }
 
-/* When the first job of that rank will be due; INT64_MAX: none. */
+/* Finds when the first job of that rank is due; INT64_MAX: none. */
 static truce_status next_due_of(truce_store *store, const char *queue, int64_t rank,
                                 int64_t *due_ms, bson_error_t *error)
 {
@@ -841,7 +861,7 @@ static truce_status next_due_of(truce_store *store, const char *queue, int64_t r
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* When the next delayed job will be due; INT64_MAX: there is none. */
+/* Finds when the next delayed job of the queue is due; INT64_MAX: none. */
 static truce_status queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
                                    bson_error_t *error)
 {
@@ -859,7 +879,7 @@ static truce_status queue_next_due(truce_store *store, const char *queue, int64_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- workers that are gone ------------------------------------------------------------------------ */
+/* ---- leases that are over -------------------------------------------------------------------- */
 
 struct rescue {
     const truce_queue *queue;
@@ -869,14 +889,14 @@ struct rescue {
     bool rescued;
 };
 
-static char *promote_reason(const bson_t *job, int64_t now_ms)
+static char *rescue_reason(const bson_t *job, int64_t now_ms)
 {
     int64_t timeout_ms = truce__field_count(job, "timeout_ms"), since_ms;
 
     if (timeout_ms && truce__job_date(job, "lease.since", &since_ms) &&
         now_ms >= since_ms + timeout_ms)
         return bson_strdup_printf("timed out after %lld ms", (long long)timeout_ms);
-    return bson_strdup("its worker gave no sign of life until its lease ended");
+    return bson_strdup("the worker did not extend its lease");
 }
 
 static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *error)
@@ -891,9 +911,9 @@ static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *err
                       truce__job_token(&job, &token) && bson_oid_equal(&token, &rescue->token) &&
                       truce__job_date(&job, "undone.at", &at_ms) && at_ms == rescue->at_ms;
     if (rescue->rescued) {
-        char *why = promote_reason(&job, now_ms);
+        char *why = rescue_reason(&job, now_ms);
 
-        truce__job_fails(&update, rescue->queue, &job, why, -1, now_ms);
+        truce__job_update_fail(&update, rescue->queue, &job, why, -1, now_ms);
         status = truce__job_move(commit, &job, &update, error);
         bson_free(why);
     }
@@ -902,13 +922,13 @@ static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *err
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The state that each sign of life of the worker changes. */
+/* Returns a hash of the state that each extension by the worker changes. */
 static uint64_t lease_state(const struct rescue *rescue)
 {
     return truce__watch_hash((uint64_t)rescue->at_ms, &rescue->token, sizeof rescue->token);
 }
 
-/* L4 */
+/* Returns true if this process has watched the lease for as long as it lasts (L4). */
 static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct rescue *rescue)
 {
     const bson_oid_t *id = &rescue->id.value.v_oid;
@@ -941,7 +961,7 @@ truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bo
     return status;
 }
 
-/* ---- leases that are looked at ---------------------------------------------------------------- */
+/* ---- leases that are watched ----------------------------------------------------------------- */
 
 void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter)
 {
@@ -952,8 +972,9 @@ void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter)
                 BCON_DATE_TIME(now_ms + lease_ms), "}", "}", "]");
 }
 
-/* The leases of a queue that end after `from_ms` and until `to_ms`, the first of them: {_id, lease, undone}. Those that end in
- * the same millisecond come together. The caller destroys each, and frees the list. */
+/* Reads the first leases of a queue that end after `from_ms` and until `to_ms`: {_id, lease,
+ * undone}. Leases that end in the same millisecond come together. The caller destroys each and
+ * frees the list. */
 static truce_status leases_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
                                    bson_t ***found, size_t *count, bson_error_t *error)
 {
@@ -998,7 +1019,7 @@ static int64_t lease_end(const bson_t *job)
     return at_ms;
 }
 
-/* A pass over a part of the leases, which begins where the last one ended. */
+/* Releases the jobs of a part of the leases. The pass begins where the last one ended. */
 static truce_status rescue_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
                                    atomic_int_fast64_t *place, bson_error_t *error)
 {
@@ -1029,11 +1050,12 @@ static truce_status rescue_between(const truce_queue *queue, int64_t from_ms, in
     return status;
 }
 
-/* The first and the last date that each server can read: some refuse a year outside of 1 to 9999. */
+/* The first and the last date that every server can read: some refuse years outside of 1 to
+ * 9999. */
 #define YEAR_1_MS    INT64_C(-62135596800000)
 #define YEAR_9999_MS INT64_C(253402300799999)
 
-/* Looks at some running jobs of the queue, and releases those whose lease is over. */
+/* Watches some running jobs of the queue, and releases those whose lease is over. */
 static truce_status queue_rescue_some(truce_queue *queue, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
@@ -1046,20 +1068,20 @@ static truce_status queue_rescue_some(truce_queue *queue, bson_error_t *error)
 
 /* ---- the claim ------------------------------------------------------------------------------- */
 
-#define PROMOTE_MS  50   /* how often at most delayed jobs are looked for, while there are others */
-#define RESCUE_MS   1000 /* workers that are gone; more often if leases are short */
-#define FIRE_MS     500  /* cron lines */
-#define SETTINGS_MS 500  /* whether the queue is paused */
-#define WAIT_MS     1000 /* ended leases wake nobody, ... */
+#define PROMOTE_MS  50   /* Between looks for delayed jobs while others are ready. */
+#define RESCUE_MS   1000 /* Between passes over leases; less if leases are short. */
+#define FIRE_MS     500  /* Between looks for due cron lines. */
+#define SETTINGS_MS 500  /* Between reads of the queue's settings. */
+#define WAIT_MS     1000 /* The end of a lease wakes no claimer. */
 #define WAIT_MS_MIN 20
-#define GATED_MS    250 /* ... nor does the time of a rate */
+#define GATED_MS    250 /* Nor does a rate that allows the next job. */
 #define BULK_TRIES  4
-#define CLAIM_MS    5000 /* in which a claim passes over jobs that their lanes put off */
+#define CLAIM_MS    5000 /* A claim skips jobs that their lanes delay for at most this time. */
 
-/* ---- on the way --------------------------------------------------------------------------------- */
+/* ---- work before a claim --------------------------------------------------------------------- */
 
-/* At most one thread in so many ms. */
-static bool is_time(atomic_int_fast64_t *last_ns, int64_t every_ms)
+/* Returns true for at most one thread every `every_ms`. */
+static bool claim_is_time(atomic_int_fast64_t *last_ns, int64_t every_ms)
 {
     int64_t now_ns = truce__clock_monotonic_ns(), last = atomic_load(last_ns);
 
@@ -1067,7 +1089,7 @@ static bool is_time(atomic_int_fast64_t *last_ns, int64_t every_ms)
            atomic_compare_exchange_strong(last_ns, &last, now_ns);
 }
 
-static truce_status ask_settings(truce_queue *queue, bson_error_t *error)
+static truce_status claim_read_settings(truce_queue *queue, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), found;
     truce_status status = truce_find_one(queue->store, QUEUE_SETTINGS, filter, NULL, &found, error);
@@ -1084,14 +1106,15 @@ static truce_status ask_settings(truce_queue *queue, bson_error_t *error)
     return status;
 }
 
-/* A store of this process: a look costs less than a write that finds nothing, or an end of sleep. */
-static bool looks_cost_little(const truce_queue *queue)
+/* Returns true for a store in this process: there a read costs less than a write that finds
+ * nothing, or than waking up. */
+static bool reads_are_cheap(const truce_queue *queue)
 {
     return (queue->store->capabilities & TRUCE_CAN_REWRITE) != 0;
 }
 
-/* When there will be something to do although nobody wakes us. */
-static truce_status ask_due(truce_queue *queue, bson_error_t *error)
+/* Finds the time at which the queue has work again although no write wakes the claimer. */
+static truce_status claim_find_due(truce_queue *queue, bson_error_t *error)
 {
     int64_t job_ms, cron_ms;
     truce_status status = queue_next_due(queue->store, queue->name, &job_ms, error);
@@ -1103,7 +1126,7 @@ static truce_status ask_due(truce_queue *queue, bson_error_t *error)
     return status;
 }
 
-/* As many as a claim of so many may take. */
+/* Promotes as many jobs as a claim of that size may take. */
 static truce_status promote(truce_queue *queue, size_t most, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -1116,30 +1139,29 @@ static truce_status promote(truce_queue *queue, size_t most, bson_error_t *error
     return status;
 }
 
-static truce_status on_the_way(truce_queue *queue, size_t most, bool nothing_else,
-                               bson_error_t *error)
+static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bson_error_t *error)
 {
     int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
     truce_status status = TRUCE_OK;
 
-    if (is_time(&queue->asked_ns, SETTINGS_MS))
-        status = ask_settings(queue, error);
+    if (claim_is_time(&queue->asked_ns, SETTINGS_MS))
+        status = claim_read_settings(queue, error);
     if (!status &&
-        (is_time(&queue->promoted_ns, PROMOTE_MS) || nothing_else || atomic_load(&queue->due_more)))
+        (claim_is_time(&queue->promoted_ns, PROMOTE_MS) || idle || atomic_load(&queue->due_more)))
         status = promote(queue, most, error);
     if (!status &&
-        is_time(&queue->fired_ns, nothing_else && looks_cost_little(queue) ? WAIT_MS_MIN : FIRE_MS))
+        claim_is_time(&queue->fired_ns, idle && reads_are_cheap(queue) ? WAIT_MS_MIN : FIRE_MS))
         status = truce__cron_fire(queue, error);
-    if (!status && is_time(&queue->rescued_ns, rescue_ms))
+    if (!status && claim_is_time(&queue->rescued_ns, rescue_ms))
         status = queue_rescue_some(queue, error);
-    if (!status && nothing_else && looks_cost_little(queue))
-        status = ask_due(queue, error);
-    if (!status && nothing_else && is_time(&queue->went_on_ns, RESCUE_MS))
-        status = truce__after_go_on_some(queue, error);
+    if (!status && idle && reads_are_cheap(queue))
+        status = claim_find_due(queue, error);
+    if (!status && idle && claim_is_time(&queue->went_on_ns, RESCUE_MS))
+        status = truce__workflow_resume_some(queue, error);
     return status;
 }
 
-/* ---- what a claim looks for, and what it does ------------------------------------------------------ */
+/* ---- the claim's filter and update ----------------------------------------------------------- */
 
 static void job_ready(const truce_queue *queue, bson_t *filter)
 {
@@ -1158,7 +1180,7 @@ static bson_t *job_order(void)
     return BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
 }
 
-/* Appends the lease of a claim; `gate` as there. */
+/* Appends the lease of a claim; `gate` is the limiter that the lease names, or NULL. */
 static void job_append_lease(const truce_queue *queue, const bson_oid_t *token,
                              const bson_value_t *gate, int64_t now_ms, bson_t *set)
 {
@@ -1172,7 +1194,8 @@ static void job_append_lease(const truce_queue *queue, const bson_oid_t *token,
     bson_append_document_end(set, &lease);
 }
 
-/* The end of a lease of at most the job's timeout is the extension's affair; the first one is short enough. */
+/* Makes the update of a claim. Only extensions respect the job's timeout; the first lease is
+ * short. */
 static void job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
                        bson_t *update)
 {
@@ -1184,7 +1207,7 @@ static void job_claims(const truce_queue *queue, const bson_oid_t *token, const 
                 "undone.rank", BCON_INT32(0), "undone.at",
                 BCON_DATE_TIME(now_ms + queue->lease_ms));
     job_append_lease(queue, token, gate, now_ms, &set);
-    if (!gate) /* a single write makes it, no commit */
+    if (!gate) /* a single write makes the claim, not a commit */
         BSON_APPEND_OID(&set, "_rev", token);
     bson_append_document_end(update, &set);
     BCON_APPEND(update, "$inc", "{", "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
@@ -1214,14 +1237,14 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
     return job;
 }
 
-/* ---- one ---------------------------------------------------------------------------------------- */
+/* ---- one job --------------------------------------------------------------------------------- */
 
 static truce_status job_check_found(const bson_t *document, bson_error_t *error)
 {
     if (truce__document_id(document).value_type == BSON_TYPE_OID)
         return TRUCE_OK;
     return truce__fail(TRUCE_CORRUPT, error,
-                       "a job of " QUEUE " has an _id that truce did not make");
+                       "a job of " QUEUE " has an _id that is not an ObjectId: remove this job");
 }
 
 static truce_status claim_unanswered(truce_queue *queue, const bson_oid_t *token, bson_t *document)
@@ -1236,7 +1259,7 @@ static truce_status claim_unanswered(truce_queue *queue, const bson_oid_t *token
     return status;
 }
 
-/* One find-and-modify. NOT_FOUND: none is ready. */
+/* Claims one job by one find-and-modify. NOT_FOUND: no job is ready. */
 static truce_status queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
     bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
@@ -1266,10 +1289,11 @@ static truce_status queue_claim_one(truce_queue *queue, truce_job **job, bson_er
     return status;
 }
 
-/* ---- the calls ----------------------------------------------------------------------------------- */
+/* ---- public calls ---------------------------------------------------------------------------- */
 
-/* Of those that were claimed the rate of a lane puts some off: the others stay. */
-static truce_status begin_all(truce_job **jobs, size_t *count, bson_error_t *error)
+/* Counts the begins in the lanes of the claimed jobs. Jobs that the rate of their lane delays leave
+ * the list. */
+static truce_status claim_begin_all(truce_job **jobs, size_t *count, bson_error_t *error)
 {
     truce_status first = TRUCE_OK;
     size_t begun = 0;
@@ -1282,7 +1306,7 @@ static truce_status begin_all(truce_job **jobs, size_t *count, bson_error_t *err
         else
             truce_job_free(jobs[i]);
         if (status && status != TRUCE_NOT_FOUND)
-            first = first ? first : status; /* its lease ends */
+            first = first ? first : status; /* the lease of the job ends */
     }
     *count = begun;
     return begun ? TRUCE_OK : first;
@@ -1297,8 +1321,8 @@ static truce_status claim_ungated(truce_queue *queue, size_t most, truce_job **j
         status = queue_claim_several(queue, most, jobs, count, error);
     if (status || *count)
         return status;
-    status = most == 1 && crowd_may_form(queue) ? crowd_claim(queue, jobs, error)
-                                                : queue_claim_one(queue, jobs, error);
+    status = most == 1 && claims_may_combine(queue) ? claims_claim(queue, jobs, error)
+                                                    : queue_claim_one(queue, jobs, error);
     *count = status ? 0 : 1;
     return status;
 }
@@ -1317,20 +1341,20 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
     do {
         status = claim_ungated(queue, most, jobs, count, error);
         if (!status)
-            status = begin_all(jobs, count, error);
+            status = claim_begin_all(jobs, count, error);
     } while (!status && !*count && truce__clock_monotonic_ns() < until_ns);
     return status || *count ? status : TRUCE_NOT_FOUND;
 }
 
-/* Who waits idly takes no lock of the writers. */
-static truce_status claim_if_any(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
-                                 bson_error_t *error)
+/* Claims if a read finds a ready job, so that idle workers do not lock the store for writing. */
+static truce_status claim_if_ready(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
+                                   bson_error_t *error)
 {
     const truce_find_options options = {.early = true};
     bson_t filter = BSON_INITIALIZER, found;
     truce_status status = TRUCE_OK;
 
-    if (looks_cost_little(queue)) {
+    if (reads_are_cheap(queue)) {
         job_ready(queue, &filter);
         status = truce_find_one(queue->store, QUEUE, &filter, &options, &found, error);
         bson_destroy(&found);
@@ -1339,12 +1363,11 @@ static truce_status claim_if_any(truce_queue *queue, size_t most, truce_job **jo
     return status ? status : try_claim(queue, most, jobs, count, error);
 }
 
-static truce_status claim_nothing(const truce_queue *queue, bson_error_t *error)
+static truce_status claim_none(const truce_queue *queue, bson_error_t *error)
 {
-    const char *why = atomic_load(&queue->paused) ? "queue %s is paused"
-                      : atomic_load(&queue->gated)
-                          ? "queue %s has no job that is ready, or is at its limit"
-                          : "queue %s has no job that is ready";
+    const char *why = atomic_load(&queue->paused)  ? "queue %s is paused"
+                      : atomic_load(&queue->gated) ? "queue %s has no ready job, or is at its limit"
+                                                   : "queue %s has no ready job";
 
     return truce__fail(TRUCE_NOT_FOUND, error, why, queue->name);
 }
@@ -1361,22 +1384,23 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
 
     *count = 0;
     if (!status && (most < 1 || most > JOB_CLAIMS_MAX))
-        status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be 1 to %d", most,
-                             JOB_CLAIMS_MAX);
+        status =
+            truce__fail(TRUCE_INVALID, error, "cannot claim %zu jobs at once: expected 1 to %d",
+                        most, JOB_CLAIMS_MAX);
     if (!status)
-        status = on_the_way(queue, most, false, error);
+        status = claim_prepare(queue, most, false, error);
     if (!status && !atomic_load(&queue->paused))
-        status = atomic_load(&queue->quiet) ? claim_if_any(queue, most, jobs, count, error)
+        status = atomic_load(&queue->quiet) ? claim_if_ready(queue, most, jobs, count, error)
                                             : try_claim(queue, most, jobs, count, error);
     if (status == TRUCE_NOT_FOUND) {
-        status = on_the_way(queue, most, true, error);
+        status = claim_prepare(queue, most, true, error);
         if (!status && !atomic_load(&queue->paused))
-            status = claim_if_any(queue, most, jobs, count, error);
+            status = claim_if_ready(queue, most, jobs, count, error);
     }
     if (!status && !*count)
         status = TRUCE_NOT_FOUND;
     atomic_store(&queue->quiet, status == TRUCE_NOT_FOUND);
-    return status == TRUCE_NOT_FOUND ? claim_nothing(queue, error) : status;
+    return status == TRUCE_NOT_FOUND ? claim_none(queue, error) : status;
 }
 
 truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
@@ -1415,7 +1439,7 @@ truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, tru
     int64_t pause_ms = 5;
 
     *job = NULL;
-    if (waits) /* fills the token: what is added from here on wakes */
+    if (waits) /* fills the token: a job that is added after this call wakes the claimer */
         status = truce_wait(queue->store, QUEUE, &token, 0, error);
     while (!status) {
         int64_t left_ms;

@@ -70,14 +70,14 @@ static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t 
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (!truce__job_live(job))
-        status = truce__after_again(commit, job, &set, error);
-    if (truce__after_left(job) > 0)
-        truce__job_stands(&set, "blocked", queue, now_ms);
+        status = truce__workflow_rearm(commit, job, &set, error);
+    if (truce__workflow_pending(job) > 0)
+        truce__job_append_held(&set, "blocked", queue, now_ms);
     else if (truce__job_live(job))
-        truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"), now_ms,
-                         now_ms);
+        truce__job_append_queued(&set, queue, (int32_t)truce__field_number(job, "priority"), now_ms,
+                                 now_ms);
     else if (!status)
-        status = truce__job_sets_out(commit, job, now_ms, now_ms, &set, error);
+        status = truce__job_append_started(commit, job, now_ms, now_ms, &set, error);
     BSON_APPEND_INT32(&set, "attempt", 0);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
@@ -106,11 +106,11 @@ static truce_status queue_control_control_in(truce_commit *commit, void *arg, bs
         goto out;
     }
     if (call->control == RETRY) {
-        status = truce__job_live(&job) ? TRUCE_OK : truce__queue_key_retake(commit, &job, error);
+        status = truce__job_live(&job) ? TRUCE_OK : truce__queue_key_reclaim(commit, &job, error);
         if (!status)
             status = make_retry(commit, &job, now_ms, &update, error);
     } else {
-        truce__job_ends(&update, &job, rules[call->control].name, NULL, now_ms);
+        truce__job_update_end(&update, &job, rules[call->control].name, NULL, now_ms);
     }
     if (!status)
         status = truce__job_move(commit, &job, &update, error);

@@ -1,13 +1,20 @@
 /*
  * The check and the sweep of queues.
  *
- * The sweep: cron lines are fired, delayed jobs of queues that nobody claims from become ready, jobs whose worker is gone
- * are given back, lanes and workflows that stalled go on, and jobs that were kept for long enough go, with their keys. A round is bounded,
- * and safe beside any other.
+ * The sweep does the following:
  *
- * A job goes by a removal that compares `expires`; before it goes its key, if the key still names it. A crash between
- * the two leaves a job without its key's document: it expired, so it stands in nobody's way. One that others wait for is
- * discarded first, which tells them.
+ *   - It fires due cron lines.
+ *   - It makes due delayed jobs ready, in queues without claims.
+ *   - It releases jobs whose workers are gone.
+ *   - It continues lanes and workflows that stalled.
+ *   - It removes expired jobs with their keys.
+ *
+ * A round is bounded, and it is safe concurrently with any other.
+ *
+ * A job is removed by a removal that compares `expires`. Before this, its key is removed if the key
+ * still names the job. A crash between the two leaves a job without the document of its key. Such a
+ * job has expired, so it blocks no new job. A job that others wait for is discarded first, which
+ * notifies them.
  */
 #include "patterns/queue/queue_maintenance.h"
 
@@ -23,14 +30,20 @@
 /* ---- the check ------------------------------------------------------------------------------- */
 
 /*
- * The check: L1, keys without a job, cron lines that can never fire, gates and lanes that are miscounted, jobs that wait in a
- * lane that is gone, or for jobs that are.
+ * The check finds:
+ *
+ *   - violations of L1
+ *   - keys without a job
+ *   - cron lines that can never fire
+ *   - limiters and lanes with wrong counts
+ *   - jobs that wait in a lane that does not exist
+ *   - jobs with a wrong number of awaited jobs
  */
 
-/* ---- jobs --------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* NULL: the job is as L1 says. */
-static const char *check_fault_of(const bson_t *job)
+/* Returns how the job violates L1; NULL: it does not. */
+static const char *queue_fault(const bson_t *job)
 {
     const char *state = truce__job_state(job);
     bool live = truce__job_live(job);
@@ -40,15 +53,15 @@ static const char *check_fault_of(const bson_t *job)
 
     if (!live && strcmp(state, "done") && strcmp(state, "dead") && strcmp(state, "cancelled") &&
         strcmp(state, "discarded"))
-        return "the job has no state that there is";
+        return "the job has an unknown state";
     if (live != bson_has_field(job, "undone"))
-        return live ? "a live job has no \"undone\": nobody would ever claim it"
-                    : "a job that has ended stands in the index of live ones";
+        return live ? "a live job has no \"undone\": no worker can claim it"
+                    : "an ended job is in the index of live jobs";
     if (!strcmp(state, "dead") != bson_has_field(job, "dead"))
-        return "\"dead\" does not say what the state says";
+        return "\"dead\" does not match the state";
     if (!live && strcmp(state, "dead") && bson_has_field(job, "then") &&
         !bson_has_field(job, "stalled"))
-        return "the job has ended, and those that wait for it were not told";
+        return "the job has ended without notifying the jobs that wait for it";
     if (!live)
         return NULL;
     if (!bson_iter_init(&iter, job) || !bson_iter_find_descendant(&iter, "undone.state", &field) ||
@@ -59,15 +72,15 @@ static const char *check_fault_of(const bson_t *job)
         strcmp(bson_iter_utf8(&field, NULL), truce__field_text(job, "queue")))
         return "\"undone.queue\" is not the queue";
     if (!truce__job_date(job, "undone.at", &at_ms))
-        return "\"undone.at\" is no date";
+        return "\"undone.at\" is not a date";
     if (!strcmp(state, "running") && !truce__job_token(job, &token))
-        return "a running job has no lease: nobody would ever give it back";
+        return "a running job has no lease: no process can release it";
     return NULL;
 }
 
-/* The state is right, and what repeats it is made anew; a job without a lease is ready again, one in a lane keeps
- * its turn. */
-static void make_repair(const bson_t *job, bson_t *update)
+/* Makes the update that derives `undone` and `dead` from the state. A running job without a lease
+ * becomes ready again; a job in a lane keeps its turn. */
+static void queue_make_repair(const bson_t *job, bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms(), at_ms;
     const char *queue = truce__field_text(job, "queue");
@@ -78,10 +91,10 @@ static void make_repair(const bson_t *job, bson_t *update)
     if (truce__job_live(job)) {
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
         if (truce__job_is_held(job))
-            truce__job_stands(&set, truce__job_state(job), queue, now_ms);
+            truce__job_append_held(&set, truce__job_state(job), queue, now_ms);
         else
-            truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"),
-                             delayed ? at_ms : now_ms, now_ms);
+            truce__job_append_queued(&set, queue, (int32_t)truce__field_number(job, "priority"),
+                                     delayed ? at_ms : now_ms, now_ms);
         bson_append_document_end(update, &set);
         BCON_APPEND(update, "$unset", "{", "lease", BCON_UTF8(""), "dead", BCON_UTF8(""), "}");
         return;
@@ -103,28 +116,28 @@ static void make_repair(const bson_t *job, bson_t *update)
     bson_append_document_end(update, &unset);
 }
 
-struct mending {
+struct job_repair {
     bson_value_t id;
-    bool mended;
+    bool repaired;
 };
 
-static truce_status mend_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status queue_repair_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct mending *mending = arg;
+    struct job_repair *repair = arg;
     bson_t job, update = BSON_INITIALIZER;
-    truce_status status = truce_commit_read(commit, QUEUE, &mending->id, &job, error);
+    truce_status status = truce_commit_read(commit, QUEUE, &repair->id, &job, error);
 
-    mending->mended = !status && check_fault_of(&job);
-    if (mending->mended) {
-        make_repair(&job, &update);
-        status = truce_commit_update(commit, QUEUE, &mending->id, NULL, &update, error);
+    repair->repaired = !status && queue_fault(&job);
+    if (repair->repaired) {
+        queue_make_repair(&job, &update);
+        status = truce_commit_update(commit, QUEUE, &repair->id, NULL, &update, error);
     }
     bson_destroy(&update);
     bson_destroy(&job);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static bool can_mend(const bson_t *job)
+static bool queue_can_repair(const bson_t *job)
 {
     const char *state = truce__job_state(job);
 
@@ -133,37 +146,38 @@ static bool can_mend(const bson_t *job)
             !strcmp(state, "cancelled") || !strcmp(state, "discarded"));
 }
 
-static truce_status queue_check_check_job(struct check *check, const char *collection,
-                                          const bson_t *job, void *arg, bson_error_t *error)
+static truce_status queue_check_job(struct check *check, const char *collection, const bson_t *job,
+                                    void *arg, bson_error_t *error)
 {
-    struct mending mending = {.id = truce__document_id(job)};
-    const char *fault = bson_has_field(job, "_intent") ? NULL : check_fault_of(job);
+    struct job_repair repair = {.id = truce__document_id(job)};
+    const char *fault = bson_has_field(job, "_intent") ? NULL : queue_fault(job);
     struct finding finding = {.rule = "job",
                               .collection = collection,
                               .text = fault,
-                              .repair = can_mend(job) ? "make \"undone\" what the state says"
-                                                      : "none: look at the document by hand",
-                              .id = &mending.id};
+                              .repair = queue_can_repair(job)
+                                            ? "derive \"undone\" from the state"
+                                            : "none: inspect the document by hand",
+                              .id = &repair.id};
     truce_status status = TRUCE_OK;
 
     (void)arg;
     check->report->documents++;
     if (!fault)
         return TRUCE_OK;
-    if (check->repair && can_mend(job))
-        status = truce_transact(check->store, mend_in, &mending, NULL, error);
+    if (check->repair && queue_can_repair(job))
+        status = truce_transact(check->store, queue_repair_in, &repair, NULL, error);
     if (!status)
-        truce__check_tell(check, &finding, mending.mended);
+        truce__check_tell(check, &finding, repair.repaired);
     return status;
 }
 
-static truce_status queue_check_check_key(struct check *check, const char *collection,
-                                          const bson_t *key, void *arg, bson_error_t *error)
+static truce_status queue_check_key(struct check *check, const char *collection, const bson_t *key,
+                                    void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(key);
     const struct finding finding = {.rule = "job-key",
                                     .collection = collection,
-                                    .text = "the job of this key is gone",
+                                    .text = "the job of this key does not exist",
                                     .repair = "remove the key, if it still names that job",
                                     .id = &id};
     bson_t filter = BSON_INITIALIZER, found;
@@ -193,8 +207,8 @@ static truce_status queue_check_check_key(struct check *check, const char *colle
     return status;
 }
 
-static truce_status suspect_keys(struct check *check, bson_t *const *keys, uint32_t count,
-                                 bool *suspect, void *arg, bson_error_t *error)
+static truce_status queue_suspect_keys(struct check *check, bson_t *const *keys, uint32_t count,
+                                       bool *suspect, void *arg, bson_error_t *error)
 {
     struct care_links links = {.count = 0};
     bson_iter_t job;
@@ -209,14 +223,14 @@ static truce_status suspect_keys(struct check *check, bson_t *const *keys, uint3
     return truce__care_follow(check, QUEUE, NULL, &links, suspect, error);
 }
 
-static truce_status check_cron(struct check *check, const char *collection, const bson_t *cron,
-                               void *arg, bson_error_t *error)
+static truce_status queue_check_cron(struct check *check, const char *collection,
+                                     const bson_t *cron, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(cron);
     const struct finding finding = {.rule = "cron",
                                     .collection = collection,
                                     .text = truce__cron_fault(cron),
-                                    .repair = "none: set the line anew, or remove it",
+                                    .repair = "none: set the line again, or remove it",
                                     .id = &id};
 
     (void)arg, (void)error;
@@ -226,36 +240,40 @@ static truce_status check_cron(struct check *check, const char *collection, cons
     return TRUCE_OK;
 }
 
-/* ---- what is counted ------------------------------------------------------------------------------ */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
-/* A gate or a lane, and the jobs that it should have counted. Every job that comes or goes writes it: a count between
- * two looks at one and the same document is right. */
+/* A document with a count of jobs: a limiter, a lane, or a job that waits for others. Every job
+ * that changes the count writes the document. A count of the jobs is therefore right if the
+ * document is the same before and after it. */
 struct tally {
-    const bson_t *seen; /* before the count */
-    const bson_t *jobs; /* the filter of the jobs */
-    int64_t stands;     /* the number that stands there */
-    truce_status (*mend)(truce_commit *commit, const bson_t *seen, int64_t count,
-                         bson_error_t *error);
+    /* The document before the count. */
+    const bson_t *seen;
+    /* The filter of the jobs to count. */
+    const bson_t *jobs;
+    /* The number in the document. */
+    int64_t stored;
+    truce_status (*repair)(truce_commit *commit, const bson_t *seen, int64_t count,
+                           bson_error_t *error);
     struct finding finding;
     int64_t count;
-    bool mended;
+    bool repaired;
 };
 
-static truce_status check_count_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status tally_repair_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tally *tally = arg;
     bson_t found;
     truce_status status =
         truce_commit_read(commit, tally->finding.collection, tally->finding.id, &found, error);
 
-    tally->mended = !status && bson_equal(&found, tally->seen);
-    if (tally->mended)
-        status = tally->mend(commit, &found, tally->count, error);
+    tally->repaired = !status && bson_equal(&found, tally->seen);
+    if (tally->repaired)
+        status = tally->repair(commit, &found, tally->count, error);
     bson_destroy(&found);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status check_tally(struct check *check, struct tally *tally, bson_error_t *error)
+static truce_status tally_check(struct check *check, struct tally *tally, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, again;
     truce_status status = truce_count(check->store, QUEUE, tally->jobs, NULL, &tally->count, error);
@@ -265,11 +283,11 @@ static truce_status check_tally(struct check *check, struct tally *tally, bson_e
     BSON_APPEND_VALUE(&filter, "_id", tally->finding.id);
     status = truce_find_one(check->store, tally->finding.collection, &filter, NULL, &again, error);
     if (!status && bson_equal(&again, tally->seen) && !bson_has_field(tally->seen, "_intent") &&
-        tally->count != tally->stands) {
+        tally->count != tally->stored) {
         if (check->repair)
-            status = truce_transact(check->store, check_count_in, tally, NULL, error);
+            status = truce_transact(check->store, tally_repair_in, tally, NULL, error);
         if (!status)
-            truce__check_tell(check, &tally->finding, tally->mended);
+            truce__check_tell(check, &tally->finding, tally->repaired);
     }
     bson_destroy(&again);
 out:
@@ -277,14 +295,14 @@ out:
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The name of a document's count. */
+/* Makes the key of a document's count. */
 static void tally_key(char key[24], struct value id)
 {
     snprintf(key, 24, "%016llx", (unsigned long long)truce__value_hash(id));
 }
 
-/* The array of a field of the documents' ids, or of the ids themselves (`field` NULL). */
-static bson_t *check_ids_of(bson_t *const *documents, uint32_t count, const char *field)
+/* Returns the array of a field of the documents' _ids, or of the _ids themselves (`field` NULL). */
+static bson_t *tally_ids(bson_t *const *documents, uint32_t count, const char *field)
 {
     bson_t *ids = bson_new(), borrowed;
     bson_iter_t at;
@@ -303,10 +321,11 @@ static bson_t *check_ids_of(bson_t *const *documents, uint32_t count, const char
     return ids;
 }
 
-/* Suspects each document of which `by` does not count as many jobs as it says. `by` gives {_id, n}; takes it over. */
-static truce_status suspect_tallies(struct check *check, bson_t *by, bson_t *const *documents,
-                                    uint32_t count, int64_t (*stands)(const bson_t *document),
-                                    bool *suspect, bson_error_t *error)
+/* Marks each document whose stored count differs from the number that `by` counts. `by` is a
+ * pipeline that returns {_id, n}; the function destroys it. */
+static truce_status tally_suspects(struct check *check, bson_t *by, bson_t *const *documents,
+                                   uint32_t count, int64_t (*stored)(const bson_t *document),
+                                   bool *suspect, bson_error_t *error)
 {
     bson_t counted = BSON_INITIALIZER;
     truce_cursor *cursor = NULL;
@@ -329,15 +348,15 @@ static truce_status suspect_tallies(struct check *check, bson_t *by, bson_t *con
         bson_iter_init_find(&id, documents[i], "_id");
         tally_key(key, truce__value_of_iter(&id));
         suspect[i] = (bson_iter_init_find(&at, &counted, key) ? bson_iter_as_int64(&at) : 0) !=
-                     stands(documents[i]);
+                     stored(documents[i]);
     }
     bson_destroy(&counted);
     bson_destroy(by);
     return status;
 }
 
-static truce_status mend_gate(truce_commit *commit, const bson_t *gate, int64_t count,
-                              bson_error_t *error)
+static truce_status queue_repair_limiter(truce_commit *commit, const bson_t *gate, int64_t count,
+                                         bson_error_t *error)
 {
     bson_value_t id = truce__document_id(gate);
     bson_t *update = BCON_NEW("$set", "{", "running", BCON_INT64(count), "}");
@@ -347,39 +366,40 @@ static truce_status mend_gate(truce_commit *commit, const bson_t *gate, int64_t 
     return status;
 }
 
-static truce_status check_gate(struct check *check, const char *collection, const bson_t *gate,
-                               void *arg, bson_error_t *error)
+static truce_status queue_check_limiter(struct check *check, const char *collection,
+                                        const bson_t *gate, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(gate);
     bson_t *jobs = BCON_NEW("undone.state", BCON_UTF8("running"));
     struct tally tally = {
         .seen = gate,
         .jobs = jobs,
-        .stands = truce__field_number(gate, "running"),
-        .mend = mend_gate,
+        .stored = truce__field_number(gate, "running"),
+        .repair = queue_repair_limiter,
         .finding = {.rule = "job-gate",
                     .collection = collection,
-                    .text = "\"running\" is not the number of jobs that run through this gate",
-                    .repair = "count them",
+                    .text = "\"running\" is not the number of running jobs of this limit",
+                    .repair = "count the jobs again",
                     .id = &id}};
     truce_status status;
 
     (void)arg;
     BSON_APPEND_VALUE(jobs, "lease.gate", &id);
-    status = check_tally(check, &tally, error);
+    status = tally_check(check, &tally, error);
     bson_destroy(jobs);
     return status;
 }
 
-static int64_t gate_runs(const bson_t *gate)
+static int64_t queue_limiter_running(const bson_t *gate)
 {
     return truce__field_number(gate, "running");
 }
 
-static truce_status suspect_gates(struct check *check, bson_t *const *gates, uint32_t count,
-                                  bool *suspect, void *arg, bson_error_t *error)
+static truce_status queue_suspect_limiters(struct check *check, bson_t *const *gates,
+                                           uint32_t count, bool *suspect, void *arg,
+                                           bson_error_t *error)
 {
-    bson_t *ids = check_ids_of(gates, count, NULL);
+    bson_t *ids = tally_ids(gates, count, NULL);
     bson_t *by =
         BCON_NEW("0", "{", "$match", "{", "undone.state", BCON_UTF8("running"), "lease.gate", "{",
                  "$in", BCON_ARRAY(ids), "}", "}", "}", "1", "{", "$group", "{", "_id",
@@ -387,18 +407,18 @@ static truce_status suspect_gates(struct check *check, bson_t *const *gates, uin
 
     (void)arg;
     bson_destroy(ids);
-    return suspect_tallies(check, by, gates, count, gate_runs, suspect, error);
+    return tally_suspects(check, by, gates, count, queue_limiter_running, suspect, error);
 }
 
-static int64_t lane_out(const bson_t *lane)
+static int64_t queue_lane_out(const bson_t *lane)
 {
     return truce__field_number(lane, "out");
 }
 
-static truce_status suspect_lanes(struct check *check, bson_t *const *lanes, uint32_t count,
-                                  bool *suspect, void *arg, bson_error_t *error)
+static truce_status queue_suspect_lanes(struct check *check, bson_t *const *lanes, uint32_t count,
+                                        bool *suspect, void *arg, bson_error_t *error)
 {
-    bson_t *names = check_ids_of(lanes, count, "lane");
+    bson_t *names = tally_ids(lanes, count, "lane");
     bson_t *by = BCON_NEW("0", "{", "$match", "{", "lane.name", "{", "$in", BCON_ARRAY(names), "}",
                           "undone.state", "{", "$in", "[", BCON_UTF8("ready"), BCON_UTF8("delayed"),
                           BCON_UTF8("running"), "]", "}", "}", "}", "1", "{", "$group", "{", "_id",
@@ -407,29 +427,29 @@ static truce_status suspect_lanes(struct check *check, bson_t *const *lanes, uin
 
     (void)arg;
     bson_destroy(names);
-    return suspect_tallies(check, by, lanes, count, lane_out, suspect, error);
+    return tally_suspects(check, by, lanes, count, queue_lane_out, suspect, error);
 }
 
-static bson_t *out_of(const bson_t *id)
+static bson_t *queue_lane_filter(const bson_t *id)
 {
     return BCON_NEW("lane.name", BCON_UTF8(truce__field_text(id, "lane")), "queue",
                     BCON_UTF8(truce__field_text(id, "queue")), "undone.state", "{", "$in", "[",
                     BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"), "]", "}");
 }
 
-static truce_status check_lane(struct check *check, const char *collection, const bson_t *lane,
-                               void *arg, bson_error_t *error)
+static truce_status queue_check_lane(struct check *check, const char *collection,
+                                     const bson_t *lane, void *arg, bson_error_t *error)
 {
     bson_value_t value = truce__document_id(lane);
     struct tally tally = {.seen = lane,
-                          .stands = truce__field_number(lane, "out"),
-                          .mend = truce__lane_count,
+                          .stored = truce__field_number(lane, "out"),
+                          .repair = truce__lane_repair,
                           .finding = {.rule = "job-lane",
                                       .collection = collection,
                                       .text =
                                           "\"out\" is not the number of the lane's jobs that are "
-                                          "ready, delayed or running",
-                                      .repair = "count them, and let out who may go",
+                                          "ready, delayed, or running",
+                                      .repair = "count the jobs again, and let the next ones out",
                                       .id = &value}};
     truce_status status;
     bson_t id, *jobs;
@@ -437,48 +457,49 @@ static truce_status check_lane(struct check *check, const char *collection, cons
     (void)arg;
     if (bson_has_field(lane, "job") || !truce__value_subdocument(lane, "_id", &id))
         return TRUCE_OK; /* a place in a lane */
-    jobs = out_of(&id);
+    jobs = queue_lane_filter(&id);
     tally.jobs = jobs;
-    status = check_tally(check, &tally, error);
+    status = tally_check(check, &tally, error);
     bson_destroy(jobs);
     return status;
 }
 
-/* ---- jobs that wait for others ----------------------------------------------------------------------- */
+/* ---- jobs that wait for others --------------------------------------------------------------- */
 
-static int64_t after_waits(const bson_t *job)
+static int64_t queue_after_waits(const bson_t *job)
 {
-    return truce__after_left(job) - truce__after_is_open(job);
+    return truce__workflow_pending(job) - truce__workflow_is_open(job);
 }
 
-static truce_status queue_check_check_after(struct check *check, const char *collection,
-                                            const bson_t *job, void *arg, bson_error_t *error)
+static truce_status queue_check_after(struct check *check, const char *collection,
+                                      const bson_t *job, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t *jobs = bson_new();
-    struct tally tally = {.seen = job,
-                          .jobs = jobs,
-                          .stands = after_waits(job),
-                          .mend = truce__after_mend,
-                          .finding = {.rule = "job-after",
-                                      .collection = collection,
-                                      .text = "\"after.left\" is not the number of jobs that it "
-                                              "waits for",
-                                      .repair = "count them, and let it go if there is none",
-                                      .id = &id}};
+    struct tally tally = {
+        .seen = job,
+        .jobs = jobs,
+        .stored = queue_after_waits(job),
+        .repair = truce__workflow_repair,
+        .finding = {.rule = "job-after",
+                    .collection = collection,
+                    .text = "\"after.left\" is not the number of jobs that it "
+                            "waits for",
+                    .repair = "count the jobs again, and start the job if none is left",
+                    .id = &id}};
     truce_status status;
 
     (void)arg;
     BSON_APPEND_VALUE(jobs, "then", &id);
-    status = check_tally(check, &tally, error);
+    status = tally_check(check, &tally, error);
     bson_destroy(jobs);
     return status;
 }
 
-static truce_status suspect_after(struct check *check, bson_t *const *jobs, uint32_t count,
-                                  bool *suspect, void *arg, bson_error_t *error)
+static truce_status queue_suspect_after(struct check *check, bson_t *const *jobs, uint32_t count,
+                                        bool *suspect, void *arg, bson_error_t *error)
 {
-    bson_t *ids = check_ids_of(jobs, count, NULL);
+    bson_t *ids = tally_ids(jobs, count, NULL);
     bson_t *by =
         BCON_NEW("0", "{", "$match", "{", "then", "{", "$in", BCON_ARRAY(ids), "}", "}", "}", "1",
                  "{", "$unwind", BCON_UTF8("$then"), "}", "2", "{", "$match", "{", "then", "{",
@@ -487,38 +508,39 @@ static truce_status suspect_after(struct check *check, bson_t *const *jobs, uint
 
     (void)arg;
     bson_destroy(ids);
-    return suspect_tallies(check, by, jobs, count, after_waits, suspect, error);
+    return tally_suspects(check, by, jobs, count, queue_after_waits, suspect, error);
 }
 
-static truce_status queue_check_check_blocked(struct check *check, bson_error_t *error)
+static truce_status queue_check_blocked(struct check *check, bson_error_t *error)
 {
     bson_t *blocked = BCON_NEW("undone.state", BCON_UTF8("blocked"));
-    truce_status status = truce__check_suspects(check, QUEUE, blocked, suspect_after,
-                                                queue_check_check_after, NULL, error);
+    truce_status status = truce__check_suspects(check, QUEUE, blocked, queue_suspect_after,
+                                                queue_check_after, NULL, error);
 
     bson_destroy(blocked);
     return status;
 }
 
-/* ---- jobs that wait in a lane --------------------------------------------------------------------- */
+/* ---- jobs that wait in a lane ---------------------------------------------------------------- */
 
 struct turning {
     bson_value_t id;
-    bool mended;
+    bool repaired;
 };
 
-/* The first of them makes the lane anew, and the others stand behind it. */
-static truce_status turn_in(truce_commit *commit, void *arg, bson_error_t *error)
+/* Lets a job enter its lane again. The first one creates the lane, and the others wait behind
+ * it. */
+static truce_status turn_repair_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct turning *turning = arg;
     int64_t now_ms = truce__clock_wall_ms();
     bson_t job, update = BSON_INITIALIZER, set;
     truce_status status = truce_commit_read(commit, QUEUE, &turning->id, &job, error);
 
-    turning->mended = !status && !strcmp(truce__job_state(&job), "waiting");
-    if (turning->mended) {
+    turning->repaired = !status && !strcmp(truce__job_state(&job), "waiting");
+    if (turning->repaired) {
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-        status = truce__job_sets_out(commit, &job, now_ms, now_ms, &set, error);
+        status = truce__job_append_started(commit, &job, now_ms, now_ms, &set, error);
         bson_append_document_end(&update, &set);
         if (!status)
             status = truce_commit_update(commit, QUEUE, &turning->id, NULL, &update, error);
@@ -528,15 +550,16 @@ static truce_status turn_in(truce_commit *commit, void *arg, bson_error_t *error
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Its lane's document is there, and the job was not let out meanwhile. */
-static truce_status check_turn(struct check *check, const char *collection, const bson_t *job,
-                               void *arg, bson_error_t *error)
+/* Checks that the lane of a waiting job exists, unless the job was let out in the meantime. */
+static truce_status queue_check_turn(struct check *check, const char *collection, const bson_t *job,
+                                     void *arg, bson_error_t *error)
 {
     struct turning turning = {.id = truce__document_id(job)};
     const struct finding finding = {.rule = "job-lane",
                                     .collection = collection,
-                                    .text = "the job waits for its turn in a lane that is gone",
-                                    .repair = "let it go, or wait behind those that do",
+                                    .text =
+                                        "the job waits for its turn in a lane that does not exist",
+                                    .repair = "let the job enter the lane again",
                                     .id = &turning.id};
     struct job_lane lane = {.name = ""};
     bson_t *filter, found;
@@ -548,7 +571,7 @@ static truce_status check_turn(struct check *check, const char *collection, cons
                       BCON_UTF8(lane.name), "}");
     status = truce_find_one(check->store, QUEUE_LANES, filter, NULL, &found, error);
     bson_destroy(&found);
-    if (status == TRUCE_NOT_FOUND) { /* is it waiting still? */
+    if (status == TRUCE_NOT_FOUND) { /* does the job still wait? */
         bson_reinit(filter);
         BSON_APPEND_VALUE(filter, "_id", &turning.id);
         BSON_APPEND_UTF8(filter, "state", "waiting");
@@ -556,17 +579,17 @@ static truce_status check_turn(struct check *check, const char *collection, cons
         bson_destroy(&found);
         if (!status && turning.id.value_type == BSON_TYPE_OID) {
             if (check->repair)
-                status = truce_transact(check->store, turn_in, &turning, NULL, error);
+                status = truce_transact(check->store, turn_repair_in, &turning, NULL, error);
             if (!status)
-                truce__check_tell(check, &finding, turning.mended);
+                truce__check_tell(check, &finding, turning.repaired);
         }
     }
     bson_destroy(filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status suspect_turns(struct check *check, bson_t *const *jobs, uint32_t count,
-                                  bool *suspect, void *arg, bson_error_t *error)
+static truce_status queue_suspect_turns(struct check *check, bson_t *const *jobs, uint32_t count,
+                                        bool *suspect, void *arg, bson_error_t *error)
 {
     struct care_links links = {.count = 0};
 
@@ -586,43 +609,43 @@ static truce_status suspect_turns(struct check *check, bson_t *const *jobs, uint
     return truce__care_follow(check, QUEUE_LANES, NULL, &links, suspect, error);
 }
 
-static truce_status check_lanes(struct check *check, bson_error_t *error)
+static truce_status queue_check_lanes(struct check *check, bson_error_t *error)
 {
     bson_t *waiting = BCON_NEW("undone.state", BCON_UTF8("waiting"));
-    truce_status status =
-        truce__check_suspects(check, QUEUE_LANES, NULL, suspect_lanes, check_lane, NULL, error);
+    truce_status status = truce__check_suspects(check, QUEUE_LANES, NULL, queue_suspect_lanes,
+                                                queue_check_lane, NULL, error);
 
     truce__intent_append_absent(waiting);
     if (!status)
-        status =
-            truce__check_suspects(check, QUEUE, waiting, suspect_turns, check_turn, NULL, error);
+        status = truce__check_suspects(check, QUEUE, waiting, queue_suspect_turns, queue_check_turn,
+                                       NULL, error);
     bson_destroy(waiting);
     return status;
 }
 
-/* ---- all of them ---------------------------------------------------------------------------------- */
+/* ---- the whole check ------------------------------------------------------------------------- */
 
 truce_status truce__queue_check(struct check *check, bson_error_t *error)
 {
-    truce_status status = truce__check_each(check, QUEUE, NULL, queue_check_check_job, NULL, error);
+    truce_status status = truce__check_each(check, QUEUE, NULL, queue_check_job, NULL, error);
 
     if (!status)
-        status = truce__check_suspects(check, QUEUE_KEYS, NULL, suspect_keys, queue_check_check_key,
+        status = truce__check_suspects(check, QUEUE_KEYS, NULL, queue_suspect_keys, queue_check_key,
                                        NULL, error);
     if (!status)
-        status = truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
+        status = truce__check_each(check, QUEUE_CRONS, NULL, queue_check_cron, NULL, error);
     if (!status)
-        status =
-            truce__check_suspects(check, QUEUE_GATES, NULL, suspect_gates, check_gate, NULL, error);
+        status = truce__check_suspects(check, QUEUE_GATES, NULL, queue_suspect_limiters,
+                                       queue_check_limiter, NULL, error);
     if (!status)
-        status = check_lanes(check, error);
-    return status ? status : queue_check_check_blocked(check, error);
+        status = queue_check_lanes(check, error);
+    return status ? status : queue_check_blocked(check, error);
 }
 
-/* ---- the sweep ---------------------------------------------------------------------------------- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
-static truce_status remove_key(truce_store *store, const bson_t *job, const bson_value_t *id,
-                               bson_error_t *error)
+static truce_status queue_remove_key(truce_store *store, const bson_t *job, const bson_value_t *id,
+                                     bson_error_t *error)
 {
     const char *key = truce__field_text(job, "key");
     bson_t *filter;
@@ -639,15 +662,15 @@ static truce_status remove_key(truce_store *store, const bson_t *job, const bson
     return status;
 }
 
-/* No commit holds it, and nobody has to be told that it ended. */
-static void append_settled(bson_t *filter)
+/* Appends: held by no commit, and all waiting jobs were notified. */
+static void queue_append_settled(bson_t *filter)
 {
     BCON_APPEND(filter, "stalled", "{", "$exists", BCON_BOOL(false), "}");
     truce__intent_append_absent(filter);
 }
 
-/* A dead letter whose second life others wait for: they are told that there is none. */
-static truce_status care_give_up(struct sweep *sweep, const bson_t *job, bson_error_t *error)
+/* Discards a dead job whose retry others wait for: it expires, and the discard notifies them. */
+static truce_status queue_discard_dead(struct sweep *sweep, const bson_t *job, bson_error_t *error)
 {
     truce_queue_options options = {.queue = truce__field_text(job, "queue")};
     truce_queue *queue = truce_queue_new(sweep->store, &options);
@@ -660,8 +683,8 @@ static truce_status care_give_up(struct sweep *sweep, const bson_t *job, bson_er
     return status;
 }
 
-static truce_status care_prune(struct sweep *sweep, const char *collection, const bson_t *job,
-                               void *arg, bson_error_t *error)
+static truce_status queue_prune(struct sweep *sweep, const char *collection, const bson_t *job,
+                                void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     truce_write_result result = {0};
@@ -670,15 +693,15 @@ static truce_status care_prune(struct sweep *sweep, const char *collection, cons
     truce_status status;
 
     if (bson_has_field(job, "then"))
-        return care_give_up(sweep, job, error);
-    status = remove_key(sweep->store, job, &id, error);
+        return queue_discard_dead(sweep, job, error);
+    status = queue_remove_key(sweep->store, job, &id, error);
 
     (void)arg;
     (void)truce__job_date(job, "expires", &expires_ms);
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BSON_APPEND_DATE_TIME(&filter, "expires", expires_ms);
     BCON_APPEND(&filter, "then", "{", "$exists", BCON_BOOL(false), "}");
-    append_settled(&filter);
+    queue_append_settled(&filter);
     if (!status)
         status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
     sweep->report->expired += result.removed;
@@ -687,19 +710,19 @@ static truce_status care_prune(struct sweep *sweep, const char *collection, cons
     return status;
 }
 
-static truce_status prune_all(struct sweep *sweep, bson_error_t *error)
+static truce_status queue_prune_all(struct sweep *sweep, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("expires", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     truce_status status;
 
-    append_settled(filter);
-    status = truce__sweep_each(sweep, QUEUE, filter, care_prune, NULL, error);
+    queue_append_settled(filter);
+    status = truce__sweep_each(sweep, QUEUE, filter, queue_prune, NULL, error);
     bson_destroy(filter);
     return status;
 }
 
-static truce_status care_rescue(struct sweep *sweep, const char *collection, const bson_t *job,
-                                void *arg, bson_error_t *error)
+static truce_status queue_rescue_job(struct sweep *sweep, const char *collection, const bson_t *job,
+                                     void *arg, bson_error_t *error)
 {
     bool rescued;
     truce_status status;
@@ -709,38 +732,39 @@ static truce_status care_rescue(struct sweep *sweep, const char *collection, con
     return status || rescued ? status : TRUCE_LOCKED; /* its lease is not over */
 }
 
-static truce_status rescue_all(struct sweep *sweep, bson_error_t *error)
+static truce_status queue_rescue_all(struct sweep *sweep, bson_error_t *error)
 {
-    truce_queue_options options = {.queue = "sweep"}; /* its backoff; the jobs say their queues */
+    /* The sweep's own options give the backoff; the jobs name their queues. */
+    truce_queue_options options = {.queue = "sweep"};
     truce_queue *queue = truce_queue_new(sweep->store, &options);
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
     truce__queue_append_suspects(queue->lease_ms, &filter);
-    status = truce__sweep_each(sweep, QUEUE, &filter, care_rescue, queue, error);
+    status = truce__sweep_each(sweep, QUEUE, &filter, queue_rescue_job, queue, error);
     bson_destroy(&filter);
     truce_queue_free(queue);
     return status;
 }
 
-/* A line may stand there before its queue has a job. */
-static truce_status fire(struct sweep *sweep, const char *collection, const bson_t *cron, void *arg,
-                         bson_error_t *error)
+/* Fires a due cron line; its queue may have no jobs yet. */
+static truce_status queue_fire(struct sweep *sweep, const char *collection, const bson_t *cron,
+                               void *arg, bson_error_t *error)
 {
     (void)collection, (void)arg;
     return truce__cron_fire_one(sweep->store, cron, NULL, error);
 }
 
-static truce_status fire_all(struct sweep *sweep, bson_error_t *error)
+static truce_status queue_fire_all(struct sweep *sweep, bson_error_t *error)
 {
     bson_t *filter = truce__cron_due();
-    truce_status status = truce__sweep_each(sweep, QUEUE_CRONS, filter, fire, NULL, error);
+    truce_status status = truce__sweep_each(sweep, QUEUE_CRONS, filter, queue_fire, NULL, error);
 
     bson_destroy(filter);
     return status;
 }
 
-static truce_status go_on_all(struct sweep *sweep, bson_error_t *error)
+static truce_status queue_resume_all(struct sweep *sweep, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true)),
            *idle = BCON_NEW("idle", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
@@ -748,18 +772,18 @@ static truce_status go_on_all(struct sweep *sweep, bson_error_t *error)
 
     truce__intent_append_absent(filter);
     truce__intent_append_absent(idle);
-    status = truce__sweep_each(sweep, QUEUE_LANES, filter, truce__lane_go_on, NULL, error);
+    status = truce__sweep_each(sweep, QUEUE_LANES, filter, truce__lane_resume, NULL, error);
     if (!status)
-        status = truce__sweep_each(sweep, QUEUE_LANES, idle, truce__lane_go_on, NULL, error);
+        status = truce__sweep_each(sweep, QUEUE_LANES, idle, truce__lane_resume, NULL, error);
     if (!status)
-        status = truce__sweep_each(sweep, QUEUE, filter, truce__after_go_on, NULL, error);
+        status = truce__sweep_each(sweep, QUEUE, filter, truce__workflow_resume, NULL, error);
     bson_destroy(idle);
     bson_destroy(filter);
     return status;
 }
 
-/* Nobody has added a job: then there is nothing to do, and no index to make. */
-static truce_status care_is_used(truce_store *store, bool *used, bson_error_t *error)
+/* Finds whether the store has any job. If not, the sweep has no work and makes no indexes. */
+static truce_status queue_is_used(truce_store *store, bool *used, bson_error_t *error)
 {
     bson_t found;
     truce_status status = truce_find_one(store, QUEUE, NULL, NULL, &found, error);
@@ -772,10 +796,10 @@ static truce_status care_is_used(truce_store *store, bool *used, bson_error_t *e
 truce_status truce__queue_sweep(struct sweep *sweep, bson_error_t *error)
 {
     bool used = false, more = false;
-    truce_status status = fire_all(sweep, error);
+    truce_status status = queue_fire_all(sweep, error);
 
     if (!status)
-        status = care_is_used(sweep->store, &used, error);
+        status = queue_is_used(sweep->store, &used, error);
     if (status || !used)
         return status;
     status = truce__queue_indexes(sweep->store, error);
@@ -783,8 +807,8 @@ truce_status truce__queue_sweep(struct sweep *sweep, bson_error_t *error)
         status = truce__queue_promote(sweep->store, NULL, &more, error);
     sweep->report->more = sweep->report->more || more;
     if (!status)
-        status = rescue_all(sweep, error);
+        status = queue_rescue_all(sweep, error);
     if (!status)
-        status = go_on_all(sweep, error);
-    return status ? status : prune_all(sweep, error);
+        status = queue_resume_all(sweep, error);
+    return status ? status : queue_prune_all(sweep, error);
 }

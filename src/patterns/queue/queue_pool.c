@@ -1,19 +1,23 @@
 /*
  * A pool of threads that run jobs: its start, its threads, its stop, and its figures.
  *
- *     the claimer   claims as many jobs as there is room for, and puts them in line
- *     workers       take the first of the line, one each; run the function; end the job. Of those that come to an end meanwhile
- *                   one worker ends all in one write, where such a write can be; the others take their next job
- *     the keeper    extends the leases of all of them, those in line, too
+ *     claimer   claims as many jobs as there is room for, and appends them to the ready queue
+ *     workers   take one job each from the ready queue, run the function, and end the job.
+ *               If several jobs end at the same time, one worker ends them in one write where
+ *               the store can, and the other workers take their next job
+ *     keeper    extends the leases of all jobs of the pool, also of those in the ready queue
  *
  * Invariants:
- *   P1. A claimed job has a place until it is freed. The keeper touches it under the place's mutex only, and it is freed
- *       under that.
- *   P2. Nobody asks the store under the pool's mutex.
- *   P3. After a stop no function begins: the line is emptied by giving back, after the claimer has ended.
- *   P4. The claimer never has more jobs than there are places: it alone fills them.
- *   P5. A job that is to be ended is busy until it has ended: its place and its lease are kept, and a stop waits for it. Whoever
- *       puts one in line when nobody ends some does it, until the line is empty.
+ *
+ *   P1. A claimed job has a place until it is freed. The keeper uses the job only under the place's
+ *       mutex, and the job is freed under this mutex.
+ *   P2. No thread calls the store while it holds the pool's mutex.
+ *   P3. After a stop no function begins. The stop releases the jobs of the ready queue after the
+ *       claimer has ended.
+ *   P4. The claimer never has more jobs than there are places; no other thread fills places.
+ *   P5. A job that waits for its end is busy until it has ended: it keeps its place and its lease,
+ *       and a stop waits for it. If no worker is ending jobs, the worker that adds one ends them,
+ *       until the list is empty.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +42,19 @@ enum pool_end {
     POOL_ENDS
 };
 
-/* Where one claimed job stands. */
+/* The state of one claimed job. */
 struct pool_place {
-    pthread_mutex_t mutex; /* of job and extended_ns: who extends, and who frees, take turns */
-    truce_job *job;        /* NULL: the place is free */
+    /* Protects job and extended_ns, between extending and freeing. */
+    pthread_mutex_t mutex;
+    /* NULL: the place is free. */
+    truce_job *job;
     int64_t extended_ns;
     bool abandoned;
-    bool taken; /* under the pool's mutex, and so are: */
+    /* The fields from here on are under the pool's mutex. */
+    bool taken;
     int64_t begun_ns;
-    struct pool_place *next; /* in the line of those that are to be ended */
+    /* The next place in the list of jobs to be ended. */
+    struct pool_place *next;
 };
 
 struct truce_pool {
@@ -55,45 +63,58 @@ struct truce_pool {
     void *arg;
     uint32_t threads, ahead;
     pthread_t claimer, keeper, *workers;
-    bool claims, keeps; /* these threads are to be joined */
-    uint32_t working;   /* so many of the workers are */
+    /* These threads have to be joined. */
+    bool claims, keeps;
+    /* The number of workers that have to be joined. */
+    uint32_t working;
 
-    pthread_mutex_t mutex; /* of all that follows; under it nobody asks the store */
-    pthread_cond_t more;   /* wakes workers */
-    pthread_cond_t moved;  /* wakes the claimer, and who waits for the last to end */
-    pthread_cond_t over;   /* wakes the keeper */
-    bool stopping, ended;  /* ended: nothing is at work, and the threads go home */
+    /* Protects the fields below. No thread calls the store while it holds it. */
+    pthread_mutex_t mutex;
+    /* Wakes workers. */
+    pthread_cond_t more;
+    /* Wakes the claimer, and the threads that wait for the last job to end. */
+    pthread_cond_t moved;
+    /* Wakes the keeper. */
+    pthread_cond_t over;
+    /* ended: no job is running, and the threads return. */
+    bool stopping, ended;
     uint32_t busy;
-    struct pool_place *places; /* threads + ahead */
-    uint32_t *line;            /* the places of those that are ready, a ring */
+    /* threads + ahead places. */
+    struct pool_place *places;
+    /* The ready queue: a ring of the places of ready jobs. */
+    uint32_t *ready_ring;
     uint32_t first, ready;
-    struct pool_place *ending, **ending_last; /* those that are to be ended */
-    bool ends_some;                           /* a worker is at it */
+    /* The list of jobs to be ended. */
+    struct pool_place *ending, **ending_last;
+    /* A worker is ending jobs of the list. */
+    bool ending_now;
     int64_t begun, ends[POOL_ENDS];
     struct histogram waited, ran;
-    char trouble[200]; /* "": none */
+    /* The last error of the claimer; "": none. */
+    char trouble[200];
 
-    pthread_mutex_t stop; /* one at a time stops it */
+    /* One thread at a time stops the pool. */
+    pthread_mutex_t stop;
 };
 
-static inline uint32_t truce__pool_places(const struct truce_pool *pool)
+static uint32_t pool_place_count(const struct truce_pool *pool)
 {
     return pool->threads + pool->ahead;
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-#define NS_IN_MS      INT64_C(1000000)
-#define SLICE_MS      100 /* how long a stop waits for the claimer, at most, while nothing is ready */
-#define PAUSE_MS      5   /* where the store wakes nobody: the first pause ... */
-#define PAUSE_MS_MAX  500 /* ... and the last */
-#define TROUBLE_MS    100
-#define LOOKS_A_LEASE 12
+#define NS_IN_MS        INT64_C(1000000)
+#define SLICE_MS        100 /* Longest wait of a stop for an idle claimer. */
+#define PAUSE_MS        5   /* First pause if the store cannot wake the claimer. */
+#define PAUSE_MS_MAX    500 /* Longest pause. */
+#define TROUBLE_MS      100
+#define KEEPS_PER_LEASE 12
 
 static struct pool_place *pool_next(struct truce_pool *pool);
 static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end);
 
-/* Under the mutex: until the condition, for so long at most. */
+/* Waits for the condition, for at most `most_ms`. The caller holds the mutex. */
 static void pool_pause(struct truce_pool *pool, pthread_cond_t *condition, int64_t most_ms)
 {
     struct timespec until;
@@ -106,15 +127,15 @@ static void pool_pause(struct truce_pool *pool, pthread_cond_t *condition, int64
     pthread_cond_timedwait(condition, &pool->mutex, &until);
 }
 
-/* ---- claiming ------------------------------------------------------------------------------------- */
+/* ---- claiming -------------------------------------------------------------------------------- */
 
-/* How many more it may have. Under the mutex. */
-static uint32_t room_of(const struct truce_pool *pool)
+/* Returns for how many more jobs the pool has room. The caller holds the mutex. */
+static uint32_t pool_room(const struct truce_pool *pool)
 {
-    return truce__pool_places(pool) - pool->busy - pool->ready;
+    return pool_place_count(pool) - pool->busy - pool->ready;
 }
 
-static struct pool_place *free_place(struct truce_pool *pool)
+static struct pool_place *pool_take_place(struct truce_pool *pool)
 {
     struct pool_place *place = pool->places;
 
@@ -124,13 +145,13 @@ static struct pool_place *free_place(struct truce_pool *pool)
     return place;
 }
 
-static void queue_pool_run_enter(struct truce_pool *pool, truce_job *job)
+static void pool_enter(struct truce_pool *pool, truce_job *job)
 {
     struct pool_place *place;
 
     pthread_mutex_lock(&pool->mutex);
-    place = free_place(pool);
-    pool->line[(pool->first + pool->ready++) % truce__pool_places(pool)] =
+    place = pool_take_place(pool);
+    pool->ready_ring[(pool->first + pool->ready++) % pool_place_count(pool)] =
         (uint32_t)(place - pool->places);
     pthread_mutex_lock(&place->mutex);
     place->job = job;
@@ -146,7 +167,7 @@ struct claiming {
     int64_t pause_ms;
 };
 
-static bool queue_pool_run_is_stopping(struct truce_pool *pool)
+static bool pool_is_stopping(struct truce_pool *pool)
 {
     bool stopping;
 
@@ -156,12 +177,12 @@ static bool queue_pool_run_is_stopping(struct truce_pool *pool)
     return stopping;
 }
 
-/* Nothing was ready: until something may be. */
-static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
+/* Waits until a job may be ready, after a claim that found none. */
+static void pool_wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
 {
     bson_error_t error;
 
-    truce_status status = TRUCE_INVALID; /* nobody wakes */
+    truce_status status = TRUCE_INVALID; /* the store cannot wake this thread */
 
     if (pool->queue->store->capabilities & TRUCE_CAN_WAIT) {
         int64_t left_ms = truce__queue_pause_ms(pool->queue);
@@ -170,7 +191,7 @@ static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
             status = truce_wait(pool->queue->store, QUEUE, &claiming->token,
                                 (uint32_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS), &error);
             left_ms -= SLICE_MS;
-        } while (status == TRUCE_TIMEOUT && left_ms > 0 && !queue_pool_run_is_stopping(pool));
+        } while (status == TRUCE_TIMEOUT && left_ms > 0 && !pool_is_stopping(pool));
     }
     if (!status || status == TRUCE_TIMEOUT)
         return;
@@ -182,7 +203,7 @@ static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
         claiming->pause_ms *= 2;
 }
 
-static void say_trouble(struct truce_pool *pool, const char *text)
+static void pool_set_trouble(struct truce_pool *pool, const char *text)
 {
     pthread_mutex_lock(&pool->mutex);
     bson_strncpy(pool->trouble, text, sizeof pool->trouble);
@@ -191,8 +212,7 @@ static void say_trouble(struct truce_pool *pool, const char *text)
     pthread_mutex_unlock(&pool->mutex);
 }
 
-static void queue_pool_run_claim_some(struct truce_pool *pool, struct claiming *claiming,
-                                      uint32_t room)
+static void pool_claim_some(struct truce_pool *pool, struct claiming *claiming, uint32_t room)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
     size_t count = 0;
@@ -201,49 +221,49 @@ static void queue_pool_run_claim_some(struct truce_pool *pool, struct claiming *
         pool->queue, room < JOB_CLAIMS_MAX ? room : JOB_CLAIMS_MAX, jobs, &count, &error);
 
     for (size_t i = 0; i < count; i++)
-        queue_pool_run_enter(pool, jobs[i]);
+        pool_enter(pool, jobs[i]);
     if (status && status != TRUCE_NOT_FOUND) {
-        say_trouble(pool, error.message);
+        pool_set_trouble(pool, error.message);
         return;
     }
-    if (pool->trouble[0]) /* nobody else writes it */
-        say_trouble(pool, "");
+    if (pool->trouble[0]) /* only this thread writes it */
+        pool_set_trouble(pool, "");
     if (status)
-        wait_for_jobs(pool, claiming);
+        pool_wait_for_jobs(pool, claiming);
     else
         claiming->pause_ms = PAUSE_MS;
 }
 
-/* The threads; the argument is the pool. */
+/* The threads of the pool; the argument is the pool. */
 static void *pool_claim(void *arg)
 {
     struct truce_pool *pool = arg;
     struct claiming claiming = {.pause_ms = PAUSE_MS};
     bson_error_t error;
 
-    /* fills the token: what is added from here on wakes */
+    /* Fills the token: a job that is added after this call wakes the claimer. */
     if (pool->queue->store->capabilities & TRUCE_CAN_WAIT &&
         truce_wait(pool->queue->store, QUEUE, &claiming.token, 0, &error))
-        claiming.token = 0; /* the next one fills it */
+        claiming.token = 0; /* the next call fills it */
     pthread_mutex_lock(&pool->mutex);
     while (!pool->stopping) {
-        uint32_t room = room_of(pool);
+        uint32_t room = pool_room(pool);
 
         if (!room) {
             pthread_cond_wait(&pool->moved, &pool->mutex);
             continue;
         }
         pthread_mutex_unlock(&pool->mutex);
-        queue_pool_run_claim_some(pool, &claiming, room);
+        pool_claim_some(pool, &claiming, room);
         pthread_mutex_lock(&pool->mutex);
     }
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
 
-/* ---- at work -------------------------------------------------------------------------------------- */
+/* ---- running jobs ---------------------------------------------------------------------------- */
 
-static enum pool_end queue_pool_run_end_of(enum job_end end)
+static enum pool_end pool_end_of(enum job_end end)
 {
     static const enum pool_end ends[] = {[JOB_DONE] = POOL_DONE,
                                          [JOB_FAILED] = POOL_FAILED,
@@ -253,14 +273,13 @@ static enum pool_end queue_pool_run_end_of(enum job_end end)
     return ends[end];
 }
 
-/* As its function returned. A store that does not answer: its lease will end. */
-static enum pool_end queue_pool_run_conclude(truce_job *job, truce_status status,
-                                             bson_error_t *error)
+/* Ends a job after its function returned. If the store does not answer, the lease ends. */
+static enum pool_end pool_end_job(truce_job *job, truce_status status, bson_error_t *error)
 {
     if (job->ended)
-        return queue_pool_run_end_of(job->ended);
+        return pool_end_of(job->ended);
     if (!status && job->said)
-        return queue_pool_run_end_of(job->said);
+        return pool_end_of(job->said);
     if (!status) {
         status = truce_job_done(job, NULL, job->result, error);
         if (!status)
@@ -271,8 +290,8 @@ static enum pool_end queue_pool_run_conclude(truce_job *job, truce_status status
     return POOL_LOST;
 }
 
-/* From its adding; by the clocks of two machines, so it may be nothing. */
-static int64_t waited_ns(const truce_job *job)
+/* Returns the time since the job was added. The clocks of two machines may make it 0. */
+static int64_t pool_waited_ns(const truce_job *job)
 {
     int64_t created_ms = 0, ms;
 
@@ -281,11 +300,11 @@ static int64_t waited_ns(const truce_job *job)
     return ms > 0 ? ms * NS_IN_MS : 0;
 }
 
-/* ---- the end of many -------------------------------------------------------------------------------- */
+/* ---- ending several jobs --------------------------------------------------------------------- */
 
-/* Those that were not done, or whose error was another's, are ended alone. */
-static void queue_pool_run_end_all(struct truce_pool *pool, struct pool_place *const *places,
-                                   size_t count)
+/* Ends the jobs of several places in one write. Jobs that were not done, or that were not tried
+ * because of another one's error, are ended alone. */
+static void pool_end_all(struct truce_pool *pool, struct pool_place *const *places, size_t count)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
     const bson_t *results[JOB_CLAIMS_MAX];
@@ -295,19 +314,18 @@ static void queue_pool_run_end_all(struct truce_pool *pool, struct pool_place *c
     for (size_t i = 0; i < count; i++) {
         jobs[i] = places[i]->job;
         results[i] = jobs[i]->result;
-        statuses[i] = TRUCE_INVALID; /* if one is refused, no other is looked at */
+        statuses[i] = TRUCE_INVALID; /* an error of one job leaves the others untouched */
     }
     status = truce_queue_done_many(pool->queue, jobs, count, results, statuses, &error);
     for (size_t i = 0; i < count; i++) {
-        enum pool_end end = !status || !statuses[i]
-                                ? POOL_DONE
-                                : queue_pool_run_conclude(jobs[i], TRUCE_OK, &error);
+        enum pool_end end =
+            !status || !statuses[i] ? POOL_DONE : pool_end_job(jobs[i], TRUCE_OK, &error);
 
         pool_leave(pool, places[i], end);
     }
 }
 
-static size_t take_ending(struct truce_pool *pool, struct pool_place **places)
+static size_t pool_take_ending(struct truce_pool *pool, struct pool_place **places)
 {
     size_t count = 0;
 
@@ -320,8 +338,9 @@ static size_t take_ending(struct truce_pool *pool, struct pool_place **places)
     return count;
 }
 
-/* Under the mutex, which is let go while they end (P5). */
-static void end_with_others(struct truce_pool *pool, struct pool_place *place)
+/* Appends a job to the list of jobs to be ended, and ends the list if no other worker does (P5).
+ * The caller holds the mutex; it is released during the ends. */
+static void pool_end_with_others(struct truce_pool *pool, struct pool_place *place)
 {
     struct pool_place *places[JOB_CLAIMS_MAX];
     size_t count;
@@ -329,25 +348,25 @@ static void end_with_others(struct truce_pool *pool, struct pool_place *place)
     place->next = NULL;
     *pool->ending_last = place;
     pool->ending_last = &place->next;
-    if (pool->ends_some)
+    if (pool->ending_now)
         return;
-    pool->ends_some = true;
-    while ((count = take_ending(pool, places)) > 0) {
+    pool->ending_now = true;
+    while ((count = pool_take_ending(pool, places)) > 0) {
         pthread_mutex_unlock(&pool->mutex);
-        queue_pool_run_end_all(pool, places, count);
+        pool_end_all(pool, places, count);
         pthread_mutex_lock(&pool->mutex);
         pool->busy -= (uint32_t)count;
         pthread_cond_broadcast(&pool->moved);
     }
-    pool->ends_some = false;
+    pool->ending_now = false;
 }
 
-/* ---- a worker --------------------------------------------------------------------------------------- */
+/* ---- a worker -------------------------------------------------------------------------------- */
 
-static void end_alone(struct truce_pool *pool, struct pool_place *place, truce_status status,
-                      bson_error_t *error)
+static void pool_end_alone(struct truce_pool *pool, struct pool_place *place, truce_status status,
+                           bson_error_t *error)
 {
-    enum pool_end end = queue_pool_run_conclude(place->job, status, error);
+    enum pool_end end = pool_end_job(place->job, status, error);
 
     pool_leave(pool, place, end);
     pthread_mutex_lock(&pool->mutex);
@@ -355,8 +374,8 @@ static void end_alone(struct truce_pool *pool, struct pool_place *place, truce_s
     pthread_cond_broadcast(&pool->moved);
 }
 
-/* Under the mutex, which is let go while the function runs. */
-static void queue_pool_run_do_job(struct truce_pool *pool, struct pool_place *place)
+/* Runs a job. The caller holds the mutex; it is released while the function runs. */
+static void pool_run_job(struct truce_pool *pool, struct pool_place *place)
 {
     truce_job *job = place->job;
     bson_error_t error = {0};
@@ -367,18 +386,18 @@ static void queue_pool_run_do_job(struct truce_pool *pool, struct pool_place *pl
     pool->busy++;
     pool->begun++;
     if (job->epoch == 1)
-        truce__histogram_add(&pool->waited, (uint64_t)waited_ns(job));
+        truce__histogram_add(&pool->waited, (uint64_t)pool_waited_ns(job));
     pthread_mutex_unlock(&pool->mutex);
     status = pool->function(job, pool->arg, &error);
     ran_ns = truce__clock_monotonic_ns() - place->begun_ns;
     pthread_mutex_lock(&pool->mutex);
     truce__histogram_add(&pool->ran, (uint64_t)ran_ns);
     if (!status && !job->ended && !job->said && truce__job_may_end_with_others(job)) {
-        end_with_others(pool, place);
+        pool_end_with_others(pool, place);
         return;
     }
     pthread_mutex_unlock(&pool->mutex);
-    end_alone(pool, place, status, &error);
+    pool_end_alone(pool, place, status, &error);
 }
 
 static void *pool_work(void *arg)
@@ -390,7 +409,7 @@ static void *pool_work(void *arg)
         struct pool_place *place = pool_next(pool);
 
         if (place)
-            queue_pool_run_do_job(pool, place);
+            pool_run_job(pool, place);
         else
             pthread_cond_wait(&pool->more, &pool->mutex);
     }
@@ -398,9 +417,9 @@ static void *pool_work(void *arg)
     return NULL;
 }
 
-/* ---- leases --------------------------------------------------------------------------------------- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
-static void queue_pool_run_keep(const struct truce_pool *pool, struct pool_place *place)
+static void pool_extend(const struct truce_pool *pool, struct pool_place *place)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
     bson_error_t error;
@@ -410,7 +429,7 @@ static void queue_pool_run_keep(const struct truce_pool *pool, struct pool_place
         now_ns - place->extended_ns >= pool->queue->lease_ms * NS_IN_MS / 3) {
         place->extended_ns = now_ns;
         if (truce_job_extend(place->job, &error) == TRUCE_EXPIRED)
-            atomic_store(&place->job->cancelled, true); /* what else fails is tried again */
+            atomic_store(&place->job->cancelled, true); /* other failures are tried again */
     }
     pthread_mutex_unlock(&place->mutex);
 }
@@ -418,13 +437,13 @@ static void queue_pool_run_keep(const struct truce_pool *pool, struct pool_place
 static void *pool_keep(void *arg)
 {
     struct truce_pool *pool = arg;
-    int64_t every_ms = pool->queue->lease_ms / LOOKS_A_LEASE + 1;
+    int64_t every_ms = pool->queue->lease_ms / KEEPS_PER_LEASE + 1;
 
     pthread_mutex_lock(&pool->mutex);
     while (!pool->ended) {
         pthread_mutex_unlock(&pool->mutex);
-        for (uint32_t i = 0; i < truce__pool_places(pool); i++)
-            queue_pool_run_keep(pool, &pool->places[i]);
+        for (uint32_t i = 0; i < pool_place_count(pool); i++)
+            pool_extend(pool, &pool->places[i]);
         pthread_mutex_lock(&pool->mutex);
         if (!pool->ended)
             pool_pause(pool, &pool->over, every_ms);
@@ -435,22 +454,22 @@ static void *pool_keep(void *arg)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-#define THREADS 4
+#define POOL_THREADS 4
 
-/* The next that is ready, taken out of the line; NULL: none. Under the mutex. */
+/* Takes the next ready job; NULL: none. The caller holds the mutex. */
 static struct pool_place *pool_next(struct truce_pool *pool)
 {
     struct pool_place *place;
 
     if (!pool->ready)
         return NULL;
-    place = &pool->places[pool->line[pool->first]];
-    pool->first = (pool->first + 1) % truce__pool_places(pool);
+    place = &pool->places[pool->ready_ring[pool->first]];
+    pool->first = (pool->first + 1) % pool_place_count(pool);
     pool->ready--;
     return place;
 }
 
-/* Its job has ended so: the place is free. */
+/* Frees the place of a job that has ended. */
 static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum pool_end end)
 {
     pthread_mutex_lock(&place->mutex);
@@ -463,7 +482,7 @@ static void pool_leave(struct truce_pool *pool, struct pool_place *place, enum p
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* ---- start ---------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static truce_status pool_check(const truce_queue *queue, const truce_pool_options *options,
                                bson_error_t *error)
@@ -477,8 +496,9 @@ static truce_status pool_check(const truce_queue *queue, const truce_pool_option
     if (!status && !options->function)
         return truce__fail(TRUCE_INVALID, error, "the option \"function\" of the pool is missing");
     if (!status && (options->threads > POOL_THREADS_MAX || options->ahead > JOB_CLAIMS_MAX))
-        return truce__fail(TRUCE_INVALID, error, "a pool has up to %d threads, and %d jobs ahead",
-                           POOL_THREADS_MAX, JOB_CLAIMS_MAX);
+        return truce__fail(TRUCE_INVALID, error,
+                           "a pool may have at most %d threads and %d jobs ahead", POOL_THREADS_MAX,
+                           JOB_CLAIMS_MAX);
     return status;
 }
 
@@ -496,13 +516,13 @@ static void pool_make(struct truce_pool *pool)
     pthread_condattr_destroy(&attributes);
     pool->ending_last = &pool->ending;
     pool->workers = bson_malloc0(pool->threads * sizeof *pool->workers);
-    pool->line = bson_malloc0(truce__pool_places(pool) * sizeof *pool->line);
-    pool->places = bson_malloc0(truce__pool_places(pool) * sizeof *pool->places);
-    for (uint32_t i = 0; i < truce__pool_places(pool); i++)
+    pool->ready_ring = bson_malloc0(pool_place_count(pool) * sizeof *pool->ready_ring);
+    pool->places = bson_malloc0(pool_place_count(pool) * sizeof *pool->places);
+    for (uint32_t i = 0; i < pool_place_count(pool); i++)
         pthread_mutex_init(&pool->places[i].mutex, NULL);
 }
 
-static bool start_threads(struct truce_pool *pool)
+static bool pool_start_threads(struct truce_pool *pool)
 {
     pool->keeps = truce__thread_start(&pool->keeper, pool_keep, pool);
     while (pool->keeps && pool->working < pool->threads &&
@@ -530,18 +550,18 @@ truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *opti
     made->queue = queue;
     made->function = options->function;
     made->arg = options->arg;
-    made->threads = options->threads ? options->threads : THREADS;
+    made->threads = options->threads ? options->threads : POOL_THREADS;
     made->ahead = options->ahead;
     pool_make(made);
-    if (!start_threads(made)) {
+    if (!pool_start_threads(made)) {
         truce_pool_free(made);
-        return truce__fail(TRUCE_LIMIT, error, "the system starts no more threads");
+        return truce__fail(TRUCE_LIMIT, error, "the system cannot start more threads");
     }
     *pool = made;
     return TRUCE_OK;
 }
 
-/* ---- stop ----------------------------------------------------------------------------------------- */
+/* ---- stop ------------------------------------------------------------------------------------ */
 
 static void pool_append_left(bson_t *left, const truce_job *job, bool begun, int64_t begun_ns)
 {
@@ -561,7 +581,7 @@ static void pool_append_left(bson_t *left, const truce_job *job, bool begun, int
     bson_append_document_end(left, &one);
 }
 
-static void begin_stop(struct truce_pool *pool)
+static void pool_begin_stop(struct truce_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
     pool->stopping = true;
@@ -573,8 +593,8 @@ static void begin_stop(struct truce_pool *pool)
     pool->claims = false;
 }
 
-/* Those in line. The first that cannot be given back says why. */
-static truce_status pool_give_back(struct truce_pool *pool, bson_t *left, bson_error_t *error)
+/* Returns the jobs of the ready queue to the store. The error is the first failure's. */
+static truce_status pool_return_ready(struct truce_pool *pool, bson_t *left, bson_error_t *error)
 {
     truce_status status = TRUCE_OK, one;
     struct pool_place *place;
@@ -595,8 +615,8 @@ static truce_status pool_give_back(struct truce_pool *pool, bson_t *left, bson_e
     }
 }
 
-/* Under the mutex: false, some are at work still. */
-static bool wait_for_busy(struct truce_pool *pool, int64_t grace_ms)
+/* Waits until no job is running; returns false after the grace time. The caller holds the mutex. */
+static bool pool_wait_for_busy(struct truce_pool *pool, int64_t grace_ms)
 {
     int64_t begun_ns = truce__clock_monotonic_ns();
 
@@ -614,7 +634,7 @@ static uint32_t pool_abandon(struct truce_pool *pool, bson_t *left)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < truce__pool_places(pool); i++) {
+    for (uint32_t i = 0; i < pool_place_count(pool); i++) {
         struct pool_place *place = &pool->places[i];
 
         pthread_mutex_lock(&place->mutex);
@@ -629,7 +649,7 @@ static uint32_t pool_abandon(struct truce_pool *pool, bson_t *left)
     return count;
 }
 
-static void join_all(struct truce_pool *pool)
+static void pool_join_all(struct truce_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
     pool->ended = true;
@@ -649,15 +669,15 @@ static truce_status pool_stop(struct truce_pool *pool, int64_t grace_ms, bson_t 
     uint32_t count;
     bool all;
 
-    begin_stop(pool);
-    status = pool_give_back(pool, left, error);
+    pool_begin_stop(pool);
+    status = pool_return_ready(pool, left, error);
     pthread_mutex_lock(&pool->mutex);
-    all = wait_for_busy(pool, grace_ms);
+    all = pool_wait_for_busy(pool, grace_ms);
     pthread_mutex_unlock(&pool->mutex);
     if (!all && (count = pool_abandon(pool, left)) > 0)
-        return truce__fail(TRUCE_TIMEOUT, error, "%u jobs are at work still", count);
+        return truce__fail(TRUCE_TIMEOUT, error, "%u jobs are still running", count);
     if (all)
-        join_all(pool);
+        pool_join_all(pool);
     return status;
 }
 
@@ -677,13 +697,13 @@ truce_status truce_pool_stop(truce_pool *pool, int64_t grace_ms, bson_t *left, b
 
 void truce_pool_free(truce_pool *pool)
 {
-    bson_error_t ignored; /* what could not be given back comes back when its lease ends */
+    bson_error_t ignored; /* a job that could not be returned comes back when its lease ends */
 
     if (!pool)
         return;
     while (truce_pool_stop(pool, INT64_MAX, NULL, &ignored) == TRUCE_TIMEOUT)
         ;
-    for (uint32_t i = 0; i < truce__pool_places(pool); i++)
+    for (uint32_t i = 0; i < pool_place_count(pool); i++)
         pthread_mutex_destroy(&pool->places[i].mutex);
     pthread_mutex_destroy(&pool->mutex);
     pthread_mutex_destroy(&pool->stop);
@@ -691,14 +711,14 @@ void truce_pool_free(truce_pool *pool)
     pthread_cond_destroy(&pool->moved);
     pthread_cond_destroy(&pool->over);
     bson_free(pool->places);
-    bson_free(pool->line);
+    bson_free(pool->ready_ring);
     bson_free(pool->workers);
     bson_free(pool);
 }
 
-/* ---- figures -------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
-static void append_times(bson_t *figures, const char *name, const struct histogram *times)
+static void pool_append_times(bson_t *figures, const char *name, const struct histogram *times)
 {
     bson_t one;
 
@@ -726,8 +746,8 @@ void truce_pool_figures(truce_pool *pool, bson_t *figures)
     BSON_APPEND_INT64(figures, "begun", pool->begun);
     for (int i = 0; i < POOL_ENDS; i++)
         BSON_APPEND_INT64(figures, names[i], pool->ends[i]);
-    append_times(figures, "waited", &pool->waited);
-    append_times(figures, "ran", &pool->ran);
+    pool_append_times(figures, "waited", &pool->waited);
+    pool_append_times(figures, "ran", &pool->ran);
     if (pool->trouble[0])
         BSON_APPEND_UTF8(figures, "trouble", pool->trouble);
     pthread_mutex_unlock(&pool->mutex);

@@ -283,7 +283,7 @@ static bool gate_rate_of(truce_store *store, const bson_t *gate, struct queue_ra
     return rate->rate > 0;
 }
 
-bool truce__gate_has_room(truce_store *store, const bson_t *gate)
+bool truce__limiter_has_room(truce_store *store, const bson_t *gate)
 {
     int64_t most = truce__field_number(gate, "running_max");
     struct queue_rate rate;
@@ -312,12 +312,12 @@ static truce_status count_gate(truce_commit *commit, const bson_value_t *id, con
     return status;
 }
 
-truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
+truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
 {
     bson_t gate;
     truce_status status = truce_commit_read(commit, QUEUE_GATES, id, &gate, error);
 
-    if (!status && !truce__gate_has_room(commit->store, &gate))
+    if (!status && !truce__limiter_has_room(commit->store, &gate))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the queue is at its limit");
     if (!status)
         status = count_gate(commit, id, &gate, 1, error);
@@ -366,6 +366,6 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
         truce__job_lane(job, &lane))
         status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane.name, error);
     if (!status && *end)
-        status = truce__after_tell(commit, job, end, error);
+        status = truce__workflow_notify(commit, job, end, error);
     return status;
 }

@@ -1,29 +1,33 @@
 /*
- * Jobs that wait for other jobs, alone, as a batch, or as a workflow that is added in one commit. A job that waits is "blocked", and has
+ * Jobs that wait for other jobs: single jobs, a batch, or a workflow that is added in one commit. A
+ * job that waits is "blocked", and has
  *
- *     after: {left: 2, failure: "cancel", open: true}      open: the closing job of a batch, to which more may be added
+ *     after: {left: 2, failure: "cancel", open: true}      open: the closing job of a batch that
+ *                                                          accepts more jobs
  *
- * and each of those that it waits for names it:
+ * Each job that it waits for names it:
  *
- *     then: [X, Y]       who waits for this one
- *     told: [Z]          who did, and knows what became of it
+ *     then: [X, Y]       jobs that wait for this job
+ *     told: [Z]          jobs that waited for it and were notified of its end
  *
  * Invariants (models/after.cpp is their model):
  *
- *   W1. X.after.left is the number of jobs with X in `then`, and one more while X is open. Both sides change in one commit.
- *   W2. A job that ends tells, in its own commit, those in its `then`: it moves them to `told`, and takes one from what is
- *       left to each. Whoever has nothing left then goes, or is cancelled there, and tells in turn. So no crash loses
- *       a wake-up.
- *   W3. One commit tells a hundred. A job that has ended with more in `then` is `stalled`: the sweep and whoever claims go
- *       on with it. (A dead letter keeps those that wait for its second life.)
- *   W4. A new job waits for jobs that are there, or that came before it in its workflow; one of a batch waits
- *       for none. So there is no circle.
+ *   W1. X.after.left is the number of jobs with X in `then`, plus one while X is open. Both sides
+ *       change in one commit.
+ *   W2. A job that ends notifies the jobs in its `then` within its own commit: it moves them to
+ *       `told` and decreases their `left`. A job with nothing left then starts, or is cancelled in
+ *       the same commit and notifies its own waiting jobs. No crash therefore loses a wake-up.
+ *   W3. One commit notifies up to a hundred jobs. A job that has ended with more jobs in `then` is
+ *       `stalled`. The sweep and later claims continue with it. A dead job keeps the jobs that wait
+ *       for its retry.
+ *   W4. A new job waits only for jobs that exist or that precede it in its workflow. A job of a
+ *       batch waits for none. Circles are therefore impossible.
+ *   W5. A job that is cancelled because of another job names that job. If the other job is retried,
+ *       the cancelled job waits for it again, in the same commit.
  *
- *   W5. Who is cancelled by one that it waits for says by whom; when that one is retried it waits for it again, in the
- *       same commit.
- *
- * Who waits is not asked for by an index: it stands in the job that ends, which its commit has read. What is left goes
- * down also for a job that was cancelled meanwhile, so one that is retried is blocked for as long as it has to be.
+ * No index finds the waiting jobs: the job that ends names them, and its commit has read that job.
+ * `left` also decreases for a job that was cancelled in the meantime. If such a job is retried, it
+ * is blocked for as long as necessary.
  */
 #include <string.h>
 
@@ -40,38 +44,38 @@
 #include "store/maintenance.h"
 #include "store/restored.h"
 
-#define TOLD_MAX 100  /* in one commit */
-#define GO_ON_MS 1000 /* what others hold for longer is for the next time */
-#define SOME     10   /* stalled ones that a claimer goes on with */
+#define NOTIFIED_MAX 100  /* In one commit. */
+#define RESUME_MS    1000 /* The next pass continues if other commits hold jobs longer. */
+#define RESUMED_MAX  10   /* Jobs that one claim continues with. */
 
 static const char *const failures[] = {[TRUCE_FAILURE_CANCEL] = "cancel",
                                        [TRUCE_FAILURE_GO_ON] = "go on",
                                        [TRUCE_FAILURE_WAIT] = "wait"};
 
-/* ---- what stands in a job ------------------------------------------------------------------------ */
+/* ---- fields of a job ------------------------------------------------------------------------- */
 
-static bool is_state(const bson_t *job, const char *state)
+static bool workflow_job_is(const bson_t *job, const char *state)
 {
     return !strcmp(truce__job_state(job), state);
 }
 
-int64_t truce__after_left(const bson_t *job)
+int64_t truce__workflow_pending(const bson_t *job)
 {
     bson_t after;
     int64_t left =
         truce__value_subdocument(job, "after", &after) ? truce__field_number(&after, "left") : 0;
 
-    return left >= 0 && left <= INT32_MAX ? left : 0; /* a check counts anew */
+    return left >= 0 && left <= INT32_MAX ? left : 0; /* the check counts again */
 }
 
-bool truce__after_is_open(const bson_t *job)
+bool truce__workflow_is_open(const bson_t *job)
 {
     bson_t after;
 
     return truce__value_subdocument(job, "after", &after) && bson_has_field(&after, "open");
 }
 
-static truce_job_failure failure_of(const bson_t *job)
+static truce_job_failure workflow_failure(const bson_t *job)
 {
     const char *text = "";
     bson_t after;
@@ -84,37 +88,49 @@ static truce_job_failure failure_of(const bson_t *job)
     return strcmp(text, failures[failure]) ? TRUCE_FAILURE_CANCEL : failure;
 }
 
-/* What the end of a job means to one that waits for it. */
-enum outcome { GOES_ON, WAITS, IS_CANCELLED };
+/* The effect of a job's end on a job that waits for it. */
+enum outcome { STARTS, WAITS, IS_CANCELLED };
 
-static enum outcome after_outcome_of(const char *end, truce_job_failure failure)
+static enum outcome workflow_outcome(const char *end, truce_job_failure failure)
 {
     if (!strcmp(end, "done") || failure == TRUCE_FAILURE_GO_ON)
-        return GOES_ON;
+        return STARTS;
     return !strcmp(end, "dead") && failure == TRUCE_FAILURE_WAIT ? WAITS : IS_CANCELLED;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
-static bool array_of(const bson_t *job, const char *field, bson_iter_t *iter)
+/* Finds an array at a path; its elements follow in `iter`. */
+static bool workflow_array(const bson_t *document, const char *path, bson_iter_t *iter)
 {
-    return bson_iter_init_find(iter, job, field) && BSON_ITER_HOLDS_ARRAY(iter) &&
-           bson_iter_recurse(iter, iter);
+    bson_iter_t found;
+
+    return bson_iter_init(iter, document) && bson_iter_find_descendant(iter, path, &found) &&
+           BSON_ITER_HOLDS_ARRAY(&found) && bson_iter_recurse(&found, iter);
 }
 
-static bool stands_in(const bson_t *job, const char *field, const bson_oid_t *id, uint32_t *count)
+static void workflow_append_id(bson_t *array, const bson_value_t *id)
+{
+    char key[16];
+
+    bson_snprintf(key, sizeof key, "%u", bson_count_keys(array));
+    BSON_APPEND_VALUE(array, key, id);
+}
+
+static bool workflow_contains(const bson_t *job, const char *field, const bson_oid_t *id,
+                              uint32_t *count)
 {
     bson_iter_t iter;
     bool found = false;
 
     *count = 0;
-    for (bool some = array_of(job, field, &iter); some && bson_iter_next(&iter); ++*count)
+    for (bool some = workflow_array(job, field, &iter); some && bson_iter_next(&iter); ++*count)
         found |= BSON_ITER_HOLDS_OID(&iter) && bson_oid_equal(bson_iter_oid(&iter), id);
     return found;
 }
 
-static truce_status after_push(truce_commit *commit, const bson_value_t *id, const char *field,
-                               const bson_oid_t *who, bson_error_t *error)
+static truce_status workflow_push(truce_commit *commit, const bson_value_t *id, const char *field,
+                                  const bson_oid_t *who, bson_error_t *error)
 {
     bson_t *update = BCON_NEW("$push", "{", field, BCON_OID(who), "}");
     truce_status status = truce_commit_update(commit, QUEUE, id, NULL, update, error);
@@ -123,33 +139,35 @@ static truce_status after_push(truce_commit *commit, const bson_value_t *id, con
     return status;
 }
 
-/* The job that was read is told of `who`. *waits: it has not ended. */
-static truce_status after_join(truce_commit *commit, const bson_t *job, const bson_oid_t *who,
-                               truce_job_failure failure, bool *waits, bson_error_t *error)
+/* Enters `who` into the job that was read. *waits: that job has not ended. */
+static truce_status workflow_join(truce_commit *commit, const bson_t *job, const bson_oid_t *who,
+                                  truce_job_failure failure, bool *waits, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     const char *state = truce__job_state(job);
-    enum outcome outcome = truce__job_live(job) ? WAITS : after_outcome_of(state, failure);
+    enum outcome outcome = truce__job_live(job) ? WAITS : workflow_outcome(state, failure);
     char text[25];
     uint32_t then, told;
-    bool in_then = stands_in(job, "then", who, &then), in_told = stands_in(job, "told", who, &told),
-         known = in_then || in_told;
+    bool in_then = workflow_contains(job, "then", who, &then),
+         in_told = workflow_contains(job, "told", who, &told), known = in_then || in_told;
 
     bson_oid_to_string(&id.value.v_oid, text);
     *waits = outcome == WAITS && !known;
     if (outcome == IS_CANCELLED)
         return truce__fail(TRUCE_INVALID, error,
-                           "job %s is %s: one that waits for it would be cancelled", text, state);
+                           "cannot wait for job %s, which is %s: the new job would be cancelled",
+                           text, state);
     if (then + told >= JOB_THEN_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "%d jobs wait for job %s, and more may not",
-                           JOB_THEN_MAX, text);
+        return truce__fail(TRUCE_LIMIT, error,
+                           "%d jobs already wait for job %s, which is the maximum", JOB_THEN_MAX,
+                           text);
     return known ? TRUCE_OK
-                 : after_push(commit, &id, outcome == WAITS ? "then" : "told", who, error);
+                 : workflow_push(commit, &id, outcome == WAITS ? "then" : "told", who, error);
 }
 
-static truce_status after_wait_for(truce_commit *commit, const bson_oid_t *other,
-                                   const bson_oid_t *who, truce_job_failure failure, int64_t *left,
-                                   bson_error_t *error)
+static truce_status workflow_wait_for(truce_commit *commit, const bson_oid_t *other,
+                                      const bson_oid_t *who, truce_job_failure failure,
+                                      int64_t *left, bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(other);
     char text[25];
@@ -159,16 +177,16 @@ static truce_status after_wait_for(truce_commit *commit, const bson_oid_t *other
 
     bson_oid_to_string(other, text);
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_INVALID, error, "there is no job %s to wait for", text);
+        status = truce__fail(TRUCE_INVALID, error, "cannot wait for job %s: no such job", text);
     else if (!status)
-        status = after_join(commit, &job, who, failure, &waits, error);
+        status = workflow_join(commit, &job, who, failure, &waits, error);
     *left += waits;
     bson_destroy(&job);
     return status;
 }
 
-static truce_status set_left(truce_commit *commit, const bson_value_t *id, int64_t left,
-                             bson_error_t *error)
+static truce_status workflow_write_left(truce_commit *commit, const bson_value_t *id, int64_t left,
+                                        bson_error_t *error)
 {
     bson_t *update = BCON_NEW("$set", "{", "after.left", BCON_INT64(left), "}");
     truce_status status = truce_commit_update(commit, QUEUE, id, NULL, update, error);
@@ -177,9 +195,9 @@ static truce_status set_left(truce_commit *commit, const bson_value_t *id, int64
     return status;
 }
 
-/* The closing job of a batch waits for one more. */
-static truce_status enter_batch(truce_commit *commit, const bson_oid_t *batch, bson_t *job,
-                                bson_error_t *error)
+/* Makes the closing job of a batch wait for one more job. */
+static truce_status workflow_enter_batch(truce_commit *commit, const bson_oid_t *batch, bson_t *job,
+                                         bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(batch);
     char text[25];
@@ -187,11 +205,11 @@ static truce_status enter_batch(truce_commit *commit, const bson_oid_t *batch, b
     truce_status status = truce_commit_read(commit, QUEUE, &id, &closing, error);
 
     bson_oid_to_string(batch, text);
-    if (status == TRUCE_NOT_FOUND || (!status && !is_state(&closing, "blocked")))
+    if (status == TRUCE_NOT_FOUND || (!status && !workflow_job_is(&closing, "blocked")))
         status =
-            truce__fail(TRUCE_INVALID, error, "job %s closes no batch that is open still", text);
+            truce__fail(TRUCE_INVALID, error, "job %s does not close a batch that is open", text);
     if (!status)
-        status = set_left(commit, &id, truce__after_left(&closing) + 1, error);
+        status = workflow_write_left(commit, &id, truce__workflow_pending(&closing) + 1, error);
     BSON_APPEND_ARRAY_BEGIN(job, "then", &then);
     BSON_APPEND_OID(&then, "0", batch);
     bson_append_array_end(job, &then);
@@ -199,8 +217,9 @@ static truce_status enter_batch(truce_commit *commit, const bson_oid_t *batch, b
     return status;
 }
 
-truce_status truce__after_enter(truce_commit *commit, bson_t *job, const truce_job_options *options,
-                                int64_t *left, bson_error_t *error)
+truce_status truce__workflow_enter(truce_commit *commit, bson_t *job,
+                                   const truce_job_options *options, int64_t *left,
+                                   bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_oid_t who = id.value.v_oid;
@@ -209,7 +228,7 @@ truce_status truce__after_enter(truce_commit *commit, bson_t *job, const truce_j
 
     *left = options->open;
     for (size_t i = 0; i < options->after_count && !status; i++)
-        status = after_wait_for(commit, &options->after[i], &who, options->failure, left, error);
+        status = workflow_wait_for(commit, &options->after[i], &who, options->failure, left, error);
     if (options->after_count || options->open) {
         BSON_APPEND_DOCUMENT_BEGIN(job, "after", &after);
         BSON_APPEND_INT64(&after, "left", *left);
@@ -218,21 +237,22 @@ truce_status truce__after_enter(truce_commit *commit, bson_t *job, const truce_j
             BSON_APPEND_BOOL(&after, "open", true);
         bson_append_document_end(job, &after);
     }
-    return status || !options->batch ? status : enter_batch(commit, options->batch, job, error);
+    return status || !options->batch ? status
+                                     : workflow_enter_batch(commit, options->batch, job, error);
 }
 
-/* ---- telling ------------------------------------------------------------------------------------- */
+/* ---- notifying ------------------------------------------------------------------------------- */
 
-/* The jobs that ended in one commit: the first, and those that were cancelled with it. */
-struct telling {
+/* The jobs that ended in one commit: the first job, and the jobs that were cancelled with it. */
+struct notification {
     truce_commit *commit;
-    bson_t *ended[TOLD_MAX + 1];
+    bson_t *ended[NOTIFIED_MAX + 1];
     size_t count;
-    int told;
+    int notified;
 };
 
-/* What it waited for has ended: it goes. */
-static truce_status go(truce_commit *commit, const bson_t *job, bson_error_t *error)
+/* Starts a job whose awaited jobs have ended. */
+static truce_status workflow_start(truce_commit *commit, const bson_t *job, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER, set;
@@ -241,7 +261,7 @@ static truce_status go(truce_commit *commit, const bson_t *job, bson_error_t *er
 
     (void)truce__job_date(job, "undone.at", &at_ms);
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    status = truce__job_sets_out(commit, job, at_ms, truce__clock_wall_ms(), &set, error);
+    status = truce__job_append_started(commit, job, at_ms, truce__clock_wall_ms(), &set, error);
     bson_append_document_end(&update, &set);
     if (!status)
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
@@ -249,81 +269,76 @@ static truce_status go(truce_commit *commit, const bson_t *job, bson_error_t *er
     return status;
 }
 
-/* In a commit that read the job: it waits for so many. */
-static truce_status count_down_to(truce_commit *commit, const bson_t *job, int64_t left,
-                                  bson_error_t *error)
+/* Stores how many jobs a job waits for, in a commit that read it, and starts the job at zero. */
+static truce_status workflow_set_pending(truce_commit *commit, const bson_t *job, int64_t left,
+                                         bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
-    truce_status status = set_left(commit, &id, left, error);
+    truce_status status = workflow_write_left(commit, &id, left, error);
 
-    return status || left || !is_state(job, "blocked") ? status : go(commit, job, error);
+    return status || left || !workflow_job_is(job, "blocked") ? status
+                                                              : workflow_start(commit, job, error);
 }
 
-truce_status truce__after_mend(truce_commit *commit, const bson_t *job, int64_t count,
-                               bson_error_t *error)
+truce_status truce__workflow_repair(truce_commit *commit, const bson_t *job, int64_t count,
+                                    bson_error_t *error)
 {
-    return count_down_to(commit, job, count + truce__after_is_open(job), error);
+    return workflow_set_pending(commit, job, count + truce__workflow_is_open(job), error);
 }
 
-/* It is cancelled because of another one already, and nobody has done anything about it. */
-static bool after_has_failed(const bson_t *job)
+/* Returns true if another job's end has already cancelled the job, and no retry has followed. */
+static bool workflow_has_failed(const bson_t *job)
 {
     bson_t after;
 
-    return is_state(job, "cancelled") && truce__value_subdocument(job, "after", &after) &&
+    return workflow_job_is(job, "cancelled") && truce__value_subdocument(job, "after", &after) &&
            bson_has_field(&after, "failed");
 }
 
-static truce_status after_cancel(struct telling *telling, const bson_t *job,
-                                 const bson_oid_t *because, const char *end, bson_error_t *error)
+static truce_status workflow_cancel(struct notification *notification, const bson_t *job,
+                                    const bson_oid_t *because, const char *end, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER;
     char text[25], why[100];
-    truce_status status = set_left(telling->commit, &id, truce__after_left(job) - 1, error);
+    truce_status status =
+        workflow_write_left(notification->commit, &id, truce__workflow_pending(job) - 1, error);
 
-    if (!status && (is_state(job, "blocked") || after_has_failed(job)))
-        status = after_push(telling->commit, &id, "after.failed", because, error);
-    if (status || !is_state(job, "blocked"))
+    if (!status && (workflow_job_is(job, "blocked") || workflow_has_failed(job)))
+        status = workflow_push(notification->commit, &id, "after.failed", because, error);
+    if (status || !workflow_job_is(job, "blocked"))
         return status;
     bson_oid_to_string(because, text);
-    bson_snprintf(why, sizeof why, "job %s, for which it waited, is %s", text, end);
-    truce__job_ends(&update, job, "cancelled", NULL, now_ms);
-    truce__job_blames(&update, job, why, now_ms);
-    status = truce_commit_update(telling->commit, QUEUE, &id, NULL, &update, error);
-    telling->ended[telling->count++] = bson_copy(job);
+    bson_snprintf(why, sizeof why, "the awaited job %s is %s", text, end);
+    truce__job_update_end(&update, job, "cancelled", NULL, now_ms);
+    truce__job_update_error(&update, job, why, now_ms);
+    status = truce_commit_update(notification->commit, QUEUE, &id, NULL, &update, error);
+    notification->ended[notification->count++] = bson_copy(job);
     bson_destroy(&update);
     return status;
 }
 
-static truce_status tell_one(struct telling *telling, const bson_value_t *id,
-                             const bson_oid_t *because, const char *end, enum outcome *outcome,
-                             bson_error_t *error)
+static truce_status workflow_notify_one(struct notification *notification, const bson_value_t *id,
+                                        const bson_oid_t *because, const char *end,
+                                        enum outcome *outcome, bson_error_t *error)
 {
     bson_t job;
-    truce_status status = truce_commit_read(telling->commit, QUEUE, id, &job, error);
+    truce_status status = truce_commit_read(notification->commit, QUEUE, id, &job, error);
 
-    *outcome = status ? GOES_ON : after_outcome_of(end, failure_of(&job));
-    if (!status && *outcome == GOES_ON)
-        status = count_down_to(telling->commit, &job, truce__after_left(&job) - 1, error);
+    *outcome = status ? STARTS : workflow_outcome(end, workflow_failure(&job));
+    if (!status && *outcome == STARTS)
+        status = workflow_set_pending(notification->commit, &job, truce__workflow_pending(&job) - 1,
+                                      error);
     else if (!status && *outcome == IS_CANCELLED)
-        status = after_cancel(telling, &job, because, end, error);
-    telling->told++;
+        status = workflow_cancel(notification, &job, because, end, error);
+    notification->notified++;
     bson_destroy(&job);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
 }
 
-static void after_append_id(bson_t *array, const bson_iter_t *iter)
-{
-    char key[16];
-
-    bson_snprintf(key, sizeof key, "%u", bson_count_keys(array));
-    BSON_APPEND_VALUE(array, key, bson_iter_value((bson_iter_t *)iter));
-}
-
-static truce_status write_told(truce_commit *commit, const bson_t *job, const bson_t *then,
-                               const bson_t *told, bool stalled, bson_error_t *error)
+static truce_status workflow_write_told(truce_commit *commit, const bson_t *job, const bson_t *then,
+                                        const bson_t *told, bool stalled, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER, set, unset = BSON_INITIALIZER;
@@ -348,9 +363,9 @@ static truce_status write_told(truce_commit *commit, const bson_t *job, const bs
     return status;
 }
 
-/* As many as one commit may. */
-static truce_status tell_all(struct telling *telling, const bson_t *job, const char *end,
-                             bson_error_t *error)
+/* Notifies as many waiting jobs as one commit may. */
+static truce_status workflow_notify_all(struct notification *notification, const bson_t *job,
+                                        const char *end, bson_error_t *error)
 {
     bson_t then = BSON_INITIALIZER, told = BSON_INITIALIZER;
     bson_value_t id = truce__document_id(job);
@@ -358,71 +373,73 @@ static truce_status tell_all(struct telling *telling, const bson_t *job, const c
     bool stalled = false;
     truce_status status = TRUCE_OK;
 
-    for (bool some = array_of(job, "told", &iter); some && bson_iter_next(&iter);)
-        after_append_id(&told, &iter);
-    for (bool some = array_of(job, "then", &iter); some && !status && bson_iter_next(&iter);) {
+    for (bool some = workflow_array(job, "told", &iter); some && bson_iter_next(&iter);)
+        workflow_append_id(&told, bson_iter_value(&iter));
+    for (bool some = workflow_array(job, "then", &iter);
+         some && !status && bson_iter_next(&iter);) {
         enum outcome outcome = WAITS;
 
-        if (telling->told < TOLD_MAX)
-            status =
-                tell_one(telling, bson_iter_value(&iter), &id.value.v_oid, end, &outcome, error);
+        if (notification->notified < NOTIFIED_MAX)
+            status = workflow_notify_one(notification, bson_iter_value(&iter), &id.value.v_oid, end,
+                                         &outcome, error);
         else
             stalled = true; /* W3 */
-        after_append_id(outcome == WAITS ? &then : &told, &iter);
+        workflow_append_id(outcome == WAITS ? &then : &told, bson_iter_value(&iter));
     }
     if (!status)
-        status = write_told(telling->commit, job, &then, &told, stalled, error);
+        status = workflow_write_told(notification->commit, job, &then, &told, stalled, error);
     bson_destroy(&then);
     bson_destroy(&told);
     return status;
 }
 
-truce_status truce__after_tell(truce_commit *commit, const bson_t *job, const char *end,
-                               bson_error_t *error)
+truce_status truce__workflow_notify(truce_commit *commit, const bson_t *job, const char *end,
+                                    bson_error_t *error)
 {
-    struct telling telling = {.commit = commit};
+    struct notification notification = {.commit = commit};
     truce_status status = TRUCE_OK;
 
     if (!bson_has_field(job, "then"))
         return TRUCE_OK;
-    telling.ended[telling.count++] = bson_copy(job);
-    for (size_t i = 0; i < telling.count && !status; i++)
-        if (bson_has_field(telling.ended[i], "then"))
-            status = tell_all(&telling, telling.ended[i], i ? "cancelled" : end, error);
-    for (size_t i = 0; i < telling.count; i++)
-        bson_destroy(telling.ended[i]);
+    notification.ended[notification.count++] = bson_copy(job);
+    for (size_t i = 0; i < notification.count && !status; i++)
+        if (bson_has_field(notification.ended[i], "then"))
+            status = workflow_notify_all(&notification, notification.ended[i],
+                                         i ? "cancelled" : end, error);
+    for (size_t i = 0; i < notification.count; i++)
+        bson_destroy(notification.ended[i]);
     return status;
 }
 
-/* ---- going on --------------------------------------------------------------------------------------- */
+/* ---- continuing ------------------------------------------------------------------------------ */
 
-static truce_status after_go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status workflow_resume_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t *id = arg;
     bson_t job;
     truce_status status = truce_commit_read(commit, QUEUE, id, &job, error);
 
     if (!status && bson_has_field(&job, "stalled") && !truce__job_live(&job))
-        status = truce__after_tell(commit, &job, truce__job_state(&job), error);
+        status = truce__workflow_notify(commit, &job, truce__job_state(&job), error);
     bson_destroy(&job);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-truce_status truce__after_go_on(struct sweep *sweep, const char *collection, const bson_t *job,
-                                void *arg, bson_error_t *error)
+truce_status truce__workflow_resume(struct sweep *sweep, const char *collection, const bson_t *job,
+                                    void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
 
     (void)collection, (void)arg;
-    return truce_transact(sweep->store, after_go_on_in, &id, NULL, error);
+    return truce_transact(sweep->store, workflow_resume_in, &id, NULL, error);
 }
 
-truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *error)
+truce_status truce__workflow_resume_some(const truce_queue *queue, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true)),
-           *projection = BCON_NEW("_id", BCON_INT32(1)), *found[SOME];
-    truce_find_options options = {.projection = projection, .limit = SOME};
-    truce_commit_options commit = {.mechanism = queue->mechanism, .deadline_ms = GO_ON_MS};
+           *projection = BCON_NEW("_id", BCON_INT32(1)), *found[RESUMED_MAX];
+    truce_find_options options = {.projection = projection, .limit = RESUMED_MAX};
+    truce_commit_options commit = {.mechanism = queue->mechanism, .deadline_ms = RESUME_MS};
     truce_cursor *cursor = NULL;
     const bson_t *one = NULL;
     size_t count = 0;
@@ -430,15 +447,17 @@ truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *err
 
     truce__intent_append_absent(filter);
     status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
-    while (!status && count < SOME && !(status = truce_cursor_next(cursor, &one, error)) && one)
+    while (!status && count < RESUMED_MAX && !(status = truce_cursor_next(cursor, &one, error)) &&
+           one)
         found[count++] = bson_copy(one);
     truce_cursor_close(cursor);
     for (size_t i = 0; i < count; i++) {
         bson_value_t id = truce__document_id(found[i]);
         bson_error_t
-            ignored; /* others are at it, or one cannot be mended: it must not stop the rest */
+            /* A job that other commits hold, or that cannot be repaired, does not stop the rest. */
+            ignored;
 
-        if (!status && truce_transact(queue->store, after_go_on_in, &id, &commit, &ignored))
+        if (!status && truce_transact(queue->store, workflow_resume_in, &id, &commit, &ignored))
             status = TRUCE_OK;
         bson_destroy(found[i]);
     }
@@ -447,7 +466,7 @@ truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *err
     return status;
 }
 
-truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error)
+truce_status truce__workflow_indexes(truce_queue *queue, bson_error_t *error)
 {
     static const char *const then[] = {"then", NULL}, *const told[] = {"told", NULL};
     truce_status status = TRUCE_OK;
@@ -462,7 +481,7 @@ truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error)
     return status;
 }
 
-/* ---- batches, and results --------------------------------------------------------------------------- */
+/* ---- batches and results --------------------------------------------------------------------- */
 
 struct closing {
     truce_queue *queue;
@@ -470,7 +489,7 @@ struct closing {
     bson_value_t id;
 };
 
-static truce_status close_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status workflow_close_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct closing *closing = arg;
     bson_t *update = BCON_NEW("$unset", "{", "after.open", BCON_UTF8(""), "}"), job;
@@ -478,12 +497,12 @@ static truce_status close_in(truce_commit *commit, void *arg, bson_error_t *erro
     truce_status status = truce__queue_read_job(closing->queue, commit, closing->oid, &job, error);
 
     bson_oid_to_string(closing->oid, text);
-    if (!status && truce__after_is_open(&job)) {
+    if (!status && truce__workflow_is_open(&job)) {
         status = truce_commit_update(commit, QUEUE, &closing->id, NULL, update, error);
         if (!status)
-            status = count_down_to(commit, &job, truce__after_left(&job) - 1, error);
+            status = workflow_set_pending(commit, &job, truce__workflow_pending(&job) - 1, error);
     } else if (!status && !bson_has_field(&job, "after")) {
-        status = truce__fail(TRUCE_INVALID, error, "job %s closes no batch", text);
+        status = truce__fail(TRUCE_INVALID, error, "job %s does not close a batch", text);
     }
     bson_destroy(update);
     bson_destroy(&job);
@@ -500,7 +519,7 @@ truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const b
     struct closing closing = {queue, id, truce_id_oid(id)};
     truce_status status = truce__queue_ready(queue, error);
 
-    return status ? status : truce__queue_run(queue, commit, close_in, &closing, error);
+    return status ? status : truce__queue_run(queue, commit, workflow_close_in, &closing, error);
 }
 
 truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce_cursor **cursor,
@@ -527,69 +546,56 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
 /* ---- retries --------------------------------------------------------------------------------- */
 
 /*
- * Second lives of jobs that others waited for. A job that is cancelled because one that it waits for ended otherwise than
- * done says because of whom:
+ * Retries of jobs that others waited for. If an awaited job ends otherwise than done, the job that
+ * is cancelled because of it names it:
  *
  *     after: {left: 0, failure: "cancel", failed: [X]}
  *
- * and when X is retried it waits for X again, in the commit of the retry: it goes from X's `told` back into its `then`. Once
- * `failed` is empty it is blocked as before, and so are those, in turn, that were cancelled because of it. (W5)
+ * When X is retried, the job waits for X again, in the commit of the retry: it moves from X's
+ * `told` back to X's `then`. Once `failed` is empty, the job is blocked as before. The jobs that
+ * were cancelled because of it follow in the same way (W5).
  *
- * Who was cancelled by hand, or discarded, is not there, and stays as it is. So does one whose key has another live job by
- * now.
+ * A job that was cancelled by hand, or discarded, is not in `failed` and stays as it is. A job also
+ * stays cancelled if another live job has its key by now.
  */
 
-struct reviving {
+struct rearming {
     truce_commit *commit;
-    bson_t *jobs[REVIVED_MAX + 1]; /* that live again: the first is the one that is retried */
-    size_t count, looked;
+    /* The jobs that are live again; the first one is the retried job. */
+    bson_t *jobs[REVIVED_MAX + 1];
+    size_t count, read_count;
 };
 
-static void again_append_id(bson_t *array, const bson_value_t *id)
-{
-    char key[16];
-
-    bson_snprintf(key, sizeof key, "%u", bson_count_keys(array));
-    BSON_APPEND_VALUE(array, key, id);
-}
-
-static bool array_in(const bson_t *document, const char *path, bson_iter_t *iter)
-{
-    bson_iter_t found;
-
-    return bson_iter_init(iter, document) && bson_iter_find_descendant(iter, path, &found) &&
-           BSON_ITER_HOLDS_ARRAY(&found) && bson_iter_recurse(&found, iter);
-}
-
-/* Without `because`; false: it was not there. */
-static bool failed_without(const bson_t *job, const bson_oid_t *because, bson_t *failed)
+/* Copies `failed` without `because`. Returns false if it was not there. */
+static bool rearm_without(const bson_t *job, const bson_oid_t *because, bson_t *failed)
 {
     bson_iter_t iter;
     bool was_there = false;
 
-    for (bool some = array_in(job, "after.failed", &iter); some && bson_iter_next(&iter);) {
+    for (bool some = workflow_array(job, "after.failed", &iter); some && bson_iter_next(&iter);) {
         if (BSON_ITER_HOLDS_OID(&iter) && bson_oid_equal(bson_iter_oid(&iter), because))
             was_there = true;
         else
-            again_append_id(failed, bson_iter_value(&iter));
+            workflow_append_id(failed, bson_iter_value(&iter));
     }
     return was_there;
 }
 
-/* It waits for one more again, and is blocked if nobody else is in the way. */
-static void make_update(const bson_t *job, const bson_t *failed, bson_t *update)
+/* Makes the job wait for one more job, and blocks it if no other failed job remains. */
+static void rearm_make_update(const bson_t *job, const bson_t *failed, bson_t *update)
 {
     bson_t set, unset;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    BSON_APPEND_INT64(&set, "after.left", truce__after_left(job) + 1);
+    BSON_APPEND_INT64(&set, "after.left", truce__workflow_pending(job) + 1);
     if (!bson_empty(failed)) {
         BSON_APPEND_ARRAY(&set, "after.failed", failed);
         bson_append_document_end(update, &set);
         return;
     }
     BSON_APPEND_INT32(&set, "attempt", 0);
-    truce__job_stands(&set, "blocked", truce__field_text(job, "queue"), truce__clock_wall_ms());
+    truce__job_append_held(&set, "blocked", truce__field_text(job, "queue"),
+                           truce__clock_wall_ms());
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "after.failed", "");
@@ -599,62 +605,63 @@ static void make_update(const bson_t *job, const bson_t *failed, bson_t *update)
     bson_append_document_end(update, &unset);
 }
 
-static truce_status revive(struct reviving *reviving, const bson_t *job, const bson_t *failed,
-                           bson_error_t *error)
+static truce_status rearm_job(struct rearming *rearming, const bson_t *job, const bson_t *failed,
+                              bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER;
     truce_status status;
 
-    make_update(job, failed, &update);
-    status = truce_commit_update(reviving->commit, QUEUE, &id, NULL, &update, error);
+    rearm_make_update(job, failed, &update);
+    status = truce_commit_update(rearming->commit, QUEUE, &id, NULL, &update, error);
     if (bson_empty(failed))
-        reviving->jobs[reviving->count++] = bson_copy(job);
+        rearming->jobs[rearming->count++] = bson_copy(job);
     bson_destroy(&update);
     return status;
 }
 
-/* *waits: it does, again. */
-static truce_status again_look_at(struct reviving *reviving, const bson_value_t *id,
-                                  const bson_oid_t *because, bool *waits, bson_error_t *error)
+/* *waits: the job waits again. */
+static truce_status rearm_one(struct rearming *rearming, const bson_value_t *id,
+                              const bson_oid_t *because, bool *waits, bson_error_t *error)
 {
     bson_t job, failed = BSON_INITIALIZER;
-    truce_status status = truce_commit_read(reviving->commit, QUEUE, id, &job, error);
+    truce_status status = truce_commit_read(rearming->commit, QUEUE, id, &job, error);
 
     *waits = !status && !strcmp(truce__job_state(&job), "cancelled") &&
-             failed_without(&job, because, &failed);
-    if (*waits && reviving->looked++ == REVIVED_MAX)
+             rearm_without(&job, because, &failed);
+    if (*waits && rearming->read_count++ == REVIVED_MAX)
         status = truce__fail(TRUCE_LIMIT, error,
-                             "more than %d jobs were cancelled with it: it cannot be retried",
+                             "cannot retry the job: more than %d jobs were cancelled with it",
                              REVIVED_MAX);
     if (*waits && !status && bson_empty(&failed)) {
-        status = truce__queue_key_retake(reviving->commit, &job, error);
+        status = truce__queue_key_reclaim(rearming->commit, &job, error);
         *waits = status != TRUCE_INVALID;
         status = *waits ? status : TRUCE_OK;
     }
     if (*waits && !status)
-        status = revive(reviving, &job, &failed, error);
+        status = rearm_job(rearming, &job, &failed, error);
     bson_destroy(&failed);
     bson_destroy(&job);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* pruned since */
 }
 
-/* Appends `then` and `told` as they are from now on. */
-static truce_status again_look_at_all(struct reviving *reviving, const bson_t *job, bson_t *set,
-                                      bson_error_t *error)
+/* Appends the new `then` and `told`. */
+static truce_status rearm_all(struct rearming *rearming, const bson_t *job, bson_t *set,
+                              bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t then = BSON_INITIALIZER, told = BSON_INITIALIZER;
     bson_iter_t iter;
     truce_status status = TRUCE_OK;
 
-    for (bool some = array_in(job, "then", &iter); some && bson_iter_next(&iter);)
-        again_append_id(&then, bson_iter_value(&iter));
-    for (bool some = array_in(job, "told", &iter); some && !status && bson_iter_next(&iter);) {
+    for (bool some = workflow_array(job, "then", &iter); some && bson_iter_next(&iter);)
+        workflow_append_id(&then, bson_iter_value(&iter));
+    for (bool some = workflow_array(job, "told", &iter);
+         some && !status && bson_iter_next(&iter);) {
         bool waits;
 
-        status = again_look_at(reviving, bson_iter_value(&iter), &id.value.v_oid, &waits, error);
-        again_append_id(waits ? &then : &told, bson_iter_value(&iter));
+        status = rearm_one(rearming, bson_iter_value(&iter), &id.value.v_oid, &waits, error);
+        workflow_append_id(waits ? &then : &told, bson_iter_value(&iter));
     }
     BSON_APPEND_ARRAY(set, "told", &told);
     if (!bson_empty(&then))
@@ -664,8 +671,8 @@ static truce_status again_look_at_all(struct reviving *reviving, const bson_t *j
     return status;
 }
 
-static truce_status again_look_behind(struct reviving *reviving, const bson_t *job,
-                                      bson_error_t *error)
+static truce_status rearm_dependents(struct rearming *rearming, const bson_t *job,
+                                     bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER, set;
@@ -674,36 +681,36 @@ static truce_status again_look_behind(struct reviving *reviving, const bson_t *j
     if (!bson_has_field(job, "told"))
         return TRUCE_OK;
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    status = again_look_at_all(reviving, job, &set, error);
+    status = rearm_all(rearming, job, &set, error);
     bson_append_document_end(&update, &set);
     if (!status)
-        status = truce_commit_update(reviving->commit, QUEUE, &id, NULL, &update, error);
+        status = truce_commit_update(rearming->commit, QUEUE, &id, NULL, &update, error);
     bson_destroy(&update);
     return status;
 }
 
-truce_status truce__after_again(truce_commit *commit, const bson_t *job, bson_t *set,
-                                bson_error_t *error)
+truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson_t *set,
+                                   bson_error_t *error)
 {
-    struct reviving *reviving;
+    struct rearming *rearming;
     truce_status status;
 
     if (!bson_has_field(job, "told"))
         return TRUCE_OK;
-    reviving = bson_malloc0(sizeof *reviving);
-    reviving->commit = commit;
-    status = again_look_at_all(reviving, job, set, error);
-    for (size_t i = 0; i < reviving->count && !status; i++)
-        status = again_look_behind(reviving, reviving->jobs[i], error);
-    for (size_t i = 0; i < reviving->count; i++)
-        bson_destroy(reviving->jobs[i]);
-    bson_free(reviving);
+    rearming = bson_malloc0(sizeof *rearming);
+    rearming->commit = commit;
+    status = rearm_all(rearming, job, set, error);
+    for (size_t i = 0; i < rearming->count && !status; i++)
+        status = rearm_dependents(rearming, rearming->jobs[i], error);
+    for (size_t i = 0; i < rearming->count; i++)
+        bson_destroy(rearming->jobs[i]);
+    bson_free(rearming);
     return status;
 }
 
 /* ---- connected jobs -------------------------------------------------------------------------- */
 
-/* The jobs that hang together: found from one of them along `then` and `told`, in both directions. */
+/* The jobs that are connected with one job: found along `then` and `told`, in both directions. */
 
 struct edge {
     int earlier, later;
@@ -720,7 +727,7 @@ struct graph {
 
 static const char *const fields[] = {"then", "told"};
 
-/* Where it stands; -1: nowhere. */
+/* Returns the place of a job in the graph; -1: it is not in it. */
 static int graph_place_of(const struct graph *graph, const bson_oid_t *id)
 {
     for (size_t i = 0; i < graph->count; i++) {
@@ -754,7 +761,8 @@ static truce_status graph_add_found(struct graph *graph, const bson_t *filter, b
     return status;
 }
 
-static truce_status add_earlier(struct graph *graph, const bson_oid_t *id, bson_error_t *error)
+static truce_status graph_add_earlier(struct graph *graph, const bson_oid_t *id,
+                                      bson_error_t *error)
 {
     bson_t *filter =
         BCON_NEW("$or", "[", "{", "then", BCON_OID(id), "}", "{", "told", BCON_OID(id), "}", "]");
@@ -764,8 +772,8 @@ static truce_status add_earlier(struct graph *graph, const bson_oid_t *id, bson_
     return status;
 }
 
-static truce_status add_later(struct graph *graph, const bson_t *job, const char *field,
-                              bson_error_t *error)
+static truce_status graph_add_later(struct graph *graph, const bson_t *job, const char *field,
+                                    bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, in;
     bson_iter_t iter;
@@ -781,18 +789,18 @@ static truce_status add_later(struct graph *graph, const bson_t *job, const char
     return status;
 }
 
-static truce_status add_neighbours(struct graph *graph, size_t i, bson_error_t *error)
+static truce_status graph_add_neighbours(struct graph *graph, size_t i, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     if (bson_has_field(graph->jobs[i], "after"))
-        status = add_earlier(graph, &graph->ids[i], error);
+        status = graph_add_earlier(graph, &graph->ids[i], error);
     for (int k = 0; k < 2 && !status; k++)
-        status = add_later(graph, graph->jobs[i], fields[k], error);
+        status = graph_add_later(graph, graph->jobs[i], fields[k], error);
     return status;
 }
 
-static void add_edges(struct graph *graph, size_t i, const char *field)
+static void graph_add_edges(struct graph *graph, size_t i, const char *field)
 {
     bson_iter_t iter, one;
 
@@ -811,8 +819,9 @@ static void add_edges(struct graph *graph, size_t i, const char *field)
     }
 }
 
-/* A level is one more than the highest of those that it waits for. Documents that somebody wrote in a circle end it, too. */
-static void find_levels(struct graph *graph)
+/* Gives each job a level that is one more than the highest level of the jobs that it waits for. It
+ * also ends if documents that another program wrote form a circle. */
+static void graph_find_levels(struct graph *graph)
 {
     bool changed = true;
 
@@ -828,7 +837,7 @@ static void find_levels(struct graph *graph)
     }
 }
 
-static void append_job(const struct graph *graph, size_t i, bson_t *result)
+static void graph_append_job(const struct graph *graph, size_t i, bson_t *result)
 {
     bson_t one, after;
     char key[16];
@@ -854,12 +863,12 @@ static void graph_append_all(struct graph *graph, bson_t *result)
 
     for (size_t i = 0; i < graph->count; i++)
         for (int k = 0; k < 2; k++)
-            add_edges(graph, i, fields[k]);
-    find_levels(graph);
+            graph_add_edges(graph, i, fields[k]);
+    graph_find_levels(graph);
     for (int64_t level = 0; left > 0; level++) {
         for (size_t i = 0; i < graph->count; i++) {
             if (graph->levels[i] == level) {
-                append_job(graph, i, result);
+                graph_append_job(graph, i, result);
                 left--;
             }
         }
@@ -882,9 +891,9 @@ truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t 
     bson_oid_to_string(id, text);
     status = graph_add_found(graph, filter, error);
     if (!status && !graph->count)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no job %s", text);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "no job has the id %s", text);
     for (size_t i = 0; i < graph->count && !status; i++)
-        status = add_neighbours(graph, i, error);
+        status = graph_add_neighbours(graph, i, error);
     if (!status)
         graph_append_all(graph, result);
     for (size_t i = 0; i < graph->count; i++)
@@ -898,21 +907,23 @@ truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t 
 /* ---- workflows ------------------------------------------------------------------------------- */
 
 /*
- * Workflows: jobs that wait for each other by name, added in one commit. They are put in an order in which each comes
- * behind those that it waits for; where there is none they wait in a circle, and are refused.
+ * Workflows: jobs that wait for each other by name, added in one commit. They are ordered so that
+ * each job follows the jobs that it waits for. If no such order exists, some jobs wait in a circle,
+ * and the workflow is refused.
  */
 
 struct flow {
     const truce_flow_job *jobs;
     size_t count;
     bson_oid_t *ids;
-    size_t *order;  /* in which they are added */
-    size_t ordered; /* so many have their place */
+    /* The order in which the jobs are added; `ordered` of them have their place. */
+    size_t *order;
+    size_t ordered;
     bool *placed;
     bson_error_t *error;
 };
 
-/* `count` if there is none of that name. */
+/* Returns the job of that name; `count` if no job has it. */
 static size_t flow_find(const struct flow *flow, const char *name)
 {
     size_t i = 0;
@@ -922,7 +933,7 @@ static size_t flow_find(const struct flow *flow, const char *name)
     return i;
 }
 
-/* ---- what may be added -------------------------------------------------------------------------- */
+/* ---- the checks before adding ---------------------------------------------------------------- */
 
 static truce_status flow_check_one(const struct flow *flow, size_t i)
 {
@@ -935,15 +946,16 @@ static truce_status flow_check_one(const struct flow *flow, size_t i)
         status = truce__fail(TRUCE_INVALID, flow->error, "job %zu of the workflow has no %s", i + 1,
                              job->queue ? "name" : "queue");
     if (!status && job->queue->store != flow->jobs[0].queue->store)
-        status = truce__fail(TRUCE_INVALID, flow->error, "the workflow is of two stores");
+        status = truce__fail(TRUCE_INVALID, flow->error,
+                             "the jobs of a workflow must be in the same store");
     if (!status && (options->unique || options->unique_payload || options->batch || options->id))
-        status =
-            truce__fail(TRUCE_INVALID, flow->error,
-                        "job \"%s\" of the workflow has a unique key, a batch or an id", job->name);
+        status = truce__fail(
+            TRUCE_INVALID, flow->error,
+            "job \"%s\" of the workflow must not have a unique key, a batch, or an id", job->name);
     return status ? status : truce__job_check(job->queue, job->payload, options, flow->error);
 }
 
-static truce_status check_edges(const struct flow *flow, size_t i, size_t *edges)
+static truce_status flow_check_edges(const struct flow *flow, size_t i, size_t *edges)
 {
     const truce_flow_job *job = &flow->jobs[i];
     size_t count = 0;
@@ -954,17 +966,17 @@ static truce_status check_edges(const struct flow *flow, size_t i, size_t *edges
     for (; job->after && job->after[count]; count++) {
         if (++*edges > FLOW_EDGES_MAX)
             return truce__fail(TRUCE_LIMIT, flow->error,
-                               "the jobs of the workflow wait for each other more than %d times",
+                               "the jobs of the workflow wait for more than %d others in total",
                                FLOW_EDGES_MAX);
         if (flow_find(flow, job->after[count]) == flow->count)
             return truce__fail(TRUCE_INVALID, flow->error,
-                               "job \"%s\" waits for \"%s\", which is not there", job->name,
-                               job->after[count]);
+                               "job \"%s\" waits for \"%s\", which the workflow does not contain",
+                               job->name, job->after[count]);
     }
     if (count + (job->options ? job->options->after_count : 0) > JOB_AFTER_MAX)
         return truce__fail(TRUCE_LIMIT, flow->error, "job \"%s\" waits for more than %d others",
                            job->name, JOB_AFTER_MAX);
-    return count ? truce__after_indexes(job->queue, flow->error) : TRUCE_OK;
+    return count ? truce__workflow_indexes(job->queue, flow->error) : TRUCE_OK;
 }
 
 static truce_status flow_check(const struct flow *flow)
@@ -973,19 +985,20 @@ static truce_status flow_check(const struct flow *flow)
     truce_status status = TRUCE_OK;
 
     if (flow->count > FLOW_JOBS_MAX)
-        return truce__fail(TRUCE_LIMIT, flow->error, "a workflow has up to %d jobs, and not %zu",
-                           FLOW_JOBS_MAX, flow->count);
+        return truce__fail(TRUCE_LIMIT, flow->error,
+                           "a workflow may have at most %d jobs: it has %zu", FLOW_JOBS_MAX,
+                           flow->count);
     for (size_t i = 0; i < flow->count && !status; i++)
         status = flow_check_one(flow, i);
     for (size_t i = 0; i < flow->count && !status; i++)
-        status = check_edges(flow, i, &edges);
+        status = flow_check_edges(flow, i, &edges);
     return status;
 }
 
-/* ---- the order ---------------------------------------------------------------------------------- */
+/* ---- the order ------------------------------------------------------------------------------- */
 
-/* The first that it waits for and that has no place yet; `count`: none. */
-static size_t awaited(const struct flow *flow, size_t i)
+/* Returns the first job that job i waits for and that has no place yet; `count`: none. */
+static size_t flow_awaited(const struct flow *flow, size_t i)
 {
     const char *const *after = flow->jobs[i].after;
 
@@ -998,8 +1011,9 @@ static size_t awaited(const struct flow *flow, size_t i)
     return flow->count;
 }
 
-/* Whoever has no place waits for one that has none: going from one to the next comes back to one that was passed. */
-static truce_status circle(const struct flow *flow)
+/* Reports a circle. Each job without a place waits for another one; following them leads back to a
+ * job that was passed. */
+static truce_status flow_report_circle(const struct flow *flow)
 {
     size_t *passed = bson_malloc0(flow->count * sizeof *passed), i = 0, step = 1, first;
     bson_string_t *names;
@@ -1007,12 +1021,12 @@ static truce_status circle(const struct flow *flow)
 
     while (flow->placed[i])
         i++;
-    for (; !passed[i]; i = awaited(flow, i))
+    for (; !passed[i]; i = flow_awaited(flow, i))
         passed[i] = step++;
     first = i;
     names = bson_string_new(flow->jobs[first].name);
     do {
-        i = awaited(flow, i);
+        i = flow_awaited(flow, i);
         if (names->len < 300)
             bson_string_append_printf(names, " after %s", flow->jobs[i].name);
     } while (i != first);
@@ -1023,23 +1037,23 @@ static truce_status circle(const struct flow *flow)
     return status;
 }
 
-static truce_status put_in_order(struct flow *flow)
+static truce_status flow_put_in_order(struct flow *flow)
 {
     size_t before;
 
     do {
         before = flow->ordered;
         for (size_t i = 0; i < flow->count; i++) {
-            if (!flow->placed[i] && awaited(flow, i) == flow->count) {
+            if (!flow->placed[i] && flow_awaited(flow, i) == flow->count) {
                 flow->placed[i] = true;
                 flow->order[flow->ordered++] = i;
             }
         }
     } while (flow->ordered < flow->count && flow->ordered > before);
-    return flow->ordered < flow->count ? circle(flow) : TRUCE_OK;
+    return flow->ordered < flow->count ? flow_report_circle(flow) : TRUCE_OK;
 }
 
-/* ---- the commit ----------------------------------------------------------------------------------- */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
 static truce_status flow_add_one(const struct flow *flow, truce_commit *commit, size_t i,
                                  bson_error_t *error)
@@ -1085,7 +1099,7 @@ truce_status truce_queue_add_flow(const truce_flow_job *jobs, size_t count, truc
         return status;
     flow.order = bson_malloc0(count * sizeof *flow.order);
     flow.placed = bson_malloc0(count * sizeof *flow.placed);
-    status = put_in_order(&flow);
+    status = flow_put_in_order(&flow);
     for (size_t i = 0; i < count; i++)
         truce__id_new(&ids[i]);
     if (!status)
