@@ -26,14 +26,14 @@ TEST(what_is_said_of_a_job_stands_in_it)
     ANSWERS(0, "1\n", NULL, "count", "truce_queue",
             "{'undone.at': {$date: '2200-01-31T12:00:00Z'}, state: 'delayed'}");
     ANSWERS(2, "", "is no date", "queue", "add", "mail", "{}", "--at", "tomorrow");
-    ANSWERS(2, "", "a delay or a time, not both", "queue", "add", "mail", "{}", "--at",
-            "2200-01-31", "--delay", "5");
+    ANSWERS(2, "", "both a delay and a time", "queue", "add", "mail", "{}", "--at", "2200-01-31",
+            "--delay", "5");
     ANSWERS(2, "", "--failure speaks of", "queue", "add", "mail", "{}", "--failure", "go-on");
     ANSWERS(2, "", "do not go together", "queue", "add", "mail", "{}", "--unique", "k",
             "--unclaimed", "--once");
-    ANSWERS(2, "", "goes with a unique key", "queue", "add", "mail", "{}", "--once");
+    ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--once");
     ANSWERS(2, "", "a rate is so many", "queue", "add", "mail", "{}", "--lane", "a", "--rate", "5");
-    ANSWERS(2, "", "goes with a lane", "queue", "add", "mail", "{}", "--rate", "5/1s");
+    ANSWERS(2, "", "needs a lane", "queue", "add", "mail", "{}", "--rate", "5/1s");
     ANSWERS(2, "", "--pool goes with", "queue", "limit", "mail", "--pool", "smtp");
 }
 

@@ -201,7 +201,7 @@ static void again(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_cron_remove(store, "a", &error), error);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_cron_remove(store, "a", &error), error);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_cron_pause(store, "a", &error), error);
-    CHECK(strstr(error.message, "named a"));
+    CHECK(strstr(error.message, "has the name a"));
     truce_queue_free(other);
     truce_queue_free(queue);
 }
@@ -331,15 +331,15 @@ static void bad(truce_store *store, const struct setting *setting)
     int64_t next_ms;
     bson_error_t error;
 
-    refused(queue, "a", "61 * * * *", payload, NULL, "the minute \"61\"");
+    refused(queue, "a", "61 * * * *", payload, NULL, "invalid minute \"61\"");
     refused(queue, "a", "0 0 30 2 *", payload, NULL, "never fires");
-    refused(queue, "a", NULL, payload, NULL, "no cron line");
+    refused(queue, "a", NULL, payload, NULL, "the cron line is missing");
     refused(queue, "", "@daily", payload, NULL, "name");
     refused(queue, NULL, "@daily", payload, NULL, "name");
     refused(queue, "a", "@daily", NULL, NULL, "payload");
     refused(queue, "a", "@daily", payload, &many, "501");
     refused(queue, "a", "@daily", payload, &mars, "\"Mars\"");
-    refused(queue, "a", "@daily", payload, &job, "no delay");
+    refused(queue, "a", "@daily", payload, &job, "cannot have a delay");
     refused(queue, "a", "@daily", payload, &priority, "priority");
     refused(queue, "a", "@daily", payload, &what, "truce_cron_missed");
     refused(queue, "a", "@daily", payload, &room, "truce_cron_options");

@@ -501,7 +501,7 @@ static void batch(truce_store *store, const struct setting *setting)
     end_next(queue, &last, "{}");
     CHECK_STATE("ready", queue, &closing);
     refused(queue, TRUCE_INVALID, &member, "does not close a batch");
-    refused(queue, TRUCE_INVALID, &both, "waits for no others");
+    refused(queue, TRUCE_INVALID, &both, "cannot wait for others");
     end_next(queue, &closing, "{}");
     plain = rig_add(queue, "{}", NULL);
     CHECK_STATUS(TRUCE_INVALID, truce_queue_close(queue, NULL, &plain, &error), error);
@@ -529,9 +529,9 @@ static void wrong(truce_store *store, const struct setting *setting)
     truce_job_options options = {.after = &nobody, .after_count = 1};
 
     bson_oid_init_from_string(&nobody, "000000000000000000000000");
-    refused(queue, TRUCE_INVALID, &options, "there is no job 000000000000000000000000");
+    refused(queue, TRUCE_INVALID, &options, "cannot wait for job 000000000000000000000000");
     options.after_count = JOB_AFTER_MAX + 1;
-    refused(queue, TRUCE_LIMIT, &options, "waits for");
+    refused(queue, TRUCE_LIMIT, &options, "cannot wait for");
     options = (truce_job_options){.batch = &nobody};
     refused(queue, TRUCE_INVALID, &options, "does not close a batch");
     options = (truce_job_options){.failure = 3};

@@ -5,7 +5,7 @@
  *
  *     {_id: {queue: "mail", lane: "ada"}, out: 1, width: 1, head: 7, tail: 9}
  *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}
- *                                             one for each waiting job: head < n <= tail
+ *                                   one for each waiting job: head < n <= tail
  *
  * A lane with a rate also has the fields of rate_limit.h and {full: <date>}: when its bucket of
  * places is full again.
@@ -22,12 +22,12 @@
  *       or the next end, continues.
  *   K4. An empty lane has no document once its window and its bucket are empty. Until then, `idle`
  *       gives this time to the sweep. The numbers then begin again.
- *   K5. At most `rate` jobs of the lane begin in any `per_ms` (rate_limit.h). A claim counts its
- *       begin in a commit that writes the lane, also if it is a claim of a further attempt. If the
- *       rate does not allow the begin, the job is delayed, and its attempt does not count.
- *   K6. Places spread the delayed jobs. A job that goes out takes the next place of the bucket, and
- *       is delayed until then. Places are a forecast and decide nothing, so a job may be delayed
- *       again.
+ *   K5. At most `rate` jobs of the lane begin in any `per_ms`, as rate_limit.h describes. Each
+ *       claim counts its begin in a commit that writes the lane, also a claim of a later attempt.
+ *       If the rate does not allow the begin, the job is delayed, and its attempt does not count.
+ *   K6. Places spread the delayed jobs. A job that goes out takes the next place of the bucket. The
+ *       job is delayed until the time of its place. Places are only a forecast, so a job may be
+ *       delayed again.
  *
  * A failed job keeps its place while it waits for its next attempt; otherwise the order would
  * break. A dead job makes room; if it is retried, it goes to the end.

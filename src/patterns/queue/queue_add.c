@@ -21,20 +21,21 @@
 /* ---- unique jobs ----------------------------------------------------------------------------- */
 
 /*
- * Unique jobs. Which job has a key stands in `truce_queue_keys`:
+ * Unique jobs. `truce_queue_keys` says which job has a key:
  *
  *     {_id: {queue, key}, job: ObjectId, at}
  *
- * It is written in the commit that adds the job, which read both the key's document and the job that it names;
- * so of two who add at once one meets the other's job. Nothing is written when a job ends: its key's document
- * is stale then, and the next one of that key takes it over (L7). One that is retried takes it back in the same way, or is
- * refused. It goes with its job, in the sweep.
+ * The commit that adds the job writes this document. It has read both the document and the job that
+ * it names. If two jobs of a key are added at the same time, one commit finds the other's job.
+ * The end of a job writes nothing here. The document of its key is stale then, and the next job of
+ * that key takes it over (L7). A retried job takes its key back in the same way, or its retry is
+ * refused. The sweep removes the document together with its job.
  */
 
-/* ---- the key ------------------------------------------------------------------------------------ */
+/* ---- the key --------------------------------------------------------------------------------- */
 
-/* A payload as bytes that are the same for what people call the same: fields in the order of their names, numbers by
- * their values. */
+/* Orders fields by name, so that a payload gives the same bytes whatever the order of its fields.
+ * Numbers are encoded by their values. */
 static int unique_by_name(const void *left, const void *right)
 {
     const struct fields *a = left, *b = right;
@@ -67,7 +68,7 @@ static void unique_append_sorted(struct buffer *bytes, struct value container)
     bson_free(all);
 }
 
-static void key_id(const char *queue, const char *key, bson_t *document, bson_value_t *id)
+static void unique_key_id(const char *queue, const char *key, bson_t *document, bson_value_t *id)
 {
     bson_init(document);
     BSON_APPEND_UTF8(document, "queue", queue);
@@ -75,8 +76,8 @@ static void key_id(const char *queue, const char *key, bson_t *document, bson_va
     *id = truce__queue_document_id(document);
 }
 
-/* The key of a unique job; bson_free it. */
-static char *queue_key_of(const bson_t *payload, const truce_job_options *options, int64_t now_ms)
+/* Returns the key of a unique job; free it with bson_free. */
+static char *unique_key(const bson_t *payload, const truce_job_options *options, int64_t now_ms)
 {
     bson_string_t *key = bson_string_new(options->unique ? options->unique : "");
     struct fingerprint print = {0};
@@ -97,7 +98,7 @@ static char *queue_key_of(const bson_t *payload, const truce_job_options *option
     return bson_string_free(key, false);
 }
 
-/* ---- who has it ---------------------------------------------------------------------------------- */
+/* ---- the owner of a key ---------------------------------------------------------------------- */
 
 static bool unique_counts(const bson_t *job, truce_unique_scope scope)
 {
@@ -106,8 +107,8 @@ static bool unique_counts(const bson_t *job, truce_unique_scope scope)
             (scope == TRUCE_UNIQUE_LIVE || strcmp(truce__job_state(job), "running") != 0));
 }
 
-/* It runs, and another job takes its key. */
-static truce_status give_up_key(truce_commit *commit, const bson_t *job, bson_error_t *error)
+/* Takes the key from a running job, because another job gets it. */
+static truce_status unique_take_from(truce_commit *commit, const bson_t *job, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t *update = BCON_NEW("$unset", "{", "key", BCON_UTF8(""), "}");
@@ -117,9 +118,9 @@ static truce_status give_up_key(truce_commit *commit, const bson_t *job, bson_er
     return status;
 }
 
-/* OK: the job that the key's document names counts. NOT_FOUND: it does not. */
-static truce_status look_at_holder(truce_commit *commit, const bson_t *holder,
-                                   truce_unique_scope scope, bson_t *job, bson_error_t *error)
+/* Reads the job that the key's document names. OK: the job counts. NOT_FOUND: it does not. */
+static truce_status unique_read_owner(truce_commit *commit, const bson_t *holder,
+                                      truce_unique_scope scope, bson_t *job, bson_error_t *error)
 {
     bson_iter_t iter;
     truce_status status;
@@ -131,34 +132,34 @@ static truce_status look_at_holder(truce_commit *commit, const bson_t *holder,
     if (status || unique_counts(job, scope))
         return status;
     if (truce__job_live(job))
-        status = give_up_key(commit, job, error);
+        status = unique_take_from(commit, job, error);
     return status ? status : TRUCE_NOT_FOUND;
 }
 
-/* In a commit: the job of that key, if there is one that counts. NOT_FOUND: none; the key is this job's
- * once the commit takes effect. `job` is always initialised. */
-static truce_status queue_key_take(const char *queue, truce_commit *commit, const char *key,
-                                   truce_unique_scope scope, const bson_oid_t *id, bson_t *job,
-                                   bson_error_t *error)
+/* Reads the job that has the key, in a commit. NOT_FOUND: no job counts, and the commit gives the
+ * key to this job. `job` is always initialized. */
+static truce_status unique_take(const char *queue, truce_commit *commit, const char *key,
+                                truce_unique_scope scope, const bson_oid_t *id, bson_t *job,
+                                bson_error_t *error)
 {
     bson_t id_document, holder, made = BSON_INITIALIZER;
     bson_value_t key_value;
     truce_status status;
-    bool stands;
+    bool found;
 
     bson_init(job);
-    key_id(queue, key, &id_document, &key_value);
+    unique_key_id(queue, key, &id_document, &key_value);
     status = truce_commit_read(commit, QUEUE_KEYS, &key_value, &holder, error);
-    stands = status == TRUCE_OK;
-    if (stands)
-        status = look_at_holder(commit, &holder, scope, job, error);
+    found = status == TRUCE_OK;
+    if (found)
+        status = unique_read_owner(commit, &holder, scope, job, error);
     if (status == TRUCE_NOT_FOUND) {
         truce_status written;
 
         BSON_APPEND_VALUE(&made, "_id", &key_value);
         BSON_APPEND_OID(&made, "job", id);
-        written = stands ? truce_commit_replace(commit, QUEUE_KEYS, &key_value, NULL, &made, error)
-                         : truce_commit_insert(commit, QUEUE_KEYS, &made, error);
+        written = found ? truce_commit_replace(commit, QUEUE_KEYS, &key_value, NULL, &made, error)
+                        : truce_commit_insert(commit, QUEUE_KEYS, &made, error);
         status = written ? written : TRUCE_NOT_FOUND;
     }
     bson_destroy(&holder);
@@ -177,15 +178,14 @@ truce_status truce__queue_key_reclaim(truce_commit *commit, const bson_t *job, b
 
     if (!key[0])
         return TRUCE_OK;
-    status = queue_key_take(truce__field_text(job, "queue"), commit, key, TRUCE_UNIQUE_LIVE,
-                            &id.value.v_oid, &holder, error);
+    status = unique_take(truce__field_text(job, "queue"), commit, key, TRUCE_UNIQUE_LIVE,
+                         &id.value.v_oid, &holder, error);
     if (!status) {
         bson_value_t other = truce__document_id(&holder);
 
         bson_oid_to_string(&other.value.v_oid, text);
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "the live job %s has its key, \"%s\": it cannot be retried", text, key);
+        status = truce__fail(TRUCE_INVALID, error,
+                             "cannot retry the job: the live job %s has its key \"%s\"", text, key);
     }
     bson_destroy(&holder);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -200,9 +200,9 @@ const char *truce_added_name(truce_added added)
     return added >= TRUCE_ADDED_NEW && added <= TRUCE_ADDED_RESCHEDULED ? names[added] : "";
 }
 
-/* ---- what may be added -------------------------------------------------------------------------- */
+/* ---- the checks before adding ---------------------------------------------------------------- */
 
-static truce_status check_tags(const bson_t *tags, bson_error_t *error)
+static truce_status job_check_tags(const bson_t *tags, bson_error_t *error)
 {
     bson_iter_t iter;
     uint32_t count = 0;
@@ -210,114 +210,120 @@ static truce_status check_tags(const bson_t *tags, bson_error_t *error)
     if (!tags)
         return TRUCE_OK;
     if (!bson_iter_init(&iter, tags))
-        return truce__fail(TRUCE_INVALID, error, "the tags are no array of texts");
+        return truce__fail(TRUCE_INVALID, error, "`tags` must be an array of strings");
     while (bson_iter_next(&iter)) {
         if (!BSON_ITER_HOLDS_UTF8(&iter))
-            return truce__fail(TRUCE_INVALID, error, "the tags are no array of texts");
+            return truce__fail(TRUCE_INVALID, error, "`tags` must be an array of strings");
         if (++count > JOB_TAGS_MAX)
-            return truce__fail(TRUCE_LIMIT, error, "a job has up to %d tags", JOB_TAGS_MAX);
+            return truce__fail(TRUCE_LIMIT, error, "a job may have at most %d tags", JOB_TAGS_MAX);
     }
     return TRUCE_OK;
 }
 
-static truce_status check_times(const truce_job_options *options, bson_error_t *error)
+static truce_status job_check_times(const truce_job_options *options, bson_error_t *error)
 {
     if (options->delay_ms < 0 || options->run_at_ms < 0 || options->unique_period_ms < 0)
-        return truce__fail(TRUCE_INVALID, error, "a delay, a time or a period is negative");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a delay, a time, or a period must not be negative");
     if (options->delay_ms && options->run_at_ms)
-        return truce__fail(TRUCE_INVALID, error, "a job has a delay or a time, not both");
+        return truce__fail(TRUCE_INVALID, error, "a job cannot have both a delay and a time");
     if (options->delay_ms > INT64_C(1) << 48 || options->run_at_ms > DATE_LAST_MS)
-        return truce__fail(TRUCE_INVALID, error, "a delay or a time is too far away");
+        return truce__fail(TRUCE_INVALID, error, "a delay or a time is too far in the future");
     if (options->keep_ms < -1 || options->keep_cancelled_ms < -1 ||
         options->keep_discarded_ms < -1 || options->keep_dead_ms < -1)
         return truce__fail(TRUCE_INVALID, error,
-                           "what a job is kept for is -1 (for ever), 0 or more");
+                           "invalid retention of a job: expected -1 (for ever), or 0 ms or more");
     return TRUCE_OK;
 }
 
-static truce_status queue_add_check_options(const truce_job_options *options, bson_error_t *error)
+static truce_status job_check_options(const truce_job_options *options, bson_error_t *error)
 {
     size_t key = options->unique ? strlen(options->unique) : 1,
            lane = options->lane ? strlen(options->lane) : 1;
 
     if (options->priority < -JOB_PRIORITY_MAX || options->priority > JOB_PRIORITY_MAX)
-        return truce__fail(TRUCE_INVALID, error, "the priority %d is not in -%d to %d",
+        return truce__fail(TRUCE_INVALID, error, "the priority %d is not between -%d and %d",
                            options->priority, JOB_PRIORITY_MAX, JOB_PRIORITY_MAX);
     if (options->attempts_max > INT32_MAX || options->timeout_ms > INT32_MAX)
-        return truce__fail(TRUCE_INVALID, error, "attempts_max or timeout_ms is too large");
+        return truce__fail(TRUCE_INVALID, error,
+                           "attempts_max or timeout_ms is larger than 2147483647");
     if (!key || key > JOB_KEY_BYTES_MAX ||
         (options->unique && !bson_utf8_validate(options->unique, key, false)))
-        return truce__fail(TRUCE_INVALID, error, "a unique key has 1 to %d bytes of UTF-8",
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid unique key: expected 1 to %d bytes of UTF-8",
                            JOB_KEY_BYTES_MAX);
     if ((options->unique_period_ms || options->unique_scope || options->on_conflict) &&
         !options->unique && !options->unique_payload)
-        return truce__fail(TRUCE_INVALID, error, "a %s goes with a unique key",
+        return truce__fail(TRUCE_INVALID, error, "a %s needs a unique key",
                            options->unique_period_ms ? "period"
                            : options->on_conflict    ? "on-conflict"
                                                      : "scope");
     if ((unsigned)options->unique_scope > TRUCE_UNIQUE_UNCLAIMED ||
         (unsigned)options->on_conflict > TRUCE_ON_CONFLICT_REFUSE)
         return truce__fail(TRUCE_INVALID, error,
-                           "there is no such scope, or on_conflict, of a key");
+                           "unknown scope or conflict policy of a unique key");
     if (lane > QUEUE_NAME_BYTES_MAX || !lane ||
         (options->lane && !bson_utf8_validate(options->lane, lane, false)))
-        return truce__fail(TRUCE_INVALID, error, "a lane's name has 1 to %d bytes of UTF-8",
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid name of a lane: expected 1 to %d bytes of UTF-8",
                            QUEUE_NAME_BYTES_MAX);
     if (options->lane_width > INT32_MAX || (options->lane_width && !options->lane))
-        return truce__fail(TRUCE_INVALID, error, "a width goes with a lane, and is at most %d",
+        return truce__fail(TRUCE_INVALID, error, "a width needs a lane, and may be at most %d",
                            INT32_MAX);
     if (options->lane_rate > INT32_MAX || !options->lane_rate != !options->lane_per_ms ||
         (options->lane_rate && !options->lane))
         return truce__fail(TRUCE_INVALID, error,
-                           "a rate goes with a lane, and is so many jobs per so many ms");
+                           "a rate needs a lane, a number of jobs, and a period in ms");
     if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the metadata has %u bytes, and may have %d",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the metadata has %u bytes, more than the maximum of %d",
                            options->metadata->len, JOB_METADATA_BYTES_MAX);
-    return check_times(options, error);
+    return job_check_times(options, error);
 }
 
-static truce_status queue_add_check_after(const truce_job_options *options, bson_error_t *error)
+static truce_status job_check_after(const truce_job_options *options, bson_error_t *error)
 {
     size_t name = options->name ? strlen(options->name) : 1;
 
     if (!name || name > JOB_KEY_BYTES_MAX ||
         (options->name && !bson_utf8_validate(options->name, name, false)))
-        return truce__fail(TRUCE_INVALID, error, "a job's name has 1 to %d bytes of UTF-8",
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid name of a job: expected 1 to %d bytes of UTF-8",
                            JOB_KEY_BYTES_MAX);
     if (options->after_count > JOB_AFTER_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "a job waits for %zu others, and may for %d",
+        return truce__fail(TRUCE_LIMIT, error, "a job cannot wait for %zu other jobs: the maximum is %d",
                            options->after_count, JOB_AFTER_MAX);
     if ((unsigned)options->failure > TRUCE_FAILURE_WAIT)
-        return truce__fail(TRUCE_INVALID, error, "there is no such truce_job_failure");
+        return truce__fail(TRUCE_INVALID, error, "unknown value of truce_job_failure");
     if (options->batch && options->after_count)
         return truce__fail(TRUCE_INVALID, error,
-                           "a job of a batch waits for no others: add them as a workflow");
+                           "a job of a batch cannot wait for others: add the jobs as a workflow");
     return TRUCE_OK;
 }
 
-static truce_status queue_add_check_payload(const bson_t *payload, bson_error_t *error)
+static truce_status job_check_payload(const bson_t *payload, bson_error_t *error)
 {
     if (!payload)
-        return truce__fail(TRUCE_INVALID, error, "there is no payload");
+        return truce__fail(TRUCE_INVALID, error, "the payload is missing");
     if (payload->len > JOB_PAYLOAD_BYTES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the payload has %u bytes, and may have %d",
+        return truce__fail(TRUCE_LIMIT, error, "the payload has %u bytes, more than the maximum of %d",
                            payload->len, JOB_PAYLOAD_BYTES_MAX);
     return truce__document_check(payload, "payload", error);
 }
 
-static truce_status queue_add_check(truce_queue *queue, const truce_job_options *options,
-                                    bson_error_t *error)
+static truce_status job_check(truce_queue *queue, const truce_job_options *options,
+                              bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(options, "truce_job_options", error);
 
     if (!status && options->tags)
         status = truce__document_check(options->tags, "list of tags", error);
     if (!status)
-        status = queue_add_check_options(options, error);
+        status = job_check_options(options, error);
     if (!status)
-        status = queue_add_check_after(options, error);
+        status = job_check_after(options, error);
     if (!status)
-        status = check_tags(options->tags, error);
+        status = job_check_tags(options->tags, error);
     if (!status && options->metadata)
         status = truce__document_check(options->metadata, "metadata", error);
     if (!status)
@@ -332,21 +338,21 @@ static truce_status queue_add_check(truce_queue *queue, const truce_job_options 
 truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
                               const truce_job_options *options, bson_error_t *error)
 {
-    truce_status status = queue_add_check(queue, options, error);
+    truce_status status = job_check(queue, options, error);
 
-    return status ? status : queue_add_check_payload(payload, error);
+    return status ? status : job_check_payload(payload, error);
 }
 
-/* ---- the document ------------------------------------------------------------------------------- */
+/* ---- the document ---------------------------------------------------------------------------- */
 
-static int64_t queue_add_time_of(const truce_job_options *options, int64_t now_ms)
+static int64_t job_start_ms(const truce_job_options *options, int64_t now_ms)
 {
     return options->run_at_ms ? options->run_at_ms
                               : truce__job_date_after(now_ms, options->delay_ms);
 }
 
-/* What a replacement replaces. */
-static void append_content(bson_t *job, const bson_t *payload, const truce_job_options *options)
+/* Appends the fields that a replacement of the job replaces. */
+static void job_append_content(bson_t *job, const bson_t *payload, const truce_job_options *options)
 {
     BSON_APPEND_INT32(job, "priority", options->priority);
     truce__names_append(job, "payload", payload);
@@ -356,23 +362,23 @@ static void append_content(bson_t *job, const bson_t *payload, const truce_job_o
         BSON_APPEND_ARRAY(job, "tags", options->tags);
 }
 
-static int64_t queue_add_or_else(int64_t said, int64_t otherwise)
+static int64_t value_or_default(int64_t said, int64_t otherwise)
 {
     return said ? said : otherwise;
 }
 
-/* What is as everybody takes it is not said. */
-static void append_keep(const truce_queue *queue, const truce_job_options *options, bson_t *job)
+/* Appends how long the job is kept in each state; default values are omitted. */
+static void job_append_keep(const truce_queue *queue, const truce_job_options *options, bson_t *job)
 {
     const struct {
         const char *state;
         int64_t ms;
     } states[] = {
-        {"cancelled", queue_add_or_else(options->keep_cancelled_ms, queue->keep_cancelled_ms)},
-        {"discarded", queue_add_or_else(options->keep_discarded_ms, queue->keep_discarded_ms)},
-        {"dead", queue_add_or_else(options->keep_dead_ms, queue->keep_dead_ms)},
+        {"cancelled", value_or_default(options->keep_cancelled_ms, queue->keep_cancelled_ms)},
+        {"discarded", value_or_default(options->keep_discarded_ms, queue->keep_discarded_ms)},
+        {"dead", value_or_default(options->keep_dead_ms, queue->keep_dead_ms)},
     };
-    int64_t keep_ms = queue_add_or_else(options->keep_ms, queue->keep_ms);
+    int64_t keep_ms = value_or_default(options->keep_ms, queue->keep_ms);
     bson_t keep = BSON_INITIALIZER;
 
     if (keep_ms >= 0 && keep_ms < options->unique_period_ms)
@@ -387,21 +393,21 @@ static void append_keep(const truce_queue *queue, const truce_job_options *optio
     bson_destroy(&keep);
 }
 
-static void append_template(const truce_queue *queue, const bson_t *payload,
-                            const truce_job_options *options, bson_t *job)
+static void job_append_template(const truce_queue *queue, const bson_t *payload,
+                                const truce_job_options *options, bson_t *job)
 {
     bson_t lane;
 
     BSON_APPEND_UTF8(job, "queue", queue->name);
     if (options->name)
         BSON_APPEND_UTF8(job, "name", options->name);
-    append_content(job, payload, options);
+    job_append_content(job, payload, options);
     BSON_APPEND_INT32(
         job, "attempts_max",
         (int32_t)(options->attempts_max ? options->attempts_max : queue->attempts_max));
     if (options->timeout_ms)
         BSON_APPEND_INT64(job, "timeout_ms", options->timeout_ms);
-    append_keep(queue, options, job);
+    job_append_keep(queue, options, job);
     if (options->lane) {
         BSON_APPEND_DOCUMENT_BEGIN(job, "lane", &lane);
         BSON_APPEND_UTF8(&lane, "name", options->lane);
@@ -414,33 +420,33 @@ static void append_template(const truce_queue *queue, const bson_t *payload,
     }
 }
 
-/* What every job begins with, beside its template and its state. */
-static void append_beginning(bson_t *job, int64_t now_ms)
+/* Appends the first fields of every job, apart from its template and its state. */
+static void job_append_beginning(bson_t *job, int64_t now_ms)
 {
     BSON_APPEND_DATE_TIME(job, "created", now_ms);
     BSON_APPEND_INT32(job, "attempt", 0);
     BSON_APPEND_INT64(job, "epoch", 0);
 }
 
-static void queue_add_make_job(const truce_queue *queue, const bson_t *payload,
-                               const truce_job_options *options, const char *key,
-                               const bson_oid_t *id, bson_t *job)
+static void job_make(const truce_queue *queue, const bson_t *payload,
+                     const truce_job_options *options, const char *key, const bson_oid_t *id,
+                     bson_t *job)
 {
     bson_init(job);
     BSON_APPEND_OID(job, "_id", id);
-    append_template(queue, payload, options, job);
+    job_append_template(queue, payload, options, job);
     if (key)
         BSON_APPEND_UTF8(job, "key", key);
 }
 
-/* In a commit; a job may have to wait for others, or for its turn. */
-static truce_status insert_job(truce_commit *commit, bson_t *job, const truce_job_options *options,
+/* Inserts a job in a commit. The job may have to wait for other jobs, or for its turn. */
+static truce_status job_insert(truce_commit *commit, bson_t *job, const truce_job_options *options,
                                int64_t at_ms, int64_t now_ms, bson_error_t *error)
 {
     int64_t left;
     truce_status status = truce__workflow_enter(commit, job, options, &left, error);
 
-    append_beginning(job, now_ms);
+    job_append_beginning(job, now_ms);
     if (left) {
         char *queue = bson_strdup(truce__field_text(job, "queue"));
 
@@ -460,13 +466,13 @@ truce_status truce__job_add(truce_queue *queue, truce_commit *commit, const bson
     bson_t job;
     truce_status status;
 
-    queue_add_make_job(queue, payload, options, NULL, id, &job);
-    status = insert_job(commit, &job, options, queue_add_time_of(options, now_ms), now_ms, error);
+    job_make(queue, payload, options, NULL, id, &job);
+    status = job_insert(commit, &job, options, job_start_ms(options, now_ms), now_ms, error);
     bson_destroy(&job);
     return status;
 }
 
-/* ---- from a template ------------------------------------------------------------------------------ */
+/* ---- from a template ------------------------------------------------------------------------- */
 
 truce_status truce__job_template(truce_queue *queue, const bson_t *payload,
                                  const truce_job_options *options, bson_t *job, bson_error_t *error)
@@ -477,7 +483,7 @@ truce_status truce__job_template(truce_queue *queue, const bson_t *payload,
     options = options ? options : &defaults;
     status = truce__job_check(queue, payload, options, error);
     if (!status)
-        append_template(queue, payload, options, job);
+        job_append_template(queue, payload, options, job);
     return status;
 }
 
@@ -494,38 +500,39 @@ truce_status truce__job_from_template(truce_commit *commit, const bson_t *templa
     BSON_APPEND_OID(&job, "_id", &id);
     bson_concat(&job, template);
     bson_concat(&job, more);
-    status = insert_job(commit, &job, &none, now_ms, now_ms, error);
+    status = job_insert(commit, &job, &none, now_ms, now_ms, error);
     bson_destroy(&job);
     return status;
 }
 
-/* ---- one ---------------------------------------------------------------------------------------- */
+/* ---- one job --------------------------------------------------------------------------------- */
 
 struct adding {
     truce_queue *queue;
     const bson_t *payload;
     const truce_job_options *options;
-    char *key; /* NULL: not unique */
+    /* NULL: not unique. */
+    char *key;
     truce_job_added *added;
     int64_t now_ms;
 };
 
-static void replacement(const struct adding *adding, const bson_t *old, bson_t *update)
+static void job_make_replacement(const struct adding *adding, const bson_t *old, bson_t *update)
 {
     const truce_job_options *options = adding->options;
     bool all = options->on_conflict == TRUCE_ON_CONFLICT_REPLACE;
     int32_t priority = all ? options->priority : (int32_t)truce__field_number(old, "priority");
-    int64_t at_ms = queue_add_time_of(options, adding->now_ms), stood_ms;
+    int64_t at_ms = job_start_ms(options, adding->now_ms), current_ms;
     struct job_lane lane;
     bson_t set, unset;
 
-    if (truce__job_lane(old, &lane) && lane.rate && truce__job_date(old, "undone.at", &stood_ms) &&
-        stood_ms > at_ms)
-        at_ms = stood_ms; /* the lane gave it its time */
+    if (truce__job_lane(old, &lane) && lane.rate &&
+        truce__job_date(old, "undone.at", &current_ms) && current_ms > at_ms)
+        at_ms = current_ms; /* the lane chose this time */
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
-        append_content(&set, adding->payload, options);
+        job_append_content(&set, adding->payload, options);
     if (truce__job_is_held(old)) /* it keeps its turn */
         truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms);
     else
@@ -541,9 +548,9 @@ static void replacement(const struct adding *adding, const bson_t *old, bson_t *
     bson_append_document_end(update, &unset);
 }
 
-/* A job of its key is there. */
-static truce_status queue_add_meet(const struct adding *adding, truce_commit *commit,
-                                   const bson_t *old, bson_error_t *error)
+/* Applies the conflict policy to the existing job of the key. */
+static truce_status job_resolve_conflict(const struct adding *adding, truce_commit *commit,
+                                         const bson_t *old, bson_error_t *error)
 {
     truce_conflict_policy on_conflict = adding->options->on_conflict;
     bool waits = truce__job_live(old) && strcmp(truce__job_state(old), "running");
@@ -552,15 +559,16 @@ static truce_status queue_add_meet(const struct adding *adding, truce_commit *co
     truce_status status = TRUCE_OK;
 
     if (on_conflict == TRUCE_ON_CONFLICT_REFUSE)
-        status = truce__fail(TRUCE_DUPLICATE, error, "queue %s has a job of the key \"%s\"",
-                             adding->queue->name, adding->key);
+        status =
+            truce__fail(TRUCE_DUPLICATE, error, "queue %s already has a job with the key \"%s\"",
+                        adding->queue->name, adding->key);
     adding->added->added = TRUCE_ADDED_EXISTING;
     if (bson_iter_init_find(&iter, old, "_id") && BSON_ITER_HOLDS_OID(&iter))
         bson_oid_copy(bson_iter_oid(&iter), &adding->added->id);
     if (!status && waits && on_conflict != TRUCE_ON_CONFLICT_IGNORE) {
         bson_value_t id = truce_id_oid(&adding->added->id);
 
-        replacement(adding, old, &update);
+        job_make_replacement(adding, old, &update);
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
         adding->added->added = on_conflict == TRUCE_ON_CONFLICT_REPLACE ? TRUCE_ADDED_REPLACED
                                                                         : TRUCE_ADDED_RESCHEDULED;
@@ -569,15 +577,15 @@ static truce_status queue_add_meet(const struct adding *adding, truce_commit *co
     return status;
 }
 
-/* A period has had its job when that has ended. */
-static truce_unique_scope scope_of(const truce_job_options *options)
+/* Returns the scope of the key. A period has had its job even if that job has ended. */
+static truce_unique_scope unique_scope(const truce_job_options *options)
 {
     return options->unique_period_ms && options->unique_scope == TRUCE_UNIQUE_LIVE
                ? TRUCE_UNIQUE_KEPT
                : options->unique_scope;
 }
 
-static truce_status queue_add_add_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status job_add_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct adding *adding = arg;
     truce_job_added *added = adding->added;
@@ -587,16 +595,15 @@ static truce_status queue_add_add_in(truce_commit *commit, void *arg, bson_error
 
     if (adding->key) {
         bson_destroy(&old);
-        status = queue_key_take(adding->queue->name, commit, adding->key, scope_of(adding->options),
-                                &id, &old, error);
+        status = unique_take(adding->queue->name, commit, adding->key,
+                             unique_scope(adding->options), &id, &old, error);
     }
     if (!status) {
-        status = queue_add_meet(adding, commit, &old, error);
+        status = job_resolve_conflict(adding, commit, &old, error);
     } else if (status == TRUCE_NOT_FOUND) {
-        queue_add_make_job(adding->queue, adding->payload, adding->options, adding->key, &id, &job);
-        status =
-            insert_job(commit, &job, adding->options,
-                       queue_add_time_of(adding->options, adding->now_ms), adding->now_ms, error);
+        job_make(adding->queue, adding->payload, adding->options, adding->key, &id, &job);
+        status = job_insert(commit, &job, adding->options,
+                            job_start_ms(adding->options, adding->now_ms), adding->now_ms, error);
         added->added = TRUCE_ADDED_NEW;
         bson_destroy(&job);
     }
@@ -604,18 +611,18 @@ static truce_status queue_add_add_in(truce_commit *commit, void *arg, bson_error
     return status;
 }
 
-/* Each try begins with the new job's id. */
+/* Each attempt of the commit begins with the new job's id. */
 struct trying {
     const struct adding *adding;
     bson_oid_t id;
 };
 
-static truce_status try_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status job_try_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct trying *trying = arg;
 
     bson_oid_copy(&trying->id, &trying->adding->added->id);
-    return queue_add_add_in(commit, (void *)trying->adding, error);
+    return job_add_in(commit, (void *)trying->adding, error);
 }
 
 truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bson_t *payload,
@@ -642,41 +649,41 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
     else
         truce__id_new(&trying.id);
     if (adding.options->unique || adding.options->unique_payload)
-        adding.key = queue_key_of(payload, adding.options, adding.now_ms);
-    status = truce__queue_run(queue, commit, try_in, &trying, error);
+        adding.key = unique_key(payload, adding.options, adding.now_ms);
+    status = truce__queue_run(queue, commit, job_try_in, &trying, error);
     bson_free(adding.key);
     return status;
 }
 
-/* ---- many --------------------------------------------------------------------------------------- */
+/* ---- many jobs ------------------------------------------------------------------------------- */
 
-static truce_status queue_add_check_many(truce_queue *queue, const bson_t *const *payloads,
-                                         size_t count, const truce_job_options *options,
-                                         bson_error_t *error)
+static truce_status jobs_check(truce_queue *queue, const bson_t *const *payloads, size_t count,
+                               const truce_job_options *options, bson_error_t *error)
 {
-    truce_status status = queue_add_check(queue, options, error);
+    truce_status status = job_check(queue, options, error);
     size_t bytes = 0;
 
     if (!status && (options->unique || options->unique_payload || options->id || options->lane ||
                     options->after_count || options->batch || options->open))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "many jobs at once have no unique key, no lane, and no id of their "
-                             "own, and wait for no others");
-    if (!status && count > JOB_BULK_MAX)
         status =
-            truce__fail(TRUCE_LIMIT, error, "%zu jobs at once, and may be %d", count, JOB_BULK_MAX);
+            truce__fail(TRUCE_INVALID, error,
+                        "jobs that are added at once cannot have a unique key, a lane, or an id, "
+                        "or wait for others");
+    if (!status && count > JOB_BULK_MAX)
+        status = truce__fail(TRUCE_LIMIT, error, "cannot add %zu jobs at once: the maximum is %d",
+                             count, JOB_BULK_MAX);
     for (size_t i = 0; !status && i < count; i++) {
-        status = queue_add_check_payload(payloads[i], error);
+        status = job_check_payload(payloads[i], error);
         bytes += status ? 0 : payloads[i]->len + 1000;
     }
     if (!status && bytes > TRUCE_BULK_BYTES_MAX)
-        status = truce__fail(TRUCE_LIMIT, error, "%zu bytes at once, and may be %d", bytes,
-                             TRUCE_BULK_BYTES_MAX);
+        status = truce__fail(TRUCE_LIMIT, error, "cannot add %zu bytes at once: the maximum is %d",
+                             bytes, TRUCE_BULK_BYTES_MAX);
     return status;
 }
 
-static truce_status queue_add_add_all(truce_queue *queue, const bson_t *jobs, size_t count,
-                                      bson_error_t *error)
+static truce_status jobs_add(truce_queue *queue, const bson_t *jobs, size_t count,
+                             bson_error_t *error)
 {
     truce_bulk_options options = {.atomic =
                                       (queue->store->capabilities & TRUCE_CAN_ATOMIC_BULK) != 0};
@@ -709,7 +716,7 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
     bson_t *jobs;
 
     options = options ? options : &defaults;
-    status = queue_add_check_many(queue, payloads, count, options, error);
+    status = jobs_check(queue, payloads, count, options, error);
     if (status || !count)
         return status;
     jobs = bson_malloc0(count * sizeof *jobs);
@@ -717,14 +724,14 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
         bson_oid_t id;
 
         truce__id_new(&id);
-        queue_add_make_job(queue, payloads[i], options, NULL, &id, &jobs[i]);
-        append_beginning(&jobs[i], now_ms);
+        job_make(queue, payloads[i], options, NULL, &id, &jobs[i]);
+        job_append_beginning(&jobs[i], now_ms);
         truce__job_append_queued(&jobs[i], queue->name, options->priority,
-                                 queue_add_time_of(options, now_ms), now_ms);
+                                 job_start_ms(options, now_ms), now_ms);
         if (ids)
             bson_oid_copy(&id, &ids[i]);
     }
-    status = queue_add_add_all(queue, jobs, count, error);
+    status = jobs_add(queue, jobs, count, error);
     for (size_t i = 0; i < count; i++)
         bson_destroy(&jobs[i]);
     bson_free(jobs);

@@ -1,4 +1,4 @@
-/* For those who look after a queue: jobs by their id, dead letters, pauses. */
+/* Control of a queue by an operator: jobs by their id, dead jobs, pauses. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -15,13 +15,13 @@
 
 enum control { CANCEL, RETRY, DISCARD };
 
-struct call {
+struct control_call {
     truce_queue *queue;
     const bson_oid_t *id;
     enum control control;
 };
 
-/* ---- one job ------------------------------------------------------------------------------------ */
+/* ---- one job --------------------------------------------------------------------------------- */
 
 truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                    bson_t *job, bson_error_t *error)
@@ -39,7 +39,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
     return truce__fail(TRUCE_NOT_FOUND, error, "queue %s has no job %s", queue->name, text);
 }
 
-/* One of the words of the list. */
+/* Returns true if the list contains the word. */
 static bool control_is(const char *state, const char *list)
 {
     size_t length = strlen(state);
@@ -51,7 +51,7 @@ static bool control_is(const char *state, const char *list)
     return false;
 }
 
-/* The states that allow it, and what the call is named after. */
+/* The states that allow each call, and the names of its effect. */
 static const struct {
     const char *from, *name, *already;
 } rules[] = {
@@ -60,9 +60,10 @@ static const struct {
     [DISCARD] = {"ready delayed waiting blocked dead cancelled", "discarded", "discarded"},
 };
 
-/* A delayed one has its turn in its lane; one that had ended goes to the end of it, or waits for other jobs again. */
-static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t now_ms,
-                               bson_t *update, bson_error_t *error)
+/* Makes the update of a retry. A delayed job keeps its turn in its lane. A job that had ended goes
+ * to the end of its lane, or waits for other jobs again. */
+static truce_status control_make_retry(truce_commit *commit, const bson_t *job, int64_t now_ms,
+                                       bson_t *update, bson_error_t *error)
 {
     const char *queue = truce__field_text(job, "queue");
     truce_status status = TRUCE_OK;
@@ -90,9 +91,9 @@ static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t 
     return status;
 }
 
-static truce_status queue_control_control_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct call *call = arg;
+    const struct control_call *call = arg;
     int64_t now_ms = truce__clock_wall_ms();
     bson_t job, update = BSON_INITIALIZER;
     truce_status status = truce__queue_read_job(call->queue, commit, call->id, &job, error);
@@ -101,14 +102,14 @@ static truce_status queue_control_control_in(truce_commit *commit, void *arg, bs
     if (status || !strcmp(state, rules[call->control].already))
         goto out;
     if (!control_is(state, rules[call->control].from)) {
-        status = truce__fail(TRUCE_INVALID, error, "the job is %s, and cannot be %s",
+        status = truce__fail(TRUCE_INVALID, error, "the job is %s and cannot be %s",
                              state[0] ? state : "without a state", rules[call->control].name);
         goto out;
     }
     if (call->control == RETRY) {
         status = truce__job_live(&job) ? TRUCE_OK : truce__queue_key_reclaim(commit, &job, error);
         if (!status)
-            status = make_retry(commit, &job, now_ms, &update, error);
+            status = control_make_retry(commit, &job, now_ms, &update, error);
     } else {
         truce__job_update_end(&update, &job, rules[call->control].name, NULL, now_ms);
     }
@@ -120,14 +121,13 @@ out:
     return status;
 }
 
-static truce_status control_control(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
-                                    enum control what, bson_error_t *error)
+static truce_status control_run(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                enum control what, bson_error_t *error)
 {
-    struct call call = {queue, id, what};
+    struct control_call call = {queue, id, what};
     truce_status status = truce__queue_ready(queue, error);
 
-    return status ? status
-                  : truce__queue_run(queue, commit, queue_control_control_in, &call, error);
+    return status ? status : truce__queue_run(queue, commit, control_in, &call, error);
 }
 
 truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
@@ -137,7 +137,7 @@ truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const 
 
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return control_control(queue, commit, id, CANCEL, error);
+    return control_run(queue, commit, id, CANCEL, error);
 }
 
 truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
@@ -147,7 +147,7 @@ truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const b
 
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return control_control(queue, commit, id, RETRY, error);
+    return control_run(queue, commit, id, RETRY, error);
 }
 
 truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
@@ -157,7 +157,7 @@ truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const
 
     DEADLINE_SCOPE(queue->deadline_ms);
     PATIENCE_SCOPE();
-    return control_control(queue, commit, id, DISCARD, error);
+    return control_run(queue, commit, id, DISCARD, error);
 }
 
 struct getting {
@@ -166,7 +166,7 @@ struct getting {
     bson_t *document;
 };
 
-static truce_status get_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status control_get_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct getting *getting = arg;
 
@@ -188,15 +188,15 @@ truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bso
     bson_init(document);
     status = truce__queue_ready(queue, error);
     if (!status)
-        status = truce__queue_run(queue, commit, get_in, &getting, error);
+        status = truce__queue_run(queue, commit, control_get_in, &getting, error);
     truce__names_restore_own(document);
     return status;
 }
 
-/* ---- dead letters ------------------------------------------------------------------------------- */
+/* ---- dead jobs ------------------------------------------------------------------------------- */
 
-static truce_status gather_dead(truce_queue *queue, uint32_t limit, bson_oid_t *ids,
-                                uint32_t *count, bson_error_t *error)
+static truce_status control_gather_dead(truce_queue *queue, uint32_t limit, bson_oid_t *ids,
+                                        uint32_t *count, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("dead.queue", BCON_UTF8(queue->name)),
            *sort = BCON_NEW("dead.at", BCON_INT32(1)), *projection = BCON_NEW("_id", BCON_INT32(1));
@@ -234,19 +234,19 @@ truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *c
     if (count)
         *count = 0;
     if (!status)
-        status = gather_dead(queue, most, ids, &found, error);
+        status = control_gather_dead(queue, most, ids, &found, error);
     for (uint32_t i = 0; !status && i < found; i++) {
         status = truce_queue_retry(queue, NULL, &ids[i], error);
         if (!status && count)
             ++*count;
         if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID)
-            status = TRUCE_OK; /* somebody else was at it meanwhile */
+            status = TRUCE_OK; /* another process has changed the job in the meantime */
     }
     bson_free(ids);
     return status;
 }
 
-/* ---- pauses ------------------------------------------------------------------------------------- */
+/* ---- pauses ---------------------------------------------------------------------------------- */
 
 truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_value_t *value,
                               bson_error_t *error)
@@ -262,7 +262,8 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
         BSON_APPEND_UTF8(&inner, field, "");
     bson_append_document_end(&update, &inner);
     for (int i = 0; i < 5 && !status;
-         i++) { /* of two first upserts one may be refused; it does no harm twice */
+         /* A server may refuse one of two first upserts; a repeated one does no harm. */
+         i++) {
         status = truce_update(queue->store, QUEUE_SETTINGS, filter, &update, &options, NULL, error);
         if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
             break;

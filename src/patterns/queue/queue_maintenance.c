@@ -32,12 +32,12 @@
 /*
  * The check finds:
  *
- *   - violations of L1
- *   - keys without a job
- *   - cron lines that can never fire
- *   - limiters and lanes with wrong counts
- *   - jobs that wait in a lane that does not exist
- *   - jobs with a wrong number of awaited jobs
+ *   - violations of L1.
+ *   - keys without a job.
+ *   - cron lines that can never fire.
+ *   - limiters and lanes with wrong counts.
+ *   - jobs that wait in a lane that does not exist.
+ *   - jobs with a wrong number of awaited jobs.
  */
 
 /* ---- jobs ------------------------------------------------------------------------------------ */

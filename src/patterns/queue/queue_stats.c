@@ -1,6 +1,7 @@
 /*
- * Figures. They are counted in the indexes of live and of dead jobs, queue by queue, and no job is read but the first of each
- * queue, state and priority. They are not of one moment.
+ * Figures of queues. They are counted in the indexes of live and of dead jobs, queue by queue. Only
+ * the first job of each queue, state, and priority is read. The figures are not a consistent
+ * snapshot.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ struct stats {
     size_t count;
 };
 
-static struct figures *figures_of(struct stats *stats, const char *queue)
+static struct figures *stats_figures(struct stats *stats, const char *queue)
 {
     size_t i = 0;
 
@@ -42,23 +43,23 @@ static struct figures *figures_of(struct stats *stats, const char *queue)
     return &stats->all[i];
 }
 
-/* ---- from one to the next ------------------------------------------------------------------------ */
+/* ---- the walk over queues -------------------------------------------------------------------- */
 
-/* Which jobs: those of a state, of one queue or any. */
+/* Appends the filter of the jobs of a state. */
 static void stats_append_state(bson_t *filter, int state)
 {
     if (state != DEAD)
         BSON_APPEND_UTF8(filter, "undone.state", states[state]);
 }
 
-static const char *queue_path(int state)
+static const char *stats_queue_path(int state)
 {
     return state == DEAD ? "dead.queue" : "undone.queue";
 }
 
-/* The first job behind what the filter says, in the order of the index; NOT_FOUND: none. */
-static truce_status first_of(const struct stats *stats, const bson_t *filter, int state,
-                             bson_t *job, bson_error_t *error)
+/* Finds the first job after the range of the filter, in the order of the index; NOT_FOUND: none. */
+static truce_status stats_first(const struct stats *stats, const bson_t *filter, int state,
+                                bson_t *job, bson_error_t *error)
 {
     bson_t *sort = state == DEAD
                        ? BCON_NEW("dead.queue", BCON_INT32(1), "dead.at", BCON_INT32(1))
@@ -80,15 +81,15 @@ static truce_status stats_count_in(const struct stats *stats, const char *queue,
     truce_status status;
 
     stats_append_state(&filter, state);
-    BSON_APPEND_UTF8(&filter, queue_path(state), queue);
+    BSON_APPEND_UTF8(&filter, stats_queue_path(state), queue);
     status = truce_count(stats->store, QUEUE, &filter, NULL, count, error);
     bson_destroy(&filter);
     return status;
 }
 
-/* Each rank stands in the order of time. */
-static truce_status find_oldest(const struct stats *stats, struct figures *figures,
-                                bson_error_t *error)
+/* Finds the age of the oldest ready job. Each rank is in the order of time. */
+static truce_status stats_find_oldest(const struct stats *stats, struct figures *figures,
+                                      bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms(), rank = -JOB_PRIORITY_MAX - 1;
     truce_status status = TRUCE_OK;
@@ -102,7 +103,7 @@ static truce_status find_oldest(const struct stats *stats, struct figures *figur
         BSON_APPEND_DOCUMENT_BEGIN(&filter, "undone.rank", &above);
         BSON_APPEND_INT64(&above, "$gt", rank);
         bson_append_document_end(&filter, &above);
-        status = first_of(stats, &filter, READY, &job, error);
+        status = stats_first(stats, &filter, READY, &job, error);
         if (!status && truce__job_date(&job, "undone.at", &at_ms) &&
             now_ms - at_ms > figures->oldest_ms)
             figures->oldest_ms = now_ms - at_ms;
@@ -110,27 +111,27 @@ static truce_status find_oldest(const struct stats *stats, struct figures *figur
             truce__field_number(&undone, "rank") > rank)
             rank = truce__field_number(&undone, "rank");
         else
-            status = status ? status : TRUCE_NOT_FOUND; /* it has changed meanwhile */
+            status = status ? status : TRUCE_NOT_FOUND; /* it has changed in the meantime */
         bson_destroy(&job);
         bson_destroy(&filter);
     }
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* *queue: the next one that has such a job; NULL: there is none. The caller frees both. */
-static truce_status next_queue(const struct stats *stats, int state, char **queue,
-                               bson_error_t *error)
+/* *queue: the next queue that has such a job; NULL: none. The caller frees both. */
+static truce_status stats_next_queue(const struct stats *stats, int state, char **queue,
+                                     bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, job, behind;
+    bson_t filter = BSON_INITIALIZER, job, after;
     char *next = NULL;
     bson_iter_t iter, found;
     truce_status status;
 
     stats_append_state(&filter, state);
-    BSON_APPEND_DOCUMENT_BEGIN(&filter, queue_path(state), &behind);
-    BSON_APPEND_UTF8(&behind, "$gt", *queue ? *queue : "");
-    bson_append_document_end(&filter, &behind);
-    status = first_of(stats, &filter, state, &job, error);
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, stats_queue_path(state), &after);
+    BSON_APPEND_UTF8(&after, "$gt", *queue ? *queue : "");
+    bson_append_document_end(&filter, &after);
+    status = stats_first(stats, &filter, state, &job, error);
     if (!status && bson_iter_init_find(&iter, &job, "queue") && BSON_ITER_HOLDS_UTF8(&iter))
         next = bson_strdup(bson_iter_utf8(&iter, NULL));
     if (!status && state != DEAD && bson_iter_init(&iter, &job) &&
@@ -139,7 +140,8 @@ static truce_status next_queue(const struct stats *stats, int state, char **queu
         next = bson_strdup(bson_iter_utf8(&found, NULL));
     }
     if (next && *queue &&
-        strcmp(next, *queue) <= 0) { /* somebody wrote nonsense: no endless walk */
+        /* An invalid document must not make the walk endless. */
+        strcmp(next, *queue) <= 0) {
         bson_free(next);
         next = NULL;
     }
@@ -153,24 +155,24 @@ static truce_status next_queue(const struct stats *stats, int state, char **queu
 static truce_status stats_walk(struct stats *stats, int state, bson_error_t *error)
 {
     char *queue = NULL;
-    truce_status status = next_queue(stats, state, &queue, error);
+    truce_status status = stats_next_queue(stats, state, &queue, error);
 
     while (!status && queue) {
-        struct figures *figures = figures_of(stats, queue);
+        struct figures *figures = stats_figures(stats, queue);
 
         status = stats_count_in(stats, queue, state, &figures->counts[state], error);
         if (!status && state == READY)
-            status = find_oldest(stats, figures, error);
+            status = stats_find_oldest(stats, figures, error);
         if (!status)
-            status = next_queue(stats, state, &queue, error);
+            status = stats_next_queue(stats, state, &queue, error);
     }
     bson_free(queue);
     return status;
 }
 
-/* ---- what is told ---------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
-static bool is_paused(truce_store *store, const char *queue)
+static bool stats_is_paused(truce_store *store, const char *queue)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue), "paused", BCON_BOOL(true)), found;
     truce_status status = truce_find_one(store, QUEUE_SETTINGS, filter, NULL, &found, NULL);
@@ -180,7 +182,7 @@ static bool is_paused(truce_store *store, const char *queue)
     return status == TRUCE_OK;
 }
 
-static void append_figures(const struct stats *stats, const struct figures *figures, bson_t *result)
+static void stats_append(const struct stats *stats, const struct figures *figures, bson_t *result)
 {
     char key[16];
     bson_t one;
@@ -188,7 +190,7 @@ static void append_figures(const struct stats *stats, const struct figures *figu
     bson_snprintf(key, sizeof key, "%u", bson_count_keys(result));
     BSON_APPEND_DOCUMENT_BEGIN(result, key, &one);
     BSON_APPEND_UTF8(&one, "queue", figures->queue);
-    BSON_APPEND_BOOL(&one, "paused", is_paused(stats->store, figures->queue));
+    BSON_APPEND_BOOL(&one, "paused", stats_is_paused(stats->store, figures->queue));
     for (int state = 0; state < STATES; state++)
         BSON_APPEND_INT64(&one, states[state], figures->counts[state]);
     BSON_APPEND_INT64(&one, "oldest_ms", figures->oldest_ms);
@@ -214,7 +216,7 @@ truce_status truce_queue_stats(truce_store *store, bson_t *result, bson_error_t 
         qsort(stats.all, stats.count, sizeof *stats.all, stats_by_name);
     for (size_t i = 0; i < stats.count; i++) {
         if (!status)
-            append_figures(&stats, &stats.all[i], result);
+            stats_append(&stats, &stats.all[i], result);
         bson_free(stats.all[i].queue);
     }
     bson_free(stats.all);

@@ -1,11 +1,11 @@
-/* Jobs of several queues by their weights: the queues are asked in an order that is drawn anew each time. */
+/* Claims from several queues by weight: each claim asks the queues in a new random order. */
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/random.h"
 #include "base/reserved_fields.h"
 #include "patterns/queue/queue.h"
 
-static uint32_t weights_weight_of(const truce_queue_source *source)
+static uint32_t weights_weight(const truce_queue_source *source)
 {
     return source->weight ? source->weight : 1;
 }
@@ -16,30 +16,30 @@ static truce_status weights_check(const truce_queue_source *sources, size_t coun
     truce_status status = TRUCE_OK;
 
     if (!count || count > QUEUE_SOURCES_MAX)
-        return truce__fail(TRUCE_INVALID, error, "%zu queues at once, and may be 1 to %d", count,
-                           QUEUE_SOURCES_MAX);
+        return truce__fail(TRUCE_INVALID, error, "cannot claim from %zu queues: expected 1 to %d",
+                           count, QUEUE_SOURCES_MAX);
     for (size_t i = 0; i < count && !status; i++) {
         status = ROOM_CHECK(&sources[i], "truce_queue_source", error);
         if (!status && !sources[i].queue)
             status = truce__fail(TRUCE_INVALID, error, "source %zu has no queue", i + 1);
         if (!status && sources[i].weight > QUEUE_WEIGHT_MAX)
-            status = truce__fail(TRUCE_INVALID, error, "the weight %u is not in 1 to %d",
+            status = truce__fail(TRUCE_INVALID, error, "the weight %u is not between 1 and %d",
                                  sources[i].weight, QUEUE_WEIGHT_MAX);
     }
     return status;
 }
 
-/* One that was not asked yet. */
+/* Draws a queue that was not asked yet. */
 static size_t weights_draw(const truce_queue_source *sources, size_t count, const bool *asked)
 {
     uint64_t total = 0, drawn;
     size_t i = 0;
 
     for (size_t k = 0; k < count; k++)
-        total += asked[k] ? 0 : weights_weight_of(&sources[k]);
+        total += asked[k] ? 0 : weights_weight(&sources[k]);
     drawn = truce__random_entropy() % total;
-    for (; asked[i] || drawn >= weights_weight_of(&sources[i]); i++)
-        drawn -= asked[i] ? 0 : weights_weight_of(&sources[i]);
+    for (; asked[i] || drawn >= weights_weight(&sources[i]); i++)
+        drawn -= asked[i] ? 0 : weights_weight(&sources[i]);
     return i;
 }
 
@@ -56,8 +56,9 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
 
     *found = 0;
     if (!status && (most < 1 || most > JOB_CLAIMS_MAX))
-        status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be 1 to %d", most,
-                             JOB_CLAIMS_MAX);
+        status =
+            truce__fail(TRUCE_INVALID, error, "cannot claim %zu jobs at once: expected 1 to %d",
+                        most, JOB_CLAIMS_MAX);
     for (size_t round = 0; round < count && !status && *found < most; round++) {
         size_t i = weights_draw(sources, count, asked), some = 0;
 
@@ -68,9 +69,8 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
         status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     }
     if (*found)
-        return TRUCE_OK; /* what another queue failed with it will fail with again */
-    return status ? status
-                  : truce__fail(TRUCE_NOT_FOUND, error, "no queue has a job that is ready");
+        return TRUCE_OK; /* a later claim repeats the error of another queue */
+    return status ? status : truce__fail(TRUCE_NOT_FOUND, error, "no queue has a ready job");
 }
 
 truce_queue *truce_job_queue(const truce_job *job)

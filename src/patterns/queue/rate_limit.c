@@ -1,19 +1,23 @@
 /*
- * Limits of a queue, or of a pool of queues. What is under way stands in a gate, in `truce_queue_gates`:
+ * The limits of a queue, or of a pool of queues. A limiter counts the running jobs, in
+ * `truce_queue_gates`:
  *
- *     {_id: {queue: "mail"}, running: 2, running_max: 5, rate: 100, per_ms: 60000, at: <date>, begun: [...]}
+ *     {_id: {queue: "mail"}, running: 2, running_max: 5, rate: 100, per_ms: 60000, at: <date>,
+ *      begun: [...]}
  *     {_id: {pool: "smtp"}, ...}
  *
  * Invariants:
  *
- *   G1. `running` is the number of jobs that are running with this gate in their lease. A job is claimed through the gate in the
- *       commit that counts it, and leaves "running" in the commit that no more counts it, whatever its end is.
- *   G2. A claim counts through the gate that its lease names, so a gate that comes, goes or changes while jobs run
- *       miscounts none.
- *   G3. At most `rate` claims through the gate are made in any `per_ms`. A claim stays
- *       counted when its job fails: what was begun was begun. So does every claim when the limits are set again.
+ *   G1. `running` is the number of running jobs whose lease names this limiter. The commit that
+ *       claims a job counts it. The commit that takes it out of "running", whatever its end is,
+ *       stops counting it.
+ *   G2. A job is counted by the limiter that its lease names. If a limiter is created, changed, or
+ *       removed while jobs run, no count is wrong.
+ *   G3. At most `rate` claims pass the limiter in any `per_ms`. A claim stays counted if its job
+ *       fails. All claims also stay counted if the limits are set again.
  *
- * Every claim and every end writes the gate's document; that is the cost of a limit over all processes.
+ * Every claim and every end writes the document of the limiter; this is the cost of a limit over
+ * all processes.
  */
 #include "patterns/queue/rate_limit.h"
 
@@ -33,13 +37,13 @@
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-#define SLOTS    32
-#define DAY_MS   INT64_C(86400000)
-#define NS_IN_MS 1000000
+#define RATE_SLOTS 32
+#define DAY_MS     INT64_C(86400000)
+#define NS_IN_MS   1000000
 
-/* ---- the document --------------------------------------------------------------------------------- */
+/* ---- the document ---------------------------------------------------------------------------- */
 
-static void read_begun(struct queue_rate *rate, const bson_t *document)
+static void rate_read_begun(struct queue_rate *rate, const bson_t *document)
 {
     struct value list = truce__value_field(truce__value_document(document), "begun", 5);
 
@@ -61,8 +65,8 @@ static void read_begun(struct queue_rate *rate, const bson_t *document)
     }
 }
 
-/* R1, R3 */
-static int64_t time_now(truce_store *store, const bson_t *id, int64_t stored_ms)
+/* Returns the current time of the document (R1, R3). */
+static int64_t rate_now_ms(truce_store *store, const bson_t *id, int64_t stored_ms)
 {
     int64_t now_ms = truce__clock_wall_ms(), since_ns, seen_ms;
 
@@ -82,8 +86,8 @@ void truce__rate_read(struct queue_rate *rate, truce_store *store, const bson_t 
         rate->rate = rate->per_ms = 0;
     if (truce__job_date(document, "at", &stored_ms) && stored_ms > DATE_LAST_MS)
         stored_ms = 0;
-    rate->now_ms = time_now(store, id, stored_ms);
-    read_begun(rate, document);
+    rate->now_ms = rate_now_ms(store, id, stored_ms);
+    rate_read_begun(rate, document);
 }
 
 void truce__rate_append(const struct queue_rate *rate, bson_t *document)
@@ -109,13 +113,13 @@ void truce__rate_append(const struct queue_rate *rate, bson_t *document)
     bson_append_array_end(document, &list);
 }
 
-/* ---- the window ----------------------------------------------------------------------------------- */
+/* ---- the window ------------------------------------------------------------------------------ */
 
 int64_t truce__rate_wait_ms(const struct queue_rate *rate)
 {
     int64_t in_window = 0;
 
-    for (size_t i = rate->count; i-- > 0;) { /* the youngest first */
+    for (size_t i = rate->count; i-- > 0;) { /* the newest first */
         int64_t left_ms = rate->begun[i].at_ms + rate->per_ms - rate->now_ms;
 
         in_window += rate->begun[i].n;
@@ -134,7 +138,7 @@ int64_t truce__rate_left_ms(const struct queue_rate *rate)
     return left_ms > 0 ? left_ms : 0;
 }
 
-static void drop_old(struct queue_rate *rate)
+static void rate_drop_old(struct queue_rate *rate)
 {
     size_t kept = 0;
 
@@ -144,14 +148,14 @@ static void drop_old(struct queue_rate *rate)
     rate->count = kept;
 }
 
-/* R4: the last entry counts this begin, too. */
+/* Returns true if the last entry also counts this begin (R4). */
 static bool rate_is_shared(const struct queue_rate *rate)
 {
-    int64_t slot_ms = (rate->per_ms + SLOTS - 1) / SLOTS;
+    int64_t slot_ms = (rate->per_ms + RATE_SLOTS - 1) / RATE_SLOTS;
 
     if (!rate->count || rate->count == RATE_ENTRIES)
         return rate->count == RATE_ENTRIES;
-    return rate->rate > SLOTS &&
+    return rate->rate > RATE_SLOTS &&
            rate->begun[rate->count - 1].at_ms / slot_ms == rate->now_ms / slot_ms;
 }
 
@@ -159,14 +163,15 @@ void truce__rate_begin(struct queue_rate *rate)
 {
     if (!rate->rate)
         return;
-    drop_old(rate);
+    rate_drop_old(rate);
     if (!rate_is_shared(rate))
         rate->begun[rate->count++].n = 0;
     rate->begun[rate->count - 1].at_ms = rate->now_ms;
     rate->begun[rate->count - 1].n++;
 }
 
-/* Moves the time back to this process's clock if it is ahead of it by more than a day, and the begins with it. */
+/* If the document's time is more than a day ahead of this process's clock, moves it back, together
+ * with the begins. */
 static void rate_correct(struct queue_rate *rate)
 {
     int64_t ahead_ms = rate->now_ms - truce__clock_wall_ms();
@@ -178,9 +183,9 @@ static void rate_correct(struct queue_rate *rate)
         rate->begun[i].at_ms -= ahead_ms;
 }
 
-/* ---- the limits --------------------------------------------------------------------------------- */
+/* ---- the limits ------------------------------------------------------------------------------ */
 
-static truce_status check_limits(const truce_queue_limits *limits, bson_error_t *error)
+static truce_status limiter_check(const truce_queue_limits *limits, bson_error_t *error)
 {
     truce_status status = ROOM_CHECK(limits, "truce_queue_limits", error);
     size_t pool = limits->pool ? strlen(limits->pool) : 1;
@@ -189,17 +194,18 @@ static truce_status check_limits(const truce_queue_limits *limits, bson_error_t 
         return status;
     if (!pool || pool > QUEUE_NAME_BYTES_MAX ||
         (limits->pool && !bson_utf8_validate(limits->pool, pool, false)))
-        return truce__fail(TRUCE_INVALID, error, "a pool's name has 1 to %d bytes of UTF-8",
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid name of a pool: expected 1 to %d bytes of UTF-8",
                            QUEUE_NAME_BYTES_MAX);
     if (!limits->rate != !limits->per_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "a rate is so many jobs per so many ms: both are said, or none");
+                           "a rate needs both a number of jobs and a period in ms");
     if (limits->running > INT32_MAX || limits->rate > INT32_MAX)
-        return truce__fail(TRUCE_INVALID, error, "a limit is at most %d", INT32_MAX);
+        return truce__fail(TRUCE_INVALID, error, "a limit may be at most %d", INT32_MAX);
     return TRUCE_OK;
 }
 
-static void append_gate_id(const truce_queue *queue, const truce_queue_limits *limits, bson_t *id)
+static void limiter_id(const truce_queue *queue, const truce_queue_limits *limits, bson_t *id)
 {
     bson_init(id);
     BSON_APPEND_UTF8(id, limits->pool ? "pool" : "queue",
@@ -212,9 +218,9 @@ struct limiting {
     bson_value_t id;
 };
 
-/* Makes the gate with these limits; what runs, and what has begun, stays counted. */
-static void make_gate(const struct limiting *limiting, truce_store *store, const bson_t *old,
-                      bson_t *gate)
+/* Makes the limiter with these limits; running jobs and begins stay counted. */
+static void limiter_make(const struct limiting *limiting, truce_store *store, const bson_t *old,
+                         bson_t *gate)
 {
     const truce_queue_limits *limits = limiting->limits;
     struct queue_rate rate;
@@ -230,14 +236,14 @@ static void make_gate(const struct limiting *limiting, truce_store *store, const
     truce__rate_append(&rate, gate);
 }
 
-static truce_status limit_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status limiter_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct limiting *limiting = arg;
     bson_t old, gate = BSON_INITIALIZER;
     truce_status status = truce_commit_read(commit, QUEUE_GATES, &limiting->id, &old, error);
 
     if (!status || status == TRUCE_NOT_FOUND)
-        make_gate(limiting, commit->store, &old, &gate);
+        limiter_make(limiting, commit->store, &old, &gate);
     if (!status)
         status = truce_commit_replace(commit, QUEUE_GATES, &limiting->id, NULL, &gate, error);
     else if (status == TRUCE_NOT_FOUND)
@@ -255,25 +261,25 @@ truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *lim
     static const truce_queue_limits none;
     struct limiting limiting = {limits ? limits : &none};
     bool limited = limiting.limits->running || limiting.limits->rate;
-    truce_status status = check_limits(limiting.limits, error);
+    truce_status status = limiter_check(limiting.limits, error);
 
     if (!status)
         status = truce__queue_ready(queue, error);
     if (status)
         return status;
-    append_gate_id(queue, limiting.limits, &limiting.id_document);
+    limiter_id(queue, limiting.limits, &limiting.id_document);
     limiting.id = truce__queue_document_id(&limiting.id_document);
     if (limited)
-        status = truce__queue_run(queue, NULL, limit_in, &limiting, error);
+        status = truce__queue_run(queue, NULL, limiter_set_in, &limiting, error);
     if (!status)
         status = truce__queue_set(queue, "gate", limited ? &limiting.id : NULL, error);
     bson_destroy(&limiting.id_document);
     return status;
 }
 
-/* ---- going in ----------------------------------------------------------------------------------- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
-static bool gate_rate_of(truce_store *store, const bson_t *gate, struct queue_rate *rate)
+static bool limiter_rate(truce_store *store, const bson_t *gate, struct queue_rate *rate)
 {
     bson_t id;
 
@@ -290,11 +296,11 @@ bool truce__limiter_has_room(truce_store *store, const bson_t *gate)
 
     if (most && truce__field_number(gate, "running") >= most)
         return false;
-    return !gate_rate_of(store, gate, &rate) || !truce__rate_wait_ms(&rate);
+    return !limiter_rate(store, gate, &rate) || !truce__rate_wait_ms(&rate);
 }
 
-static truce_status count_gate(truce_commit *commit, const bson_value_t *id, const bson_t *gate,
-                               int64_t by, bson_error_t *error)
+static truce_status limiter_count(truce_commit *commit, const bson_value_t *id, const bson_t *gate,
+                                  int64_t by, bson_error_t *error)
 {
     struct queue_rate rate;
     bson_t update = BSON_INITIALIZER, set;
@@ -302,7 +308,7 @@ static truce_status count_gate(truce_commit *commit, const bson_value_t *id, con
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     BSON_APPEND_INT64(&set, "running", truce__field_number(gate, "running") + by);
-    if (by > 0 && gate_rate_of(commit->store, gate, &rate)) { /* G3 */
+    if (by > 0 && limiter_rate(commit->store, gate, &rate)) { /* G3 */
         truce__rate_begin(&rate);
         truce__rate_append(&rate, &set);
     }
@@ -320,26 +326,26 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, 
     if (!status && !truce__limiter_has_room(commit->store, &gate))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the queue is at its limit");
     if (!status)
-        status = count_gate(commit, id, &gate, 1, error);
+        status = limiter_count(commit, id, &gate, 1, error);
     bson_destroy(&gate);
     return status;
 }
 
-/* ---- going out ---------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
-static truce_status gate_leave(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
+static truce_status limiter_leave(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
 {
     bson_t gate;
     truce_status status = truce_commit_read(commit, QUEUE_GATES, id, &gate, error);
 
     if (!status)
-        status = count_gate(commit, id, &gate, -1, error);
+        status = limiter_count(commit, id, &gate, -1, error);
     bson_destroy(&gate);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* somebody removed it */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* the limiter was removed */
 }
 
-/* The state that an update makes it, if that is an end; else "". Borrowed from the update. */
-static const char *gate_end_of(const bson_t *update)
+/* Returns the state that an update sets if it is an end; else "". Borrowed from the update. */
+static const char *job_end_state(const bson_t *update)
 {
     bson_t set;
 
@@ -354,14 +360,15 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
 {
     bson_value_t id = truce__document_id(job);
     bson_iter_t iter, gate;
-    const char *end = gate_end_of(update);
+    const char *end = job_end_state(update);
     struct job_lane lane;
     truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 
     if (!status && bson_iter_init(&iter, job) &&
         bson_iter_find_descendant(&iter, "lease.gate",
-                                  &gate)) /* G1; what does not run has no lease */
-        status = gate_leave(commit, bson_iter_value(&gate), error);
+                                  /* G1; only running jobs have a lease. */
+                                  &gate))
+        status = limiter_leave(commit, bson_iter_value(&gate), error);
     if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&
         truce__job_lane(job, &lane))
         status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane.name, error);

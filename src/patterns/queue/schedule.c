@@ -1,14 +1,14 @@
 /*
- * Cron lines.
+ * Schedules of cron lines.
  *
  *     minute hour day month weekday           * /n lists a,b ranges a-b a-b/n names JAN MON
  *     second minute hour day month weekday
  *     @hourly @daily @midnight @weekly @monthly @yearly @annually     @every 90s (s, m, h, d)
  *
- * As in Vixie's cron: where both days are restricted, a day fires when one of them says so; Sunday is 0 and 7. And so
- * is the change of clocks: a line for all hours goes by real time, as if there were no clocks; a line for some hours
- * goes by what the clocks show. What they skip fires at the moment of the change, once; what they show twice fires the
- * first time only.
+ * The rules are those of Vixie's cron. If both days are restricted, a day fires when one of them
+ * matches. Sunday is 0 and 7. When the clocks change, a line for all hours follows real time, as if
+ * the clocks did not change. A line for some hours follows the clocks. Times that the clocks skip
+ * fire once, at the change. Times that the clocks show twice fire only the first time.
  */
 #include "patterns/queue/schedule.h"
 
@@ -21,15 +21,16 @@
 #define HOUR_MS   INT64_C(3600000)
 #define DAY_MS    INT64_C(86400000)
 #define DAYS_MAX                                                                                   \
-    (366 * 41) /* the 29th of February on a given weekday: within 40 years, but for 2100 */
+    (366 * 41) /* A given weekday has a 29th of February within 40 years, except around 2100. */
 #define ALL_HOURS 0xffffffu
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct field {
     const char *name;
     int low, high;
-    const char *names; /* three letters each, from `low` */
+    /* Three letters each, from `low`. */
+    const char *names;
 };
 
 static const struct field fields[] = {
@@ -44,11 +45,11 @@ static const struct field fields[] = {
 static truce_status schedule_refuse(const struct field *field, const char *text, size_t length,
                                     bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error,
-                       "the %s \"%.*s\" of the cron line is none: numbers from %d to %d, \"*\", "
-                       "lists a,b, ranges a-b, steps */n",
-                       field->name, (int)(length < 40 ? length : 40), text, field->low,
-                       field->high);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "invalid %s \"%.*s\" in the cron line: expected numbers from %d to %d, \"*\", "
+        "lists a,b, ranges a-b, or steps */n",
+        field->name, (int)(length < 40 ? length : 40), text, field->low, field->high);
 }
 
 static bool schedule_read_number(const char **at, const char *end, int *value)
@@ -75,7 +76,7 @@ static bool schedule_read_value(const struct field *field, const char **at, cons
     return false;
 }
 
-/* One of the list: *, *\/n, a, a-b, a-b/n, a/n (from a to the end). */
+/* Reads one element of a list: *, *\/n, a, a-b, a-b/n, or a/n (from a to the end). */
 static bool schedule_read_part(const struct field *field, const char *at, const char *end,
                                uint64_t *bits)
 {
@@ -120,7 +121,7 @@ static truce_status schedule_read_field(const struct field *field, const char *t
     return TRUCE_OK;
 }
 
-/* The words of a line; more than six are counted, too. */
+/* Splits a line into words. More than six words are counted but not returned. */
 static size_t schedule_split(const char *line, const char *words[6], size_t lengths[6])
 {
     size_t count = 0;
@@ -150,9 +151,9 @@ static truce_status schedule_read_fields(const char *line, struct schedule *sche
     if (count < 5 || count > 6)
         return truce__fail(
             TRUCE_INVALID, error,
-            "a cron line has five fields (minute hour day month weekday), or six with "
-            "the second in front, or is \"@every 10m\", \"@hourly\", \"@daily\", "
-            "\"@weekly\", \"@monthly\", \"@yearly\": not \"%.*s\"",
+            "invalid cron line \"%.*s\": expected five fields (minute hour day month weekday), "
+            "six fields with the second first, or \"@every 10m\", \"@hourly\", \"@daily\", "
+            "\"@weekly\", \"@monthly\", or \"@yearly\"",
             SCHEDULE_TEXT_MAX, line);
     for (size_t i = skipped; i < 6 && !status; i++)
         status = schedule_read_field(&fields[i], words[i - skipped], lengths[i - skipped], &bits[i],
@@ -170,7 +171,8 @@ static truce_status schedule_read_fields(const char *line, struct schedule *sche
     return TRUCE_OK;
 }
 
-static truce_status read_every(const char *text, struct schedule *schedule, bson_error_t *error)
+static truce_status schedule_read_every(const char *text, struct schedule *schedule,
+                                        bson_error_t *error)
 {
     static const struct {
         const char *unit;
@@ -187,14 +189,15 @@ static truce_status read_every(const char *text, struct schedule *schedule, bson
             return TRUCE_OK;
         }
     }
-    return truce__fail(TRUCE_INVALID, error,
-                       "\"@every\" is followed by a number and s, m, h or d, for example \"@every "
-                       "90s\": not by \"%.40s\"",
-                       text);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "invalid interval \"%.40s\" after \"@every\": expected a number and s, m, h, or d, "
+        "for example \"@every 90s\"",
+        text);
 }
 
-/* A word that stands for a line; NULL: none. */
-static const char *meaning(const char *line)
+/* Returns the line that a word such as @daily means, or the line itself. */
+static const char *schedule_expand(const char *line)
 {
     static const char *const words[][2] = {{"@hourly", "0 * * * *"},   {"@daily", "0 0 * * *"},
                                            {"@midnight", "0 0 * * *"}, {"@weekly", "0 0 * * 0"},
@@ -216,30 +219,31 @@ truce_status truce__schedule_parse(const char *line, const char *zone, struct sc
 
     *schedule = (struct schedule){0};
     if (strlen(line) > SCHEDULE_TEXT_MAX)
-        return truce__fail(TRUCE_INVALID, error, "a cron line has at most %d bytes",
+        return truce__fail(TRUCE_INVALID, error, "a cron line may have at most %d bytes",
                            SCHEDULE_TEXT_MAX);
     if (zone && truce__date_zone_parse(zone, strlen(zone), &schedule->zone, &reason))
-        return truce__fail(TRUCE_INVALID, error,
-                           "there is no time zone \"%.64s\": one is named \"Europe/Berlin\", "
-                           "\"UTC\" or \"+02:00\"",
-                           zone);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unknown time zone \"%.64s\": expected a name such as \"Europe/Berlin\", "
+            "\"UTC\", or \"+02:00\"",
+            zone);
     if (!strncasecmp(line, "@every", 6))
-        return read_every(line + 6, schedule, error);
-    status = schedule_read_fields(meaning(line), schedule, error);
+        return schedule_read_every(line + 6, schedule, error);
+    status = schedule_read_fields(schedule_expand(line), schedule, error);
     if (!status && truce__schedule_next(schedule, 0) == INT64_MAX)
         status = truce__fail(TRUCE_INVALID, error,
                              "the cron line \"%s\" never fires: no month has that day", line);
     return status;
 }
 
-/* ---- reckoning ------------------------------------------------------------------------------------ */
+/* ---- computing ------------------------------------------------------------------------------- */
 
 static bool schedule_has(uint64_t bits, int value)
 {
     return bits >> value & 1;
 }
 
-static bool day_fires(const struct schedule *schedule, const struct date_parts *parts)
+static bool schedule_day_fires(const struct schedule *schedule, const struct date_parts *parts)
 {
     bool day = schedule_has(schedule->day, parts->day),
          weekday = schedule_has(schedule->weekday, parts->day_of_week);
@@ -249,13 +253,13 @@ static bool day_fires(const struct schedule *schedule, const struct date_parts *
     return schedule->any_day || schedule->any_weekday ? day && weekday : day || weekday;
 }
 
-static int64_t floor_to(int64_t value, int64_t unit)
+static int64_t schedule_floor(int64_t value, int64_t unit)
 {
     return value - ((value % unit) + unit) % unit;
 }
 
-/* The moment at which the clocks show `local_ms`, or at which they are moved past it. */
-static int64_t to_utc(const struct schedule *schedule, int64_t local_ms)
+/* Returns the time at which the clocks show `local_ms`, or at which they are moved past it. */
+static int64_t schedule_to_utc(const struct schedule *schedule, int64_t local_ms)
 {
     const struct date_zone *zone = &schedule->zone;
     int64_t high = truce__date_from_local(local_ms, zone), low = high - 2 * DAY_MS;
@@ -265,7 +269,7 @@ static int64_t to_utc(const struct schedule *schedule, int64_t local_ms)
         return high;
     after = truce__date_zone_offset(zone, high);
     while (high - low > SECOND_MS) { /* the change is in (low, high] */
-        int64_t middle = floor_to(low + (high - low) / 2, SECOND_MS);
+        int64_t middle = schedule_floor(low + (high - low) / 2, SECOND_MS);
 
         if (truce__date_zone_offset(zone, middle) == after)
             high = middle;
@@ -275,19 +279,19 @@ static int64_t to_utc(const struct schedule *schedule, int64_t local_ms)
     return high;
 }
 
-/* All hours fire: real time, whatever the clocks do. */
-static int64_t next_by_time(const struct schedule *schedule, int64_t after_ms)
+/* Finds the next time in real time: all hours fire, whatever the clocks do. */
+static int64_t schedule_next_by_time(const struct schedule *schedule, int64_t after_ms)
 {
-    int64_t at = floor_to(after_ms, SECOND_MS) + SECOND_MS, end = at + DAYS_MAX * DAY_MS;
+    int64_t at = schedule_floor(after_ms, SECOND_MS) + SECOND_MS, end = at + DAYS_MAX * DAY_MS;
     const struct date_zone *zone = &schedule->zone;
 
     while (at < end) {
         struct date_parts parts;
 
         truce__date_split(at, zone, &parts);
-        if (!day_fires(schedule, &parts)) {
-            int64_t next =
-                to_utc(schedule, floor_to(truce__date_to_local(at, zone), DAY_MS) + DAY_MS);
+        if (!schedule_day_fires(schedule, &parts)) {
+            int64_t next = schedule_to_utc(
+                schedule, schedule_floor(truce__date_to_local(at, zone), DAY_MS) + DAY_MS);
 
             at = next > at ? next : at + HOUR_MS;
         } else if (!schedule_has(schedule->minute, parts.minute)) {
@@ -301,23 +305,24 @@ static int64_t next_by_time(const struct schedule *schedule, int64_t after_ms)
     return INT64_MAX;
 }
 
-/* In one day of the clocks, which fires. */
-static int64_t next_in_day(const struct schedule *schedule, int64_t day_ms, int64_t after_ms)
+/* Finds the next time within one day of the clocks that fires. */
+static int64_t schedule_next_in_day(const struct schedule *schedule, int64_t day_ms,
+                                    int64_t after_ms)
 {
     for (int hour = 0; hour < 24; hour++) {
         int64_t hour_ms = day_ms + hour * HOUR_MS;
 
         if (!schedule_has(schedule->hour, hour) ||
-            to_utc(schedule, hour_ms + HOUR_MS - 1) <= after_ms)
+            schedule_to_utc(schedule, hour_ms + HOUR_MS - 1) <= after_ms)
             continue;
         for (int minute = 0; minute < 60; minute++) {
             int64_t minute_ms = hour_ms + minute * MINUTE_MS;
 
             if (!schedule_has(schedule->minute, minute) ||
-                to_utc(schedule, minute_ms + MINUTE_MS - 1) <= after_ms)
+                schedule_to_utc(schedule, minute_ms + MINUTE_MS - 1) <= after_ms)
                 continue;
             for (int second = 0; second < 60; second++) {
-                int64_t at = to_utc(schedule, minute_ms + second * SECOND_MS);
+                int64_t at = schedule_to_utc(schedule, minute_ms + second * SECOND_MS);
 
                 if (schedule_has(schedule->second, second) && at > after_ms)
                     return at;
@@ -327,10 +332,11 @@ static int64_t next_in_day(const struct schedule *schedule, int64_t day_ms, int6
     return INT64_MAX;
 }
 
-static int64_t next_by_clocks(const struct schedule *schedule, int64_t after_ms)
+static int64_t schedule_next_by_clocks(const struct schedule *schedule, int64_t after_ms)
 {
-    /* clocks that are put back may show a day again whose later hours are still to come */
-    int64_t day_ms = floor_to(truce__date_to_local(after_ms, &schedule->zone), DAY_MS) - DAY_MS;
+    /* Clocks that are put back may show a day again whose later hours are still to come. */
+    int64_t day_ms =
+        schedule_floor(truce__date_to_local(after_ms, &schedule->zone), DAY_MS) - DAY_MS;
 
     for (int i = 0; i < DAYS_MAX; i++, day_ms += DAY_MS) {
         static const struct date_zone as_shown;
@@ -338,8 +344,8 @@ static int64_t next_by_clocks(const struct schedule *schedule, int64_t after_ms)
         int64_t at = INT64_MAX;
 
         truce__date_split(day_ms, &as_shown, &parts);
-        if (day_fires(schedule, &parts))
-            at = next_in_day(schedule, day_ms, after_ms);
+        if (schedule_day_fires(schedule, &parts))
+            at = schedule_next_in_day(schedule, day_ms, after_ms);
         if (at != INT64_MAX)
             return at;
     }
@@ -351,13 +357,13 @@ int64_t truce__schedule_next(const struct schedule *schedule, int64_t after_ms)
     if (schedule->every_ms)
         return after_ms > INT64_MAX - schedule->every_ms ? INT64_MAX
                                                          : after_ms + schedule->every_ms;
-    return schedule->hour == ALL_HOURS ? next_by_time(schedule, after_ms)
-                                       : next_by_clocks(schedule, after_ms);
+    return schedule->hour == ALL_HOURS ? schedule_next_by_time(schedule, after_ms)
+                                       : schedule_next_by_clocks(schedule, after_ms);
 }
 
-/* ---- what was missed -------------------------------------------------------------------------------- */
+/* ---- missed times ---------------------------------------------------------------------------- */
 
-/* In (after_ms, last_ms]; ticks[n % most] is the n-th. */
+/* Walks the times in (after_ms, last_ms]; ticks[n % most] is the n-th. */
 static uint64_t schedule_walk(const struct schedule *schedule, int64_t after_ms, int64_t last_ms,
                               uint32_t most, int64_t *ticks)
 {
@@ -368,7 +374,7 @@ static uint64_t schedule_walk(const struct schedule *schedule, int64_t after_ms,
     return count;
 }
 
-static void reverse(int64_t *ticks, uint32_t count)
+static void schedule_reverse(int64_t *ticks, uint32_t count)
 {
     for (uint32_t i = 0; i + 1 < count - i; i++) {
         int64_t other = ticks[count - 1 - i];
@@ -378,18 +384,19 @@ static void reverse(int64_t *ticks, uint32_t count)
     }
 }
 
-/* The ring, whose oldest is at `from`, in order. */
-static void straighten(int64_t *ticks, uint32_t count, uint32_t from)
+/* Rotates a ring whose oldest time is at `from` into order. */
+static void schedule_rotate(int64_t *ticks, uint32_t count, uint32_t from)
 {
     if (!from)
         return;
-    reverse(ticks, from);
-    reverse(ticks + from, count - from);
-    reverse(ticks, count);
+    schedule_reverse(ticks, from);
+    schedule_reverse(ticks + from, count - from);
+    schedule_reverse(ticks, count);
 }
 
-static uint32_t every_between(const struct schedule *schedule, int64_t first_ms, int64_t last_ms,
-                              uint32_t most, int64_t *ticks, bool *first_left)
+static uint32_t schedule_every_between(const struct schedule *schedule, int64_t first_ms,
+                                       int64_t last_ms, uint32_t most, int64_t *ticks,
+                                       bool *first_left)
 {
     int64_t all = (last_ms - first_ms) / schedule->every_ms + 1;
     uint32_t count = all > most ? most : (uint32_t)all;
@@ -410,8 +417,9 @@ uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_
     if (first_ms > last_ms || !most)
         return 0;
     if (schedule->every_ms)
-        return every_between(schedule, first_ms, last_ms, most, ticks, first_left);
-    /* windows that double until one has enough: a walk is never much longer than what it is for */
+        return schedule_every_between(schedule, first_ms, last_ms, most, ticks, first_left);
+    /* The windows double until one has enough times, so a walk is never much longer than
+     * necessary. */
     for (int64_t window = MINUTE_MS; !whole && count <= most; window *= 2) {
         whole = last_ms - first_ms < window;
         count =
@@ -420,6 +428,6 @@ uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_
     *first_left = count > most || !whole;
     if (count <= most)
         return (uint32_t)count;
-    straighten(ticks, most, (uint32_t)(count % most));
+    schedule_rotate(ticks, most, (uint32_t)(count % most));
     return most;
 }

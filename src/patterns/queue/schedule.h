@@ -1,32 +1,38 @@
 #ifndef TRUCE_PATTERNS_QUEUE_SCHEDULE_H
 #define TRUCE_PATTERNS_QUEUE_SCHEDULE_H
 
-/* When a cron line fires. Functions of text and time: no store, no clock. */
+/* The times at which a cron line fires. These functions use no store and no clock. */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 #include "bson/date.h"
 
-#define SCHEDULE_TEXT_MAX 200 /* bytes of a line */
+#define SCHEDULE_TEXT_MAX 200 /* The longest line in bytes. */
 
 struct schedule {
-    int64_t every_ms; /* @every; 0: the fields count */
+    /* The interval of @every; 0: the fields count. */
+    int64_t every_ms;
     uint64_t second, minute;
-    uint32_t hour, day, month, weekday; /* a bit for each value that fires; weekday 0: Sunday */
-    bool any_day, any_weekday;          /* "*": if neither, a day fires when one of them says so */
+    /* A bit for each value that fires; weekday 0 is Sunday. */
+    uint32_t hour, day, month, weekday;
+    /* The field is "*". If neither day is, a day fires when one of them matches. */
+    bool any_day, any_weekday;
     struct date_zone zone;
 };
 
-/* `zone` NULL: UTC. INVALID: which field is wrong and why; also a line that never fires. */
+/* Parses a line. `zone` NULL is UTC. INVALID: the error names the wrong field, or the line never
+ * fires. */
 truce_status truce__schedule_parse(const char *line, const char *zone, struct schedule *schedule,
                                    bson_error_t *error);
 
-/* The first moment after `after_ms` at which it fires; of @every, counted from `after_ms`. INT64_MAX: never. */
+/* Returns the first time after `after_ms` at which the line fires; @every counts from `after_ms`.
+ * INT64_MAX: never. */
 int64_t truce__schedule_next(const struct schedule *schedule, int64_t after_ms);
 
-/* The moments from `first_ms` (one of them) to `last_ms`: the newest `most` of them, the oldest first. Returns how many
- * there are in `ticks`; *first_left: there were older ones. The cost does not depend on how long ago the first is. */
+/* Finds the times from `first_ms` (one of them) to `last_ms`: the newest `most` of them, the oldest
+ * first. Returns their number in `ticks`; *first_left: there are older times. The cost does not
+ * depend on the age of the first time. */
 uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_ms, int64_t last_ms,
                                  uint32_t most, int64_t *ticks, bool *first_left);
 
