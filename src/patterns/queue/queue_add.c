@@ -291,7 +291,8 @@ static truce_status job_check_after(const truce_job_options *options, bson_error
                            "invalid name of a job: expected 1 to %d bytes of UTF-8",
                            JOB_KEY_BYTES_MAX);
     if (options->after_count > JOB_AFTER_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "a job cannot wait for %zu other jobs: the maximum is %d",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "a job cannot wait for %zu other jobs: the maximum is %d",
                            options->after_count, JOB_AFTER_MAX);
     if ((unsigned)options->failure > TRUCE_FAILURE_WAIT)
         return truce__fail(TRUCE_INVALID, error, "unknown value of truce_job_failure");
@@ -306,8 +307,9 @@ static truce_status job_check_payload(const bson_t *payload, bson_error_t *error
     if (!payload)
         return truce__fail(TRUCE_INVALID, error, "the payload is missing");
     if (payload->len > JOB_PAYLOAD_BYTES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the payload has %u bytes, more than the maximum of %d",
-                           payload->len, JOB_PAYLOAD_BYTES_MAX);
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the payload has %u bytes, more than the maximum of %d", payload->len,
+                           JOB_PAYLOAD_BYTES_MAX);
     return truce__document_check(payload, "payload", error);
 }
 
