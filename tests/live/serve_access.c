@@ -10,9 +10,10 @@
 
 #include "base/clock.h"
 #include "server/auth/users.h"
+#include "server/command/serve_operations.h"
 #include "server/net/compress.h"
 #include "store/reserved.h"
-#include "tests/support/each_pattern.h"
+#include "tests/support/each_operation.h"
 #include "tests/support/kept_log.h"
 #include "tests/support/scram_client.h"
 #include "tests/support/talk.h"
@@ -162,20 +163,20 @@ TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
 
     begin();
     end_ = dial();
-    EACH_PATTERN(pattern)
+    EACH_OPERATION(pattern)
     {
-        const struct need *need = &pattern->command.need;
-        char *json = bson_strdup_printf("{'%s': 1, '$db': 'school'}", pattern->command.name);
+        const struct need *need = &row_command(pattern)->need;
+        char *json = bson_strdup_printf("{'%s': 1, '$db': 'school'}", pattern->name);
 
-        if (pattern == &truce_help_pattern) {
+        if (pattern == &truce_help_operation) {
             CHECK_INT(need->kind, ==, NEED_NOTHING);
-        } else if (group->patterns == care_patterns) {
+        } else if (group->rows == care_operations) {
             CHECK_INT(need->kind, ==, NEED_SERVER);
             CHECK(need->actions == ACTION_SERVER || need->actions == ACTION_KILL);
             expect_on(end_, json, CODE_UNAUTHORIZED);
         } else {
             CHECK_INT(need->kind, ==, NEED_DATABASE);
-            CHECK(need->actions == READS || need->actions == WRITES);
+            CHECK(need->actions == ACTION_FIND || need->actions == (ACTION_FIND | ACTION_WRITE));
             expect_on(end_, json, CODE_UNAUTHORIZED);
         }
         bson_free(json);
@@ -199,11 +200,11 @@ TEST(a_user_without_roles_may_do_nothing)
             expect_on(end_, json, CODE_UNAUTHORIZED);
         bson_free(json);
     }
-    EACH_PATTERN(pattern)
+    EACH_OPERATION(pattern)
     {
-        char *json = bson_strdup_printf("{'%s': 'x', '$db': 'school'}", pattern->command.name);
+        char *json = bson_strdup_printf("{'%s': 'x', '$db': 'school'}", pattern->name);
 
-        if (pattern != &truce_help_pattern)
+        if (pattern != &truce_help_operation)
             expect_on(end_, json, CODE_UNAUTHORIZED);
         bson_free(json);
     }

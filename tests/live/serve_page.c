@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "tests/support/test.h"
 
 #define PAGE TRUCE_TEST_DATA "/../../docs/commands.md"
@@ -96,9 +96,9 @@ static void put_example(const char *example, enum language language)
 
 /* ---- the page ----------------------------------------------------------------------------------- */
 
-static void put_field(const struct pattern_field *field)
+static void put_field(const struct operation_field *field)
 {
-    PUT("| `%s` | %s | %s", field->field.name, pattern_type(field), field->help);
+    PUT("| `%s` | %s | %s", field->field.name, truce__operation_type(field), field->help);
     if (field->least || field->most) {
         put(" (");
         if (field->most == INT64_MAX)
@@ -107,34 +107,34 @@ static void put_field(const struct pattern_field *field)
             PUT("%" PRId64 " to %" PRId64, field->least, field->most);
         put(")");
     }
+    for (const char *const *at = field->words; at && *at; at++)
+        PUT("%s`\"%s\"`", at == field->words ? ": " : ", ", *at);
     put(field->needed ? "; **needed** |\n" : " |\n");
 }
 
-static void put_pattern(const struct pattern *pattern)
+static void put_operation(const struct operation_row *row)
 {
-    uint32_t actions = pattern->command.need.actions;
+    static const char *const roles[] = {
+        [ROLE_NONE] = "no role",      [ROLE_READ] = "`read`; `readWrite`, where it writes",
+        [ROLE_WRITE] = "`readWrite`", [ROLE_MONITOR] = "`clusterMonitor` or `root`",
+        [ROLE_MAINTAIN] = "`root`",
+    };
+    const char *help = row->help;
 
-    const char *help = pattern->command.help;
-
-    PUT("\n### %s\n\n%c%s.\n\n", pattern->command.name, toupper(help[0]), help + 1);
-    PUT("`{%s: ...}`: %s.\n\n", pattern->command.name, pattern->value);
-    if (pattern->fields->field.name)
+    PUT("\n### %s\n\n%c%s.\n\n", row->name, toupper(help[0]), help + 1);
+    PUT("`{%s: ...}`: %s.\n\n", row->name, row->value);
+    if (row->fields->field.name)
         put("| field | type | |\n| --- | --- | --- |\n");
-    for (const struct pattern_field *at = pattern->fields; at->field.name; at++)
+    for (const struct operation_field *at = row->fields; at->field.name; at++)
         put_field(at);
     PUT("%sAnswers %s.\n\nNeeds %s. %s within a transaction.%s\n\n",
-        pattern->fields->field.name ? "\n" : "", pattern->answer,
-        pattern->command.need.kind == NEED_SERVER
-            ? actions & ACTION_KILL ? "`root`" : "`clusterMonitor` or `root`"
-        : !actions               ? "no role"
-        : actions & ACTION_WRITE ? "`readWrite`"
-                                 : "`read`; `readWrite`, where it writes",
-        pattern->ways & PATTERN_TRANSACTS ? "Runs" : "Does not run",
-        pattern->ways & PATTERN_AGAIN ? " May be sent again." : "");
+        row->fields->field.name ? "\n" : "", row->answer, roles[row->role],
+        row->ways & OPERATION_TRANSACTS ? "Runs" : "Does not run",
+        row->ways & OPERATION_AGAIN ? " May be sent again." : "");
     put("In Python:\n\n");
-    put_example(pattern->example, PYTHON);
+    put_example(row->example, PYTHON);
     put("\nIn Node:\n\n");
-    put_example(pattern->example, NODE);
+    put_example(row->example, NODE);
 }
 
 static const char introduction[] =
@@ -174,10 +174,10 @@ static const char introduction[] =
 static void make_page(void)
 {
     put(introduction);
-    for (const struct pattern_group *group = pattern_groups; group->title; group++) {
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++) {
         PUT("\n## %s\n", group->title);
-        for (const struct pattern *const *at = group->patterns; *at; at++)
-            put_pattern(*at);
+        for (const struct operation_row *const *at = group->rows; *at; at++)
+            put_operation(*at);
     }
 }
 

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "tests/support/each_pattern.h"
+#include "server/command/serve_operations.h"
+#include "tests/support/each_operation.h"
 #include "tests/support/served_story.h"
 
 /* ---- the table -------------------------------------------------------------------------------- */
@@ -24,19 +25,19 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
     begin();
     TELL(before);
     end_ = dial();
-    EACH_PATTERN(pattern)
+    EACH_OPERATION(pattern)
     {
         struct step example = {pattern->example, 0, "ok", "1.0"};
-        char *help = bson_strdup_printf("{truceHelp: '%s'}", pattern->command.name);
+        char *help = bson_strdup_printf("{truceHelp: '%s'}", pattern->name);
         struct step helped = {help, 0, "name", NULL};
-        char *name = bson_strdup_printf("\"%s\"", pattern->command.name);
+        char *name = bson_strdup_printf("\"%s\"", pattern->name);
 
         helped.text = name;
         if (strstr(pattern->example, "token")) /* nobody has claimed that job */
             example = (struct step){pattern->example, 125, "status", "\"expired\""};
-        CHECK(pattern_named(pattern->command.name) == pattern);
-        CHECK(server_command(pattern->command.name) == &pattern->command);
-        CHECK(pattern->value && pattern->answer && pattern->command.help);
+        CHECK(truce__operation_named(pattern->name) == pattern);
+        CHECK(server_command(pattern->name) == row_command(pattern));
+        CHECK(pattern->value && pattern->answer && pattern->help);
         take_step(end_, &helped);
         take_step(end_, &example);
         bson_free(name);

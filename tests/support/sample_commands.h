@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_SAMPLE_COMMANDS_H
 #define TRUCE_TESTS_SUPPORT_SAMPLE_COMMANDS_H
 
-/* Commands of each kind, as typed JSON. The patterns' own have an example each (server/pattern/pattern_command.h). */
+/* Commands of each kind, as typed JSON. The patterns' own have an example each (operations/operation.h). */
 
 /* Commands of which all others here may be told something. */
 __attribute__((unused)) static const char *const before[] = {

@@ -7,7 +7,7 @@
 
 #include "server/auth/users.h"
 #include "tests/support/changed_bson.h"
-#include "tests/support/each_pattern.h"
+#include "tests/support/each_operation.h"
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 
@@ -296,7 +296,7 @@ static void send_all(const char *database)
         try_command(built[i]);
     for (size_t i = 0; i < COUNT(samples); i++)
         try_command(samples[i].command);
-    EACH_PATTERN(pattern)
+    EACH_OPERATION(pattern)
     {
         try_command(pattern->example);
     }

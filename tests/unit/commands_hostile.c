@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/support/changed_bson.h"
-#include "tests/support/each_pattern.h"
+#include "tests/support/each_operation.h"
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 
@@ -69,7 +69,7 @@ static void try_all(const char *json, int code)
 
 TEST(fields_of_patterns_changed)
 {
-    EACH_PATTERN(pattern)
+    EACH_OPERATION(pattern)
     {
         try_all(pattern->example, -1);
     }

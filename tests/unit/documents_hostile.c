@@ -8,7 +8,7 @@
 #include "store/reserved.h"
 #include "tests/support/bank.h"
 #include "tests/support/changed_bson.h"
-#include "tests/support/each_pattern.h"
+#include "tests/support/each_operation.h"
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 #include "truce/sys/decorate.h"
@@ -230,7 +230,7 @@ static void ask_all(void)
     size_t first;
 
     if (!count) {
-        EACH_PATTERN(pattern)
+        EACH_OPERATION(pattern)
         {
             questions[count++] = pattern->example;
         }

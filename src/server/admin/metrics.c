@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "server/pattern/pattern_command.h"
+#include "server/command/serve_operations.h"
 #include "server/watch/watch.h"
 
 /* Upper ends of the histogram's steps, in microseconds; the last has none. */
@@ -73,17 +73,18 @@ static size_t put_plain(struct metrics *metrics)
     return count;
 }
 
-static size_t put_patterns(struct metrics *metrics, size_t count)
+static size_t put_operations(struct metrics *metrics, size_t count)
 {
     int kind = COUNTED_KINDS;
 
-    for (const struct pattern_group *group = pattern_groups; group->title; group++, kind++) {
+    for (const struct operation_group *group = truce__operation_groups; group->title;
+         group++, kind++) {
         truce_assert(kind < GROUPS_MAX);
         if (metrics)
             metrics->timings[kind].group = group->word;
-        for (const struct pattern *const *at = group->patterns; *at; at++, count++)
+        for (const struct operation_row *const *at = group->rows; *at; at++, count++)
             if (metrics) {
-                metrics->times[count].command = &(*at)->command;
+                metrics->times[count].command = row_command(*at);
                 metrics->times[count].timing = &metrics->timings[kind];
             }
     }
@@ -92,11 +93,11 @@ static size_t put_patterns(struct metrics *metrics, size_t count)
 
 struct metrics *metrics_new(void)
 {
-    size_t count = put_patterns(NULL, put_plain(NULL));
+    size_t count = put_operations(NULL, put_plain(NULL));
     struct metrics *metrics = bson_malloc0(sizeof *metrics + count * sizeof(struct times));
 
     metrics->plain = put_plain(metrics);
-    metrics->count = put_patterns(metrics, metrics->plain);
+    metrics->count = put_operations(metrics, metrics->plain);
     return metrics;
 }
 
@@ -111,7 +112,7 @@ static struct times *times_of(struct metrics *metrics, const struct command *com
 {
     size_t i = metrics->plain;
 
-    if (!pattern_of(command))
+    if (!command_row(command))
         return &metrics->times[command - server_commands];
     while (metrics->times[i].command != command)
         i++;

@@ -54,7 +54,7 @@ truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
     (void)reply;
     if (!status)
         status = call_own_fields(call, fields, NULL, error);
-    if (!status && !call_is_number(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
+    if (!status && !truce__field_is_number(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
         status = truce__refuse(CODE_TYPE_MISMATCH, error, "logRotate is of 1, or of \"server\"");
     if (!status && BSON_ITER_HOLDS_UTF8(&call->value) &&
         strcmp(bson_iter_utf8(&call->value, NULL), "server") != 0)
@@ -93,7 +93,7 @@ static truce_status read_seconds(const bson_value_t *value, const char *name, in
 
     *ms = 0;
     call_value_iter(value, &holder, &at);
-    is_number = call_number(&at, &seconds);
+    is_number = truce__field_to_number(&at, &seconds);
     bson_destroy(&holder);
     if (!is_number || seconds < 1 || seconds > 86400)
         return truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from 1 to 86400", name);
@@ -177,7 +177,7 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
 
     if (status)
         return status;
-    if (!call_number(&call->value, &level))
+    if (!truce__field_to_number(&call->value, &level))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "the level of profile must be a number");
     if (level < -1 || level > 2)
         return truce__refuse(CODE_BAD_VALUE, error, "the level of profile must be -1, 0, 1 or 2");

@@ -22,7 +22,7 @@ static bool flag_of(const bson_t *document, const char *name, bool otherwise)
 {
     bson_iter_t at;
 
-    return bson_iter_init_find(&at, document, name) ? call_truth(&at) : otherwise;
+    return bson_iter_init_find(&at, document, name) ? truce__field_truth(&at) : otherwise;
 }
 
 /* The fields of currentOp that are no condition. */
@@ -143,7 +143,8 @@ truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error
     bson_iter_t at;
     int64_t number;
 
-    if (!bson_iter_init_find(&at, &call->request->body, "op") || !call_number(&at, &number))
+    if (!bson_iter_init_find(&at, &call->request->body, "op") ||
+        !truce__field_to_number(&at, &number))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
                              "killOp must have the number of a call: {killOp: 1, op: 12}");
     (void)operations_kill(call->server, number);

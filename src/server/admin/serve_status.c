@@ -1,8 +1,8 @@
 /* What the server is and does: the handshake, versions, counters, and what clients ask out of habit. */
 #include "server/admin/top.h"
 #include "server/command/groups.h"
+#include "server/command/serve_operations.h"
 #include "server/net/compress.h"
-#include "server/pattern/pattern_command.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -336,9 +336,9 @@ truce_status serve_list_commands(struct call *call, bson_t *reply, bson_error_t 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "commands", &commands);
     for (const struct command *at = server_commands; at->name; at++)
         append_help(at, tests, &commands);
-    for (const struct pattern_group *group = pattern_groups; group->title; group++)
-        for (const struct pattern *const *at = group->patterns; *at; at++)
-            append_help(&(*at)->command, tests, &commands);
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++)
+            append_help(row_command(*at), tests, &commands);
     bson_append_document_end(reply, &commands);
     return TRUCE_OK;
 }

@@ -78,7 +78,7 @@ uint32_t access_more_actions(const struct call *call)
     bson_iter_t at;
 
     return bson_iter_init_find(&at, &call->request->body, "bypassDocumentValidation") &&
-                   call_truth(&at)
+                   truce__field_truth(&at)
                ? ACTION_ADMIN
                : 0;
 }

@@ -135,7 +135,7 @@ static void login_read_start(const bson_t *document, struct start *start)
             bson_iter_binary(&at, NULL, &start->size, &start->payload);
         else if (!strcmp(key, "options") && BSON_ITER_HOLDS_DOCUMENT(&at) &&
                  bson_iter_recurse(&at, &option) && bson_iter_find(&option, "skipEmptyExchange"))
-            start->brief = call_truth(&option);
+            start->brief = truce__field_truth(&option);
     }
 }
 

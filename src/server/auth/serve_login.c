@@ -59,7 +59,7 @@ truce_status serve_connection_status(struct call *call, bson_t *reply, bson_erro
     BSON_APPEND_DOCUMENT_BEGIN(reply, "authInfo", &info);
     login_append_user(user, &info);
     grants_append(grants, "authenticatedUserRoles", &info);
-    if (bson_iter_init_find(&at, &call->request->body, "showPrivileges") && call_truth(&at))
+    if (bson_iter_init_find(&at, &call->request->body, "showPrivileges") && truce__field_truth(&at))
         grants_append_privileges(grants, "authenticatedUserPrivileges", &info);
     bson_append_document_end(reply, &info);
     return TRUCE_OK;

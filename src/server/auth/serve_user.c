@@ -56,7 +56,7 @@ static bool is_all_databases(const bson_iter_t *value)
     bson_iter_t field;
 
     return BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field) &&
-           bson_iter_find(&field, "forAllDBs") && call_truth(&field);
+           bson_iter_find(&field, "forAllDBs") && truce__field_truth(&field);
 }
 
 /* Everybody may look at themselves. */
@@ -100,7 +100,7 @@ static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error
     if (is_all_databases(
             value)) /* as local shows: of all databases, and not of each that it has a role for */
         return access_need(call, "", ACTION_USERS, error);
-    if (call_is_number(value)) {
+    if (truce__field_is_number(value)) {
         BSON_APPEND_UTF8(filter, "db", call->database);
         return access_need(call, call->database, ACTION_USERS, error);
     }
@@ -226,7 +226,7 @@ truce_status serve_roles(struct call *call, bson_t *reply, bson_error_t *error)
     truce_status status = call_own_fields(call, roles_fields, &info, error);
 
     BSON_APPEND_ARRAY_BEGIN(reply, "roles", &array);
-    if (!status && call_is_number(&call->value)) {
+    if (!status && truce__field_is_number(&call->value)) {
         status = access_need(call, call->database, ACTION_USERS, error);
         for (int i = 0; role_name(i) && info.builtin && !status; i++)
             if (role_of(role_name(i), call->database) >= 0)

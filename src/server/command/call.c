@@ -25,7 +25,7 @@
 static void keep_members(struct call *call, const bson_iter_t *w)
 {
     int64_t members;
-    bool many = call_number(w, &members) && members > 1;
+    bool many = truce__field_to_number(w, &members) && members > 1;
     bool other = BSON_ITER_HOLDS_UTF8(w) && strcmp(bson_iter_utf8(w, NULL), "majority") != 0;
     bson_t *concern;
 
@@ -51,18 +51,18 @@ static truce_status call_check_concern(const bson_iter_t *field, bson_error_t *e
     if (BSON_ITER_HOLDS_NULL(field))
         return TRUCE_OK;
     if (!strcmp(name, "w")) {
-        if (!call_number(field, &number) && !text && !document)
+        if (!truce__field_to_number(field, &number) && !text && !document)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
                                  "w of writeConcern has to be a number, string, or object");
-        if (call_is_number(field) && (number < 0 || number > CONCERN_MEMBERS_MAX))
+        if (truce__field_is_number(field) && (number < 0 || number > CONCERN_MEMBERS_MAX))
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
                                  "w of writeConcern has to be a number from 0 to %d",
                                  CONCERN_MEMBERS_MAX);
     } else if (!strcmp(name, "j") || !strcmp(name, "fsync")) {
-        if (!call_is_number(field) && !BSON_ITER_HOLDS_BOOL(field))
+        if (!truce__field_is_number(field) && !BSON_ITER_HOLDS_BOOL(field))
             return truce__refuse(CODE_TYPE_MISMATCH, error,
                                  "%s of writeConcern must be numeric or a boolean value", name);
-    } else if (!strcmp(name, "wtimeout") && !call_is_number(field)) {
+    } else if (!strcmp(name, "wtimeout") && !truce__field_is_number(field)) {
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
                              "wtimeout of writeConcern must be a number");
     }
@@ -78,10 +78,10 @@ static truce_status read_concern(struct call *call, const bson_iter_t *value, bs
         return truce__refuse(CODE_TYPE_MISMATCH, error, "writeConcern must be a document");
     while (!status && bson_iter_next(&field)) {
         int64_t number;
-        bool no_wait =
-            !strcmp(bson_iter_key(&field), "w") && call_number(&field, &number) && !number;
+        bool no_wait = !strcmp(bson_iter_key(&field), "w") &&
+                       truce__field_to_number(&field, &number) && !number;
         bool no_journal = !strcmp(bson_iter_key(&field), "j") && !BSON_ITER_HOLDS_NULL(&field) &&
-                          !call_truth(&field);
+                          !truce__field_truth(&field);
 
         status = call_check_concern(&field, error);
         call->relaxed = call->relaxed || no_wait || no_journal;
@@ -95,7 +95,7 @@ static truce_status read_deadline(struct call *call, const bson_iter_t *value, b
 {
     int64_t number;
 
-    if (!call_number(value, &number))
+    if (!truce__field_to_number(value, &number))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "maxTimeMS must be a number");
     if (number < 0 || number > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
@@ -299,9 +299,7 @@ bool call_is_stable(const struct command *command)
 
 bool call_is_strict(const struct call *call)
 {
-    bson_iter_t strict;
-
-    return bson_iter_init_find(&strict, &call->request->body, "apiStrict") && call_truth(&strict);
+    return truce__fields_strict(&call->request->body);
 }
 
 static truce_status check_api(const struct call *call, bson_error_t *error)

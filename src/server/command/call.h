@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "operations/fields.h"
 #include "server/auth/access.h"
 #include "server/command/state.h"
 #include "server/net/wire.h"
@@ -30,10 +31,7 @@ struct call {
     bson_iter_t value; /* of the command's own field: {find: "students"} */
     char database[DATABASE_NAME_MAX + 1];
     truce_store *store; /* that it reads and writes: the server's, or its transaction */
-    truce_store
-        *view; /* of a pattern's command: of `store`, its database (store/decorators/database.h) */
-    struct handle *view_handle;
-    int64_t owner; /* of the cursors that it opens and reads: its transaction; 0: none */
+    int64_t owner;      /* of the cursors that it opens and reads: its transaction; 0: none */
     struct call_session session;
     struct kept *kept;                    /* what its statements do is kept; NULL: it is not */
     bool refused;                         /* a statement of it was */
@@ -100,44 +98,7 @@ uint32_t call_code(truce_status status, const bson_error_t *error);
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-enum field_type {
-    FIELD_TEXT,     /* const char *; NULL: not given. A zero byte within is refused: BadValue (2) */
-    FIELD_DOCUMENT, /* const bson_t *; NULL: not given */
-    FIELD_ARRAY,    /* const bson_t * */
-    FIELD_EITHER,   /* struct either: a document or an array */
-    FIELD_HINT,     /* const bson_t *: a document, or a text as truce_find_options has it */
-    /* int64_t, by call_number; left as it is if not given */
-    FIELD_NUMBER,
-    /* the same, but a fraction and what is larger than 64 bits are refused: BadValue (2) */
-    FIELD_WHOLE,
-    FIELD_FLAG,  /* bool, also from a number; left as it is if not given */
-    FIELD_VALUE, /* const bson_value_t *, of any type; NULL: not given */
-    FIELD_OID,   /* const bson_oid_t *; NULL: not given */
-    FIELD_PLAIN, /* nothing is kept; it must be absent, null, false or empty: truce cannot do it */
-    FIELD_IGNORED, /* nothing is kept */
-};
-
-struct either {
-    const bson_t *document;
-    bool is_array;
-};
-
-/* A field of a command, or of a statement in it, and where it goes; a name of NULL ends a table. */
-struct field {
-    const char *name;
-    enum field_type type;
-    size_t at;
-    bool unstable; /* it is not in MongoDB's stable API */
-};
-
-/* Is it a number of any of BSON's four types? */
-bool call_is_number(const bson_iter_t *at);
-/* Converts a number of any type as MongoDB does for the fields of commands: a fraction is cut off, a number beyond 64 bits is
- * the nearest one, and NaN is 0. Returns false for other types. */
-bool call_number(const bson_iter_t *at, int64_t *number);
-/* Returns false for false and for zero of any type. */
-bool call_truth(const bson_iter_t *at);
-/* Puts a value of FIELD_VALUE into `holder`, which the caller destroys, and `at` onto it, for the three functions above. */
+/* Puts a value of FIELD_VALUE into `holder`, which the caller destroys, and `at` onto it, for the functions of operations/fields.h. */
 void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at);
 
 /* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that

@@ -1,5 +1,5 @@
 /* What a command that failed is answered: MongoDB's code, its sentence, and what a driver is to do about it. */
-#include "server/pattern/pattern_command.h"
+#include "server/command/serve_operations.h"
 
 #include <string.h>
 
@@ -46,7 +46,7 @@ void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *
         refused_append(call_sentence(call, error->message), reply);
     else if (error->code != CODE_DUPLICATE_KEY ||
              !duplicate_append(error->message,
-                               pattern_of(call->command) ? call->database : call->server->database,
+                               command_row(call->command) ? call->database : call->server->database,
                                reply))
         BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
 }
@@ -120,7 +120,7 @@ void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, b
 void call_append_error(struct call *call, bson_t *reply, truce_status status,
                        const bson_error_t *error)
 {
-    const struct pattern *pattern = pattern_of(call->command);
+    const struct operation_row *row = command_row(call->command);
     uint32_t code = call_code(status, error);
 
     if (call->session.transaction && code == CODE_CURSOR_KILLED)
@@ -137,6 +137,6 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     call_append_labels(call, reply, code, false);
     if (call->concern) /* as MongoDB tells both */
         BSON_APPEND_DOCUMENT(reply, "writeConcernError", call->concern);
-    if (pattern)
-        pattern_append_error(pattern, status, call->session.transaction, reply);
+    if (row)
+        truce__operation_append_error(row, status, call->session.transaction, reply);
 }

@@ -14,69 +14,14 @@
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* What any command may have, and what was read by read_frame or does not matter here. */
-static bool fields_is_common(const char *name)
-{
-    static const char *const common[] = {"$clusterTime",
-                                         "$readPreference",
-                                         "apiDeprecationErrors",
-                                         "apiStrict",
-                                         "apiVersion",
-                                         "autocommit",
-                                         "comment",
-                                         "lsid",
-                                         "maxTimeMS",
-                                         "readConcern",
-                                         "recoveryToken",
-                                         "startTransaction",
-                                         "stmtId",
-                                         "stmtIds",
-                                         "txnNumber",
-                                         "writeConcern",
-                                         "$db"};
-
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        if (!strcmp(name, common[i]))
-            return true;
-    return false;
-}
-
 const bson_t *call_view(struct call *call, const uint8_t *bytes, uint32_t size)
 {
-    bson_t *view = truce__arena_take(&call->arena, sizeof *view);
-
-    return bson_init_static(view, bytes, size) ? view : NULL;
+    return truce__bytes_view(&call->arena, bytes, size);
 }
 
 const bson_t *call_view_of(struct call *call, const bson_iter_t *iter)
 {
-    struct value value = truce__value_of_iter(iter);
-
-    return call_view(call, value.data, value.size);
-}
-
-static const bson_t *hint_of(struct call *call, const bson_iter_t *at)
-{
-    bson_t *hint;
-    const bson_t *view;
-
-    if (BSON_ITER_HOLDS_DOCUMENT(at))
-        return call_view_of(call, at);
-    hint = BCON_NEW("", BCON_UTF8(bson_iter_utf8(at, NULL)));
-    view =
-        call_view(call, truce__arena_copy(&call->arena, bson_get_data(hint), hint->len), hint->len);
-    bson_destroy(hint);
-    return view;
-}
-
-bool call_is_number(const bson_iter_t *at)
-{
-    return truce__value_is_number(truce__value_of_iter(at));
-}
-
-bool call_truth(const bson_iter_t *at)
-{
-    return truce__value_truth(truce__value_of_iter(at));
+    return truce__field_view(&call->arena, iter);
 }
 
 void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at)
@@ -86,168 +31,15 @@ void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at)
     (void)bson_iter_init_find(at, holder, "value");
 }
 
-bool call_number(const bson_iter_t *at, int64_t *number)
-{
-    struct value value = truce__value_of_iter(at);
-    double real;
-
-    if (!truce__value_is_number(value))
-        return false;
-    if (truce__number_truncate(value, number))
-        return true;
-    real = truce__number_to_double(value);
-    *number = real > 0 ? INT64_MAX : real < 0 ? INT64_MIN : 0; /* 0: not a number */
-    return true;
-}
-
-/* Absent in all but name: null, false, 0, {} or [], or the collation that is none. */
-static bool fields_is_plain(const bson_iter_t *at)
-{
-    bson_iter_t inner;
-
-    if (BSON_ITER_HOLDS_DOCUMENT(at) || BSON_ITER_HOLDS_ARRAY(at)) {
-        if (!bson_iter_recurse(at, &inner) || !bson_iter_next(&inner))
-            return true;
-        return !strcmp(bson_iter_key(&inner), "locale") && BSON_ITER_HOLDS_UTF8(&inner) &&
-               !strcmp(bson_iter_utf8(&inner, NULL), "simple");
-    }
-    return BSON_ITER_HOLDS_NULL(at) ||
-           ((call_is_number(at) || BSON_ITER_HOLDS_BOOL(at)) && !call_truth(at));
-}
-
-static truce_status wrong_type(const bson_iter_t *at, const char *wanted, bson_error_t *error)
-{
-    return truce__refuse(CODE_TYPE_MISMATCH, error, "the field '%.80s' must be %s, and is %s",
-                         bson_iter_key(at), wanted, truce__type_name((uint8_t)bson_iter_type(at)));
-}
-
-static truce_status keep_number(const bson_iter_t *at, int64_t *number, bson_error_t *error)
-{
-    return call_number(at, number) ? TRUCE_OK : wrong_type(at, "a number", error);
-}
-
-/* An amount or a version is never rounded. */
-static truce_status keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
-{
-    bool rounded = BSON_ITER_HOLDS_DOUBLE(at) && !truce__double_is_whole(bson_iter_double(at));
-
-    if (!call_is_number(at))
-        return wrong_type(at, "a number", error);
-    if (rounded || !truce__number_to_int64(truce__value_of_iter(at), number))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "the field '%.80s' must be a whole number of 64 bits",
-                             bson_iter_key(at));
-    return TRUCE_OK;
-}
-
-static truce_status fields_keep(struct call *call, const struct field *field, const bson_iter_t *at,
-                                void *into, bson_error_t *error)
-{
-    bool is_document = BSON_ITER_HOLDS_DOCUMENT(at), is_array = BSON_ITER_HOLDS_ARRAY(at);
-
-    if (BSON_ITER_HOLDS_UTF8(at) && field->type != FIELD_VALUE) {
-        truce_status status = truce__text_check(at, CODE_BAD_VALUE, error);
-
-        if (status)
-            return status;
-    }
-    switch (field->type) {
-    case FIELD_TEXT:
-        if (!BSON_ITER_HOLDS_UTF8(at))
-            return wrong_type(at, "a text", error);
-        *(const char **)into = bson_iter_utf8(at, NULL);
-        break;
-    case FIELD_DOCUMENT:
-        if (!is_document)
-            return wrong_type(at, "a document", error);
-        *(const bson_t **)into = call_view_of(call, at);
-        break;
-    case FIELD_ARRAY:
-        if (!is_array)
-            return wrong_type(at, "an array", error);
-        *(const bson_t **)into = call_view_of(call, at);
-        break;
-    case FIELD_EITHER:
-        if (!is_document && !is_array)
-            return wrong_type(at, "a document or an array", error);
-        *(struct either *)into = (struct either){call_view_of(call, at), is_array};
-        break;
-    case FIELD_HINT:
-        if (!is_document && !BSON_ITER_HOLDS_UTF8(at))
-            return wrong_type(at, "a document or a text", error);
-        *(const bson_t **)into = hint_of(call, at);
-        break;
-    case FIELD_NUMBER:
-        return keep_number(at, into, error);
-    case FIELD_WHOLE:
-        return keep_whole(at, into, error);
-    case FIELD_FLAG:
-        if (!BSON_ITER_HOLDS_BOOL(at) && !call_is_number(at))
-            return wrong_type(at, "true or false", error);
-        *(bool *)into = call_truth(at);
-        break;
-    case FIELD_VALUE:
-        *(const bson_value_t **)into = truce__arena_copy(
-            &call->arena, bson_iter_value((bson_iter_t *)at), sizeof(bson_value_t));
-        break;
-    case FIELD_OID:
-        if (!BSON_ITER_HOLDS_OID(at))
-            return wrong_type(at, "an ObjectId", error);
-        *(const bson_oid_t **)into = bson_iter_oid(at);
-        break;
-    case FIELD_PLAIN:
-        if (!fields_is_plain(at))
-            return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                                 "truce does not support the field '%.80s' here", field->name);
-        break;
-    case FIELD_IGNORED:
-        break;
-    }
-    return TRUCE_OK;
-}
-
-static uint64_t bit_of(const struct field *fields, const struct field *field)
-{
-    truce_assert(field - fields < 64);
-    return UINT64_C(1) << (field - fields);
-}
-
 truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
                          bool skip, void *into, bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
-    uint64_t given = 0; /* a bit for each field of the table */
-    bson_iter_t at;
+    const struct fields_reading reading = {.arena = &call->arena,
+                                           .command = call->command->name,
+                                           .whole = skip,
+                                           .request = &call->request->body};
 
-    (void)bson_iter_init(&at, document);
-    if (skip)
-        (void)bson_iter_next(&at);
-    while (!status && bson_iter_next(&at)) {
-        const struct field *field = fields;
-
-        while (field->name && strcmp(field->name, bson_iter_key(&at)) != 0)
-            field++;
-        if (field->name && BSON_ITER_HOLDS_NULL(&at))
-            continue; /* as if it were not there: several drivers send it so */
-        if (!field->name) {
-            if (!skip || !fields_is_common(bson_iter_key(&at)))
-                status = truce__refuse(40415, error, "the field '%.80s' of '%.80s' is not known",
-                                       bson_iter_key(&at), call->command->name);
-            continue;
-        }
-        if (given & bit_of(fields, field))
-            status = truce__refuse(40413, error, "the field '%.80s' is given twice", field->name);
-        else if (field->unstable && call_is_strict(call))
-            status = truce__refuse(CODE_API_STRICT, error,
-                                   "the field '%.80s' is not in API Version 1, and the call is "
-                                   "strict (apiStrict)",
-                                   field->name);
-        else
-            status =
-                fields_keep(call, field, &at, into ? (uint8_t *)into + field->at : NULL, error);
-        given |= bit_of(fields, field);
-    }
-    return status;
+    return truce__fields_read(&reading, document, fields, into, error);
 }
 
 truce_status call_own_fields(struct call *call, const struct field *fields, void *into,
@@ -355,14 +147,14 @@ static truce_status fields_add_array(struct call *call, const bson_iter_t *array
     bson_iter_t at;
 
     if (!BSON_ITER_HOLDS_ARRAY(array))
-        return wrong_type(array, "an array", error);
+        return truce__field_wrong_type(array, "an array", error);
     (void)bson_iter_recurse(array, &at);
     while (!status && bson_iter_next(&at)) {
         struct value value = truce__value_of_iter(&at);
 
         status = value.type == BSON_TYPE_DOCUMENT
                      ? fields_add(call, value.data, value.size, documents, error)
-                     : wrong_type(&at, "a document", error);
+                     : truce__field_wrong_type(&at, "a document", error);
     }
     return status;
 }

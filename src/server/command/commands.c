@@ -1,6 +1,6 @@
 /* The commands, in the order of the help. */
 #include "server/command/groups.h"
-#include "server/pattern/pattern_command.h"
+#include "server/command/serve_operations.h"
 
 #include <string.h>
 
@@ -150,12 +150,8 @@ const struct command server_commands[] = {
 const struct command *server_command(const char *name)
 {
     const struct command *command = server_commands;
-    const struct pattern *pattern;
 
     while (command->name && strcmp(command->name, name) != 0)
         command++;
-    if (command->name)
-        return command;
-    pattern = pattern_named(name);
-    return pattern ? &pattern->command : NULL;
+    return command->name ? command : operation_command_named(name);
 }

@@ -156,7 +156,7 @@ truce_status question_batch(struct call *call, const bson_t *cursor, int64_t *mo
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
 {
-    if (!call_is_number(&call->value)) {
+    if (!truce__field_is_number(&call->value)) {
         truce_status status = call_place(call, place, error);
 
         *name = status ? "" : bson_iter_utf8(&call->value, NULL);
@@ -175,7 +175,7 @@ static truce_status question_check_documents(struct call *call, const bson_t *pi
                      BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &stage) &&
                      bson_iter_next(&stage) && !strcmp(bson_iter_key(&stage), "$documents");
 
-    return documents && !call_is_number(&call->value)
+    return documents && !truce__field_is_number(&call->value)
                ? truce__refuse(CODE_INVALID_NAMESPACE, error,
                                "$documents is of no collection: {aggregate: 1}")
                : TRUCE_OK;

@@ -450,8 +450,8 @@ static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_
     if (!given || given->value_type == BSON_TYPE_BINARY)
         return TRUCE_OK;
     call_value_iter(given, &holder, &at);
-    known = BSON_ITER_HOLDS_BOOL(&at) || call_is_number(&at);
-    *drop = known && call_truth(&at);
+    known = BSON_ITER_HOLDS_BOOL(&at) || truce__field_is_number(&at);
+    *drop = known && truce__field_truth(&at);
     bson_destroy(&holder);
     return known ? TRUCE_OK
                  : truce__refuse(CODE_TYPE_MISMATCH, error,

@@ -161,7 +161,7 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
 
     if (status)
         return status;
-    if (!call_number(&call->value, &id))
+    if (!truce__field_to_number(&call->value, &id))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "getMore must have the number of a cursor");
     if (!more.collection)
         return truce__refuse(40414, error, "getMore must name its collection");
@@ -220,7 +220,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
         while (!status && bson_iter_next(&at)) {
             int64_t id;
 
-            status = call_number(&at, &id)
+            status = truce__field_to_number(&at, &id)
                          ? check_user(call, id, error)
                          : truce__refuse(CODE_TYPE_MISMATCH, error,
                                          "the cursors of killCursors must be numbers");
@@ -234,7 +234,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
             bool waits;
             bson_t *to;
 
-            (void)call_number(&at, &id); /* checked above */
+            (void)truce__field_to_number(&at, &id); /* checked above */
             held =
                 held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
             waits = !held && held_kill(call->server->cursors, id, ns, call->connection->login.tag);

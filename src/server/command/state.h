@@ -4,6 +4,7 @@
 /* What the files of server/ share. */
 #include <pthread.h>
 
+#include "operations/handles.h"
 #include "server/admin/fail_point.h"
 #include "server/admin/metrics.h"
 #include "server/admin/operations.h"
@@ -12,7 +13,6 @@
 #include "server/command/views.h"
 #include "server/net/server.h"
 #include "server/net/stream.h"
-#include "server/pattern/handles.h"
 #include "server/session/cursor_registry.h"
 #include "server/session/sessions.h"
 #include "server/session/snapshot_registry.h"

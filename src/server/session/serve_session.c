@@ -1,7 +1,7 @@
 /* Sessions, and commands within transactions. */
 #include "server/command/groups.h"
 #include "server/command/same_collection.h"
-#include "server/pattern/pattern_command.h"
+#include "server/command/serve_operations.h"
 
 #include <string.h>
 
@@ -208,7 +208,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                                           "abortTransaction",
                                           "findandmodify",
                                           NULL};
-    const struct pattern *pattern = pattern_of(call->command);
+    const struct operation_row *row = command_row(call->command);
     const struct call_session *session = &call->session;
 
     if (session->start && !session->transaction)
@@ -219,8 +219,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                              "a transaction needs a session (lsid) and a number (txnNumber)");
     if (session->autocommit)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
-    if (pattern ? !(pattern->ways & PATTERN_TRANSACTS)
-                : !session_is_one_of(call->command->name, allowed))
+    if (row ? !(row->ways & OPERATION_TRANSACTS) : !session_is_one_of(call->command->name, allowed))
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
                              call->command->name);
     return TRUCE_OK;

@@ -115,7 +115,7 @@ static truce_status refuse_internal(const char *what, bson_error_t *error)
 static truce_status read_reach(struct call *call, const struct stage *stage, const char *name,
                                struct watch_options *options, bson_error_t *error)
 {
-    bool whole = call_is_number(&call->value);
+    bool whole = truce__field_is_number(&call->value);
     bool is_admin = !strcmp(call->database, "admin");
 
     if (stage->all && !(whole && is_admin))

@@ -3,7 +3,7 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "truce/sync.h"
 
 #define FINDINGS_MAX 1000 /* of a repair in one answer */
@@ -19,9 +19,9 @@ static void free_sync(void *sync)
     truce_sync_free(sync);
 }
 
-static struct handle *take_sync(struct call *call)
+static struct handle *take_sync(struct operation_call *call)
 {
-    return pattern_handle(call, "sync", make_sync, call->view, free_sync);
+    return truce__operation_handle(call, "sync", make_sync, call->store, free_sync);
 }
 
 /* ---- truceSyncDeclare, truceSyncDrop ----------------------------------------------------------- */
@@ -32,7 +32,7 @@ struct declare_given {
     int64_t resumeMS, settleMS;
 };
 
-static const struct pattern_field declare_fields[] = {
+static const struct operation_field declare_fields[] = {
     {GIVEN(declare_given, master, FIELD_TEXT), "the collection of the masters", .needed = true},
     {GIVEN(declare_given, dependent, FIELD_TEXT),
      "the collection of the dependents; it may be the same", .needed = true},
@@ -48,8 +48,8 @@ static const struct pattern_field declare_fields[] = {
      1, 60000},
     {{0}}};
 
-static truce_status pattern_sync_run_declare(struct call *call, const void *arg, bson_t *reply,
-                                             bson_error_t *error)
+static truce_status operation_sync_run_declare(struct operation_call *call, const void *arg,
+                                               bson_t *reply, bson_error_t *error)
 {
     const struct declare_given *given = arg;
     truce_sync_rule rule = {.master = given->master,
@@ -59,60 +59,61 @@ static truce_status pattern_sync_run_declare(struct call *call, const void *arg,
                             .resume_ms = (uint32_t)given->resumeMS,
                             .settle_ms = (uint32_t)given->settleMS};
     struct handle *handle;
-    truce_status status = pattern_text(call, &rule.name, error);
+    truce_status status = truce__operation_text(call, &rule.name, error);
 
     (void)reply;
     if (!status)
-        status = pattern_collection(call, given->master, true, error);
+        status = truce__operation_collection(call, given->master, true, error);
     if (!status)
-        status = pattern_collection(call, given->dependent, true, error);
+        status = truce__operation_collection(call, given->dependent, true, error);
     if (status)
         return status;
     handle = take_sync(call);
     status = truce_sync_declare(handle->thing, &rule, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern declare_pattern = {
-    PATTERN("truceSyncDeclare", WRITES, "says which fields of which documents are copies of which"),
+static const struct operation_row declare_operation = {
+    OPERATION("truceSyncDeclare", ROLE_WRITE,
+              "says which fields of which documents are copies of which"),
     .value = "the rule's name",
     .answer = "nothing more, also if it is declared so. What is there already is copied by "
               "truceSyncRepair. An error: 11000 (duplicate) there is another rule of this name; 2 "
               "(invalid) a circle, or a field that another rule copies to",
     .fields = declare_fields,
     .size = sizeof(struct declare_given),
-    .run = pattern_sync_run_declare,
-    .ways = PATTERN_AGAIN,
+    .run = operation_sync_run_declare,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: "
                "'user', copies: {author: 'name'}, settleMS: 1}",
 };
 
-static truce_status pattern_sync_run_drop(struct call *call, const void *given, bson_t *reply,
-                                          bson_error_t *error)
+static truce_status operation_sync_run_drop(struct operation_call *call, const void *given,
+                                            bson_t *reply, bson_error_t *error)
 {
     struct handle *handle;
     const char *name;
-    truce_status status = pattern_text(call, &name, error);
+    truce_status status = truce__operation_text(call, &name, error);
 
     (void)given, (void)reply;
     if (status)
         return status;
     handle = take_sync(call);
     status = truce_sync_drop(handle->thing, name, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern_field no_fields[] = {{{0}}};
+static const struct operation_field no_fields[] = {{{0}}};
 
-static const struct pattern drop_pattern = {
-    PATTERN("truceSyncDrop", WRITES, "takes back a rule; the copies stay as they are"),
+static const struct operation_row drop_operation = {
+    OPERATION("truceSyncDrop", ROLE_WRITE, "takes back a rule; the copies stay as they are"),
     .value = "the rule's name",
     .answer = "nothing more. \"not found\": there is none",
     .fields = no_fields,
-    .run = pattern_sync_run_drop,
-    .ways = PATTERN_AGAIN,
+    .run = operation_sync_run_drop,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSyncDrop: 'author'}",
 };
 
@@ -123,7 +124,7 @@ struct update_given {
     const bson_t *update;
 };
 
-static const struct pattern_field update_fields[] = {
+static const struct operation_field update_fields[] = {
     {GIVEN(update_given, id, FIELD_VALUE), "of the document, master or dependent", .needed = true},
     {GIVEN(update_given, update, FIELD_DOCUMENT), "operators: {$set: {name: \"Ada\"}}",
      .needed = true},
@@ -135,21 +136,21 @@ static void sync_append_result(const truce_sync_result *result, bson_t *reply)
                 "copies", BCON_INT64(result->copies));
 }
 
-static truce_status pattern_sync_run_update(struct call *call, const void *arg, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_sync_run_update(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
 {
     const struct update_given *given = arg;
     truce_sync_result result;
     struct handle *handle;
     const char *collection;
-    truce_status status = pattern_own_collection(call, true, &collection, error);
+    truce_status status = truce__operation_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
     status = truce_sync_update(handle->thing, NULL, collection, given->id, given->update, &result,
                                error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);
     return status;
@@ -159,15 +160,15 @@ static truce_status pattern_sync_run_update(struct call *call, const void *arg, 
     "`changed`: a copied field, or a reference, is another one; `copies` that this command has "   \
     "written; `settled`: all of them are; else the sweep does the rest, or truceSyncSettle"
 
-static const struct pattern update_pattern = {
-    PATTERN("truceSyncUpdate", WRITES, "changes a master, and its copies; or a dependent"),
+static const struct operation_row update_operation = {
+    OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a master, and its copies; or a dependent"),
     .value = "the collection",
     .answer = WRITTEN ". \"not found\": there is no such document. An error: 2 (invalid) a copy "
                       "itself is not to be changed",
     .fields = update_fields,
     .size = sizeof(struct update_given),
-    .run = pattern_sync_run_update,
-    .ways = PATTERN_TRANSACTS,
+    .run = operation_sync_run_update,
+    .ways = OPERATION_TRANSACTS,
     .example = "{truceSyncUpdate: 'users', id: 17, update: {$set: {name: 'Ada'}}}",
 };
 
@@ -175,38 +176,38 @@ struct insert_given {
     const bson_t *document;
 };
 
-static const struct pattern_field insert_fields[] = {{GIVEN(insert_given, document, FIELD_DOCUMENT),
-                                                      "the whole of it, with its _id",
-                                                      .needed = true},
-                                                     {{0}}};
+static const struct operation_field insert_fields[] = {
+    {GIVEN(insert_given, document, FIELD_DOCUMENT), "the whole of it, with its _id",
+     .needed = true},
+    {{0}}};
 
-static truce_status pattern_sync_run_insert(struct call *call, const void *arg, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_sync_run_insert(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
 {
     const struct insert_given *given = arg;
     truce_sync_result result;
     struct handle *handle;
     const char *collection;
-    truce_status status = pattern_own_collection(call, true, &collection, error);
+    truce_status status = truce__operation_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
     status = truce_sync_insert(handle->thing, NULL, collection, given->document, &result, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);
     return status;
 }
 
-static const struct pattern insert_pattern = {
-    PATTERN("truceSyncInsert", WRITES, "inserts a dependent with its copies, or a master"),
+static const struct operation_row insert_operation = {
+    OPERATION("truceSyncInsert", ROLE_WRITE, "inserts a dependent with its copies, or a master"),
     .value = "the collection",
     .answer = WRITTEN ". An error: 11000 (duplicate) its _id is there",
     .fields = insert_fields,
     .size = sizeof(struct insert_given),
-    .run = pattern_sync_run_insert,
-    .ways = PATTERN_STRICT | PATTERN_TRANSACTS,
+    .run = operation_sync_run_insert,
+    .ways = OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
 };
 
@@ -216,97 +217,98 @@ struct one_given {
     const bson_value_t *id;
 };
 
-static const struct pattern_field one_fields[] = {
+static const struct operation_field one_fields[] = {
     {GIVEN(one_given, id, FIELD_VALUE), "of the document", .needed = true}, {{0}}};
 
-static truce_status sync_run_read(struct call *call, const void *arg, bson_t *reply,
+static truce_status sync_run_read(struct operation_call *call, const void *arg, bson_t *reply,
                                   bson_error_t *error)
 {
     const struct one_given *given = arg;
     struct handle *handle;
     const char *collection;
     bson_t document;
-    truce_status status = pattern_own_collection(call, true, &collection, error);
+    truce_status status = truce__operation_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
     status = truce_sync_read(handle->thing, collection, given->id, &document, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         BSON_APPEND_DOCUMENT(reply, "document", &document);
     bson_destroy(&document);
     return status;
 }
 
-static const struct pattern read_pattern = {
-    PATTERN("truceSyncRead", WRITES,
-            "reads a document, a dependent as its masters are now: what is behind is mended first"),
+static const struct operation_row read_operation = {
+    OPERATION(
+        "truceSyncRead", ROLE_WRITE,
+        "reads a document, a dependent as its masters are now: what is behind is mended first"),
     .value = "the collection",
     .answer = "`document`; or \"not found\"",
     .fields = one_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_read,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSyncRead: 'comments', id: 1}",
 };
 
-static truce_status sync_run_settle(struct call *call, const void *arg, bson_t *reply,
+static truce_status sync_run_settle(struct operation_call *call, const void *arg, bson_t *reply,
                                     bson_error_t *error)
 {
     const struct one_given *given = arg;
     truce_sync_result result;
     struct handle *handle;
     const char *collection;
-    truce_status status = pattern_own_collection(call, true, &collection, error);
+    truce_status status = truce__operation_own_collection(call, true, &collection, error);
 
     if (status)
         return status;
     handle = take_sync(call);
     status = truce_sync_settle(handle->thing, collection, given->id, &result, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);
     return status;
 }
 
-static const struct pattern settle_pattern = {
-    PATTERN("truceSyncSettle", WRITES, "does now what a document's flag says is to be done"),
+static const struct operation_row settle_operation = {
+    OPERATION("truceSyncSettle", ROLE_WRITE, "does now what a document's flag says is to be done"),
     .value = "the collection",
     .answer =
         "`changed`, `settled`, `copies`, as truceSyncUpdate; also of a document without a flag",
     .fields = one_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_settle,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSyncSettle: 'users', id: 17}",
 };
 
 /* ---- truceSyncStatus --------------------------------------------------------------------------- */
 
-static truce_status pattern_sync_run_status(struct call *call, const void *given, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_sync_run_status(struct operation_call *call, const void *given,
+                                              bson_t *reply, bson_error_t *error)
 {
     struct handle *handle = take_sync(call);
     bson_t told;
     truce_status status = truce_sync_status(handle->thing, &told, error);
 
     (void)given;
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         bson_concat(reply, &told);
     bson_destroy(&told);
     return status;
 }
 
-static const struct pattern status_pattern = {
-    PATTERN("truceSyncStatus", READS, "the rules of the database, and how much is under way"),
+static const struct operation_row status_operation = {
+    OPERATION("truceSyncStatus", ROLE_READ, "the rules of the database, and how much is under way"),
     .value = "1",
     .answer = "`rules`: each {rule, master, dependent, reference, copies, syncing, unchecked, "
               "since}: how many masters and dependents carry a flag, and since when the oldest",
     .fields = no_fields,
-    .run = pattern_sync_run_status,
-    .ways = PATTERN_AGAIN,
+    .run = operation_sync_run_status,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSyncStatus: 1}",
 };
 
@@ -316,7 +318,7 @@ struct repair_given {
     bool dryRun;
 };
 
-static const struct pattern_field repair_fields[] = {
+static const struct operation_field repair_fields[] = {
     {GIVEN(repair_given, dryRun, FIELD_FLAG), "tells, and mends nothing"}, {{0}}};
 
 struct findings {
@@ -324,7 +326,7 @@ struct findings {
     uint32_t count;
 };
 
-static const char *pattern_sync_drift_name(truce_sync_drift drift)
+static const char *operation_sync_drift_name(truce_sync_drift drift)
 {
     return drift == TRUCE_SYNC_DIFFERS  ? "differs"
            : drift == TRUCE_SYNC_ORPHAN ? "has no master"
@@ -345,13 +347,13 @@ static void sync_add_finding(const truce_sync_finding *finding, void *arg)
     BSON_APPEND_VALUE(&one, "dependent", finding->dependent);
     if (finding->master)
         BSON_APPEND_VALUE(&one, "master", finding->master);
-    BSON_APPEND_UTF8(&one, "drift", pattern_sync_drift_name(finding->drift));
+    BSON_APPEND_UTF8(&one, "drift", operation_sync_drift_name(finding->drift));
     BSON_APPEND_BOOL(&one, "mended", finding->mended);
     bson_append_document_end(&findings->array, &one);
 }
 
-static truce_status pattern_sync_run_repair(struct call *call, const void *arg, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_sync_run_repair(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
 {
     const struct repair_given *given = arg;
     struct findings findings = {BSON_INITIALIZER, 0};
@@ -360,14 +362,14 @@ static truce_status pattern_sync_run_repair(struct call *call, const void *arg, 
     truce_sync_report report = {0};
     struct handle *handle;
     const char *name;
-    truce_status status = pattern_text(call, &name, error);
+    truce_status status = truce__operation_text(call, &name, error);
 
     if (!status && !given->dryRun)
-        status = access_need(call, call->database, WRITES, error);
+        status = call->host->check_role(call, ROLE_WRITE, error);
     if (!status) {
         handle = take_sync(call);
         status = truce_sync_walk(handle->thing, name, &options, &report, error);
-        pattern_give(call, handle);
+        truce__operation_give(call, handle);
     }
     if (!status)
         BCON_APPEND(reply, "dependents", BCON_INT64(report.dependents), "differ",
@@ -378,9 +380,9 @@ static truce_status pattern_sync_run_repair(struct call *call, const void *arg, 
     return status;
 }
 
-static const struct pattern repair_pattern = {
-    PATTERN("truceSyncRepair", READS,
-            "compares every dependent of a rule with its master, and mends what differs"),
+static const struct operation_row repair_operation = {
+    OPERATION("truceSyncRepair", ROLE_READ,
+              "compares every dependent of a rule with its master, and mends what differs"),
     .value = "the rule's name",
     .answer =
         "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `mended`; and "
@@ -388,11 +390,12 @@ static const struct pattern repair_pattern = {
         "is no such rule",
     .fields = repair_fields,
     .size = sizeof(struct repair_given),
-    .run = pattern_sync_run_repair,
-    .ways = PATTERN_AGAIN,
+    .run = operation_sync_run_repair,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSyncRepair: 'author'}",
 };
 
-const struct pattern *const sync_patterns[] = {&declare_pattern, &update_pattern, &insert_pattern,
-                                               &read_pattern,    &settle_pattern, &status_pattern,
-                                               &repair_pattern,  &drop_pattern,   NULL};
+const struct operation_row *const sync_operations[] = {
+    &declare_operation, &update_operation, &insert_operation,
+    &read_operation,    &settle_operation, &status_operation,
+    &repair_operation,  &drop_operation,   NULL};

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "truce/item.h"
 #include "truce/revision.h"
 
@@ -41,7 +41,7 @@ static void free_revision(void *revision)
     truce_revision_free(revision);
 }
 
-static truce_status take_revision(struct call *call, const struct revision_named *given,
+static truce_status take_revision(struct operation_call *call, const struct revision_named *given,
                                   bool writes, struct handle **handle, bson_error_t *error)
 {
     truce_revision_options options = {.version = given->versionField,
@@ -50,9 +50,9 @@ static truce_status take_revision(struct call *call, const struct revision_named
                                       .inbox = given->inbox,
                                       .keep = (uint32_t)given->keep,
                                       .relaxed = call->relaxed};
-    const void *made[2] = {call->view, &options};
+    const void *made[2] = {call->store, &options};
     char *text, *rules;
-    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
+    truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
     if (status)
         return status;
@@ -60,7 +60,7 @@ static truce_status take_revision(struct call *call, const struct revision_named
     text = bson_strdup_printf("revision\n%s\n%s\n%d %d %d %u\n%s", options.collection,
                               given->versionField ? given->versionField : "", given->strict,
                               given->inbox, call->relaxed, options.keep, rules ? rules : "");
-    *handle = pattern_handle(call, text, make_revision, made, free_revision);
+    *handle = truce__operation_handle(call, text, make_revision, made, free_revision);
     bson_free(rules);
     bson_free(text);
     return TRUCE_OK;
@@ -88,7 +88,7 @@ struct revision_given {
     int64_t version;
 };
 
-static const struct pattern_field revision_fields[] = {
+static const struct operation_field revision_fields[] = {
     {GIVEN(revision_given, get, FIELD_VALUE), "reads the document of this _id"},
     {GIVEN(revision_given, save, FIELD_DOCUMENT),
      "saves this whole document, with its _id, if nobody has saved since"},
@@ -117,13 +117,11 @@ static truce_status get_revision(truce_revision *revision, const bson_value_t *i
     return status;
 }
 
-static truce_status write_revision(struct call *call, truce_revision *revision,
+static truce_status write_revision(struct operation_call *call, truce_revision *revision,
                                    const struct revision_given *given, bson_t *reply,
                                    bson_error_t *error)
 {
-    bson_iter_t said;
-    bool has_number =
-        bson_iter_init_find(&said, &call->request->body, "version") && !BSON_ITER_HOLDS_NULL(&said);
+    bool has_number = truce__operation_given(call, "version");
     int64_t version = has_number ? given->version : TRUCE_REVISION_NEW;
     truce_revision_result result;
     truce_status status;
@@ -143,7 +141,7 @@ static truce_status write_revision(struct call *call, truce_revision *revision,
     return status;
 }
 
-static truce_status run_revision(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_revision(struct operation_call *call, const void *arg, bson_t *reply,
                                  bson_error_t *error)
 {
     const struct revision_given *given = arg;
@@ -159,13 +157,13 @@ static truce_status run_revision(struct call *call, const void *arg, bson_t *rep
         return status;
     status = given->get ? get_revision(handle->thing, given->get, reply, error)
                         : write_revision(call, handle->thing, given, reply, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern revision_pattern = {
-    PATTERN("truceRevision", READS,
-            "reads a document with its number, saves it by that number, or merges it"),
+static const struct operation_row revision_operation = {
+    OPERATION("truceRevision", ROLE_READ,
+              "reads a document with its number, saves it by that number, or merges it"),
     .value = "the collection",
     .answer =
         "`version` and `document` as they stand now, and of a write `outcome`: \"saved\", "
@@ -175,16 +173,16 @@ static const struct pattern revision_pattern = {
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
-    .ways = PATTERN_TRANSACTS,
+    .ways = OPERATION_TRANSACTS,
     .example = "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}}",
 };
 
 /* ---- the inbox -------------------------------------------------------------------------------- */
 
-static const struct pattern_field conflicts_fields[] = {REVISION_FIELDS, {{0}}};
+static const struct operation_field conflicts_fields[] = {REVISION_FIELDS, {{0}}};
 
-static truce_status append_conflicts(struct call *call, truce_cursor *cursor, bson_t *reply,
-                                     bson_error_t *error)
+static truce_status append_conflicts(struct operation_call *call, truce_cursor *cursor,
+                                     bson_t *reply, bson_error_t *error)
 {
     const bson_t *entry = NULL;
     truce_status status;
@@ -205,8 +203,8 @@ static truce_status append_conflicts(struct call *call, truce_cursor *cursor, bs
     return status;
 }
 
-static truce_status document_run_conflicts(struct call *call, const void *given, bson_t *reply,
-                                           bson_error_t *error)
+static truce_status document_run_conflicts(struct operation_call *call, const void *given,
+                                           bson_t *reply, bson_error_t *error)
 {
     truce_cursor *cursor;
     struct handle *handle;
@@ -219,19 +217,19 @@ static truce_status document_run_conflicts(struct call *call, const void *given,
         status = append_conflicts(call, cursor, reply, error);
         truce_cursor_close(cursor);
     }
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern conflicts_pattern = {
-    PATTERN("truceConflicts", READS, "the open conflicts of a collection, the oldest first"),
+static const struct operation_row conflicts_operation = {
+    OPERATION("truceConflicts", ROLE_READ, "the open conflicts of a collection, the oldest first"),
     .value = "the collection",
     .answer = "`conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, "
               "kind, ...}]}, against what stands now; as many as fit into a reply",
     .fields = conflicts_fields,
     .size = sizeof(struct revision_named),
     .run = document_run_conflicts,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceConflicts: 'posts'}",
 };
 
@@ -242,7 +240,7 @@ struct resolve_given {
     const bson_t *document, *seen;
 };
 
-static const struct pattern_field resolve_fields[] = {
+static const struct operation_field resolve_fields[] = {
     {GIVEN(resolve_given, conflict, FIELD_OID), "its _id", .needed = true},
     {GIVEN(resolve_given, take, FIELD_TEXT),
      "\"mine\", \"theirs\" where the sides disagree; or \"document\"", .needed = true},
@@ -252,8 +250,8 @@ static const struct pattern_field resolve_fields[] = {
     REVISION_FIELDS,
     {{0}}};
 
-static truce_status document_run_resolve(struct call *call, const void *arg, bson_t *reply,
-                                         bson_error_t *error)
+static truce_status document_run_resolve(struct operation_call *call, const void *arg,
+                                         bson_t *reply, bson_error_t *error)
 {
     const struct resolve_given *given = arg;
     truce_resolution resolution = !strcmp(given->take, "mine")       ? TRUCE_RESOLVE_MINE
@@ -275,12 +273,12 @@ static truce_status document_run_resolve(struct call *call, const void *arg, bso
     if (!status)
         document_append_result(&result, reply);
     truce_revision_result_release(&result);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern resolve_pattern = {
-    PATTERN("truceResolve", WRITES, "decides a conflict"),
+static const struct operation_row resolve_operation = {
+    OPERATION("truceResolve", ROLE_WRITE, "decides a conflict"),
     .value = "the collection",
     .answer = "as truceRevision; with the outcome \"conflict\" it stays open, told against what "
               "stands now. \"not found\": there is no such open conflict",
@@ -299,7 +297,7 @@ struct item_given {
     bool map, remove;
 };
 
-static const struct pattern_field item_fields[] = {
+static const struct operation_field item_fields[] = {
     {GIVEN(item_given, field, FIELD_TEXT), "the array or map, by its path: \"badges\"",
      .needed = true},
     {GIVEN(item_given, identity, FIELD_TEXT),
@@ -363,7 +361,8 @@ static truce_status document_change_item(truce_item *item, const struct item_giv
     return truce_item_upsert(item, NULL, given->filter, given->upsert, result, error);
 }
 
-static truce_status run_item(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+static truce_status run_item(struct operation_call *call, const void *arg, bson_t *reply,
+                             bson_error_t *error)
 {
     const struct item_given *given = arg;
     truce_item_options options = {.field = given->field,
@@ -371,41 +370,41 @@ static truce_status run_item(struct call *call, const void *arg, bson_t *reply, 
                                   .version = given->versionField,
                                   .layout = given->map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
                                   .relaxed = call->relaxed};
-    const void *made[2] = {call->view, &options};
+    const void *made[2] = {call->store, &options};
     truce_item_result result = {0};
     struct handle *handle;
     char *text;
     truce_status status = document_check_item(given, error);
 
     if (!status)
-        status = pattern_own_collection(call, true, &options.collection, error);
+        status = truce__operation_own_collection(call, true, &options.collection, error);
     if (status)
         return status;
     text = bson_strdup_printf("item\n%s\n%s\n%s\n%s\n%d %d", options.collection, given->field,
                               given->identity, given->versionField ? given->versionField : "",
                               given->map, call->relaxed);
-    handle = pattern_handle(call, text, make_item, made, free_item);
+    handle = truce__operation_handle(call, text, make_item, made, free_item);
     bson_free(text);
     status = document_change_item(handle->thing, given, &result, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "matched", BCON_INT64(result.matched), "modified",
                     BCON_INT64(result.modified), "added", BCON_BOOL(result.added));
     return status;
 }
 
-static const struct pattern item_pattern = {
-    PATTERN("truceItem", WRITES,
-            "changes items of an array, or of a map, in their place, by one atomic write"),
+static const struct operation_row item_operation = {
+    OPERATION("truceItem", ROLE_WRITE,
+              "changes items of an array, or of a map, in their place, by one atomic write"),
     .value = "the collection",
     .answer = "`matched`, `modified`: how many items; `added`. \"not found\": no document matches",
     .fields = item_fields,
     .size = sizeof(struct item_given),
     .run = run_item,
-    .ways = PATTERN_TRANSACTS,
+    .ways = OPERATION_TRANSACTS,
     .example = "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', "
                "upsert: {type: 'MENTOR', since: 2026}}",
 };
 
-const struct pattern *const document_patterns[] = {&revision_pattern, &conflicts_pattern,
-                                                   &resolve_pattern, &item_pattern, NULL};
+const struct operation_row *const document_operations[] = {
+    &revision_operation, &conflicts_operation, &resolve_operation, &item_operation, NULL};

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "bson/value.h"
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "truce/ledger.h"
 
 #define LINES_MAX     1000 /* of a statement in one reply, ... */
@@ -21,18 +21,18 @@ static void free_ledger(void *ledger)
     truce_ledger_free(ledger);
 }
 
-static truce_status take_ledger(struct call *call, bool writes, struct handle **handle,
+static truce_status take_ledger(struct operation_call *call, bool writes, struct handle **handle,
                                 bson_error_t *error)
 {
     truce_ledger_options options = {0};
-    const void *made[2] = {call->view, &options};
+    const void *made[2] = {call->store, &options};
     char *text;
-    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
+    truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
     if (status)
         return status;
     text = bson_strdup_printf("ledger\n%s", options.collection);
-    *handle = pattern_handle(call, text, make_ledger, made, free_ledger);
+    *handle = truce__operation_handle(call, text, make_ledger, made, free_ledger);
     bson_free(text);
     return TRUCE_OK;
 }
@@ -45,7 +45,7 @@ struct open_given {
     bool debitOnly, creditOnly;
 };
 
-static const struct pattern_field open_fields[] = {
+static const struct operation_field open_fields[] = {
     {GIVEN(open_given, currency, FIELD_TEXT), "its code: \"EUR\"", .needed = true},
     {GIVEN(open_given, digits, FIELD_NUMBER),
      "behind the point; has to be said once of each currency", 0, 18},
@@ -57,60 +57,54 @@ static const struct pattern_field open_fields[] = {
     {GIVEN(open_given, creditOnly, FIELD_FLAG), "nothing goes out"},
     {{0}}};
 
-static bool ledger_is_given(const struct call *call, const char *field)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, &call->request->body, field) && !BSON_ITER_HOLDS_NULL(&iter);
-}
-
-static truce_status ledger_open_account(struct call *call, truce_ledger *ledger,
+static truce_status ledger_open_account(struct operation_call *call, truce_ledger *ledger,
                                         const struct open_given *given, bson_error_t *error)
 {
     const truce_ledger_account account = {.account = given->account,
                                           .currency = given->currency,
-                                          .has_min = ledger_is_given(call, "min"),
-                                          .has_max = ledger_is_given(call, "max"),
+                                          .has_min = truce__operation_given(call, "min"),
+                                          .has_max = truce__operation_given(call, "max"),
                                           .min = given->min,
                                           .max = given->max,
                                           .debit_only = given->debitOnly,
                                           .credit_only = given->creditOnly};
     truce_status status = TRUCE_OK;
 
-    if (ledger_is_given(call, "digits"))
+    if (truce__operation_given(call, "digits"))
         status = truce_ledger_currency(ledger, given->currency, (int)given->digits, error);
     if (!status && given->account)
         status = truce_ledger_open(ledger, NULL, &account, error);
     return status;
 }
 
-static truce_status pattern_ledger_run_open(struct call *call, const void *arg, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_ledger_run_open(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
 {
     struct handle *handle;
     truce_status status;
 
     (void)reply;
-    if (!ledger_is_given(call, "account") && !ledger_is_given(call, "digits"))
+    if (!truce__operation_given(call, "account") && !truce__operation_given(call, "digits"))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'digits' or 'account' must be given");
     status = take_ledger(call, true, &handle, error);
     if (status)
         return status;
     status = ledger_open_account(call, handle->thing, arg, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern open_pattern = {
-    PATTERN("truceLedgerOpen", WRITES, "says a currency, and opens an account with its rules"),
+static const struct operation_row open_operation = {
+    OPERATION("truceLedgerOpen", ROLE_WRITE,
+              "says a currency, and opens an account with its rules"),
     .value = "the collection",
     .answer =
         "nothing more, also if it is open with these rules. An error: 11000 (duplicate) it is "
         "open with others, or the currency has other digits",
     .fields = open_fields,
     .size = sizeof(struct open_given),
-    .run = pattern_ledger_run_open,
-    .ways = PATTERN_AGAIN | PATTERN_STRICT,
+    .run = operation_ledger_run_open,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
     .example = "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'cash'}",
 };
 
@@ -123,14 +117,17 @@ struct post_given {
     int64_t effectiveMS, expiresMS;
 };
 
-static const struct pattern_field post_fields[] = {
+/* In the order of truce_ledger_kind. */
+static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse", NULL};
+
+static const struct operation_field post_fields[] = {
     {GIVEN(post_given, id, FIELD_VALUE), "the caller's; posted again, nothing happens",
      .needed = true},
     {GIVEN(post_given, entries, FIELD_ARRAY),
      "each {account, value, type}: what the balance rises by, below zero what goes out; they sum to "
      "0 in each currency"},
-    {GIVEN(post_given, kind, FIELD_TEXT),
-     "\"transfer\" (so if absent), \"pending\", \"settle\", \"void\", \"reverse\""},
+    {GIVEN(post_given, kind, FIELD_TEXT), "the kind of transaction; absent: \"transfer\"",
+     .words = kinds},
     {GIVEN(post_given, of, FIELD_VALUE), "the id of what is settled, given up or reversed"},
     {GIVEN(post_given, effectiveMS, FIELD_NUMBER), "the value date, ms since 1970", 1,
      INT64_C(1) << 48},
@@ -149,8 +146,8 @@ static const struct field entry_fields[] = {GIVEN(entry_given, account, FIELD_TE
                                             GIVEN(entry_given, value, FIELD_WHOLE),
                                             {0}};
 
-static truce_status pattern_ledger_read_entry(struct call *call, const bson_iter_t *at,
-                                              truce_ledger_entry *entry, bson_error_t *error)
+static truce_status operation_ledger_read_entry(struct operation_call *call, const bson_iter_t *at,
+                                                truce_ledger_entry *entry, bson_error_t *error)
 {
     struct entry_given given = {0};
     const bson_t *document;
@@ -158,17 +155,17 @@ static truce_status pattern_ledger_read_entry(struct call *call, const bson_iter
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "an entry must be a document");
-    document = call_view_of(call, at);
-    status = call_fields(call, document, entry_fields, false, &given, error);
+    document = truce__field_view(call->arena, at);
+    status = truce__operation_fields(call, document, entry_fields, &given, error);
     if (!status && !given.account)
         status = truce__refuse(40414, error, "an entry needs an 'account'");
     *entry = (truce_ledger_entry){given.account, given.value, given.type};
     return status;
 }
 
-static truce_status pattern_ledger_read_entries(struct call *call, const bson_t *array,
-                                                truce_ledger_transaction *transaction,
-                                                bson_error_t *error)
+static truce_status operation_ledger_read_entries(struct operation_call *call, const bson_t *array,
+                                                  truce_ledger_transaction *transaction,
+                                                  bson_error_t *error)
 {
     uint32_t count = array ? bson_count_keys(array) : 0;
     truce_ledger_entry *entries;
@@ -180,31 +177,16 @@ static truce_status pattern_ledger_read_entries(struct call *call, const bson_t 
                              POST_ENTRIES);
     if (!count)
         return TRUCE_OK;
-    entries = truce__arena_take(&call->arena, count * sizeof *entries);
+    entries = truce__arena_take(call->arena, count * sizeof *entries);
     (void)bson_iter_init(&at, array);
     while (!status && bson_iter_next(&at))
-        status = pattern_ledger_read_entry(call, &at, &entries[transaction->count++], error);
+        status = operation_ledger_read_entry(call, &at, &entries[transaction->count++], error);
     transaction->entries = entries;
     return status;
 }
 
-static truce_status ledger_read_kind(const char *kind, truce_ledger_kind *number,
-                                     bson_error_t *error)
-{
-    static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse"};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!kind || !strcmp(kind, kinds[i])) {
-            *number = (truce_ledger_kind)i;
-            return TRUCE_OK;
-        }
-    return truce__refuse(
-        CODE_BAD_VALUE, error,
-        "'kind' is \"transfer\", \"pending\", \"settle\", \"void\" or \"reverse\"");
-}
-
-static truce_status pattern_ledger_run_post(struct call *call, const void *arg, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_ledger_run_post(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
 {
     const struct post_given *given = arg;
     truce_ledger_transaction transaction = {.id = given->id,
@@ -214,25 +196,25 @@ static truce_status pattern_ledger_run_post(struct call *call, const void *arg, 
                                             .meta = given->meta};
     truce_ledger_result result = {0};
     struct handle *handle;
-    truce_status status = ledger_read_kind(given->kind, &transaction.kind, error);
+    truce_status status;
 
-    if (!status)
-        status = pattern_ledger_read_entries(call, given->entries, &transaction, error);
+    transaction.kind = (truce_ledger_kind)truce__operation_word(given->kind, kinds);
+    status = operation_ledger_read_entries(call, given->entries, &transaction, error);
     if (!status)
         status = take_ledger(call, true, &handle, error);
     if (status)
         return status;
     status = truce_ledger_post(handle->thing, NULL, &transaction, &result, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "exists", BCON_BOOL(result.exists), "bookedMS",
                     BCON_INT64(result.booked_ms));
     return status;
 }
 
-static const struct pattern post_pattern = {
-    PATTERN("truceLedgerPost", WRITES,
-            "posts a transaction of several accounts, whole or not at all, once under its id"),
+static const struct operation_row post_operation = {
+    OPERATION("truceLedgerPost", ROLE_WRITE,
+              "posts a transaction of several accounts, whole or not at all, once under its id"),
     .value = "the collection",
     .answer =
         "`exists`: it was posted before, and nothing happened now; `bookedMS`. An error, with "
@@ -241,8 +223,8 @@ static const struct pattern post_pattern = {
         "another; 2 (invalid) it does not balance",
     .fields = post_fields,
     .size = sizeof(struct post_given),
-    .run = pattern_ledger_run_post,
-    .ways = PATTERN_AGAIN | PATTERN_STRICT,
+    .run = operation_ledger_run_post,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
     .example =
         "{truceLedgerPost: 'bank', id: 'sale 17', entries: [{account: 'cash', value: -1250}, "
         "{account: 'sales', value: 1250}]}",
@@ -255,7 +237,7 @@ struct balance_given {
     int64_t number, bookedMS, effectiveMS;
 };
 
-static const struct pattern_field balance_fields[] = {
+static const struct operation_field balance_fields[] = {
     {GIVEN(balance_given, account, FIELD_TEXT), "the account", .needed = true},
     {GIVEN(balance_given, number, FIELD_NUMBER), "after that number of the account", 1, INT64_MAX},
     {GIVEN(balance_given, bookedMS, FIELD_NUMBER), "with all that was booked until then", 1,
@@ -264,7 +246,7 @@ static const struct pattern_field balance_fields[] = {
      INT64_C(1) << 48},
     {{0}}};
 
-static truce_status ledger_run_balance(struct call *call, const void *arg, bson_t *reply,
+static truce_status ledger_run_balance(struct operation_call *call, const void *arg, bson_t *reply,
                                        bson_error_t *error)
 {
     const struct balance_given *given = arg;
@@ -277,7 +259,7 @@ static truce_status ledger_run_balance(struct call *call, const void *arg, bson_
     if (status)
         return status;
     status = truce_ledger_balance_of(handle->thing, given->account, &moment, &balance, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "currency", BCON_UTF8(balance.currency), "number",
                     BCON_INT64(balance.number), "balance", BCON_INT64(balance.balance), "out",
@@ -286,15 +268,15 @@ static truce_status ledger_run_balance(struct call *call, const void *arg, bson_
     return status;
 }
 
-static const struct pattern balance_pattern = {
-    PATTERN("truceLedgerBalance", READS, "the balance of an account, now or at one moment"),
+static const struct operation_row balance_operation = {
+    OPERATION("truceLedgerBalance", ROLE_READ, "the balance of an account, now or at one moment"),
     .value = "the collection",
     .answer = "`currency`, `number` (the last that is in it), `balance` (posted), `out` and `in` "
               "(pending), `available`, `bookedMS`. \"not found\": no such account, or number",
     .fields = balance_fields,
     .size = sizeof(struct balance_given),
     .run = ledger_run_balance,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceLedgerBalance: 'bank', account: 'cash'}",
 };
 
@@ -305,7 +287,7 @@ struct statement_given {
     int64_t after, limit, last;
 };
 
-static const struct pattern_field statement_fields[] = {
+static const struct operation_field statement_fields[] = {
     {GIVEN(statement_given, account, FIELD_TEXT), "the account", .needed = true},
     {GIVEN(statement_given, after, FIELD_NUMBER), "lines behind this number", 0, INT64_MAX},
     {GIVEN(statement_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, LINES_MAX},
@@ -341,8 +323,8 @@ static bool add_line(const truce_ledger_line *line, void *arg)
     return true;
 }
 
-static truce_status ledger_run_statement(struct call *call, const void *arg, bson_t *reply,
-                                         bson_error_t *error)
+static truce_status ledger_run_statement(struct operation_call *call, const void *arg,
+                                         bson_t *reply, bson_error_t *error)
 {
     const struct statement_given *given = arg;
     int64_t limit = given->limit ? given->limit : 100;
@@ -354,7 +336,7 @@ static truce_status ledger_run_statement(struct call *call, const void *arg, bso
     if (!status) {
         status =
             truce_ledger_statement(handle->thing, given->account, &page, add_line, &lines, error);
-        pattern_give(call, handle);
+        truce__operation_give(call, handle);
     }
     if (!status)
         BSON_APPEND_ARRAY(reply, "lines", &lines.array);
@@ -364,8 +346,8 @@ static truce_status ledger_run_statement(struct call *call, const void *arg, bso
     return status;
 }
 
-static const struct pattern statement_pattern = {
-    PATTERN("truceLedgerStatement", READS, "the history of an account, a page of it"),
+static const struct operation_row statement_operation = {
+    OPERATION("truceLedgerStatement", ROLE_READ, "the history of an account, a page of it"),
     .value = "the collection",
     .answer =
         "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
@@ -374,9 +356,9 @@ static const struct pattern statement_pattern = {
     .fields = statement_fields,
     .size = sizeof(struct statement_given),
     .run = ledger_run_statement,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceLedgerStatement: 'bank', account: 'cash', limit: 50}",
 };
 
-const struct pattern *const ledger_patterns[] = {&open_pattern, &post_pattern, &balance_pattern,
-                                                 &statement_pattern, NULL};
+const struct operation_row *const ledger_operations[] = {
+    &open_operation, &post_operation, &balance_operation, &statement_operation, NULL};

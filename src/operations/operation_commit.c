@@ -1,8 +1,8 @@
 /* truceCommit and what is asked for by its key, requests, sequences. */
 #include <string.h>
 
+#include "operations/operation.h"
 #include "patterns/change_list/change_list.h"
-#include "server/pattern/pattern_command.h"
 #include "truce/request.h"
 #include "truce/sequence.h"
 
@@ -14,7 +14,7 @@ struct commit_given {
     const bson_t *leave, *input;
 };
 
-static const struct pattern_field commit_fields[] = {
+static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, key, FIELD_TEXT),
      "an idempotency key of the database: it happens once for ever under it"},
     {GIVEN(commit_given, keyTime, FIELD_NUMBER),
@@ -28,7 +28,7 @@ static const struct pattern_field commit_fields[] = {
     {{0}}};
 
 struct committing {
-    struct call *call;
+    struct operation_call *call;
     const bson_t *changes, *leave;
     bson_t inserted; /* the ids that were made */
 };
@@ -36,7 +36,7 @@ struct committing {
 static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct committing *committing = arg;
-    const struct written_guard guard = {pattern_guard, committing->call};
+    const struct written_guard guard = {truce__operation_guard, committing->call};
     truce_status status;
 
     truce_commit_changes_fixed(commit);
@@ -48,13 +48,14 @@ static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t
     return status;
 }
 
-static truce_status commit_check_commit(struct call *call, const struct commit_given *given,
-                                        const bson_t **changes, bson_error_t *error)
+static truce_status commit_check_commit(struct operation_call *call,
+                                        const struct commit_given *given, const bson_t **changes,
+                                        bson_error_t *error)
 {
-    if (!BSON_ITER_HOLDS_ARRAY(&call->value))
+    if (!BSON_ITER_HOLDS_ARRAY(&call->target))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
                              "'truceCommit' must be an array of changes");
-    *changes = call_view_of(call, &call->value);
+    *changes = truce__field_view(call->arena, &call->target);
     if (bson_empty(*changes))
         return truce__refuse(CODE_INVALID_LENGTH, error, "'truceCommit' has no change");
     if (!given->key != !given->keyTime)
@@ -67,13 +68,13 @@ static truce_status commit_check_commit(struct call *call, const struct commit_g
 }
 
 /* What the earlier commit left under the key. */
-static void commit_append_left(struct call *call, const char *key, bson_t *reply)
+static void commit_append_left(struct operation_call *call, const char *key, bson_t *reply)
 {
     static const char *const names[] = {"result", "inserted"};
     bson_t record;
     bson_iter_t iter;
 
-    if (!truce_commit_record(call->view, key, &record, NULL)) {
+    if (!truce_commit_record(call->store, key, &record, NULL)) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             if (bson_iter_init_find(&iter, &record, names[i]))
                 bson_append_iter(reply, NULL, 0, &iter);
@@ -82,7 +83,7 @@ static void commit_append_left(struct call *call, const char *key, bson_t *reply
     bson_destroy(&record);
 }
 
-static truce_status run_commit(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_commit(struct operation_call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
 {
     const struct commit_given *given = arg;
@@ -102,7 +103,7 @@ static truce_status run_commit(struct call *call, const void *arg, bson_t *reply
             BSON_APPEND_ARRAY(&input, "changes", committing.changes);
             options.input = &input;
         }
-        status = truce_transact(call->view, commit_changes, &committing, &options, error);
+        status = truce_transact(call->store, commit_changes, &committing, &options, error);
     }
     if (!status)
         BSON_APPEND_BOOL(reply, "earlier", earlier);
@@ -115,8 +116,8 @@ static truce_status run_commit(struct call *call, const void *arg, bson_t *reply
     return status;
 }
 
-static const struct pattern commit_pattern = {
-    PATTERN("truceCommit", WRITES, "changes several documents, all or none"),
+static const struct operation_row commit_operation = {
+    OPERATION("truceCommit", ROLE_WRITE, "changes several documents, all or none"),
     .value =
         "an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id: "
         "ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if: "
@@ -135,7 +136,7 @@ static const struct pattern commit_pattern = {
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
     .run = run_commit,
-    .ways = PATTERN_STRICT | PATTERN_TRANSACTS,
+    .ways = OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceCommit: [{update: 'accounts', id: 'a', if: {n: {$gte: 5}}, with: {$inc: {n: "
                "-5}}}, {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}], key: 'payment 17', "
                "keyTime: 1767225600000, leave: {receipt: 17}}",
@@ -143,71 +144,71 @@ static const struct pattern commit_pattern = {
 
 /* ---- by its key ------------------------------------------------------------------------------- */
 
-static truce_status run_result(struct call *call, const void *given, bson_t *reply,
+static truce_status run_result(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
     const char *key;
     bson_t result;
-    truce_status status = pattern_text(call, &key, error);
+    truce_status status = truce__operation_text(call, &key, error);
 
     (void)given;
     if (status)
         return status;
-    status = truce_commit_result(call->view, key, &result, error);
+    status = truce_commit_result(call->store, key, &result, error);
     if (!status)
         BSON_APPEND_DOCUMENT(reply, "result", &result);
     bson_destroy(&result);
     return status;
 }
 
-static const struct pattern_field no_fields[] = {{{0}}};
+static const struct operation_field no_fields[] = {{{0}}};
 
-static const struct pattern result_pattern = {
-    PATTERN("truceCommitResult", READS, "what the commit under a key has left"),
+static const struct operation_row result_operation = {
+    OPERATION("truceCommitResult", ROLE_READ, "what the commit under a key has left"),
     .value = "the key",
     .answer = "`result`: empty if it left nothing. \"not found\": no commit under the key took "
               "effect, or it was purged. An error: 24 (locked) one is under way",
     .fields = no_fields,
     .run = run_result,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceCommitResult: 'payment 17'}",
 };
 
 typedef truce_status found_by_key(truce_store *store, const char *key, bson_t *document,
                                   bson_error_t *error);
 
-static truce_status commit_show(struct call *call, found_by_key *find, const char *name,
+static truce_status commit_show(struct operation_call *call, found_by_key *find, const char *name,
                                 bson_t *reply, bson_error_t *error)
 {
     const char *key;
     bson_t document;
-    truce_status status = pattern_text(call, &key, error);
+    truce_status status = truce__operation_text(call, &key, error);
 
     if (status)
         return status;
-    status = find(call->view, key, &document, error);
+    status = find(call->store, key, &document, error);
     if (!status)
         BSON_APPEND_DOCUMENT(reply, name, &document);
     bson_destroy(&document);
     return status;
 }
 
-static truce_status pattern_commit_run_show(struct call *call, const void *given, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_commit_run_show(struct operation_call *call, const void *given,
+                                              bson_t *reply, bson_error_t *error)
 {
     (void)given;
     return commit_show(call, truce_commit_record, "commit", reply, error);
 }
 
-static const struct pattern show_pattern = {
-    PATTERN("truceCommitShow", READS, "the commit under a key, as it is kept"),
+static const struct operation_row show_operation = {
+    OPERATION("truceCommitShow", ROLE_READ, "the commit under a key, as it is kept"),
     .value = "the key",
     .answer =
         "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
         "\"pending\", \"committed\" or \"done\". \"not found\": there is none, or it was undone",
     .fields = no_fields,
-    .run = pattern_commit_run_show,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .run = operation_commit_run_show,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceCommitShow: 'payment 17'}",
 };
 
@@ -218,53 +219,54 @@ struct request_given {
     const bson_t *input;
 };
 
-static const struct pattern_field request_fields[] = {
+static const struct operation_field request_fields[] = {
     {GIVEN(request_given, name, FIELD_TEXT), "the function that is to run it", .needed = true},
     {GIVEN(request_given, input, FIELD_DOCUMENT), "what the function is given; empty if absent"},
     {{0}}};
 
-static truce_status run_request(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_request(struct operation_call *call, const void *arg, bson_t *reply,
                                 bson_error_t *error)
 {
     static const bson_t none = BSON_INITIALIZER;
     const struct request_given *given = arg;
     const char *key;
-    truce_status status = pattern_text(call, &key, error);
+    truce_status status = truce__operation_text(call, &key, error);
 
     (void)reply;
     return status ? status
-                  : truce_request_add(call->view, key, given->name,
+                  : truce_request_add(call->store, key, given->name,
                                       given->input ? given->input : &none, error);
 }
 
-static const struct pattern request_pattern = {
-    PATTERN("truceRequest", WRITES,
-            "leaves work for a program of the library, or `truce request run`, which does it once"),
+static const struct operation_row request_operation = {
+    OPERATION(
+        "truceRequest", ROLE_WRITE,
+        "leaves work for a program of the library, or `truce request run`, which does it once"),
     .value = "the request's key",
     .answer = "nothing more. To send it again changes nothing. An error: 11000 (duplicate) the key "
               "stands for another request",
     .fields = request_fields,
     .size = sizeof(struct request_given),
     .run = run_request,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceRequest: 'mail 17', name: 'mail', input: {to: 'ada@example.org'}}",
 };
 
-static truce_status run_request_state(struct call *call, const void *given, bson_t *reply,
+static truce_status run_request_state(struct operation_call *call, const void *given, bson_t *reply,
                                       bson_error_t *error)
 {
     (void)given;
     return commit_show(call, truce_request_state, "request", reply, error);
 }
 
-static const struct pattern request_state_pattern = {
-    PATTERN("truceRequestState", READS, "what became of a request"),
+static const struct operation_row request_state_operation = {
+    OPERATION("truceRequestState", ROLE_READ, "what became of a request"),
     .value = "the request's key",
     .answer = "`request`: {_id, name, input, state, attempts, error, created, due}, where `state` "
               "is \"waiting\", \"done\" or \"failed\"; or \"not found\"",
     .fields = no_fields,
     .run = run_request_state,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceRequestState: 'mail 17'}",
 };
 
@@ -274,42 +276,43 @@ struct sequence_given {
     int64_t take, raise;
 };
 
-static const struct pattern_field sequence_fields[] = {
+static const struct operation_field sequence_fields[] = {
     {GIVEN(sequence_given, take, FIELD_NUMBER), "so many numbers in a row are given to the caller",
      1, 1000000},
     {GIVEN(sequence_given, raise, FIELD_NUMBER),
      "numbers up to this one will not be given any more", 1, INT64_MAX},
     {{0}}};
 
-static truce_status run_sequence(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_sequence(struct operation_call *call, const void *arg, bson_t *reply,
                                  bson_error_t *error)
 {
     const struct sequence_given *given = arg;
     int64_t first = 0, last = 0;
     const char *name;
-    truce_status status = pattern_text(call, &name, error);
+    truce_status status = truce__operation_text(call, &name, error);
 
     if (!status && given->take && given->raise)
         status = truce__refuse(CODE_INVALID_OPTIONS, error, "'take' or 'raise', not both");
     if (!status && (given->take || given->raise))
-        status = access_need(call, call->database, WRITES, error);
+        status = call->host->check_role(call, ROLE_WRITE, error);
     if (status)
         return status;
     if (given->take)
-        status = truce_sequence_take(call->view, name, given->take, &first, error);
+        status = truce_sequence_take(call->store, name, given->take, &first, error);
     else if (given->raise)
-        status = truce_sequence_raise(call->view, name, given->raise, error);
+        status = truce_sequence_raise(call->store, name, given->raise, error);
     if (!status && given->take)
         BSON_APPEND_INT64(reply, "first", first);
     if (!status && !given->take)
-        status = truce_sequence_last(call->view, name, &last, error);
+        status = truce_sequence_last(call->store, name, &last, error);
     if (!status)
         BSON_APPEND_INT64(reply, "last", given->take ? first + given->take - 1 : last);
     return status;
 }
 
-static const struct pattern sequence_pattern = {
-    PATTERN("truceSequence", READS, "numbers that only rise, each given once; or the last of them"),
+static const struct operation_row sequence_operation = {
+    OPERATION("truceSequence", ROLE_READ,
+              "numbers that only rise, each given once; or the last of them"),
     .value = "the sequence's name",
     .answer =
         "with `take`, `first` and `last`: the numbers; else `last`: the last number that was "
@@ -317,10 +320,14 @@ static const struct pattern sequence_pattern = {
     .fields = sequence_fields,
     .size = sizeof(struct sequence_given),
     .run = run_sequence,
-    .ways = PATTERN_TRANSACTS,
+    .ways = OPERATION_TRANSACTS,
     .example = "{truceSequence: 'orders', take: 3}",
 };
 
-const struct pattern *const commit_patterns[] = {
-    &commit_pattern,        &result_pattern,   &show_pattern, &request_pattern,
-    &request_state_pattern, &sequence_pattern, NULL};
+const struct operation_row *const commit_operations[] = {&commit_operation,
+                                                         &result_operation,
+                                                         &show_operation,
+                                                         &request_operation,
+                                                         &request_state_operation,
+                                                         &sequence_operation,
+                                                         NULL};

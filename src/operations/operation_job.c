@@ -1,17 +1,15 @@
 /*
- * Queues: what workers send. A claim is known by the job's _id and its token, from any connection and to any server of the
- * store: nothing of it is kept here.
+ * Queues: the operations of workers. The job's _id and the token of the claim identify a claim, from any connection and
+ * on any server of the store: no state of a claim is kept here.
  *
- * A claim that waits holds the thread of its connection and no other. It looks from time to time whether its client is
- * gone or the server ends, so that hardly a job is claimed for nobody; one that is comes back when its lease ends.
+ * A claim that waits blocks the thread of its caller and no other. It regularly asks whether the caller is gone, so
+ * that few jobs are claimed for a caller that has disconnected; such a job becomes ready again when its lease ends.
  */
-#include <sys/socket.h>
-
 #include "base/clock.h"
 #include "base/field.h"
+#include "operations/operation_queue.h"
 #include "patterns/change_list/change_list.h"
 #include "patterns/queue/queue.h"
-#include "server/pattern/pattern_queue.h"
 
 #define LOOK_MS     500
 #define WAIT_MS_MAX 600000
@@ -24,7 +22,7 @@ struct claim_given {
     const char *worker;
 };
 
-static const struct pattern_field claim_fields[] = {
+static const struct operation_field claim_fields[] = {
     {GIVEN(claim_given, most, FIELD_NUMBER), "so many jobs at once; absent: 1", 1, JOB_CLAIMS_MAX},
     {GIVEN(claim_given, waitMS, FIELD_NUMBER),
      "waits for a job for so long, if there is none; the connection is busy meanwhile, the others "
@@ -35,18 +33,10 @@ static const struct pattern_field claim_fields[] = {
     {GIVEN(claim_given, worker, FIELD_TEXT), "who claims, for people"},
     {{0}}};
 
-static bool is_for_nobody(struct call *call)
-{
-    char byte = 0;
-
-    return server_is_stopping(call->server) ||
-           recv(call->connection->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 /* NOT_FOUND: none came. */
-static truce_status pattern_job_claim(struct call *call, truce_queue *queue,
-                                      const struct claim_given *given, truce_job **jobs,
-                                      size_t *count, bson_error_t *error)
+static truce_status operation_job_claim(struct operation_call *call, truce_queue *queue,
+                                        const struct claim_given *given, truce_job **jobs,
+                                        size_t *count, bson_error_t *error)
 {
     int64_t now_ns = truce__clock_monotonic_ns(), until_ns = now_ns + given->waitMS * 1000000,
             left_ms;
@@ -55,7 +45,7 @@ static truce_status pattern_job_claim(struct call *call, truce_queue *queue,
 
     while (status == TRUCE_NOT_FOUND &&
            (left_ms = (until_ns - (now_ns = truce__clock_monotonic_ns())) / 1000000) > 0 &&
-           !is_for_nobody(call)) {
+           !call->host->is_gone(call)) {
         status = truce_queue_claim_wait(queue, (uint32_t)(left_ms < LOOK_MS ? left_ms : LOOK_MS),
                                         jobs, error);
         call->waited_ns += truce__clock_monotonic_ns() - now_ns;
@@ -67,7 +57,7 @@ static truce_status pattern_job_claim(struct call *call, truce_queue *queue,
 }
 
 /* What does not fit into the reply is given back: it was not begun. */
-static void pattern_job_give_back(truce_job *job)
+static void operation_job_give_back(truce_job *job)
 {
     bson_error_t ignored; /* its lease ends, if it cannot be told */
 
@@ -75,7 +65,7 @@ static void pattern_job_give_back(truce_job *job)
         return;
 }
 
-static void pattern_job_append_claimed(truce_job **jobs, size_t count, bson_t *reply)
+static void operation_job_append_claimed(truce_job **jobs, size_t count, bson_t *reply)
 {
     bson_t array;
     size_t i = 0;
@@ -89,38 +79,38 @@ static void pattern_job_append_claimed(truce_job **jobs, size_t count, bson_t *r
         if (i && array.len + document->len + REPLY_ROOM > TRUCE_DOCUMENT_BYTES_MAX)
             break;
         bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
-        pattern_job_append(document, &jobs[i]->token, key, &array);
+        truce__operation_append_job(document, &jobs[i]->token, key, &array);
     }
     bson_append_array_end(reply, &array);
     for (; i < count; i++)
-        pattern_job_give_back(jobs[i]);
+        operation_job_give_back(jobs[i]);
 }
 
-static truce_status run_claim(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_claim(struct operation_call *call, const void *arg, bson_t *reply,
                               bson_error_t *error)
 {
     const struct claim_given *given = arg;
-    truce_job **jobs = truce__arena_take(&call->arena, JOB_CLAIMS_MAX * sizeof *jobs);
+    truce_job **jobs = truce__arena_take(call->arena, JOB_CLAIMS_MAX * sizeof *jobs);
     struct handle *handle;
     size_t count = 0;
     truce_status status;
 
     if (call->deadline_ms && given->waitMS >= call->deadline_ms)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'waitMS' must be less than 'maxTimeMS'");
-    status = pattern_queue_take(call, given->worker, given->leaseMS, &handle, error);
+    status = truce__operation_queue(call, given->worker, given->leaseMS, &handle, error);
     if (status)
         return status;
-    status = pattern_job_claim(call, handle->thing, given, jobs, &count, error);
+    status = operation_job_claim(call, handle->thing, given, jobs, &count, error);
     if (!status || status == TRUCE_NOT_FOUND)
-        pattern_job_append_claimed(jobs, count, reply);
+        operation_job_append_claimed(jobs, count, reply);
     for (size_t i = 0; i < count; i++)
         truce_job_free(jobs[i]);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern claim_pattern = {
-    PATTERN("truceClaim", WRITES, "takes the next jobs that are ready, and waits for one"),
+static const struct operation_row claim_operation = {
+    OPERATION("truceClaim", ROLE_WRITE, "takes the next jobs that are ready, and waits for one"),
     .value = "the queue",
     .answer =
         "`jobs`: each the job's document with `token`, which with `_id` stands for the claim, "
@@ -149,20 +139,21 @@ struct held_job {
     truce_job *job;
 };
 
-static void release_job(struct call *call, struct held_job *held)
+static void release_job(struct operation_call *call, struct held_job *held)
 {
     truce_job_free(held->job);
-    pattern_give(call, held->handle);
+    truce__operation_give(call, held->handle);
 }
 
 /* EXPIRED: the job is gone. Whether the claim still counts is for the call that follows to see. */
-static truce_status pattern_job_take_job(struct call *call, const struct job_given *given,
-                                         struct held_job *held, bson_error_t *error)
+static truce_status operation_job_take_job(struct operation_call *call,
+                                           const struct job_given *given, struct held_job *held,
+                                           bson_error_t *error)
 {
     int64_t lease_ms = 0;
     bson_t document, lease;
     char text[25];
-    truce_status status = pattern_queue_take(call, NULL, 0, &held->handle, error);
+    truce_status status = truce__operation_queue(call, NULL, 0, &held->handle, error);
 
     held->job = NULL;
     if (status)
@@ -171,8 +162,9 @@ static truce_status pattern_job_take_job(struct call *call, const struct job_giv
     if (!status && truce__value_subdocument(&document, "lease", &lease))
         lease_ms = truce__field_number(&lease, "ms");
     if (!status && lease_ms > 0 && lease_ms <= UINT32_MAX && lease_ms != JOB_LEASE_MS) {
-        pattern_give(call, held->handle); /* it is extended by the lease that it was claimed with */
-        status = pattern_queue_take(call, NULL, lease_ms, &held->handle, error);
+        truce__operation_give(
+            call, held->handle); /* it is extended by the lease that it was claimed with */
+        status = truce__operation_queue(call, NULL, lease_ms, &held->handle, error);
     }
     if (!status)
         held->job = truce__job_new(held->handle->thing, &document, given->token);
@@ -181,7 +173,7 @@ static truce_status pattern_job_take_job(struct call *call, const struct job_giv
     if (status == TRUCE_NOT_FOUND)
         status = truce__fail(TRUCE_EXPIRED, error, "job %s is not in the queue any more", text);
     if (status)
-        pattern_give(call, held->handle);
+        truce__operation_give(call, held->handle);
     return status;
 }
 
@@ -192,17 +184,17 @@ struct heartbeat_given {
     const bson_t *progress;
 };
 
-static const struct pattern_field heartbeat_fields[] = {
+static const struct operation_field heartbeat_fields[] = {
     JOB_FIELDS,
     {GIVEN(heartbeat_given, progress, FIELD_DOCUMENT), "kept in the job, for whoever looks"},
     {{0}}};
 
-static truce_status run_heartbeat(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_heartbeat(struct operation_call *call, const void *arg, bson_t *reply,
                                   bson_error_t *error)
 {
     const struct heartbeat_given *given = arg;
     struct held_job held;
-    truce_status status = pattern_job_take_job(call, &given->job, &held, error);
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
 
     if (status)
         return status;
@@ -217,14 +209,14 @@ static truce_status run_heartbeat(struct call *call, const void *arg, bson_t *re
 
 #define LOST "An error: 125 (expired) the job is not this worker's any more, or was cancelled"
 
-static const struct pattern heartbeat_pattern = {
-    PATTERN("truceHeartbeat", WRITES, "begins the lease of a job anew"),
+static const struct operation_row heartbeat_operation = {
+    OPERATION("truceHeartbeat", ROLE_WRITE, "begins the lease of a job anew"),
     .value = "the queue",
     .answer = "`leaseMS`: so long it lasts from now. " LOST,
     .fields = heartbeat_fields,
     .size = sizeof(struct heartbeat_given),
     .run = run_heartbeat,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example =
         "{truceHeartbeat: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}}",
 };
@@ -238,14 +230,15 @@ struct end_given {
     int64_t delayMS;
 };
 
-static const struct pattern_field done_fields[] = {
+static const struct operation_field done_fields[] = {
     JOB_FIELDS, {GIVEN(end_given, result, FIELD_DOCUMENT), "kept in the job"}, {{0}}};
 
-static truce_status run_done(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+static truce_status run_done(struct operation_call *call, const void *arg, bson_t *reply,
+                             bson_error_t *error)
 {
     const struct end_given *given = arg;
     struct held_job held;
-    truce_status status = pattern_job_take_job(call, &given->job, &held, error);
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
 
     (void)reply;
     if (status)
@@ -255,19 +248,19 @@ static truce_status run_done(struct call *call, const void *arg, bson_t *reply, 
     return status;
 }
 
-static const struct pattern done_pattern = {
-    PATTERN("truceDone", WRITES, "says that a job is done"),
+static const struct operation_row done_operation = {
+    OPERATION("truceDone", ROLE_WRITE, "says that a job is done"),
     .value = "the queue",
     .answer = "nothing more. " LOST,
     .fields = done_fields,
     .size = sizeof(struct end_given),
     .run = run_done,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example =
         "{truceDone: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, result: {sent: true}}",
 };
 
-static const struct pattern_field fail_fields[] = {
+static const struct operation_field fail_fields[] = {
     JOB_FIELDS,
     {GIVEN(end_given, error, FIELD_TEXT), "why; its first 2,000 bytes are kept", .needed = true},
     {GIVEN(end_given, delayMS, FIELD_NUMBER),
@@ -275,53 +268,47 @@ static const struct pattern_field fail_fields[] = {
      INT64_C(1) << 48},
     {{0}}};
 
-static bool pattern_job_is_given(const struct call *call, const char *field)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, &call->request->body, field) && !BSON_ITER_HOLDS_NULL(&iter);
-}
-
-static truce_status run_fail(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+static truce_status run_fail(struct operation_call *call, const void *arg, bson_t *reply,
+                             bson_error_t *error)
 {
     const struct end_given *given = arg;
     struct held_job held;
-    truce_status status = pattern_job_take_job(call, &given->job, &held, error);
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
 
     (void)reply;
     if (status)
         return status;
     status = truce_job_fail(held.job, NULL, given->error,
-                            pattern_job_is_given(call, "delayMS") ? given->delayMS : -1, error);
+                            truce__operation_given(call, "delayMS") ? given->delayMS : -1, error);
     release_job(call, &held);
     return status;
 }
 
-static const struct pattern fail_pattern = {
-    PATTERN("truceFail", WRITES,
-            "says that a job failed: it is tried again, or is dead after its last attempt"),
+static const struct operation_row fail_operation = {
+    OPERATION("truceFail", ROLE_WRITE,
+              "says that a job failed: it is tried again, or is dead after its last attempt"),
     .value = "the queue",
     .answer = "nothing more. " LOST,
     .fields = fail_fields,
     .size = sizeof(struct end_given),
     .run = run_fail,
-    .ways = PATTERN_TRANSACTS,
+    .ways = OPERATION_TRANSACTS,
     .example =
         "{truceFail: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no answer', delayMS: 60000}",
 };
 
-static const struct pattern_field snooze_fields[] = {JOB_FIELDS,
-                                                     {GIVEN(end_given, delayMS, FIELD_NUMBER),
-                                                      "so long; 0: at once, by whoever comes", 0,
-                                                      INT64_C(1) << 48, .needed = true},
-                                                     {{0}}};
+static const struct operation_field snooze_fields[] = {JOB_FIELDS,
+                                                       {GIVEN(end_given, delayMS, FIELD_NUMBER),
+                                                        "so long; 0: at once, by whoever comes", 0,
+                                                        INT64_C(1) << 48, .needed = true},
+                                                       {{0}}};
 
-static truce_status run_snooze(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_snooze(struct operation_call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
 {
     const struct end_given *given = arg;
     struct held_job held;
-    truce_status status = pattern_job_take_job(call, &given->job, &held, error);
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
 
     (void)reply;
     if (status)
@@ -331,41 +318,41 @@ static truce_status run_snooze(struct call *call, const void *arg, bson_t *reply
     return status;
 }
 
-static const struct pattern snooze_pattern = {
-    PATTERN("truceSnooze", WRITES, "gives a job back for later; the attempt does not count"),
+static const struct operation_row snooze_operation = {
+    OPERATION("truceSnooze", ROLE_WRITE, "gives a job back for later; the attempt does not count"),
     .value = "the queue",
     .answer = "nothing more. " LOST,
     .fields = snooze_fields,
     .size = sizeof(struct end_given),
     .run = run_snooze,
-    .ways = PATTERN_TRANSACTS,
+    .ways = OPERATION_TRANSACTS,
     .example =
         "{truceSnooze: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, delayMS: 60000}",
 };
 
 /* ---- truceJobCommit --------------------------------------------------------------------------- */
 
-static const struct pattern_field job_commit_fields[] = {
+static const struct operation_field job_commit_fields[] = {
     JOB_FIELDS,
     {GIVEN(end_given, changes, FIELD_ARRAY), "as truceCommit takes them", .needed = true},
     {GIVEN(end_given, result, FIELD_DOCUMENT), "kept in the job"},
     {{0}}};
 
 struct effects {
-    struct call *call;
+    struct operation_call *call;
     const bson_t *changes;
 };
 
 static truce_status add_effects(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct effects *effects = arg;
-    const struct written_guard guard = {pattern_guard, effects->call};
+    const struct written_guard guard = {truce__operation_guard, effects->call};
 
     truce_commit_changes_fixed(commit);
     return truce__written_add(effects->changes, &guard, commit, error);
 }
 
-static truce_status run_job_commit(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_job_commit(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
     const struct end_given *given = arg;
@@ -376,7 +363,7 @@ static truce_status run_job_commit(struct call *call, const void *arg, bson_t *r
 
     (void)reply;
     if (!status)
-        status = pattern_job_take_job(call, &given->job, &held, error);
+        status = operation_job_take_job(call, &given->job, &held, error);
     if (status)
         return status;
     truce_job_result(held.job, given->result);
@@ -385,19 +372,23 @@ static truce_status run_job_commit(struct call *call, const void *arg, bson_t *r
     return status;
 }
 
-static const struct pattern job_commit_pattern = {
-    PATTERN("truceJobCommit", WRITES,
-            "what a job changes, and that it is done: both or neither, fenced by the claim"),
+static const struct operation_row job_commit_operation = {
+    OPERATION("truceJobCommit", ROLE_WRITE,
+              "what a job changes, and that it is done: both or neither, fenced by the claim"),
     .value = "the queue",
     .answer = "nothing more. An error, with nothing changed, as of truceCommit. " LOST,
     .fields = job_commit_fields,
     .size = sizeof(struct end_given),
     .run = run_job_commit,
-    .ways = PATTERN_AGAIN | PATTERN_STRICT,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
     .example =
         "{truceJobCommit: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}]}",
 };
 
-const struct pattern *const job_patterns[] = {
-    &claim_pattern, &heartbeat_pattern, &done_pattern, &job_commit_pattern,
-    &fail_pattern,  &snooze_pattern,    NULL};
+const struct operation_row *const job_operations[] = {&claim_operation,
+                                                      &heartbeat_operation,
+                                                      &done_operation,
+                                                      &job_commit_operation,
+                                                      &fail_operation,
+                                                      &snooze_operation,
+                                                      NULL};

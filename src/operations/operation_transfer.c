@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "bson/value.h"
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "truce/transfer.h"
 
 #define LIST_BYTES (8 * 1024 * 1024) /* of the transfers in one answer */
@@ -37,24 +37,24 @@ static void free_transfers(void *transfers)
     truce_transfers_free(transfers);
 }
 
-static truce_status take_transfers(struct call *call, const struct layout *given, bool writes,
-                                   struct handle **handle, bson_error_t *error)
+static truce_status take_transfers(struct operation_call *call, const struct layout *given,
+                                   bool writes, struct handle **handle, bson_error_t *error)
 {
     truce_transfer_options options = {.field = given->field,
                                       .marks = given->marks,
                                       .fence = given->fence,
                                       .mechanism = given->steps ? TRUCE_MECHANISM_JOURNAL
                                                                 : TRUCE_MECHANISM_AUTO};
-    const void *made[2] = {call->view, &options};
+    const void *made[2] = {call->store, &options};
     char *text;
-    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
+    truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
-    if (!status && given->steps && call->session.transaction)
+    if (!status && given->steps && call->transaction)
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "within a transaction a transfer is one step: no 'steps'");
     options.accounts = given->accounts;
     if (!status && given->accounts)
-        status = pattern_collection(call, given->accounts, writes, error);
+        status = truce__operation_collection(call, given->accounts, writes, error);
     if (status)
         return status;
 #define OR(text) ((text) ? (text) : "")
@@ -63,8 +63,8 @@ static truce_status take_transfers(struct call *call, const struct layout *given
                               OR(options.fence), given->steps);
 #undef OR
     /* another command may name the accounts later: a command without them looks each time */
-    *handle =
-        pattern_handle(call, given->accounts ? text : NULL, make_transfers, made, free_transfers);
+    *handle = truce__operation_handle(call, given->accounts ? text : NULL, make_transfers, made,
+                                      free_transfers);
     bson_free(text);
     return TRUCE_OK;
 }
@@ -78,7 +78,7 @@ struct start_given {
     bool overdraft;
 };
 
-static const struct pattern_field start_fields[] = {
+static const struct operation_field start_fields[] = {
     {GIVEN(start_given, id, FIELD_VALUE), "the caller's; sent again, nothing happens",
      .needed = true},
     {GIVEN(start_given, source, FIELD_VALUE), "the _id of a document of `accounts`"},
@@ -107,15 +107,17 @@ static const struct field entry_fields[] = {GIVEN(entry_given, collection, FIELD
                                             GIVEN(entry_given, undo, FIELD_DOCUMENT),
                                             {0}};
 
-static truce_status pattern_transfer_read_entry(struct call *call, const bson_iter_t *at,
-                                                truce_transfer_entry *entry, bson_error_t *error)
+static truce_status operation_transfer_read_entry(struct operation_call *call,
+                                                  const bson_iter_t *at,
+                                                  truce_transfer_entry *entry, bson_error_t *error)
 {
     struct entry_given given = {0};
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "an entry must be a document");
-    status = call_fields(call, call_view_of(call, at), entry_fields, false, &given, error);
+    status = truce__operation_fields(call, truce__field_view(call->arena, at), entry_fields, &given,
+                                     error);
     if (status)
         return status;
     if (!given.collection || !given.id)
@@ -128,11 +130,12 @@ static truce_status pattern_transfer_read_entry(struct call *call, const bson_it
                                     .guard = given.guard,
                                     .effect = given.effect,
                                     .undo = given.undo};
-    return pattern_collection(call, given.collection, true, error);
+    return truce__operation_collection(call, given.collection, true, error);
 }
 
-static truce_status pattern_transfer_read_entries(struct call *call, const bson_t *array,
-                                                  truce_transfer *transfer, bson_error_t *error)
+static truce_status operation_transfer_read_entries(struct operation_call *call,
+                                                    const bson_t *array, truce_transfer *transfer,
+                                                    bson_error_t *error)
 {
     uint32_t count = bson_count_keys(array);
     truce_transfer_entry *entries;
@@ -142,15 +145,15 @@ static truce_status pattern_transfer_read_entries(struct call *call, const bson_
     if (!count || count > TRANSFER_ENTRIES_MAX)
         return truce__refuse(CODE_INVALID_LENGTH, error, "'entries' has 1 to %d of them",
                              TRANSFER_ENTRIES_MAX);
-    entries = truce__arena_take(&call->arena, count * sizeof *entries);
+    entries = truce__arena_take(call->arena, count * sizeof *entries);
     (void)bson_iter_init(&at, array);
     while (!status && bson_iter_next(&at))
-        status = pattern_transfer_read_entry(call, &at, &entries[transfer->count++], error);
+        status = operation_transfer_read_entry(call, &at, &entries[transfer->count++], error);
     transfer->entries = entries;
     return status;
 }
 
-static truce_status read_transfer(struct call *call, const struct start_given *given,
+static truce_status read_transfer(struct operation_call *call, const struct start_given *given,
                                   truce_transfer *transfer, bson_error_t *error)
 {
     bool all = given->source && given->destination && given->amount,
@@ -165,12 +168,12 @@ static truce_status read_transfer(struct call *call, const struct start_given *g
     if (given->entries ? some : !all)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'source', 'destination' and 'amount' must be given, or 'entries'");
-    return given->entries ? pattern_transfer_read_entries(call, given->entries, transfer, error)
+    return given->entries ? operation_transfer_read_entries(call, given->entries, transfer, error)
                           : TRUCE_OK;
 }
 
-static truce_status pattern_transfer_run_start(struct call *call, const void *arg, bson_t *reply,
-                                               bson_error_t *error)
+static truce_status operation_transfer_run_start(struct operation_call *call, const void *arg,
+                                                 bson_t *reply, bson_error_t *error)
 {
     const struct start_given *given = arg;
     truce_transfer_result result = {0};
@@ -183,15 +186,15 @@ static truce_status pattern_transfer_run_start(struct call *call, const void *ar
     if (status)
         return status;
     status = truce_transfer_start(handle->thing, NULL, &transfer, &result, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "state", BCON_UTF8("done"), "exists", BCON_BOOL(result.exists));
     return status;
 }
 
-static const struct pattern start_pattern = {
-    PATTERN("truceTransfer", WRITES,
-            "changes several documents, all or none, and holds none of them meanwhile"),
+static const struct operation_row start_operation = {
+    OPERATION("truceTransfer", ROLE_WRITE,
+              "changes several documents, all or none, and holds none of them meanwhile"),
     .value = "the collection of the transfers",
     .answer =
         "`state`: \"done\", and `exists`: it was started before. An error: 20 (refused) it is "
@@ -200,8 +203,8 @@ static const struct pattern start_pattern = {
         "the id stands for another transfer; 2 (invalid) an undo does not undo",
     .fields = start_fields,
     .size = sizeof(struct start_given),
-    .run = pattern_transfer_run_start,
-    .ways = PATTERN_AGAIN | PATTERN_STRICT | PATTERN_TRANSACTS,
+    .run = operation_transfer_run_start,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceTransfer: 'transactions', id: 17, source: 'a', destination: 'b', amount: 1, "
                "accounts: 'accounts', field: 'n'}",
 };
@@ -213,11 +216,11 @@ struct id_given {
     const bson_value_t *id;
 };
 
-static const struct pattern_field show_fields[] = {
+static const struct operation_field show_fields[] = {
     {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, {{0}}};
 
 /* Without the fields of commits. */
-static void append_transfer(struct call *call, const char *key, const bson_t *document,
+static void append_transfer(struct operation_call *call, const char *key, const bson_t *document,
                             bson_t *reply)
 {
     bson_iter_t at;
@@ -234,8 +237,8 @@ static void append_transfer(struct call *call, const char *key, const bson_t *do
     bson_append_document_end(reply, &shown);
 }
 
-static truce_status pattern_transfer_run_show(struct call *call, const void *arg, bson_t *reply,
-                                              bson_error_t *error)
+static truce_status operation_transfer_run_show(struct operation_call *call, const void *arg,
+                                                bson_t *reply, bson_error_t *error)
 {
     const struct id_given *given = arg;
     struct handle *handle;
@@ -245,23 +248,23 @@ static truce_status pattern_transfer_run_show(struct call *call, const void *arg
     if (status)
         return status;
     status = truce_transfer_get(handle->thing, given->id, &document, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         append_transfer(call, "transfer", &document, reply);
     bson_destroy(&document);
     return status;
 }
 
-static const struct pattern show_pattern = {
-    PATTERN("truceTransferShow", READS, "a transfer as it stands"),
+static const struct operation_row show_operation = {
+    OPERATION("truceTransferShow", ROLE_READ, "a transfer as it stands"),
     .value = "the collection of the transfers",
     .answer =
         "`transfer`: {_id, source, destination, value, state, lastModified, entries, reason, meta, "
         "...}. \"not found\": there is none, or it was removed long after its end",
     .fields = show_fields,
     .size = sizeof(struct id_given),
-    .run = pattern_transfer_run_show,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .run = operation_transfer_run_show,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceTransferShow: 'transactions', id: 17}",
 };
 
@@ -272,14 +275,14 @@ struct list_given {
     int64_t limit, skip;
 };
 
-static const struct pattern_field list_fields[] = {
+static const struct operation_field list_fields[] = {
     {GIVEN(list_given, state, FIELD_TEXT),
      "only those in this state: \"pending\", \"canceled\" ..."},
     {GIVEN(list_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, 1000},
     {GIVEN(list_given, skip, FIELD_NUMBER), "goes on behind so many", 0, INT32_MAX},
     {{0}}};
 
-static truce_status append_list(struct call *call, truce_cursor *cursor, int64_t limit,
+static truce_status append_list(struct operation_call *call, truce_cursor *cursor, int64_t limit,
                                 bson_t *reply, bson_error_t *error)
 {
     const bson_t *transfer = NULL;
@@ -302,8 +305,8 @@ static truce_status append_list(struct call *call, truce_cursor *cursor, int64_t
     return status;
 }
 
-static truce_status pattern_transfer_run_list(struct call *call, const void *arg, bson_t *reply,
-                                              bson_error_t *error)
+static truce_status operation_transfer_run_list(struct operation_call *call, const void *arg,
+                                                bson_t *reply, bson_error_t *error)
 {
     const struct list_given *given = arg;
     int64_t limit = given->limit ? given->limit : 100;
@@ -312,12 +315,12 @@ static truce_status pattern_transfer_run_list(struct call *call, const void *arg
     truce_find_options options = {.sort = sort, .limit = limit + 1, .skip = given->skip};
     const char *collection;
     truce_cursor *cursor;
-    truce_status status = pattern_own_collection(call, false, &collection, error);
+    truce_status status = truce__operation_own_collection(call, false, &collection, error);
 
     if (given->state)
         BSON_APPEND_UTF8(&filter, "state", given->state);
     if (!status)
-        status = truce_find(call->view, collection, &filter, &options, &cursor, error);
+        status = truce_find(call->store, collection, &filter, &options, &cursor, error);
     if (!status) {
         status = append_list(call, cursor, limit, reply, error);
         truce_cursor_close(cursor);
@@ -327,26 +330,27 @@ static truce_status pattern_transfer_run_list(struct call *call, const void *arg
     return status;
 }
 
-static const struct pattern list_pattern = {
-    PATTERN("truceTransfers", READS, "the transfers of a collection, what changed last first"),
+static const struct operation_row list_operation = {
+    OPERATION("truceTransfers", ROLE_READ,
+              "the transfers of a collection, what changed last first"),
     .value = "the collection of the transfers",
     .answer = "`transfers`, each as in truceTransferShow, and `more`: go on with `skip`",
     .fields = list_fields,
     .size = sizeof(struct list_given),
-    .run = pattern_transfer_run_list,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .run = operation_transfer_run_list,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceTransfers: 'transactions', state: 'done', limit: 10}",
 };
 
 /* ---- truceTransferResume, truceTransferCancel -------------------------------------------------- */
 
-static const struct pattern_field id_fields[] = {
+static const struct operation_field id_fields[] = {
     {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, LAYOUT_FIELDS, {{0}}};
 
 typedef truce_status by_id(truce_transfers *transfers, const bson_value_t *id, bson_error_t *error);
 
-static truce_status end_transfer(struct call *call, const struct id_given *given, by_id *end,
-                                 const char *state, bson_t *reply, bson_error_t *error)
+static truce_status end_transfer(struct operation_call *call, const struct id_given *given,
+                                 by_id *end, const char *state, bson_t *reply, bson_error_t *error)
 {
     struct handle *handle;
     truce_status status = take_transfers(call, &given->layout, true, &handle, error);
@@ -354,47 +358,47 @@ static truce_status end_transfer(struct call *call, const struct id_given *given
     if (status)
         return status;
     status = end(handle->thing, given->id, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     if (!status)
         BSON_APPEND_UTF8(reply, "state", state);
     return status;
 }
 
-static truce_status pattern_transfer_run_resume(struct call *call, const void *arg, bson_t *reply,
-                                                bson_error_t *error)
+static truce_status operation_transfer_run_resume(struct operation_call *call, const void *arg,
+                                                  bson_t *reply, bson_error_t *error)
 {
     return end_transfer(call, arg, truce_transfer_resume, "done", reply, error);
 }
 
-static const struct pattern resume_pattern = {
-    PATTERN("truceTransferResume", WRITES, "brings a transfer that stands still to its end"),
+static const struct operation_row resume_operation = {
+    OPERATION("truceTransferResume", ROLE_WRITE, "brings a transfer that stands still to its end"),
     .value = "the collection of the transfers",
     .answer =
         "`state`: \"done\". \"not found\": there is none. An error: 20 (refused) it is canceled",
     .fields = id_fields,
     .size = sizeof(struct id_given),
-    .run = pattern_transfer_run_resume,
-    .ways = PATTERN_AGAIN,
+    .run = operation_transfer_run_resume,
+    .ways = OPERATION_AGAIN,
     .example = "{truceTransferResume: 'transactions', id: 17}",
 };
 
-static truce_status pattern_transfer_run_cancel(struct call *call, const void *arg, bson_t *reply,
-                                                bson_error_t *error)
+static truce_status operation_transfer_run_cancel(struct operation_call *call, const void *arg,
+                                                  bson_t *reply, bson_error_t *error)
 {
     return end_transfer(call, arg, truce_transfer_cancel, "canceled", reply, error);
 }
 
-static const struct pattern cancel_pattern = {
-    PATTERN("truceTransferCancel", WRITES, "takes back a transfer that is not decided"),
+static const struct operation_row cancel_operation = {
+    OPERATION("truceTransferCancel", ROLE_WRITE, "takes back a transfer that is not decided"),
     .value = "the collection of the transfers",
     .answer = "`state`: \"canceled\", now or before. \"not found\": there is none. An error: 20 "
               "(refused) it is decided, or done: a transfer back is another transfer",
     .fields = id_fields,
     .size = sizeof(struct id_given),
-    .run = pattern_transfer_run_cancel,
-    .ways = PATTERN_AGAIN,
+    .run = operation_transfer_run_cancel,
+    .ways = OPERATION_AGAIN,
     .example = "{truceTransferCancel: 'transactions', id: 18}",
 };
 
-const struct pattern *const transfer_patterns[] = {&start_pattern,  &show_pattern,   &list_pattern,
-                                                   &resume_pattern, &cancel_pattern, NULL};
+const struct operation_row *const transfer_operations[] = {
+    &start_operation, &show_operation, &list_operation, &resume_operation, &cancel_operation, NULL};

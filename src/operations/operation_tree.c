@@ -3,7 +3,7 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "truce/tree.h"
 
 #define TREE_ANSWER_ROWS  1000 /* items, changes or versions in one answer, ... */
@@ -18,7 +18,7 @@ struct tree_rows {
     bool more;      /* and others do not fit */
 };
 
-extern const struct pattern tree_log_pattern, tree_diff_pattern, tree_pattern;
+extern const struct operation_row tree_log_operation, tree_diff_operation, tree_operation;
 
 /* ---- log, diff, tags, branches --------------------------------------------------------------- */
 
@@ -30,7 +30,7 @@ struct log_given {
     int64_t limit, before;
 };
 
-static const struct pattern_field log_fields[] = {
+static const struct operation_field log_fields[] = {
     {GIVEN(log_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, TREE_ANSWER_ROWS},
     {GIVEN(log_given, before, FIELD_NUMBER), "goes on below this version", 1, INT64_MAX},
     {{0}}};
@@ -40,15 +40,16 @@ struct logging {
     int64_t before;
 };
 
-static truce_status pattern_tree_take(struct call *call, const char *collection, bool writes,
-                                      const char *parent, truce_tree **tree, bson_error_t *error);
-static bool pattern_rows_begin(struct tree_rows *rows, size_t size, bson_t *row);
-static void pattern_rows_end(struct tree_rows *rows, bson_t *row);
-static void pattern_rows_append(struct tree_rows *rows, truce_status status, const char *name,
-                                bson_t *reply);
-static truce_status pattern_prefer(const char *text, truce_tree_prefer *prefer,
-                                   bson_error_t *error);
-static void pattern_conflict_add(const truce_tree_conflict *conflict, void *arg);
+static truce_status operation_tree_take(struct operation_call *call, const char *collection,
+                                        bool writes, const char *parent, truce_tree **tree,
+                                        bson_error_t *error);
+static bool operation_rows_begin(struct tree_rows *rows, size_t size, bson_t *row);
+static void operation_rows_end(struct tree_rows *rows, bson_t *row);
+static void operation_rows_append(struct tree_rows *rows, truce_status status, const char *name,
+                                  bson_t *reply);
+static truce_status operation_prefer(const char *text, truce_tree_prefer *prefer,
+                                     bson_error_t *error);
+static void operation_conflict_add(const truce_tree_conflict *conflict, void *arg);
 
 static bool add_version(const bson_t *entry, void *arg)
 {
@@ -57,39 +58,39 @@ static bool add_version(const bson_t *entry, void *arg)
 
     if (logging->before && truce__field_number(entry, "version") >= logging->before)
         return true;
-    if (pattern_rows_begin(&logging->rows, entry->len, &row)) {
+    if (operation_rows_begin(&logging->rows, entry->len, &row)) {
         bson_concat(&row, entry);
-        pattern_rows_end(&logging->rows, &row);
+        operation_rows_end(&logging->rows, &row);
     }
     return !logging->rows.more;
 }
 
-static truce_status pattern_tree_log_run_log(struct call *call, const void *arg, bson_t *reply,
-                                             bson_error_t *error)
+static truce_status operation_tree_log_run_log(struct operation_call *call, const void *arg,
+                                               bson_t *reply, bson_error_t *error)
 {
     const struct log_given *given = arg;
     struct logging logging = {.rows = {BSON_INITIALIZER, .room = given->limit ? given->limit : 100},
                               .before = given->before};
     truce_tree *tree;
-    truce_status status = pattern_tree_take(call, NULL, false, NULL, &tree, error);
+    truce_status status = operation_tree_take(call, NULL, false, NULL, &tree, error);
 
     if (!status)
         status = truce_tree_log(tree, 0, add_version, &logging, error);
-    pattern_rows_append(&logging.rows, status, "versions", reply);
+    operation_rows_append(&logging.rows, status, "versions", reply);
     truce_tree_free(tree);
     return status;
 }
 
-const struct pattern tree_log_pattern = {
-    PATTERN("truceTreeLog", READS, "the versions of a tree that are kept, the newest first"),
+const struct operation_row tree_log_operation = {
+    OPERATION("truceTreeLog", ROLE_READ, "the versions of a tree that are kept, the newest first"),
     .value = "the tree",
     .answer =
         "`versions`: each {version, at, message, author, token}, where `token` is of the edit; "
         "and `more`: go on with `before` the last. \"not found\": no such tree",
     .fields = log_fields,
     .size = sizeof(struct log_given),
-    .run = pattern_tree_log_run_log,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .run = operation_tree_log_run_log,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceTreeLog: 'site', limit: 20}",
 };
 
@@ -101,7 +102,7 @@ struct diff_given {
     bool contents;
 };
 
-static const struct pattern_field diff_fields[] = {
+static const struct operation_field diff_fields[] = {
     {GIVEN(diff_given, from, FIELD_NUMBER), "a version; 0: the empty one", 0, INT64_MAX,
      .needed = true},
     {GIVEN(diff_given, to, FIELD_NUMBER), "another one", 0, INT64_MAX, .needed = true},
@@ -116,7 +117,7 @@ struct diffing {
     bool contents;
 };
 
-static bool pattern_tree_log_is_behind(const struct diffing *diffing, const bson_value_t *id)
+static bool operation_tree_log_is_behind(const struct diffing *diffing, const bson_value_t *id)
 {
     bson_t holder = BSON_INITIALIZER;
     bool is;
@@ -138,9 +139,9 @@ static bool add_difference(const truce_tree_change *change, void *arg)
         (change->before ? change->before->len : 0) + (change->after ? change->after->len : 0);
     bson_t row;
 
-    if (!pattern_tree_log_is_behind(diffing, change->item))
+    if (!operation_tree_log_is_behind(diffing, change->item))
         return true;
-    if (pattern_rows_begin(&diffing->rows, diffing->contents ? size : 100, &row)) {
+    if (operation_rows_begin(&diffing->rows, diffing->contents ? size : 100, &row)) {
         BSON_APPEND_VALUE(&row, "itemId", change->item);
         BSON_APPEND_UTF8(&row, "change",
                          !change->before  ? "added"
@@ -150,33 +151,33 @@ static bool add_difference(const truce_tree_change *change, void *arg)
             BSON_APPEND_DOCUMENT(&row, "before", change->before);
         if (diffing->contents && change->after)
             BSON_APPEND_DOCUMENT(&row, "after", change->after);
-        pattern_rows_end(&diffing->rows, &row);
+        operation_rows_end(&diffing->rows, &row);
     }
     return !diffing->rows.more;
 }
 
-static truce_status pattern_tree_log_run_diff(struct call *call, const void *arg, bson_t *reply,
-                                              bson_error_t *error)
+static truce_status operation_tree_log_run_diff(struct operation_call *call, const void *arg,
+                                                bson_t *reply, bson_error_t *error)
 {
     const struct diff_given *given = arg;
     struct diffing diffing = {.rows = {BSON_INITIALIZER, .room = given->limit ? given->limit : 100},
                               .after = BSON_INITIALIZER,
                               .contents = given->contents};
     truce_tree *tree;
-    truce_status status = pattern_tree_take(call, NULL, false, NULL, &tree, error);
+    truce_status status = operation_tree_take(call, NULL, false, NULL, &tree, error);
 
     if (given->after)
         BSON_APPEND_VALUE(&diffing.after, "v", given->after);
     if (!status)
         status = truce_tree_diff(tree, given->from, given->to, add_difference, &diffing, error);
-    pattern_rows_append(&diffing.rows, status, "changes", reply);
+    operation_rows_append(&diffing.rows, status, "changes", reply);
     bson_destroy(&diffing.after);
     truce_tree_free(tree);
     return status;
 }
 
-const struct pattern tree_diff_pattern = {
-    PATTERN("truceTreeDiff", READS, "what differs between two versions of a tree"),
+const struct operation_row tree_diff_operation = {
+    OPERATION("truceTreeDiff", ROLE_READ, "what differs between two versions of a tree"),
     .value = "the tree",
     .answer =
         "`changes`, by itemId: each {itemId, change, before, after}, where `change` is "
@@ -184,8 +185,8 @@ const struct pattern tree_diff_pattern = {
         "found\": no such tree or version. An error: 125 (expired) one of them is collected",
     .fields = diff_fields,
     .size = sizeof(struct diff_given),
-    .run = pattern_tree_log_run_diff,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .run = operation_tree_log_run_diff,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceTreeDiff: 'site', from: 0, to: 1}",
 };
 
@@ -199,7 +200,7 @@ struct tree_given {
     bool collect, drop;
 };
 
-static const struct pattern_field tree_fields[] = {
+static const struct operation_field tree_fields[] = {
     {GIVEN(tree_given, tag, FIELD_TEXT), "gives the `version` this name, which pins it"},
     {GIVEN(tree_given, untag, FIELD_TEXT), "takes the name back"},
     {GIVEN(tree_given, keep, FIELD_DOCUMENT),
@@ -221,8 +222,8 @@ static const struct pattern_field tree_fields[] = {
     {GIVEN(tree_given, author, FIELD_TEXT), "of merge, for the log"},
     {{0}}};
 
-static truce_status pattern_tree_log_check_tree(const struct tree_given *given, int actions,
-                                                bson_error_t *error)
+static truce_status operation_tree_log_check_tree(const struct tree_given *given, int actions,
+                                                  bson_error_t *error)
 {
     bool merges = given->prefer || given->rules || given->message || given->author;
 
@@ -239,15 +240,15 @@ static truce_status pattern_tree_log_check_tree(const struct tree_given *given, 
     return TRUCE_OK;
 }
 
-static truce_status pattern_tree_log_keep(struct call *call, truce_tree *tree, const bson_t *given,
-                                          bson_error_t *error)
+static truce_status operation_tree_log_keep(struct operation_call *call, truce_tree *tree,
+                                            const bson_t *given, bson_error_t *error)
 {
     struct {
         int64_t versions, ageMS;
     } read = {0};
     static const struct field fields[] = {
         {"versions", FIELD_WHOLE, 0}, {"ageMS", FIELD_WHOLE, sizeof(int64_t)}, {0}};
-    truce_status status = call_fields(call, given, fields, false, &read, error);
+    truce_status status = truce__operation_fields(call, given, fields, &read, error);
 
     return status ? status
                   : truce_tree_retain(
@@ -255,24 +256,24 @@ static truce_status pattern_tree_log_keep(struct call *call, truce_tree *tree, c
                         error);
 }
 
-static truce_status pattern_tree_log_merge(truce_tree *tree, const struct tree_given *given,
-                                           bson_t *reply, bson_error_t *error)
+static truce_status operation_tree_log_merge(truce_tree *tree, const struct tree_given *given,
+                                             bson_t *reply, bson_error_t *error)
 {
     struct tree_rows rows = {BSON_INITIALIZER, .room = TREE_ANSWER_ROWS};
     truce_tree_merge_options options = {
-        .how = {.rules = given->rules, .conflict = pattern_conflict_add, .arg = &rows},
+        .how = {.rules = given->rules, .conflict = operation_conflict_add, .arg = &rows},
         .message = given->message,
         .author = given->author};
     truce_tree_published published = {0};
     uint32_t conflicts = 0;
-    truce_status status = pattern_prefer(given->prefer, &options.how.prefer, error);
+    truce_status status = operation_prefer(given->prefer, &options.how.prefer, error);
 
     if (!status)
         status = truce_tree_merge(tree, given->merge, &options, &published, &conflicts, error);
     if (status == TRUCE_CONFLICT && conflicts) {
         status = TRUCE_OK;
         BSON_APPEND_UTF8(reply, "outcome", "conflict");
-        pattern_rows_append(&rows, status, "conflicts", reply);
+        operation_rows_append(&rows, status, "conflicts", reply);
         return TRUCE_OK;
     }
     bson_destroy(&rows.array);
@@ -283,7 +284,7 @@ static truce_status pattern_tree_log_merge(truce_tree *tree, const struct tree_g
 }
 
 /* What can be read no more, all of it. */
-static truce_status pattern_tree_log_collect(truce_tree *tree, bson_t *reply, bson_error_t *error)
+static truce_status operation_tree_log_collect(truce_tree *tree, bson_t *reply, bson_error_t *error)
 {
     truce_tree_collected round = {.more = true};
     int64_t settled = 0, items = 0, edits = 0;
@@ -301,7 +302,7 @@ static truce_status pattern_tree_log_collect(truce_tree *tree, bson_t *reply, bs
     return status;
 }
 
-static truce_status pattern_tree_log_tell(truce_tree *tree, bson_t *reply, bson_error_t *error)
+static truce_status operation_tree_log_tell(truce_tree *tree, bson_t *reply, bson_error_t *error)
 {
     bson_t told;
     truce_status status = truce_tree_status(tree, &told, error);
@@ -323,9 +324,9 @@ static truce_status erase(truce_tree *tree, const bson_value_t *id, bson_t *repl
     return status;
 }
 
-static truce_status pattern_tree_log_act(struct call *call, truce_tree *tree,
-                                         const struct tree_given *given, bson_t *reply,
-                                         bson_error_t *error)
+static truce_status operation_tree_log_act(struct operation_call *call, truce_tree *tree,
+                                           const struct tree_given *given, bson_t *reply,
+                                           bson_error_t *error)
 {
     const truce_tree_at at = {.version = given->version};
 
@@ -334,41 +335,43 @@ static truce_status pattern_tree_log_act(struct call *call, truce_tree *tree,
     if (given->untag)
         return truce_tree_untag(tree, given->untag, error);
     if (given->keep)
-        return pattern_tree_log_keep(call, tree, given->keep, error);
+        return operation_tree_log_keep(call, tree, given->keep, error);
     if (given->merge)
-        return pattern_tree_log_merge(tree, given, reply, error);
+        return operation_tree_log_merge(tree, given, reply, error);
     if (given->erase)
         return erase(tree, given->erase, reply, error);
     if (given->collect)
-        return pattern_tree_log_collect(tree, reply, error);
+        return operation_tree_log_collect(tree, reply, error);
     if (given->drop)
         return truce_tree_drop(tree, error);
     if (!given->branch)
-        return pattern_tree_log_tell(tree, reply, error);
+        return operation_tree_log_tell(tree, reply, error);
     return truce_tree_branch(tree, &at, given->branch, error);
 }
 
-static truce_status run_tree(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+static truce_status run_tree(struct operation_call *call, const void *arg, bson_t *reply,
+                             bson_error_t *error)
 {
     const struct tree_given *given = arg;
     int actions = !!given->tag + !!given->untag + !!given->keep + !!given->branch + !!given->merge +
                   !!given->erase + given->collect + given->drop;
     truce_tree *tree = NULL;
-    truce_status status = pattern_tree_log_check_tree(given, actions, error);
+    truce_status status = operation_tree_log_check_tree(given, actions, error);
 
     if (!status && actions)
-        status = access_need(call, call->database, WRITES, error);
+        status = call->host->check_role(call, ROLE_WRITE, error);
     if (!status)
-        status = pattern_tree_take(call, NULL, actions > 0, NULL, &tree, error);
+        status = operation_tree_take(call, NULL, actions > 0, NULL, &tree, error);
     if (!status)
-        status = pattern_tree_log_act(call, tree, given, reply, error);
+        status = operation_tree_log_act(call, tree, given, reply, error);
     truce_tree_free(tree);
     return status;
 }
 
-const struct pattern tree_pattern = {
-    PATTERN("truceTree", READS,
-            "tells of a tree; tags a version, says what is kept, branches, merges, erases, drops"),
+const struct operation_row tree_operation = {
+    OPERATION(
+        "truceTree", ROLE_READ,
+        "tells of a tree; tags a version, says what is kept, branches, merges, erases, drops"),
     .value = "the tree",
     .answer =
         "without an action {tree, collection, parent, current, settled, kept, at, keep, tags, from, "
@@ -385,23 +388,24 @@ const struct pattern tree_pattern = {
 
 /* ---- for both files ---------------------------------------------------------------------------- */
 
-static truce_status pattern_tree_take(struct call *call, const char *collection, bool writes,
-                                      const char *parent, truce_tree **tree, bson_error_t *error)
+static truce_status operation_tree_take(struct operation_call *call, const char *collection,
+                                        bool writes, const char *parent, truce_tree **tree,
+                                        bson_error_t *error)
 {
     truce_tree_options options = {.parent = parent, .deadline_ms = call->deadline_ms};
-    truce_status status = pattern_text(call, &options.name, error);
+    truce_status status = truce__operation_text(call, &options.name, error);
 
     *tree = NULL;
     options.collection = collection;
     if (!status && collection)
-        status = pattern_collection(call, collection, writes, error);
+        status = truce__operation_collection(call, collection, writes, error);
     if (!status)
-        *tree = truce_tree_new(call->view, &options);
+        *tree = truce_tree_new(call->store, &options);
     return status;
 }
 
-/* A row is begun: false, if it is not in the answer; `row` is to be ended with pattern_rows_end. `size`: about. */
-static bool pattern_rows_begin(struct tree_rows *rows, size_t size, bson_t *row)
+/* A row is begun: false, if it is not in the answer; `row` is to be ended with operation_rows_end. `size`: about. */
+static bool operation_rows_begin(struct tree_rows *rows, size_t size, bson_t *row)
 {
     char buffer[16];
     const char *key;
@@ -420,14 +424,14 @@ static bool pattern_rows_begin(struct tree_rows *rows, size_t size, bson_t *row)
     return true;
 }
 
-static void pattern_rows_end(struct tree_rows *rows, bson_t *row)
+static void operation_rows_end(struct tree_rows *rows, bson_t *row)
 {
     bson_append_document_end(&rows->array, row);
 }
 
 /* {name: [...], more} to the reply; released. */
-static void pattern_rows_append(struct tree_rows *rows, truce_status status, const char *name,
-                                bson_t *reply)
+static void operation_rows_append(struct tree_rows *rows, truce_status status, const char *name,
+                                  bson_t *reply)
 {
     if (!status) {
         BSON_APPEND_ARRAY(reply, name, &rows->array);
@@ -437,7 +441,8 @@ static void pattern_rows_append(struct tree_rows *rows, truce_status status, con
 }
 
 /* Which side is preferred; BadValue. */
-static truce_status pattern_prefer(const char *text, truce_tree_prefer *prefer, bson_error_t *error)
+static truce_status operation_prefer(const char *text, truce_tree_prefer *prefer,
+                                     bson_error_t *error)
 {
     *prefer = !text                     ? TRUCE_TREE_ASK
               : !strcmp(text, "mine")   ? TRUCE_TREE_MINE
@@ -460,22 +465,22 @@ static size_t tree_size_of(const bson_t *document)
 }
 
 /* For truce_tree_rebase_options: a row {itemId, base, mine, theirs, paths}; `arg` is the rows. */
-static void pattern_conflict_add(const truce_tree_conflict *conflict, void *arg)
+static void operation_conflict_add(const truce_tree_conflict *conflict, void *arg)
 {
     struct tree_rows *rows = arg;
     bson_t row;
 
-    if (!pattern_rows_begin(rows,
-                            tree_size_of(conflict->base) + tree_size_of(conflict->mine) +
-                                tree_size_of(conflict->theirs),
-                            &row))
+    if (!operation_rows_begin(rows,
+                              tree_size_of(conflict->base) + tree_size_of(conflict->mine) +
+                                  tree_size_of(conflict->theirs),
+                              &row))
         return;
     BSON_APPEND_VALUE(&row, "itemId", conflict->item);
     tree_append_side(&row, "base", conflict->base);
     tree_append_side(&row, "mine", conflict->mine);
     tree_append_side(&row, "theirs", conflict->theirs);
     BSON_APPEND_ARRAY(&row, "paths", conflict->paths);
-    pattern_rows_end(rows, &row);
+    operation_rows_end(rows, &row);
 }
 
 /* ---- truceTreePublish -------------------------------------------------------------------------- */
@@ -488,7 +493,7 @@ struct publish_given {
     bool merge;
 };
 
-static const struct pattern_field publish_fields[] = {
+static const struct operation_field publish_fields[] = {
     {GIVEN(publish_given, changes, FIELD_ARRAY),
      "each {put: ITEM}, a whole one with its itemId, or {remove: itemId}; up to 100,000"},
     {GIVEN(publish_given, revert, FIELD_NUMBER), "instead: what the tree was in that version", 1,
@@ -553,8 +558,8 @@ static truce_status read_base(struct publishing *publishing, const char *base, b
     return status;
 }
 
-static truce_status tree_add_change(struct call *call, truce_tree_edit *edit, const bson_iter_t *at,
-                                    bson_error_t *error)
+static truce_status tree_add_change(struct operation_call *call, truce_tree_edit *edit,
+                                    const bson_iter_t *at, bson_error_t *error)
 {
     bson_iter_t change;
     bool is_put;
@@ -572,7 +577,7 @@ static truce_status tree_add_change(struct call *call, truce_tree_edit *edit, co
         return truce__refuse(CODE_TYPE_MISMATCH, error, "change %s: an item must be a document",
                              bson_iter_key(at));
     if (is_put) {
-        const bson_t *item = call_view_of(call, &change);
+        const bson_t *item = truce__field_view(call->arena, &change);
 
         if (bson_iter_next(&change))
             return truce__refuse(40415, error, "change %s: has 'put' and '%.80s'",
@@ -582,7 +587,7 @@ static truce_status tree_add_change(struct call *call, truce_tree_edit *edit, co
     return truce_tree_remove(edit, bson_iter_value(&change), error);
 }
 
-static truce_status tree_add_changes(struct call *call, struct publishing *publishing,
+static truce_status tree_add_changes(struct operation_call *call, struct publishing *publishing,
                                      const struct publish_given *given, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -597,9 +602,10 @@ static truce_status tree_add_changes(struct call *call, struct publishing *publi
 }
 
 /* Merges, as often as others are first. */
-static truce_status pattern_tree_publish(struct publishing *publishing,
-                                         const struct publish_given *given,
-                                         const truce_tree_rebase_options *how, bson_error_t *error)
+static truce_status operation_tree_publish(struct publishing *publishing,
+                                           const struct publish_given *given,
+                                           const truce_tree_rebase_options *how,
+                                           bson_error_t *error)
 {
     uint32_t conflicts = 0;
     truce_status status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
@@ -613,7 +619,7 @@ static truce_status pattern_tree_publish(struct publishing *publishing,
     return publishing->conflict ? TRUCE_OK : status;
 }
 
-static truce_status run_edit(struct call *call, struct publishing *publishing,
+static truce_status run_edit(struct operation_call *call, struct publishing *publishing,
                              const struct publish_given *given, bson_error_t *error)
 {
     const truce_tree_edit_options options = {.base = publishing->base,
@@ -621,8 +627,8 @@ static truce_status run_edit(struct call *call, struct publishing *publishing,
                                              .author = given->author,
                                              .id = given->id};
     truce_tree_rebase_options how = {
-        .rules = given->rules, .conflict = pattern_conflict_add, .arg = &publishing->rows};
-    truce_status status = pattern_prefer(given->prefer, &how.prefer, error);
+        .rules = given->rules, .conflict = operation_conflict_add, .arg = &publishing->rows};
+    truce_status status = operation_prefer(given->prefer, &how.prefer, error);
 
     if (!status)
         status = truce_tree_begin(publishing->tree, &options, &publishing->edit, error);
@@ -633,7 +639,7 @@ static truce_status run_edit(struct call *call, struct publishing *publishing,
     if (!publishing->stale)
         status = tree_add_changes(call, publishing, given, error);
     if (!status)
-        status = pattern_tree_publish(publishing, given, &how, error);
+        status = operation_tree_publish(publishing, given, &how, error);
     if (publishing->stale && !status && publishing->published.nothing)
         publishing->conflict = true;
     if (status || publishing->conflict)
@@ -657,16 +663,16 @@ static void append_version(truce_tree *tree, int64_t version, bson_t *reply)
     truce_tree_close(snapshot);
 }
 
-static truce_status pattern_tree_run_publish(struct call *call, const void *arg, bson_t *reply,
-                                             bson_error_t *error)
+static truce_status operation_tree_run_publish(struct operation_call *call, const void *arg,
+                                               bson_t *reply, bson_error_t *error)
 {
     const struct publish_given *given = arg;
     struct publishing publishing = {.rows = {BSON_INITIALIZER, .room = TREE_ANSWER_ROWS}};
     truce_status status = check_publish(given, error);
 
     if (!status)
-        status = pattern_tree_take(call, given->collection, true, given->parent, &publishing.tree,
-                                   error);
+        status = operation_tree_take(call, given->collection, true, given->parent, &publishing.tree,
+                                     error);
     if (!status)
         status = read_base(&publishing, given->base, error);
     if (!status)
@@ -681,7 +687,7 @@ static truce_status pattern_tree_run_publish(struct call *call, const void *arg,
                        reply);
     }
     if (!status && publishing.conflict)
-        pattern_rows_append(&publishing.rows, status, "conflicts", reply);
+        operation_rows_append(&publishing.rows, status, "conflicts", reply);
     else
         bson_destroy(&publishing.rows.array);
     truce_tree_edit_free(publishing.edit);
@@ -689,9 +695,9 @@ static truce_status pattern_tree_run_publish(struct call *call, const void *arg,
     return status;
 }
 
-static const struct pattern publish_pattern = {
-    PATTERN("truceTreePublish", WRITES,
-            "publishes changes of many items as the next version of a tree, all at one instant"),
+static const struct operation_row publish_operation = {
+    OPERATION("truceTreePublish", ROLE_WRITE,
+              "publishes changes of many items as the next version of a tree, all at one instant"),
     .value = "the tree",
     .answer =
         "`outcome`: \"published\", \"exists\" (it was, under this id), \"nothing\" (there was "
@@ -702,8 +708,8 @@ static const struct pattern publish_pattern = {
         "(not found) the base is another tree's",
     .fields = publish_fields,
     .size = sizeof(struct publish_given),
-    .run = pattern_tree_run_publish,
-    .ways = PATTERN_STRICT | PATTERN_TRANSACTS,
+    .run = operation_tree_run_publish,
+    .ways = OPERATION_STRICT | OPERATION_TRANSACTS,
     .example =
         "{truceTreePublish: 'site', collection: 'pages', parent: 'up', changes: [{put: {itemId: "
         "'home', title: 'Home'}}, {put: {itemId: 'about', up: 'home', title: 'About'}}], id: {$oid: "
@@ -728,7 +734,7 @@ struct read_given {
         GIVEN(given, tag, FIELD_TEXT), "or by a tag; none of them: the current one"                \
     }
 
-static const struct pattern_field read_fields[] = {
+static const struct operation_field read_fields[] = {
     {GIVEN(read_given, id, FIELD_VALUE), "only the item of this itemId"},
     {GIVEN(read_given, filter, FIELD_DOCUMENT), "only items that match"},
     {GIVEN(read_given, sort, FIELD_DOCUMENT), "{field: 1}; absent: by itemId"},
@@ -743,9 +749,9 @@ static bool add_item(const bson_t *item, void *arg)
     struct tree_rows *rows = arg;
     bson_t row;
 
-    if (pattern_rows_begin(rows, item->len, &row)) {
+    if (operation_rows_begin(rows, item->len, &row)) {
         bson_concat(&row, item);
-        pattern_rows_end(rows, &row);
+        operation_rows_end(rows, &row);
     }
     return !rows->more;
 }
@@ -837,7 +843,7 @@ static truce_status find_items(truce_tree_snapshot *snapshot, const struct read_
         status =
             truce_tree_find(snapshot, given->filter, given->filter || given->sort ? &options : NULL,
                             add_item, &rows, error);
-    pattern_rows_append(&rows, status, "items", reply);
+    operation_rows_append(&rows, status, "items", reply);
     bson_destroy(&sort);
     return status;
 }
@@ -868,7 +874,7 @@ static truce_status check_read(const struct read_given *given, bson_error_t *err
     return TRUCE_OK;
 }
 
-static truce_status tree_run_read(struct call *call, const void *arg, bson_t *reply,
+static truce_status tree_run_read(struct operation_call *call, const void *arg, bson_t *reply,
                                   bson_error_t *error)
 {
     const struct read_given *given = arg;
@@ -881,7 +887,7 @@ static truce_status tree_run_read(struct call *call, const void *arg, bson_t *re
     truce_status status = check_read(given, error);
 
     if (!status)
-        status = pattern_tree_take(call, NULL, false, NULL, &tree, error);
+        status = operation_tree_take(call, NULL, false, NULL, &tree, error);
     if (!status)
         status = truce_tree_open(tree, &at, &snapshot, error);
     if (!status) {
@@ -895,8 +901,8 @@ static truce_status tree_run_read(struct call *call, const void *arg, bson_t *re
     return status;
 }
 
-static const struct pattern read_pattern = {
-    PATTERN("truceTreeRead", READS, "one item of a tree, or many, of one version"),
+static const struct operation_row read_operation = {
+    OPERATION("truceTreeRead", ROLE_READ, "one item of a tree, or many, of one version"),
     .value = "the tree",
     .answer =
         "`version` and its `token`, with which all further reads are of this version, whatever is "
@@ -907,9 +913,10 @@ static const struct pattern read_pattern = {
     .fields = read_fields,
     .size = sizeof(struct read_given),
     .run = tree_run_read,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceTreeRead: 'site', filter: {up: 'home'}, limit: 50}",
 };
 
-const struct pattern *const tree_patterns[] = {&publish_pattern,   &read_pattern, &tree_log_pattern,
-                                               &tree_diff_pattern, &tree_pattern, NULL};
+const struct operation_row *const tree_operations[] = {&publish_operation,  &read_operation,
+                                                       &tree_log_operation, &tree_diff_operation,
+                                                       &tree_operation,     NULL};

@@ -1,5 +1,5 @@
-/* truceSweep, truceCheck, truceDoctor: what looks after the whole store, whatever database they are sent to. */
-#include "server/pattern/pattern_command.h"
+/* truceSweep, truceCheck, truceDoctor: maintenance of the whole store, from any database. */
+#include "operations/operation.h"
 #include "truce/doctor.h"
 #include "truce/sweep.h"
 
@@ -24,16 +24,13 @@ static void care_add_finding(const bson_t *finding, void *arg)
     BSON_APPEND_DOCUMENT(&findings->array, key, finding);
 }
 
-#define FOR_SERVER(name_, actions_, help_)                                                         \
-    .command = {name_, pattern_run, COUNTED_COMMAND, {NEED_SERVER, actions_}, help_}
-
 /* ---- truceSweep ------------------------------------------------------------------------------- */
 
 struct sweep_given {
     int64_t retentionMS, batch;
 };
 
-static const struct pattern_field sweep_fields[] = {
+static const struct operation_field sweep_fields[] = {
     {GIVEN(sweep_given, retentionMS, FIELD_NUMBER),
      "how long ended commits can be asked about; absent: 7 days; -1: for ever", -1,
      INT64_C(1) << 48},
@@ -41,7 +38,7 @@ static const struct pattern_field sweep_fields[] = {
      1000000},
     {{0}}};
 
-static truce_status care_run_sweep(struct call *call, const void *arg, bson_t *reply,
+static truce_status care_run_sweep(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
     const struct sweep_given *given = arg;
@@ -53,9 +50,9 @@ static truce_status care_run_sweep(struct call *call, const void *arg, bson_t *r
     truce_sweep_report report;
     truce_status status;
 
-    sweeper_enter(call->server->sweeper);
-    status = truce_sweep(call->store, &options, &report, error);
-    sweeper_leave(call->server->sweeper);
+    call->host->sweep(call, true);
+    status = truce_sweep(call->whole, &options, &report, error);
+    call->host->sweep(call, false);
 
     if (!status)
         BCON_APPEND(reply, "undone", BCON_INT64(report.undone), "finished",
@@ -68,16 +65,16 @@ static truce_status care_run_sweep(struct call *call, const void *arg, bson_t *r
     return status;
 }
 
-static const struct pattern sweep_pattern = {
-    FOR_SERVER("truceSweep", ACTION_KILL,
-               "finishes or undoes what dead processes left, and removes what is too old"),
+static const struct operation_row sweep_operation = {
+    OPERATION("truceSweep", ROLE_MAINTAIN,
+              "finishes or undoes what dead processes left, and removes what is too old"),
     .value = "1",
     .answer = "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
               "`failed`; `more`: send it again; `findings`: what could not be mended",
     .fields = sweep_fields,
     .size = sizeof(struct sweep_given),
     .run = care_run_sweep,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSweep: 1}",
 };
 
@@ -87,20 +84,21 @@ struct check_given {
     bool repair;
 };
 
-static const struct pattern_field check_fields[] = {
+static const struct operation_field check_fields[] = {
     {GIVEN(check_given, repair, FIELD_FLAG), "mends what can be mended"}, {{0}}};
 
-static truce_status care_run_check(struct call *call, const void *arg, bson_t *reply,
+static truce_status care_run_check(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
     const struct check_given *given = arg;
     const truce_check_options options = {.repair = given->repair};
     struct findings findings = {BSON_INITIALIZER, 0};
     truce_check_report report;
-    truce_status status = given->repair ? access_need(call, NULL, ACTION_KILL, error) : TRUCE_OK;
+    truce_status status =
+        given->repair ? call->host->check_role(call, ROLE_MAINTAIN, error) : TRUCE_OK;
 
     if (!status)
-        status = truce_check(call->store, &options, care_add_finding, &findings, &report, error);
+        status = truce_check(call->whole, &options, care_add_finding, &findings, &report, error);
     if (!status)
         BCON_APPEND(reply, "collections", BCON_INT64(report.collections), "documents",
                     BCON_INT64(report.documents), "commits", BCON_INT64(report.commits), "found",
@@ -110,27 +108,27 @@ static truce_status care_run_check(struct call *call, const void *arg, bson_t *r
     return status;
 }
 
-static const struct pattern check_pattern = {
-    FOR_SERVER("truceCheck", ACTION_SERVER,
-               "looks for what should not be, in the whole store, while it is in use"),
+static const struct operation_row check_operation = {
+    OPERATION("truceCheck", ROLE_MONITOR,
+              "looks for what should not be, in the whole store, while it is in use"),
     .value = "1",
     .answer = "counts: `collections`, `documents`, `commits`, `found`, `repaired`; and "
               "`findings`: the first 1,000, each {rule, ns, text, ...}",
     .fields = check_fields,
     .size = sizeof(struct check_given),
     .run = care_run_check,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceCheck: 1}",
 };
 
 /* ---- truceDoctor ------------------------------------------------------------------------------ */
 
-static truce_status run_doctor(struct call *call, const void *given, bson_t *reply,
+static truce_status run_doctor(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
     struct findings findings = {BSON_INITIALIZER, 0};
     truce_doctor_report report;
-    truce_status status = truce_doctor(call->store, care_add_finding, &findings, &report, error);
+    truce_status status = truce_doctor(call->whole, care_add_finding, &findings, &report, error);
 
     (void)given;
     if (!status)
@@ -142,19 +140,19 @@ static truce_status run_doctor(struct call *call, const void *given, bson_t *rep
     return status;
 }
 
-static const struct pattern_field no_fields[] = {{{0}}};
+static const struct operation_field no_fields[] = {{{0}}};
 
-static const struct pattern doctor_pattern = {
-    FOR_SERVER("truceDoctor", ACTION_SERVER,
-               "what the store stands on, and what to change; nothing is changed"),
+static const struct operation_row doctor_operation = {
+    OPERATION("truceDoctor", ROLE_MONITOR,
+              "what the store stands on, and what to change; nothing is changed"),
     .value = "1",
     .answer = "counts: `errors`, `warnings`, `notes`; `facts`; and `findings`, each {level, rule, "
               "subject, text, change}",
     .fields = no_fields,
     .run = run_doctor,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceDoctor: 1}",
 };
 
-const struct pattern *const care_patterns[] = {&sweep_pattern, &check_pattern, &doctor_pattern,
-                                               NULL};
+const struct operation_row *const care_operations[] = {&sweep_operation, &check_operation,
+                                                       &doctor_operation, NULL};

@@ -1,4 +1,4 @@
-#include "server/pattern/handles.h"
+#include "operations/handles.h"
 
 #include <bson/bson.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "server/pattern/pattern_command.h"
+#include "operations/operation.h"
 #include "truce/set.h"
 
 /* What names a set, in every command; first in their structs. */
@@ -31,7 +31,7 @@ struct set_named {
             "one document for each element, for sets that outgrow a document"                      \
     }
 
-static void *pattern_set_make_set(void *arg)
+static void *operation_set_make_set(void *arg)
 {
     const void *const *made = arg;
 
@@ -44,8 +44,8 @@ static void free_set(void *set)
 }
 
 /* The names of the fields of the key: {student_id: 1} or "student_id". */
-static truce_status key_fields(struct call *call, const bson_value_t *key, const char **fields,
-                               bson_error_t *error)
+static truce_status key_fields(struct operation_call *call, const bson_value_t *key,
+                               const char **fields, bson_error_t *error)
 {
     struct buffer names = {0};
     bson_iter_t at;
@@ -58,8 +58,7 @@ static truce_status key_fields(struct call *call, const bson_value_t *key, const
         !bson_init_static(&document, key->value.v_doc.data, key->value.v_doc.data_len))
         return truce__refuse(
             CODE_TYPE_MISMATCH, error, "'key' must be the key of a document, {student_id: 1}%s",
-            pattern_of(call->command)->ways & PATTERN_TRANSACTS ? ""
-                                                                : ", or the names of its fields");
+            call->row->ways & OPERATION_TRANSACTS ? "" : ", or the names of its fields");
     (void)bson_iter_init(&at, &document);
     while (bson_iter_next(&at)) {
         if (names.size)
@@ -67,15 +66,15 @@ static truce_status key_fields(struct call *call, const bson_value_t *key, const
         truce__buffer_append(&names, bson_iter_key(&at), strlen(bson_iter_key(&at)));
     }
     truce__buffer_append(&names, "", 1);
-    *fields = truce__arena_copy(&call->arena, names.bytes, names.size);
+    *fields = truce__arena_copy(call->arena, names.bytes, names.size);
     truce__buffer_release(&names);
     return TRUCE_OK;
 }
 
 /* The set that the command is about. `key` NULL: as the command names it. */
-static truce_status pattern_set_take_set(struct call *call, const struct set_named *given,
-                                         const bson_value_t *key, bool writes,
-                                         struct handle **handle, bson_error_t *error)
+static truce_status operation_set_take_set(struct operation_call *call,
+                                           const struct set_named *given, const bson_value_t *key,
+                                           bool writes, struct handle **handle, bson_error_t *error)
 {
     truce_set_options options = {.field = given->field,
                                  .name = given->name,
@@ -85,9 +84,9 @@ static truce_status pattern_set_take_set(struct call *call, const struct set_nam
                                  .watermark = given->watermark,
                                  .layout = given->byElement ? TRUCE_SET_BY_ELEMENT
                                                             : TRUCE_SET_IN_DOCUMENT};
-    const void *made[2] = {call->view, &options};
+    const void *made[2] = {call->store, &options};
     char *text;
-    truce_status status = pattern_own_collection(call, writes, &options.collection, error);
+    truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
     if (!status)
         status = key_fields(call, key ? key : given->key, &options.key, error);
@@ -99,7 +98,7 @@ static truce_status pattern_set_take_set(struct call *call, const struct set_nam
                               OR(options.seq), OR(options.source), OR(options.watermark),
                               (int)options.layout);
 #undef OR
-    *handle = pattern_handle(call, text, pattern_set_make_set, made, free_set);
+    *handle = truce__operation_handle(call, text, operation_set_make_set, made, free_set);
     bson_free(text);
     return TRUCE_OK;
 }
@@ -114,7 +113,7 @@ struct set_given {
     bool show;
 };
 
-static const struct pattern_field set_fields[] = {
+static const struct operation_field set_fields[] = {
     SET_FIELDS,
     {GIVEN(set_named, key, FIELD_VALUE), "the document's key: {student_id: 1}"},
     {GIVEN(set_given, add, FIELD_DOCUMENT), "the element to add, with its name and any payload"},
@@ -154,7 +153,7 @@ static truce_status make_operation(const struct operation_given *given,
     return TRUCE_OK;
 }
 
-static truce_status read_apply(struct call *call, const bson_t *apply,
+static truce_status read_apply(struct operation_call *call, const bson_t *apply,
                                truce_set_operation **operations, size_t *count, bson_error_t *error)
 {
     size_t room = bson_count_keys(apply);
@@ -164,21 +163,22 @@ static truce_status read_apply(struct call *call, const bson_t *apply,
     if (!room || room > TRUCE_BULK_MAX)
         return truce__refuse(CODE_INVALID_LENGTH, error, "'apply' has 1 to %d operations",
                              TRUCE_BULK_MAX);
-    *operations = truce__arena_take(&call->arena, room * sizeof **operations);
+    *operations = truce__arena_take(call->arena, room * sizeof **operations);
     (void)bson_iter_init(&at, apply);
     for (*count = 0; !status && bson_iter_next(&at); (*count)++) {
         struct operation_given given = {0};
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "an operation must be a document");
-        status = call_fields(call, call_view_of(call, &at), operation_fields, false, &given, error);
+        status = truce__operation_fields(call, truce__field_view(call->arena, &at),
+                                         operation_fields, &given, error);
         if (!status)
             status = make_operation(&given, &(*operations)[*count], error);
     }
     return status;
 }
 
-static truce_status read_operations(struct call *call, const struct set_given *given,
+static truce_status read_operations(struct operation_call *call, const struct set_given *given,
                                     truce_set_operation **operations, size_t *count,
                                     bson_error_t *error)
 {
@@ -198,8 +198,8 @@ static truce_status read_operations(struct call *call, const struct set_given *g
                                    "'seq', 'source' and 'consumer' belong to an operation")
                    : TRUCE_OK;
     if (key && key->value_type == BSON_TYPE_DOCUMENT)
-        one.key = call_view(call, key->value.v_doc.data, key->value.v_doc.data_len);
-    *operations = truce__arena_take(&call->arena, sizeof **operations);
+        one.key = truce__bytes_view(call->arena, key->value.v_doc.data, key->value.v_doc.data_len);
+    *operations = truce__arena_take(call->arena, sizeof **operations);
     *count = 1;
     return make_operation(&one, *operations, error);
 }
@@ -235,10 +235,10 @@ static bool is_partial(const truce_set_result *results, size_t count)
     return failed && applied;
 }
 
-static truce_status pattern_set_apply(struct call *call, truce_set *set,
-                                      const struct set_given *given,
-                                      const truce_set_operation *operations, size_t count,
-                                      bson_t *reply, bson_error_t *error)
+static truce_status operation_set_apply(struct operation_call *call, truce_set *set,
+                                        const struct set_given *given,
+                                        const truce_set_operation *operations, size_t count,
+                                        bson_t *reply, bson_error_t *error)
 {
     truce_set_result *results = bson_malloc0(count * sizeof *results);
     truce_status status;
@@ -247,10 +247,10 @@ static truce_status pattern_set_apply(struct call *call, truce_set *set,
         status = truce_set_consume(set, given->consumer, operations, count, results, error);
     else
         status = truce_set_apply(set, NULL, operations, count, results, error);
-    if (given->apply && (!status || (is_partial(results, count) && !call->session.transaction))) {
+    if (given->apply && (!status || (is_partial(results, count) && !call->transaction))) {
         append_results(results, count, reply);
         if (status)
-            BSON_APPEND_UTF8(reply, "failure", call_sentence(call, error->message));
+            BSON_APPEND_UTF8(reply, "failure", call->host->message(call, error->message));
         status = TRUCE_OK;
     } else if (!status) {
         BSON_APPEND_UTF8(reply, "outcome", truce_set_outcome_name(results[0].outcome));
@@ -259,8 +259,8 @@ static truce_status pattern_set_apply(struct call *call, truce_set *set,
     return status;
 }
 
-static truce_status pattern_set_look(const struct set_given *given, truce_set *set,
-                                     const bson_t *key, bson_t *reply, bson_error_t *error)
+static truce_status operation_set_look(const struct set_given *given, truce_set *set,
+                                       const bson_t *key, bson_t *reply, bson_error_t *error)
 {
     bson_t found;
     truce_status status = given->show ? truce_set_show(set, key, &found, error)
@@ -274,8 +274,8 @@ static truce_status pattern_set_look(const struct set_given *given, truce_set *s
     return status;
 }
 
-static truce_status pattern_set_run_set(struct call *call, const void *arg, bson_t *reply,
-                                        bson_error_t *error)
+static truce_status operation_set_run_set(struct operation_call *call, const void *arg,
+                                          bson_t *reply, bson_error_t *error)
 {
     const struct set_given *given = arg;
     truce_set_operation *operations = NULL;
@@ -295,22 +295,22 @@ static truce_status pattern_set_run_set(struct call *call, const void *arg, bson
     } else if (!given->named.key || given->named.key->value_type != BSON_TYPE_DOCUMENT) {
         return truce__refuse(CODE_TYPE_MISMATCH, error, "'key' must be a document");
     }
-    status = pattern_set_take_set(call, &given->named, key, count > 0, &handle, error);
+    status = operation_set_take_set(call, &given->named, key, count > 0, &handle, error);
     if (status)
         return status;
     if (count)
-        status = pattern_set_apply(call, handle->thing, given, operations, count, reply, error);
+        status = operation_set_apply(call, handle->thing, given, operations, count, reply, error);
     else if (bson_init_static(&one, given->named.key->value.v_doc.data,
                               given->named.key->value.v_doc.data_len))
-        status = pattern_set_look(given, handle->thing, &one, reply, error);
-    pattern_give(call, handle);
+        status = operation_set_look(given, handle->thing, &one, reply, error);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern set_pattern = {
-    PATTERN("truceSet", READS,
-            "adds to an ordered set, removes from it, or reads it; in whatever order the "
-            "operations come"),
+static const struct operation_row set_operation = {
+    OPERATION("truceSet", ROLE_READ,
+              "adds to an ordered set, removes from it, or reads it; in whatever order the "
+              "operations come"),
     .value = "the collection",
     .answer = "of one operation `outcome`: \"applied\", \"stale\", \"duplicate\" or "
               "\"quarantined\"; of `apply` an array of `results`, each {status, outcome}, and "
@@ -318,8 +318,8 @@ static const struct pattern set_pattern = {
               "`members`, or `document` with `show`. \"not found\": nothing was ever applied there",
     .fields = set_fields,
     .size = sizeof(struct set_given),
-    .run = pattern_set_run_set,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .run = operation_set_run_set,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: "
                "{name: 'CS 101', room: 4}, seq: 1001}",
 };
@@ -333,7 +333,7 @@ struct source_given {
     int64_t idle, from, to;
 };
 
-static const struct pattern_field source_fields[] = {
+static const struct operation_field source_fields[] = {
     SET_FIELDS,
     {GIVEN(set_named, key, FIELD_VALUE),
      "the key's fields, comma between: \"student_id\"; or a key", .needed = true},
@@ -361,7 +361,7 @@ static truce_status tell_source(const struct source_given *given, truce_set *set
     return status;
 }
 
-static truce_status run_source(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_source(struct operation_call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
 {
     const struct source_given *given = arg;
@@ -371,22 +371,22 @@ static truce_status run_source(struct call *call, const void *arg, bson_t *reply
     if (given->start + (given->idle != 0) + (given->from != 0) != 1 || !given->from != !given->to)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "one of 'start', 'idle' and 'from' with 'to' must be given");
-    status = pattern_set_take_set(call, &given->named, NULL, true, &handle, error);
+    status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
     if (status)
         return status;
     status = tell_source(given, handle->thing, reply, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern source_pattern = {
-    PATTERN("truceSetSource", WRITES, "what a publisher says of its numbers"),
+static const struct operation_row source_operation = {
+    OPERATION("truceSetSource", ROLE_WRITE, "what a publisher says of its numbers"),
     .value = "the collection",
     .answer = "with `start`, `first`: its first number",
     .fields = source_fields,
     .size = sizeof(struct source_given),
     .run = run_source,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', "
                "source: 'east', start: true}",
 };
@@ -398,15 +398,15 @@ struct collect_given {
     bool collect;
 };
 
-static const struct pattern_field collect_fields[] = {
+static const struct operation_field collect_fields[] = {
     SET_FIELDS,
     {GIVEN(set_named, key, FIELD_VALUE),
      "the key's fields, comma between: \"student_id\"; or a key", .needed = true},
     {GIVEN(collect_given, collect, FIELD_FLAG), "removes the tombstones at or below the watermark"},
     {{0}}};
 
-static truce_status pattern_set_run_collect(struct call *call, const void *arg, bson_t *reply,
-                                            bson_error_t *error)
+static truce_status operation_set_run_collect(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
 {
     const struct collect_given *given = arg;
     truce_set_collected collected;
@@ -414,7 +414,7 @@ static truce_status pattern_set_run_collect(struct call *call, const void *arg, 
     int64_t watermark;
     bson_t report = BSON_INITIALIZER;
     truce_status status =
-        pattern_set_take_set(call, &given->named, NULL, given->collect, &handle, error);
+        operation_set_take_set(call, &given->named, NULL, given->collect, &handle, error);
 
     if (!status) {
         if (given->collect)
@@ -426,7 +426,7 @@ static truce_status pattern_set_run_collect(struct call *call, const void *arg, 
             bson_destroy(&report);
             status = truce_set_watermark(handle->thing, &watermark, &report, error);
         }
-        pattern_give(call, handle);
+        truce__operation_give(call, handle);
     }
     if (!status) {
         bson_iter_t sources;
@@ -439,19 +439,19 @@ static truce_status pattern_set_run_collect(struct call *call, const void *arg, 
     return status;
 }
 
-static const struct pattern collect_pattern = {
-    PATTERN("truceSetCollect", READS,
-            "up to where all operations have come; and removes the tombstones that nobody needs"),
+static const struct operation_row collect_operation = {
+    OPERATION("truceSetCollect", ROLE_READ,
+              "up to where all operations have come; and removes the tombstones that nobody needs"),
     .value = "the collection",
     .answer = "`watermark`, and `sources`: [{source, watermark, floor, missing}]; with `collect`, "
               "`documents` and `tombstones`: how many were changed, and are gone",
     .fields = collect_fields,
     .size = sizeof(struct collect_given),
-    .run = pattern_set_run_collect,
-    .ways = PATTERN_AGAIN,
+    .run = operation_set_run_collect,
+    .ways = OPERATION_AGAIN,
     .example = "{truceSetCollect: 'students', key: 'student_id', field: 'classes', name: 'name', "
                "collect: true}",
 };
 
-const struct pattern *const set_patterns[] = {&set_pattern, &source_pattern, &collect_pattern,
-                                              NULL};
+const struct operation_row *const set_operations[] = {&set_operation, &source_operation,
+                                                      &collect_operation, NULL};

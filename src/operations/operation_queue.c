@@ -1,5 +1,5 @@
-/* Queues: adding jobs, and looking after them. What workers send is in pattern_job.c. */
-#include "server/pattern/pattern_queue.h"
+/* Queues: adding, reading, and managing jobs. The operations of workers are in operation_job.c. */
+#include "operations/operation_queue.h"
 
 #include <string.h>
 
@@ -20,19 +20,19 @@ static void free_queue(void *queue)
     truce_queue_free(queue);
 }
 
-truce_status pattern_queue_take(struct call *call, const char *worker, int64_t lease_ms,
-                                struct handle **handle, bson_error_t *error)
+truce_status truce__operation_queue(struct operation_call *call, const char *worker,
+                                    int64_t lease_ms, struct handle **handle, bson_error_t *error)
 {
     truce_queue_options options = {.worker = worker, .lease_ms = (uint32_t)lease_ms};
-    const void *made[2] = {call->view, &options};
+    const void *made[2] = {call->store, &options};
     char *text;
-    truce_status status = pattern_text(call, &options.queue, error);
+    truce_status status = truce__operation_text(call, &options.queue, error);
 
     if (status)
         return status;
     text = bson_strdup_printf("queue\n%s\n%s\n%u", options.queue, worker ? worker : "",
                               options.lease_ms);
-    *handle = pattern_handle(call, text, make_queue, made, free_queue);
+    *handle = truce__operation_handle(call, text, make_queue, made, free_queue);
     bson_free(text);
     return TRUCE_OK;
 }
@@ -44,7 +44,8 @@ static bool is_inner(const char *field)
            !strcmp(field, "told") || !strcmp(field, "then");
 }
 
-void pattern_job_append(const bson_t *job, const bson_oid_t *token, const char *key, bson_t *reply)
+void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
+                                 bson_t *reply)
 {
     bson_iter_t at;
     bson_t shown;
@@ -70,7 +71,12 @@ struct enqueue_given {
     bool uniquePayload;
 };
 
-static const struct pattern_field enqueue_fields[] = {
+/* In the order of truce_unique_scope, truce_conflict_policy, and truce_job_failure. */
+static const char *const scopes[] = {"live", "kept", "unclaimed", NULL};
+static const char *const policies[] = {"ignore", "replace", "reschedule", "refuse", NULL};
+static const char *const failures[] = {"cancel", "goOn", "wait", NULL};
+
+static const struct operation_field enqueue_fields[] = {
     {GIVEN(enqueue_given, payload, FIELD_DOCUMENT), "what is to be done"},
     {GIVEN(enqueue_given, payloads, FIELD_ARRAY),
      "instead: of many jobs, up to 10,000, all added or none; not unique ones, without lane, id, after"},
@@ -92,63 +98,30 @@ static const struct pattern_field enqueue_fields[] = {
     {GIVEN(enqueue_given, uniquePeriodMS, FIELD_NUMBER),
      "at most one in each period of that length", 1, INT64_C(1) << 48},
     {GIVEN(enqueue_given, uniqueScope, FIELD_TEXT),
-     "what it meets: \"live\" jobs (so if absent), those that are still \"kept\", or \"unclaimed\" ones"},
+     "the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones; absent: "
+     "\"live\"",
+     .words = scopes},
     {GIVEN(enqueue_given, on_conflict, FIELD_TEXT),
-     "what happens to one that it meets: \"ignore\" (so if absent), \"replace\", \"reschedule\", "
-     "\"refuse\""},
+     "what a conflict does: nothing is added, the job gets the new payload or the new time, or the "
+     "call fails; absent: \"ignore\"",
+     .words = policies},
     {GIVEN(enqueue_given, lane, FIELD_TEXT), "jobs of one lane run one after the other"},
     {GIVEN(enqueue_given, laneWidth, FIELD_NUMBER), "so many of them at a time", 1, INT32_MAX},
     {GIVEN(enqueue_given, laneRate, FIELD_NUMBER), "so many of them begin in ...", 1, INT32_MAX},
     {GIVEN(enqueue_given, lanePerMS, FIELD_NUMBER), "... this time", 1, INT32_MAX},
     {GIVEN(enqueue_given, after, FIELD_ARRAY), "ids of the jobs that have to end before it"},
     {GIVEN(enqueue_given, failure, FIELD_TEXT),
-     "what becomes of it if one of them ends otherwise than done: \"cancel\" (so if absent), "
-     "\"goOn\", \"wait\""},
+     "what happens if one of them does not end as done; absent: \"cancel\"", .words = failures},
     {GIVEN(enqueue_given, name, FIELD_TEXT), "for people"},
     {GIVEN(enqueue_given, id, FIELD_OID), "its _id, if it is not to be a new one"},
     {{0}}};
 
-/* The number of the word in the list, which NULL ends; -1: it is not there. Absent is the first. */
-static int queue_word_of(const char *word, const char *const *words)
-{
-    int i = 0;
-
-    while (word && words[i] && strcmp(word, words[i]) != 0)
-        i++;
-    return words[i] ? i : -1;
-}
-
-static truce_status queue_read_words(const struct enqueue_given *given, truce_job_options *options,
-                                     bson_error_t *error)
-{
-    static const char *const scopes[] = {"live", "kept", "unclaimed", NULL};
-    static const char *const meetings[] = {"ignore", "replace", "reschedule", "refuse", NULL};
-    static const char *const failures[] = {"cancel", "goOn", "wait", NULL};
-    int scope = queue_word_of(given->uniqueScope, scopes),
-        on_conflict = queue_word_of(given->on_conflict, meetings),
-        failure = queue_word_of(given->failure, failures);
-
-    if (scope < 0)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "'uniqueScope' is \"live\", \"kept\" or \"unclaimed\"");
-    if (on_conflict < 0)
-        return truce__refuse(
-            CODE_BAD_VALUE, error,
-            "'on_conflict' is \"ignore\", \"replace\", \"reschedule\" or \"refuse\"");
-    if (failure < 0)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "'failure' is \"cancel\", \"goOn\" or \"wait\"");
-    options->unique_scope = (truce_unique_scope)scope;
-    options->on_conflict = (truce_conflict_policy)on_conflict;
-    options->failure = (truce_job_failure)failure;
-    return TRUCE_OK;
-}
-
-static truce_status queue_check_job(struct call *call, const bson_oid_t *id, bson_error_t *error)
+static truce_status queue_check_job(struct operation_call *call, const bson_oid_t *id,
+                                    bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(id)), job;
     char text[25];
-    truce_status status = truce_find_one(call->view, QUEUE, filter, NULL, &job, error);
+    truce_status status = truce_find_one(call->store, QUEUE, filter, NULL, &job, error);
 
     bson_destroy(filter);
     bson_destroy(&job);
@@ -158,7 +131,7 @@ static truce_status queue_check_job(struct call *call, const bson_oid_t *id, bso
     return truce__refuse(CODE_BAD_VALUE, error, "there is no job %s to wait for", text);
 }
 
-static truce_status queue_read_after(struct call *call, const bson_t *after,
+static truce_status queue_read_after(struct operation_call *call, const bson_t *after,
                                      truce_job_options *options, bson_error_t *error)
 {
     uint32_t count = after ? bson_count_keys(after) : 0;
@@ -170,7 +143,7 @@ static truce_status queue_read_after(struct call *call, const bson_t *after,
         return truce__refuse(CODE_BAD_VALUE, error, "'after' may have %d ids", JOB_AFTER_MAX);
     if (!count)
         return TRUCE_OK;
-    ids = truce__arena_take(&call->arena, count * sizeof *ids);
+    ids = truce__arena_take(call->arena, count * sizeof *ids);
     (void)bson_iter_init(&at, after);
     for (options->after_count = 0; !status && bson_iter_next(&at); options->after_count++) {
         if (!BSON_ITER_HOLDS_OID(&at))
@@ -183,11 +156,9 @@ static truce_status queue_read_after(struct call *call, const bson_t *after,
     return status;
 }
 
-static truce_status queue_read_job(struct call *call, const struct enqueue_given *given,
+static truce_status queue_read_job(struct operation_call *call, const struct enqueue_given *given,
                                    truce_job_options *options, bson_error_t *error)
 {
-    truce_status status;
-
     *options = (truce_job_options){.delay_ms = given->delayMS,
                                    .run_at_ms = given->runAtMS,
                                    .priority = (int32_t)given->priority,
@@ -205,12 +176,16 @@ static truce_status queue_read_job(struct call *call, const struct enqueue_given
                                    .lane_per_ms = (uint32_t)given->lanePerMS,
                                    .name = given->name,
                                    .id = given->id};
-    status = queue_read_words(given, options, error);
-    return status ? status : queue_read_after(call, given->after, options, error);
+    options->unique_scope = (truce_unique_scope)truce__operation_word(given->uniqueScope, scopes);
+    options->on_conflict =
+        (truce_conflict_policy)truce__operation_word(given->on_conflict, policies);
+    options->failure = (truce_job_failure)truce__operation_word(given->failure, failures);
+    return queue_read_after(call, given->after, options, error);
 }
 
-static truce_status add_many(struct call *call, truce_queue *queue, const bson_t *payloads,
-                             const truce_job_options *options, bson_t *reply, bson_error_t *error)
+static truce_status add_many(struct operation_call *call, truce_queue *queue,
+                             const bson_t *payloads, const truce_job_options *options,
+                             bson_t *reply, bson_error_t *error)
 {
     uint32_t count = bson_count_keys(payloads), i = 0;
     truce_status status = TRUCE_OK;
@@ -222,13 +197,13 @@ static truce_status add_many(struct call *call, truce_queue *queue, const bson_t
     if (!count || count > JOB_BULK_MAX)
         return truce__refuse(CODE_INVALID_LENGTH, error, "'payloads' has 1 to %d of them",
                              JOB_BULK_MAX);
-    all = truce__arena_take(&call->arena, count * sizeof *all);
-    ids = truce__arena_take(&call->arena, count * sizeof *ids);
+    all = truce__arena_take(call->arena, count * sizeof *all);
+    ids = truce__arena_take(call->arena, count * sizeof *ids);
     (void)bson_iter_init(&at, payloads);
     while (bson_iter_next(&at)) {
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "a payload must be a document");
-        all[i++] = call_view_of(call, &at);
+        all[i++] = truce__field_view(call->arena, &at);
     }
     status = truce_queue_add_many(queue, all, count, options, ids, error);
     if (status)
@@ -245,7 +220,7 @@ static truce_status add_many(struct call *call, truce_queue *queue, const bson_t
     return TRUCE_OK;
 }
 
-static truce_status queue_add_job(struct call *call, truce_queue *queue,
+static truce_status queue_add_job(struct operation_call *call, truce_queue *queue,
                                   const struct enqueue_given *given, bson_t *reply,
                                   bson_error_t *error)
 {
@@ -266,28 +241,28 @@ static truce_status queue_add_job(struct call *call, truce_queue *queue,
     return status;
 }
 
-static truce_status run_enqueue(struct call *call, const void *given, bson_t *reply,
+static truce_status run_enqueue(struct operation_call *call, const void *given, bson_t *reply,
                                 bson_error_t *error)
 {
     struct handle *handle;
-    truce_status status = pattern_queue_take(call, NULL, 0, &handle, error);
+    truce_status status = truce__operation_queue(call, NULL, 0, &handle, error);
 
     if (status)
         return status;
     status = queue_add_job(call, handle->thing, given, reply, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern enqueue_pattern = {
-    PATTERN("truceEnqueue", WRITES, "adds a job to a queue, or many"),
+static const struct operation_row enqueue_operation = {
+    OPERATION("truceEnqueue", ROLE_WRITE, "adds a job to a queue, or many"),
     .value = "the queue",
     .answer = "`id`, and `added`: \"new\", \"existing\", \"replaced\" or \"rescheduled\"; of "
               "`payloads` the `ids`. An error: 11000 (duplicate) a job of its key or id is there",
     .fields = enqueue_fields,
     .size = sizeof(struct enqueue_given),
     .run = run_enqueue,
-    .ways = PATTERN_TRANSACTS,
+    .ways = OPERATION_TRANSACTS,
     .example = "{truceEnqueue: 'mail', payload: {to: 'ada@example.org'}, id: "
                "{$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
 };
@@ -300,11 +275,14 @@ struct queue_given {
     int64_t limit;
 };
 
-static const struct pattern_field look_after_fields[] = {
+/* In the order of enum look_after. */
+static const char *const actions[] = {"cancel", "retry",   "discard", "pause",
+                                      "resume", "redrive", NULL};
+
+static const struct operation_field look_after_fields[] = {
     {GIVEN(queue_given, action, FIELD_TEXT),
-     "of a job: \"cancel\", \"retry\", \"discard\"; of the queue: \"pause\", \"resume\", "
-     "\"redrive\" (retries the dead letters)",
-     .needed = true},
+     "cancel, retry, or discard a job; pause or resume the queue; redrive: retry all dead jobs",
+     .needed = true, .words = actions},
     {GIVEN(queue_given, id, FIELD_OID), "the job"},
     {GIVEN(queue_given, limit, FIELD_NUMBER), "of redrive; absent: 1,000", 1, INT32_MAX},
     {{0}}};
@@ -338,32 +316,28 @@ static truce_status queue_act(truce_queue *queue, enum look_after action,
     return status;
 }
 
-static truce_status run_look_after(struct call *call, const void *arg, bson_t *reply,
+static truce_status run_look_after(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
-    static const char *const actions[] = {"cancel", "retry",   "discard", "pause",
-                                          "resume", "redrive", NULL};
     const struct queue_given *given = arg;
-    int action = queue_word_of(given->action, actions);
+    int action = truce__operation_word(given->action, actions);
     struct handle *handle;
     truce_status status;
 
-    if (action < 0)
-        return truce__refuse(CODE_BAD_VALUE, error, "the action \"%.80s\" is not known",
-                             given->action);
     if ((action <= DISCARD) != (given->id != NULL))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
-                             given->action, given->id ? "has not" : "needs");
-    status = pattern_queue_take(call, NULL, 0, &handle, error);
+                             given->action, given->id ? "has no" : "needs");
+    status = truce__operation_queue(call, NULL, 0, &handle, error);
     if (status)
         return status;
     status = queue_act(handle->thing, (enum look_after)action, given, reply, error);
-    pattern_give(call, handle);
+    truce__operation_give(call, handle);
     return status;
 }
 
-static const struct pattern look_after_pattern = {
-    PATTERN("truceQueue", WRITES, "cancels, retries or discards a job; pauses or resumes a queue"),
+static const struct operation_row look_after_operation = {
+    OPERATION("truceQueue", ROLE_WRITE,
+              "cancels, retries or discards a job; pauses or resumes a queue"),
     .value = "the queue",
     .answer =
         "of redrive `count`, and `more` if there may be others: send it again. \"not found\": there is no such job in the queue. An error: 2 "
@@ -382,7 +356,7 @@ struct jobs_given {
     int64_t limit;
 };
 
-static const struct pattern_field jobs_fields[] = {
+static const struct operation_field jobs_fields[] = {
     {GIVEN(jobs_given, id, FIELD_OID), "only this job"},
     {GIVEN(jobs_given, state, FIELD_TEXT), "only those in this state: \"ready\", \"dead\" ..."},
     {GIVEN(jobs_given, after, FIELD_OID), "those after this _id: the last one of the page before"},
@@ -390,7 +364,7 @@ static const struct pattern_field jobs_fields[] = {
     {{0}}};
 
 /* As many as the limit allows and fit into a reply. */
-static truce_status append_jobs(struct call *call, truce_cursor *cursor, int64_t limit,
+static truce_status append_jobs(struct operation_call *call, truce_cursor *cursor, int64_t limit,
                                 bson_t *reply, bson_error_t *error)
 {
     const bson_t *job = NULL;
@@ -407,14 +381,15 @@ static truce_status append_jobs(struct call *call, truce_cursor *cursor, int64_t
         if (status || !job || i == limit || (i && array.len + job->len > TRUCE_DOCUMENT_BYTES_MAX))
             break;
         bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
-        pattern_job_append(job, NULL, key, &array);
+        truce__operation_append_job(job, NULL, key, &array);
     } while (true);
     bson_append_array_end(reply, &array);
     BSON_APPEND_BOOL(reply, "more", !status && job);
     return status;
 }
 
-static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, bson_error_t *error)
+static truce_status run_jobs(struct operation_call *call, const void *arg, bson_t *reply,
+                             bson_error_t *error)
 {
     const struct jobs_given *given = arg;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1));
@@ -422,7 +397,7 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
     truce_find_options options = {.sort = sort, .limit = limit + 1};
     const char *name;
     truce_cursor *cursor;
-    truce_status status = pattern_text(call, &name, error);
+    truce_status status = truce__operation_text(call, &name, error);
 
     if (!status) {
         if (given->id)
@@ -432,7 +407,7 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
         BSON_APPEND_UTF8(&filter, "queue", name);
         if (given->state)
             BSON_APPEND_UTF8(&filter, "state", given->state);
-        status = truce_find(call->view, QUEUE, &filter, &options, &cursor, error);
+        status = truce_find(call->store, QUEUE, &filter, &options, &cursor, error);
         if (!status)
             cursor = truce__restored_cursor(cursor);
     }
@@ -445,8 +420,8 @@ static truce_status run_jobs(struct call *call, const void *arg, bson_t *reply, 
     return status;
 }
 
-static const struct pattern jobs_pattern = {
-    PATTERN("truceJobs", READS, "the jobs of a queue, the oldest first"),
+static const struct operation_row jobs_operation = {
+    OPERATION("truceJobs", ROLE_READ, "the jobs of a queue, the oldest first"),
     .value = "the queue",
     .answer =
         "`jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors, "
@@ -454,15 +429,15 @@ static const struct pattern jobs_pattern = {
     .fields = jobs_fields,
     .size = sizeof(struct jobs_given),
     .run = run_jobs,
-    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceJobs: 'mail', state: 'ready', limit: 10}",
 };
 
-static truce_status run_queues(struct call *call, const void *given, bson_t *reply,
+static truce_status run_queues(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
     bson_t stats;
-    truce_status status = truce_queue_stats(call->view, &stats, error);
+    truce_status status = truce_queue_stats(call->store, &stats, error);
 
     (void)given;
     if (!status)
@@ -471,18 +446,18 @@ static truce_status run_queues(struct call *call, const void *given, bson_t *rep
     return status;
 }
 
-static const struct pattern_field no_fields[] = {{{0}}};
+static const struct operation_field no_fields[] = {{{0}}};
 
-static const struct pattern queues_pattern = {
-    PATTERN("truceQueues", READS, "the figures of the database's queues"),
+static const struct operation_row queues_operation = {
+    OPERATION("truceQueues", ROLE_READ, "the figures of the database's queues"),
     .value = "1",
     .answer = "`queues`: each {queue, paused, ready, delayed, waiting, blocked, running, dead, "
               "oldest_ms}",
     .fields = no_fields,
     .run = run_queues,
-    .ways = PATTERN_AGAIN,
+    .ways = OPERATION_AGAIN,
     .example = "{truceQueues: 1}",
 };
 
-const struct pattern *const queue_patterns[] = {&enqueue_pattern, &jobs_pattern, &queues_pattern,
-                                                &look_after_pattern, NULL};
+const struct operation_row *const queue_operations[] = {
+    &enqueue_operation, &jobs_operation, &queues_operation, &look_after_operation, NULL};

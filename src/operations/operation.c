@@ -1,0 +1,270 @@
+#include "operations/operation.h"
+
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/deadline.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "bson/value.h"
+#include "store/decorators/database.h"
+
+static const struct operation_row *const help_operations[] = {&truce_help_operation, NULL};
+
+const struct operation_group truce__operation_groups[] = {
+    {"Help", "help", help_operations},
+    {"Commits, requests, and sequences", "commit", commit_operations},
+    {"Ordered sets", "set", set_operations},
+    {"Documents that people edit, and items", "document", document_operations},
+    {"Queues", "queue", queue_operations},
+    {"Queues: the commands of workers", "job", job_operations},
+    {"Ledgers", "ledger", ledger_operations},
+    {"Transfers in two phases", "transfer", transfer_operations},
+    {"Denormalized copies", "sync", sync_operations},
+    {"Trees of versions", "tree", tree_operations},
+    {"The whole store", "store", care_operations},
+    {0}};
+
+const struct operation_row *truce__operation_named(const char *name)
+{
+    if (strncmp(name, "truce", 5) != 0)
+        return NULL;
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++)
+            if (!strcmp((*at)->name, name))
+                return *at;
+    return NULL;
+}
+
+const char *truce__operation_type(const struct operation_field *field)
+{
+    static const char *const types[] = {
+        [FIELD_TEXT] = "string",   [FIELD_DOCUMENT] = "document",
+        [FIELD_ARRAY] = "array",   [FIELD_EITHER] = "document or array",
+        [FIELD_NUMBER] = "number", [FIELD_FLAG] = "true or false",
+        [FIELD_VALUE] = "any",     [FIELD_OID] = "ObjectId",
+    };
+
+    return types[field->field.type];
+}
+
+/* ---- the fields of a request -------------------------------------------------------------------- */
+
+bool truce__operation_given(const struct operation_call *call, const char *field)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, call->request, field) && !BSON_ITER_HOLDS_NULL(&iter);
+}
+
+int truce__operation_word(const char *word, const char *const *words)
+{
+    int i = 0;
+
+    while (word && words[i] && strcmp(word, words[i]) != 0)
+        i++;
+    return words[i] ? i : -1;
+}
+
+static truce_status operation_check_word(const struct operation_field *field, const char *word,
+                                         bson_error_t *error)
+{
+    struct buffer all = {0};
+    truce_status status;
+
+    if (truce__operation_word(word, field->words) >= 0)
+        return TRUCE_OK;
+    for (const char *const *at = field->words; *at; at++) {
+        truce__buffer_append_text(&all, at == field->words ? "\"" : at[1] ? ", \"" : ", or \"");
+        truce__buffer_append_text(&all, *at);
+        truce__buffer_append_text(&all, "\"");
+    }
+    truce__buffer_append_byte(&all, 0);
+    status = truce__refuse(CODE_BAD_VALUE, error, "the field '%s' must be %s, and is \"%.80s\"",
+                           field->field.name, (const char *)all.bytes, word);
+    truce__buffer_release(&all);
+    return status;
+}
+
+static truce_status operation_check_field(const struct operation_call *call,
+                                          const struct operation_field *field, const void *given,
+                                          bson_error_t *error)
+{
+    const uint8_t *at = (const uint8_t *)given + field->field.at;
+    bool is_given = truce__operation_given(call, field->field.name);
+    const char *word;
+    int64_t number;
+
+    if (field->needed && !is_given)
+        return truce__refuse(40414, error, "'%s' needs the field '%s': %s", call->row->name,
+                             field->field.name, field->help);
+    if (!is_given)
+        return TRUCE_OK;
+    if (field->words) {
+        memcpy(&word, at, sizeof word);
+        return operation_check_word(field, word, error);
+    }
+    if (field->field.type != FIELD_NUMBER || (!field->least && !field->most))
+        return TRUCE_OK;
+    memcpy(&number, at, sizeof number);
+    if (number < field->least || number > field->most)
+        return truce__refuse(
+            CODE_BAD_VALUE, error, "the field '%s' must be from %lld to %lld, and is %lld",
+            field->field.name, (long long)field->least, (long long)field->most, (long long)number);
+    return TRUCE_OK;
+}
+
+static truce_status operation_read(struct operation_call *call, const bson_t *document, bool whole,
+                                   const struct field *fields, void *into, bson_error_t *error)
+{
+    const struct fields_reading reading = {
+        .arena = call->arena, .command = call->row->name, .whole = whole, .request = call->request};
+
+    return truce__fields_read(&reading, document, fields, into, error);
+}
+
+truce_status truce__operation_fields(struct operation_call *call, const bson_t *document,
+                                     const struct field *fields, void *into, bson_error_t *error)
+{
+    return operation_read(call, document, false, fields, into, error);
+}
+
+static truce_status operation_read_request(struct operation_call *call, void *given,
+                                           bson_error_t *error)
+{
+    const struct operation_field *rows = call->row->fields;
+    size_t count = 0;
+    struct field *fields;
+    truce_status status;
+
+    while (rows[count].field.name)
+        count++;
+    fields = truce__arena_take(call->arena, (count + 1) * sizeof *fields);
+    for (size_t i = 0; i <= count; i++) {
+        fields[i] = rows[i].field;
+        if (fields[i].type == FIELD_NUMBER)
+            fields[i].type = FIELD_WHOLE;
+    }
+    status = operation_read(call, call->request, true, fields, given, error);
+    for (size_t i = 0; i < count && !status; i++)
+        status = operation_check_field(call, &rows[i], given, error);
+    return status;
+}
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+truce_status truce__operation_text(struct operation_call *call, const char **text,
+                                   bson_error_t *error)
+{
+    if (!BSON_ITER_HOLDS_UTF8(&call->target))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a string, %s, and is %s",
+                             call->row->name, call->row->value,
+                             truce__type_name((uint8_t)bson_iter_type(&call->target)));
+    *text = bson_iter_utf8(&call->target, NULL);
+    return TRUCE_OK;
+}
+
+truce_status truce__operation_collection(struct operation_call *call, const char *collection,
+                                         bool writes, bson_error_t *error)
+{
+    return call->host->check_collection(call, collection, writes, error);
+}
+
+truce_status truce__operation_own_collection(struct operation_call *call, bool writes,
+                                             const char **collection, bson_error_t *error)
+{
+    truce_status status = truce__operation_text(call, collection, error);
+
+    return status ? status : truce__operation_collection(call, *collection, writes, error);
+}
+
+truce_status truce__operation_guard(void *arg, const char *collection, bool reads,
+                                    bson_error_t *error)
+{
+    return truce__operation_collection(arg, collection, !reads, error);
+}
+
+/* ---- the database ------------------------------------------------------------------------------- */
+
+static void *operation_make_view(void *arg)
+{
+    const struct operation_call *call = arg;
+
+    return truce__database_open(call->whole, call->own_database, call->database);
+}
+
+static void operation_free_view(void *view)
+{
+    truce_store_close(view);
+}
+
+struct handle *truce__operation_handle(struct operation_call *call, const char *key,
+                                       handle_maker *make, void *arg, void (*free)(void *thing))
+{
+    bool shared = key && !call->transaction && strlen(key) <= TRUCE_SERVER_HANDLE_BYTES;
+    char *whole = shared ? bson_strdup_printf("%s\n%s", call->database, key) : NULL;
+    struct handle *handle = handles_take(call->handles, whole, make, arg, free, call->view);
+
+    bson_free(whole);
+    return handle;
+}
+
+void truce__operation_give(struct operation_call *call, struct handle *handle)
+{
+    handles_give(call->handles, handle);
+}
+
+static void operation_enter_database(struct operation_call *call)
+{
+    call->view = handles_take(call->handles, call->transaction ? NULL : call->database,
+                              operation_make_view, call, operation_free_view, NULL);
+    call->store = call->view->thing;
+}
+
+/* ---- the run ------------------------------------------------------------------------------------ */
+
+/* MongoDB's codes for EXPIRED and NOT_FOUND mean cursors and collections. Here a key is too old, another worker has the job, or a
+ * guard does not match. */
+static void operation_name_failure(truce_status status, bson_error_t *error)
+{
+    bool ours = status == TRUCE_EXPIRED || status == TRUCE_NOT_FOUND;
+
+    if (ours && error->domain != TRUCE_ERROR_SERVER) {
+        error->domain = TRUCE_ERROR_SERVER;
+        error->code = CODE_COMMAND_FAILED;
+    }
+}
+
+truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error)
+{
+    const struct operation_row *row = call->row;
+    void *given = truce__arena_take(call->arena, row->size + 1);
+    int64_t before = truce_deadline_begin(call->deadline_ms);
+    truce_status status;
+
+    memset(given, 0, row->size + 1);
+    status = operation_read_request(call, given, error);
+    if (!status) {
+        operation_enter_database(call);
+        status = row->run(call, given, reply, error);
+        handles_give(call->handles, call->view);
+    }
+    truce_deadline_end(before);
+    if (status && (status != TRUCE_NOT_FOUND || row->ways & OPERATION_STRICT)) {
+        operation_name_failure(status, error);
+        return status;
+    }
+    BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
+    return TRUCE_OK;
+}
+
+/* A label that drivers know says that the operation may be repeated. In a transaction, another label says so. */
+void truce__operation_append_error(const struct operation_row *row, truce_status status,
+                                   bool transaction, bson_t *reply)
+{
+    bool again = truce__unanswered(status) || status == TRUCE_LOCKED || status == TRUCE_TIMEOUT;
+
+    BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
+    if (!transaction && again && row->ways & OPERATION_AGAIN)
+        BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
+}

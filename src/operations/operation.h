@@ -1,0 +1,198 @@
+#ifndef TRUCE_OPERATIONS_OPERATION_H
+#define TRUCE_OPERATIONS_OPERATION_H
+
+/*
+ * The table of operations: every pattern as a request document and a reply document.
+ *
+ *     {truceSet: "students", key: {...}, add: {...}, seq: 1001}   ->   {status: "ok", outcome: "applied"}
+ *
+ * A row describes one operation: its name, its fields with types, bounds, and help, its reply, the role that it needs, where it
+ * may run, an example, and the function that runs it. The library (truce_command), the wire protocol, HTTP, {truceHelp: ...},
+ * and docs/commands.md are derived from the rows. The function calls the library; it contains nothing of the pattern itself.
+ *
+ * Invariants:
+ *  1. A field that the row does not name, and a number or word that it does not allow, is refused by name before the store is
+ *     asked for anything.
+ *  2. An operation runs on the view of its database (store/decorators/database.h). So all its documents, and all names
+ *     (a queue, a sequence, a key), belong to that database.
+ *  3. The reply contains `status`, the name of the library's status, also in an error. NOT_FOUND is an answer (ok: 1), except
+ *     in operations that are all or nothing (OPERATION_STRICT); every other status except OK is an error.
+ *  4. Only operations that say so run in a transaction or as a part of a commit.
+ */
+#include "base/limits.h"
+#include "base/status.h"
+#include "operations/fields.h"
+#include "operations/handles.h"
+#include "truce/truce.h"
+
+/* What the caller must be allowed to do. */
+enum operation_role {
+    ROLE_NONE,
+    /* Read or write in the database. */
+    ROLE_READ,
+    ROLE_WRITE,
+    /* See the state of the whole store, or maintain it. */
+    ROLE_MONITOR,
+    ROLE_MAINTAIN,
+};
+
+enum operation_ways {
+    /* It may be part of a transaction of a driver. */
+    OPERATION_TRANSACTS = 1,
+    /* It may be repeated after an unknown outcome without harm. */
+    OPERATION_AGAIN = 2,
+    /* NOT_FOUND is an error. */
+    OPERATION_STRICT = 4,
+    /* It may be part of truceCommit. */
+    OPERATION_COMMITS = 8,
+};
+
+struct operation_field {
+    struct field field;
+    const char *help;
+    /* The bounds of a number; both 0: any. */
+    int64_t least, most;
+    bool needed;
+    /* The words that a string may be, NULL after the last; NULL: any. */
+    const char *const *words;
+};
+
+struct operation_call;
+
+struct operation_row {
+    const char *name;
+    enum operation_role role;
+    const char *help;
+    /* The value of the operation's own field, for people: "the queue". */
+    const char *value;
+    /* The fields of the reply besides `status`, for people. */
+    const char *answer;
+    const struct operation_field *fields;
+    /* The size of the struct into which the fields are read. */
+    size_t size;
+    truce_status (*run)(struct operation_call *call, const void *given, bson_t *reply,
+                        bson_error_t *error);
+    /* enum operation_ways */
+    int ways;
+    const char *example;
+};
+
+struct operation_group {
+    const char *title;
+    /* The group's name in metrics. */
+    const char *word;
+    /* NULL after the last. */
+    const struct operation_row *const *rows;
+};
+
+/* The front end that runs an operation for a caller. */
+struct operation_host {
+    /* Checks that the caller has the role. */
+    truce_status (*check_role)(const struct operation_call *call, enum operation_role role,
+                               bson_error_t *error);
+    /* Checks that the caller may read or write the collection of the database, and that it is not a view. */
+    truce_status (*check_collection)(const struct operation_call *call, const char *collection,
+                                     bool writes, bson_error_t *error);
+    /* Returns whether the caller has stopped waiting for the answer. */
+    bool (*is_gone)(const struct operation_call *call);
+    /* Returns a message with the names that the caller knows. It lives as long as the call. */
+    const char *(*message)(const struct operation_call *call, const char *message);
+    /* Called before and after a recovery pass over the store. */
+    void (*sweep)(const struct operation_call *call, bool begins);
+};
+
+/* One operation, from its request to its reply. The front end sets the first part. */
+struct operation_call {
+    const struct operation_row *row;
+    const struct operation_host *host;
+    void *host_arg;
+    struct handles *handles;
+    /* The whole store, or a transaction on it. */
+    truce_store *whole;
+    bool transaction;
+    /* The database whose collections have the store's own names, and the database of the call. */
+    const char *own_database, *database;
+    const bson_t *request;
+    /* The value of the operation's own field. */
+    bson_iter_t target;
+    /* 0: none. */
+    uint32_t deadline_ms;
+    /* The caller does not wait for the disk. */
+    bool relaxed;
+    struct arena *arena;
+
+    /* The view of the database. */
+    truce_store *store;
+    struct handle *view;
+    /* The commit that the operation is part of; NULL: it commits by itself. */
+    truce_commit *commit;
+    /* The time that the call has waited because its caller asked for it. */
+    int64_t waited_ns;
+};
+
+/* A title of NULL ends the table. */
+extern const struct operation_group truce__operation_groups[];
+
+/* Returns the row of that name, or NULL. */
+const struct operation_row *truce__operation_named(const char *name);
+/* Runs the operation call->row. */
+truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error);
+/* Appends to the reply of a failed operation what drivers need to know of the failure. */
+void truce__operation_append_error(const struct operation_row *row, truce_status status,
+                                   bool transaction, bson_t *reply);
+/* Returns the name of a field's type: "string", "document", ... */
+const char *truce__operation_type(const struct operation_field *field);
+
+/* ---- for the files of the operations ---------------------------------------------------------- */
+
+/* Returns the string of the operation's own field. Another type fails with TypeMismatch. */
+truce_status truce__operation_text(struct operation_call *call, const char **text,
+                                   bson_error_t *error);
+/* Checks that the caller may read (`writes`: write) the collection, and that it is not a view. */
+truce_status truce__operation_collection(struct operation_call *call, const char *collection,
+                                         bool writes, bson_error_t *error);
+/* The same for the collection that the operation's own field names. Returns its name, borrowed. */
+truce_status truce__operation_own_collection(struct operation_call *call, bool writes,
+                                             const char **collection, bson_error_t *error);
+/* The same in the form of struct written_guard. */
+truce_status truce__operation_guard(void *call, const char *collection, bool reads,
+                                    bson_error_t *error);
+/* Returns whether the request has the field with a value other than null. */
+bool truce__operation_given(const struct operation_call *call, const char *field);
+/* Reads a document within the request, such as an entry of an array. */
+truce_status truce__operation_fields(struct operation_call *call, const bson_t *document,
+                                     const struct field *fields, void *into, bson_error_t *error);
+/* Returns the position of the word in a list that NULL ends. The row has checked the word. NULL: 0. */
+int truce__operation_word(const char *word, const char *const *words);
+/* Returns an object of the library that is made on call->store. All calls of the database share the object of a key. If the key is
+ * NULL, or in a transaction, the object is for the call alone. */
+struct handle *truce__operation_handle(struct operation_call *call, const char *key,
+                                       handle_maker *make, void *arg, void (*free)(void *thing));
+void truce__operation_give(struct operation_call *call, struct handle *handle);
+
+#define OPERATION(name_, role_, help_) .name = name_, .role = role_, .help = help_
+#define GIVEN(type, member, kind)                                                                  \
+    {                                                                                              \
+#member, kind, offsetof(struct type, member)                                               \
+    }
+
+/* operation_help.c */
+extern const struct operation_row truce_help_operation;
+/* operation_commit.c */
+extern const struct operation_row *const commit_operations[];
+/* operation_queue.c, operation_job.c */
+extern const struct operation_row *const queue_operations[], *const job_operations[];
+/* operation_document.c, operation_care.c */
+extern const struct operation_row *const document_operations[], *const care_operations[];
+/* operation_ledger.c */
+extern const struct operation_row *const ledger_operations[];
+/* operation_set.c */
+extern const struct operation_row *const set_operations[];
+/* operation_tree.c */
+extern const struct operation_row *const tree_operations[];
+/* operation_transfer.c */
+extern const struct operation_row *const transfer_operations[];
+/* operation_sync.c */
+extern const struct operation_row *const sync_operations[];
+
+#endif

@@ -1,0 +1,80 @@
+/* truceHelp: what the rows of the commands say. */
+#include <string.h>
+
+#include "operations/operation.h"
+
+static void help_append_fields(const struct operation_row *row, bson_t *reply)
+{
+    char buffer[16];
+    const char *key;
+    bson_t array, one;
+    uint32_t i = 0;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "fields", &array);
+    for (const struct operation_field *at = row->fields; at->field.name; at++) {
+        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT_BEGIN(&array, key, &one);
+        BCON_APPEND(&one, "name", BCON_UTF8(at->field.name), "type",
+                    BCON_UTF8(truce__operation_type(at)), "needed", BCON_BOOL(at->needed), "help",
+                    BCON_UTF8(at->help));
+        if (at->least || at->most)
+            BCON_APPEND(&one, "least", BCON_INT64(at->least), "most", BCON_INT64(at->most));
+        bson_append_document_end(&array, &one);
+    }
+    bson_append_array_end(reply, &array);
+}
+
+static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error)
+{
+    const struct operation_row *row = truce__operation_named(name);
+
+    if (!row)
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error,
+                             "'%.80s' is not an operation: {truceHelp: 1} lists them", name);
+    BCON_APPEND(reply, "name", BCON_UTF8(name), "help", BCON_UTF8(row->help), "value",
+                BCON_UTF8(row->value));
+    help_append_fields(row, reply);
+    BCON_APPEND(reply, "answer", BCON_UTF8(row->answer), "transaction",
+                BCON_BOOL(row->ways & OPERATION_TRANSACTS), "again",
+                BCON_BOOL(row->ways & OPERATION_AGAIN), "writes",
+                BCON_BOOL(row->role == ROLE_WRITE || row->role == ROLE_MAINTAIN), "example",
+                BCON_UTF8(row->example));
+    return TRUCE_OK;
+}
+
+static truce_status run_help(struct operation_call *call, const void *given, bson_t *reply,
+                             bson_error_t *error)
+{
+    char buffer[16];
+    const char *key;
+    bson_t array, one;
+    uint32_t i = 0;
+
+    (void)given;
+    if (BSON_ITER_HOLDS_UTF8(&call->target))
+        return help_of(bson_iter_utf8(&call->target, NULL), reply, error);
+    BSON_APPEND_ARRAY_BEGIN(reply, "commands", &array);
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++) {
+            bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
+            BSON_APPEND_DOCUMENT_BEGIN(&array, key, &one);
+            BCON_APPEND(&one, "name", BCON_UTF8((*at)->name), "group", BCON_UTF8(group->title),
+                        "help", BCON_UTF8((*at)->help));
+            bson_append_document_end(&array, &one);
+        }
+    bson_append_array_end(reply, &array);
+    return TRUCE_OK;
+}
+
+static const struct operation_field no_fields[] = {{{0}}};
+
+const struct operation_row truce_help_operation = {
+    OPERATION("truceHelp", ROLE_NONE, "lists the operations, or describes one of them"),
+    .value = "1, or the name of a command",
+    .answer = "`commands`: an array of {name, group, help}; of one command: `help`, `fields`, "
+              "`answer`, `transaction`, `example`",
+    .fields = no_fields,
+    .run = run_help,
+    .ways = OPERATION_TRANSACTS | OPERATION_AGAIN,
+    .example = "{truceHelp: 'truceSet'}",
+};

@@ -1,0 +1,147 @@
+#include "server/command/serve_operations.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "base/assert.h"
+
+#define ROWS_MAX 256
+
+/* ---- the commands ------------------------------------------------------------------------------- */
+
+struct row_command {
+    struct command command; /* first */
+    const struct operation_row *row;
+};
+
+/* In the order of the table; made once. */
+static struct row_command row_commands[ROWS_MAX];
+static pthread_once_t row_commands_once = PTHREAD_ONCE_INIT;
+
+static truce_status serve_operation(struct call *call, bson_t *reply, bson_error_t *error);
+
+static struct need row_need(enum operation_role role)
+{
+    static const struct need needs[] = {
+        [ROLE_NONE] = {NEED_NOTHING, 0},
+        [ROLE_READ] = {NEED_DATABASE, ACTION_FIND},
+        [ROLE_WRITE] = {NEED_DATABASE, ACTION_FIND | ACTION_WRITE},
+        [ROLE_MONITOR] = {NEED_SERVER, ACTION_SERVER},
+        [ROLE_MAINTAIN] = {NEED_SERVER, ACTION_KILL},
+    };
+
+    return needs[role];
+}
+
+static void row_commands_make(void)
+{
+    size_t count = 0;
+
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++) {
+            truce_assert(count < ROWS_MAX);
+            row_commands[count++] = (struct row_command){
+                {(*at)->name, serve_operation, COUNTED_COMMAND, row_need((*at)->role), (*at)->help},
+                *at};
+        }
+}
+
+const struct command *row_command(const struct operation_row *row)
+{
+    size_t i = 0;
+
+    (void)pthread_once(&row_commands_once, row_commands_make);
+    while (row_commands[i].row != row)
+        i++;
+    return &row_commands[i].command;
+}
+
+const struct command *operation_command_named(const char *name)
+{
+    const struct operation_row *row = truce__operation_named(name);
+
+    return row ? row_command(row) : NULL;
+}
+
+const struct operation_row *command_row(const struct command *command)
+{
+    return command && command->run == serve_operation ? ((const struct row_command *)command)->row
+                                                      : NULL;
+}
+
+/* ---- the server as the host of an operation ------------------------------------------------------- */
+
+static truce_status host_check_role(const struct operation_call *operation,
+                                    enum operation_role role, bson_error_t *error)
+{
+    struct call *call = operation->host_arg;
+    const struct need need = row_need(role);
+
+    return need.kind == NEED_NOTHING
+               ? TRUCE_OK
+               : access_need(call, need.kind == NEED_SERVER ? NULL : call->database, need.actions,
+                             error);
+}
+
+static truce_status host_check_collection(const struct operation_call *operation,
+                                          const char *collection, bool writes, bson_error_t *error)
+{
+    struct call *call = operation->host_arg;
+    char place[PLACE_MAX];
+    truce_status status = call_place_of(call, collection, place, error);
+
+    if (!status)
+        status = access_need_collection(call, call->database, collection,
+                                        row_need(writes ? ROLE_WRITE : ROLE_READ).actions, error);
+    return status ? status : view_refuse(call, call->database, collection, true, error);
+}
+
+static bool host_is_gone(const struct operation_call *operation)
+{
+    const struct call *call = operation->host_arg;
+    char byte = 0;
+
+    return server_is_stopping(call->server) ||
+           recv(call->connection->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static const char *host_message(const struct operation_call *operation, const char *message)
+{
+    return call_sentence(operation->host_arg, message);
+}
+
+static void host_sweep(const struct operation_call *operation, bool begins)
+{
+    const struct call *call = operation->host_arg;
+
+    if (begins)
+        sweeper_enter(call->server->sweeper);
+    else
+        sweeper_leave(call->server->sweeper);
+}
+
+static truce_status serve_operation(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    static const struct operation_host host = {.check_role = host_check_role,
+                                               .check_collection = host_check_collection,
+                                               .is_gone = host_is_gone,
+                                               .message = host_message,
+                                               .sweep = host_sweep};
+    struct operation_call operation = {.row = command_row(call->command),
+                                       .host = &host,
+                                       .host_arg = call,
+                                       .handles = call->server->handles,
+                                       .whole = call->store,
+                                       .transaction = call->store != call->server->store,
+                                       .own_database = call->server->database,
+                                       .database = call->database,
+                                       .request = &call->request->body,
+                                       .target = call->value,
+                                       .deadline_ms = call->deadline_ms,
+                                       .relaxed = call->relaxed,
+                                       .arena = &call->arena};
+    truce_status status = truce__operation_run(&operation, reply, error);
+
+    call->waited_ns += operation.waited_ns;
+    return status;
+}
