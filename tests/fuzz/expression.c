@@ -2,28 +2,22 @@
  * Expressions grown from the input: every operator over literals of every type, paths, variables
  * and other expressions, with operands by position or by name, right and wrong. Whatever compiles
  * is evaluated, twice: the same answer must come; a result must be well-formed BSON, an error must
- * have a code and a sentence, and the arena must not grow beyond its bound.
+ * have a code and a message, and the arena must not grow beyond its bound. Some operands have the
+ * maximum size.
  */
 #include "query/expression/expression.h"
 #include "base/assert.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "tests/support/fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define DEPTH_MAX 6
 #define SLACK     ((size_t)64 * 1024)
-
-struct input {
-    const uint8_t *at, *end;
-};
-
-static unsigned pick(struct input *input, size_t count)
-{
-    return input->at < input->end ? *input->at++ % (unsigned)count : 0;
-}
-
-#define PICK(input, list) ((list)[pick(input, sizeof(list) / sizeof *(list))])
+/* ends an evaluation that has large operands in loops; the same number of steps ends at the same
+ * place */
+#define STEPS_MAX 2000000
 
 static const char *const operators[] = {
     "$abs",
@@ -327,59 +321,94 @@ static const struct {
     {"$year", {"date", "timezone"}},
 };
 
-static void grow(struct input *input, bson_t *into, const char *key, int depth, bool literal);
+static void grow(struct fuzz_input *input, bson_t *into, const char *key, int depth, bool literal);
 
-static void grow_number(struct input *input, bson_t *into, const char *key)
+static void grow_number(struct fuzz_input *input, bson_t *into, const char *key)
 {
-    static const double doubles[] = {0.0, -0.0, 1.0, 2.5, -1.5, 1e300, 5e-324, 16.0, 1e15};
-    static const char *const decimals[] = {"0",   "-0.00",    "1.50",      "1E+6000", "-7",
-                                           "NaN", "Infinity", "-Infinity", "1E-6176"};
+    static const double doubles[] = {0.0,
+                                     -0.0,
+                                     1.0,
+                                     2.5,
+                                     -1.5,
+                                     1e300,
+                                     5e-324,
+                                     16.0,
+                                     1e15,
+                                     1.7976931348623157e308,
+                                     -1.7976931348623157e308};
+    static const char *const decimals[] = {
+        "0",   "-0.00",    "1.50",      "1E+6000", "-7",
+        "NaN", "Infinity", "-Infinity", "1E-6176", "9.999999999999999999999999999999999E+6144"};
     static const int64_t longs[] = {0, 1, -1, 3, INT64_C(1) << 40, INT64_MAX, INT64_MIN, 20, 64};
     bson_decimal128_t decimal;
 
-    switch (pick(input, 4)) {
+    switch (fuzz_below(input, 4)) {
     case 0:
-        bson_append_int32(into, key, -1, (int32_t)pick(input, 40) - 8);
+        bson_append_int32(into, key, -1, (int32_t)fuzz_below(input, 40) - 8);
         break;
     case 1:
-        bson_append_int64(into, key, -1, PICK(input, longs));
+        bson_append_int64(into, key, -1, FUZZ_PICK(input, longs));
         break;
     case 2:
-        bson_append_double(into, key, -1, PICK(input, doubles));
+        bson_append_double(into, key, -1, FUZZ_PICK(input, doubles));
         break;
     default:
-        bson_decimal128_from_string(PICK(input, decimals), &decimal);
+        bson_decimal128_from_string(FUZZ_PICK(input, decimals), &decimal);
         bson_append_decimal128(into, key, -1, &decimal);
     }
 }
 
-static void grow_scalar(struct input *input, bson_t *into, const char *key, bool literal)
+/* Appends a string, a regular expression, or the name of a field or variable of maximum size. */
+static void grow_large(struct fuzz_input *input, bson_t *into, const char *key, bool literal)
+{
+    static const char *const prefixes[] = {"", "", "$", "$$x."};
+    unsigned kind = fuzz_below(input, 5);
+    char *text = fuzz_large(input);
+    char *whole = bson_strdup_printf("%s%s", kind < 4 && !literal ? prefixes[kind] : "", text);
+
+    if (kind == 4)
+        bson_append_regex(into, key, -1, whole, "");
+    else
+        bson_append_utf8(into, key, -1, whole, -1);
+    bson_free(whole);
+    bson_free(text);
+}
+
+static void grow_scalar(struct fuzz_input *input, bson_t *into, const char *key, bool literal)
 {
     static const int64_t dates[] = {0, -1, 1582979696789, INT64_MAX, INT64_MIN, 253402300799999};
-    const char *text = PICK(input, texts);
+    const char *text = FUZZ_PICK(input, texts);
     bson_oid_t oid = {{0x5e, 0x5a, 0x60, 0x70, 1, 2, 3, 4, 5, 6, 7, 8}};
 
-    switch (pick(input, 14)) {
+    switch (fuzz_below(input, 14)) {
+    case 11:
+        if (fuzz_below(input, 8) == 7) {
+            grow_large(input, into, key, literal);
+            break;
+        }
+        bson_append_utf8(into, key, -1, literal && *text == '$' ? text + 1 : text, -1);
+        break;
     case 0:
-        bson_append_bool(into, key, -1, pick(input, 2));
+        bson_append_bool(into, key, -1, fuzz_below(input, 2));
         break;
     case 1:
         bson_append_null(into, key, -1);
         break;
     case 2:
-        bson_append_date_time(into, key, -1, PICK(input, dates));
+        bson_append_date_time(into, key, -1, FUZZ_PICK(input, dates));
         break;
     case 3:
-        bson_append_timestamp(into, key, -1, 1582979696u + pick(input, 3), pick(input, 9));
+        bson_append_timestamp(into, key, -1, 1582979696u + fuzz_below(input, 3),
+                              fuzz_below(input, 9));
         break;
     case 4:
         bson_append_oid(into, key, -1, &oid);
         break;
     case 5:
-        bson_append_regex(into, key, -1, "(a)|b", pick(input, 2) ? "i" : "");
+        bson_append_regex(into, key, -1, "(a)|b", fuzz_below(input, 2) ? "i" : "");
         break;
     case 6:
-        bson_append_binary(into, key, -1, BSON_SUBTYPE_BINARY, oid.bytes, pick(input, 12));
+        bson_append_binary(into, key, -1, BSON_SUBTYPE_BINARY, oid.bytes, fuzz_below(input, 12));
         break;
     case 7:
         bson_append_minkey(into, key, -1);
@@ -398,9 +427,30 @@ static void grow_scalar(struct input *input, bson_t *into, const char *key, bool
     }
 }
 
-static void grow_array(struct input *input, bson_t *into, const char *key, int depth, bool literal)
+/* Repeats one element, so that the input of a large array stays small. */
+static void grow_large_array(struct fuzz_input *input, bson_t *into, const char *key, int depth,
+                             bool literal)
 {
-    unsigned count = pick(input, 5);
+    static const uint32_t counts[] = {100, 1000, 5000};
+    uint32_t count = FUZZ_PICK(input, counts);
+    bson_t one = BSON_INITIALIZER, array;
+    bson_iter_t element;
+    char index[12];
+
+    grow(input, &one, "0", depth + 1, literal);
+    bson_append_array_begin(into, key, -1, &array);
+    for (uint32_t i = 0; i < count && bson_iter_init_find(&element, &one, "0"); i++) {
+        snprintf(index, sizeof index, "%u", i);
+        bson_append_iter(&array, index, -1, &element);
+    }
+    bson_append_array_end(into, &array);
+    bson_destroy(&one);
+}
+
+static void grow_array(struct fuzz_input *input, bson_t *into, const char *key, int depth,
+                       bool literal)
+{
+    unsigned count = fuzz_below(input, 5);
     bson_t array;
     char index[12];
 
@@ -412,61 +462,63 @@ static void grow_array(struct input *input, bson_t *into, const char *key, int d
     bson_append_array_end(into, &array);
 }
 
-static void grow_document(struct input *input, bson_t *into, const char *key, int depth,
+static void grow_document(struct fuzz_input *input, bson_t *into, const char *key, int depth,
                           bool literal)
 {
-    unsigned count = pick(input, 4);
+    unsigned count = fuzz_below(input, 4);
     bson_t document;
 
     bson_append_document_begin(into, key, -1, &document);
     for (unsigned i = 0; i < count; i++) {
-        const char *name = PICK(input, names);
+        const char *name = FUZZ_PICK(input, names);
         grow(input, &document, name, depth + 1, literal);
     }
     bson_append_document_end(into, &document);
 }
 
-static void grow_named(struct input *input, bson_t *into, int depth)
+static void grow_named(struct fuzz_input *input, bson_t *into, int depth)
 {
-    unsigned chosen = pick(input, sizeof named / sizeof *named);
+    unsigned chosen = fuzz_below(input, sizeof named / sizeof *named);
     bson_t arguments;
 
     bson_append_document_begin(into, named[chosen].name, -1, &arguments);
     for (int i = 0; i < 6 && named[chosen].arguments[i]; i++) {
         const char *name = named[chosen].arguments[i];
-        if (pick(input, 16) == 15)
+        if (fuzz_below(input, 16) == 15)
             continue;
         if (!strcmp(name, "inputs"))
             grow_array(input, &arguments, name, depth + 1, false);
         else if (!strcmp(name, "useLongestLength"))
-            bson_append_bool(&arguments, name, -1, pick(input, 2));
+            bson_append_bool(&arguments, name, -1, fuzz_below(input, 2));
         else
             grow(input, &arguments, name, depth + 1, false);
     }
     bson_append_document_end(into, &arguments);
 }
 
-static void grow_operator(struct input *input, bson_t *into, const char *key, int depth)
+static void grow_operator(struct fuzz_input *input, bson_t *into, const char *key, int depth)
 {
-    const char *name = PICK(input, operators);
+    const char *name = FUZZ_PICK(input, operators);
     bson_t operator;
 
     bson_append_document_begin(into, key, -1, &operator);
-    if (pick(input, 3) == 0)
+    if (fuzz_below(input, 3) == 0)
         grow_named(input, &operator, depth);
-    else if (pick(input, 4) == 0)
+    else if (fuzz_below(input, 4) == 0)
         grow(input, &operator, name, depth + 1, false);
     else
         grow_array(input, &operator, name, depth, false);
     bson_append_document_end(into, &operator);
 }
 
-static void grow(struct input *input, bson_t *into, const char *key, int depth, bool literal)
+static void grow(struct fuzz_input *input, bson_t *into, const char *key, int depth, bool literal)
 {
-    unsigned kind = pick(input, 8);
+    unsigned kind = fuzz_below(input, 8);
 
-    if (depth >= DEPTH_MAX || input->at == input->end || kind < 3)
+    if (depth >= DEPTH_MAX || !input->left || kind < 3)
         grow_scalar(input, into, key, literal);
+    else if (kind == 3 && depth == DEPTH_MAX - 1 && fuzz_below(input, 16) == 15)
+        grow_large_array(input, into, key, depth, literal);
     else if (kind == 3)
         grow_array(input, into, key, depth, literal);
     else if (kind == 4 || literal)
@@ -479,7 +531,7 @@ static void grow(struct input *input, bson_t *into, const char *key, int depth, 
 
 static void check_error(truce_status status, const bson_error_t *error)
 {
-    truce_assert(status == TRUCE_INVALID || status == TRUCE_LIMIT);
+    truce_assert(status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_TIMEOUT);
     truce_assert(error->code && error->message[0]);
 }
 
@@ -503,8 +555,11 @@ static truce_status evaluate(const struct expression *expression, const bson_t *
 {
     static const char inner[] = "\x02\0\0\0x";
     struct value x = {(const uint8_t *)inner, 6, BSON_TYPE_UTF8};
+    static const int always = 1;
+    struct budget budget = {.left = STEPS_MAX, .interrupted = &always};
     struct random random;
-    struct query_context context = {.now_ms = 1700000000123, .random = &random, .arena = arena};
+    struct query_context context = {
+        .now_ms = 1700000000123, .random = &random, .arena = arena, .budget = &budget};
     truce_status status;
 
     truce__random_seed(&random, 1);
@@ -537,7 +592,7 @@ static void evaluate_twice(const struct expression *expression, const bson_t *do
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const variables[] = {"x", NULL};
-    struct input input = {data, data + size};
+    struct fuzz_input input = {data, size};
     bson_t source = BSON_INITIALIZER, document = BSON_INITIALIZER;
     struct expression *expression = NULL;
     bson_error_t error = {0};

@@ -16,19 +16,80 @@ uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound)
     return fuzz_byte(input) % bound;
 }
 
+char *fuzz_large(struct fuzz_input *input)
+{
+    static const char *const pieces[] = {
+        "a",  "c", "(", ")", "(a)",   "a|", "[a-z]", "\\d",      "a?", "x*",  ".",  "a.",
+        "0.", "$", "9", "e", "(?:a)", " ",  "%",     "\303\251", "\n", "{9}", "%Y", "-"};
+    static const size_t sizes[] = {100,   1000,  5000,  16000,
+                                   32764, 32766, 65536, FUZZ_LARGE_BYTES_MAX};
+    size_t room = FUZZ_PICK(input, sizes), size = 0;
+    const char *start = FUZZ_PICK(input, pieces), *piece = FUZZ_PICK(input, pieces),
+               *end = FUZZ_PICK(input, pieces);
+    size_t tail = strlen(end);
+    char *text = bson_malloc(room + 1);
+
+    for (const char *next = start; size + strlen(next) + tail <= room; next = piece) {
+        memcpy(text + size, next, strlen(next));
+        size += strlen(next);
+    }
+    memcpy(text + size, end, tail + 1);
+    return text;
+}
+
+/* One of 64 decisions is for a large operand: the others keep the fuzzer fast. */
+static bool is_large(struct fuzz_input *input)
+{
+    return fuzz_below(input, 64) == 63;
+}
+
+static void append_large(struct fuzz_input *input, bson_t *document, const char *key)
+{
+    char *text = fuzz_large(input);
+
+    switch (fuzz_below(input, 4)) {
+    case 0:
+        bson_append_utf8(document, key, -1, text, -1);
+        break;
+    case 1:
+        bson_append_symbol(document, key, -1, text, -1);
+        break;
+    case 2:
+        bson_append_binary(document, key, -1, BSON_SUBTYPE_BINARY, (const uint8_t *)text,
+                           (uint32_t)strlen(text));
+        break;
+    default:
+        bson_append_regex(document, key, -1, text, "");
+    }
+    bson_free(text);
+}
+
 static void append_number(struct fuzz_input *input, bson_t *document, const char *key)
 {
     static const int64_t integers[] = {
         0, 1, -1, 2, 5, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, INT64_C(9007199254740993)};
-    static const double doubles[] = {
-        0.0,    -0.0,     1.0, 0.1, 1.5, 5.0, 1e300, 9007199254740992.0, 9223372036854775808.0,
-        5e-324, INFINITY, NAN};
+    static const double doubles[] = {0.0,
+                                     -0.0,
+                                     1.0,
+                                     0.1,
+                                     1.5,
+                                     5.0,
+                                     1e300,
+                                     9007199254740992.0,
+                                     9223372036854775808.0,
+                                     5e-324,
+                                     INFINITY,
+                                     NAN,
+                                     1.7976931348623157e308,
+                                     -1.7976931348623157e308};
     static const char *const decimals[] = {"0",
                                            "-0E+10",
                                            "1.00",
                                            "0.1",
                                            "1.5",
                                            "1E+6000",
+                                           "9.999999999999999999999999999999999E+6144",
+                                           "-1E-6176",
                                            "-1E-6000",
                                            "9223372036854775808",
                                            "Infinity",
@@ -61,6 +122,10 @@ static void append_text(struct fuzz_input *input, bson_t *document, const char *
 {
     const char *text = FUZZ_PICK(input, texts);
 
+    if (is_large(input)) {
+        append_large(input, document, key);
+        return;
+    }
     switch (fuzz_below(input, 5)) {
     case 0:
     case 1:
@@ -117,12 +182,43 @@ static void append_rare(struct fuzz_input *input, bson_t *document, const char *
 
 static const char *const names[] = {"a", "b", "c", "0", "1", "", "x"};
 
+/* Repeats one element, so that the input of a large array stays small. */
+static void append_large_array(struct fuzz_input *input, bson_t *document, unsigned depth)
+{
+    static const uint32_t counts[] = {100, 1000, 5000};
+    uint32_t count = FUZZ_PICK(input, counts);
+    bson_t one = BSON_INITIALIZER;
+    bson_iter_t element;
+    char digits[16];
+    const char *key;
+
+    fuzz_append(input, &one, "0", depth);
+    for (uint32_t i = 0; i < count && bson_iter_init_find(&element, &one, "0"); i++) {
+        bson_uint32_to_string(i, &key, digits, sizeof digits);
+        bson_append_iter(document, key, -1, &element);
+    }
+    bson_destroy(&one);
+}
+
+static void append_large_name(struct fuzz_input *input, bson_t *document, unsigned depth)
+{
+    char *name = fuzz_large(input);
+
+    fuzz_append(input, document, name, depth);
+    bson_free(name);
+}
+
 static void append_fields(struct fuzz_input *input, bson_t *document, bool is_array, unsigned depth)
 {
     char digits[16];
     const char *key;
     uint32_t count = fuzz_below(input, 5);
 
+    if (depth == 0 && is_large(input)) {
+        is_array ? append_large_array(input, document, depth)
+                 : append_large_name(input, document, depth);
+        return;
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (is_array)
             bson_uint32_to_string(i, &key, digits, sizeof digits);
@@ -282,6 +378,13 @@ static void append_schema(struct fuzz_input *input, bson_t *document, const char
 
 static void append_clause(struct fuzz_input *input, bson_t *filter, unsigned depth)
 {
+    if (is_large(input)) {
+        char *path = fuzz_large(input);
+
+        append_conditions(input, filter, path, depth);
+        bson_free(path);
+        return;
+    }
     switch (fuzz_below(input, 8)) {
     case 0:
     case 1:

@@ -23,8 +23,15 @@ uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound);
 #define FUZZ_COUNT(array)       (sizeof(array) / sizeof *(array))
 #define FUZZ_PICK(input, array) ((array)[fuzz_below(input, FUZZ_COUNT(array))])
 
+/* Returns a string of up to FUZZ_LARGE_BYTES_MAX bytes without a zero byte: pieces of patterns,
+ * numbers, and paths, repeated up to the maximum sizes of operands. The caller frees it with
+ * bson_free. */
+#define FUZZ_LARGE_BYTES_MAX 70000
+char *fuzz_large(struct fuzz_input *input);
+
 /* Appends one element of any type; at most `depth` levels of containers. Names and scalars come
- * from small pools and from the edges of their types, so that equal ones meet often. */
+ * from small pools and from the edges of their types, so that equal ones meet often. A few strings,
+ * names, and arrays are as large as the maximum of operands. */
 void fuzz_append(struct fuzz_input *input, bson_t *document, const char *key, unsigned depth);
 /* A document of up to four fields; bson_destroy it. */
 bson_t *fuzz_document(struct fuzz_input *input, unsigned depth);

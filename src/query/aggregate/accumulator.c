@@ -1,12 +1,12 @@
 /*
- * Lists of accumulators: parsing, and the walk over the list and the kinds of
- * accumulators.
+ * Lists of accumulators: parsing, the walk over a list, and the kinds of accumulators.
  *
  *     states of one group:  | state of the first | of the second | ...   (aligned, state_size)
  *
- * Putting a state away: a kind whose state is plain bytes is copied; the others tell what they hold
- * (each), and take it up again by adding it, or by `restore` where what is held is not what was added.
- * That works because each kind gives back what it holds in an order that makes the same state.
+ * A state can be saved and loaded again. A kind whose state is plain bytes is copied. Each other
+ * kind reports the values that it holds (`each`), and a load adds them again, or calls `restore` if
+ * the held values differ from the values that were added. A kind reports its values in an order
+ * that rebuilds the same state.
  */
 #include "query/aggregate/accumulator.h"
 
@@ -26,15 +26,17 @@ enum accumulator_form {
     FORM_TOP_N,      /* {$topN: {n, sortBy, output}} */
 };
 
-/* Where an accumulator's memory comes from, and what it may use while it works. */
+/* Where the memory of an accumulator comes from, and what it may use while it works. */
 struct accumulation {
     const struct accumulator *accumulator;
-    struct arena *arena;           /* of the groups */
-    struct query_context *context; /* its arena is scratch */
+    /* of the groups */
+    struct arena *arena;
+    /* its arena is scratch memory */
+    struct query_context *context;
     bson_error_t *error;
 };
 
-/* Called for what a state holds, in an order in which it can be restored. */
+/* Receives the values that a state holds, in an order that restores the state. */
 typedef void accumulator_visit(void *arg, struct accumulator_input input);
 
 struct accumulator_kind {
@@ -43,11 +45,11 @@ struct accumulator_kind {
     size_t state_size;
     truce_status (*add)(struct accumulation *run, void *state,
                         const struct accumulator_input *input);
-    /* the result lives in the state or in context->arena */
+    /* The result lives in the state or in context->arena. */
     truce_status (*finish)(struct accumulation *run, const void *state, struct value *result);
     /* NULL: the state is plain bytes */
     void (*each)(const void *state, accumulator_visit *visit, void *arg);
-    /* adds what `each` visited; NULL: `add` does */
+    /* Adds what `each` visited; NULL: `add` does. */
     truce_status (*restore)(struct accumulation *run, void *state,
                             const struct accumulator_input *input);
 };
@@ -56,24 +58,27 @@ struct accumulator {
     const struct accumulator_kind *kind;
     char *name;
     size_t name_length;
-    struct expression *input; /* or output; NULL for FORM_NOTHING */
-    struct value constant;    /* the input, if it is the same for every document */
+    /* of `input` or `output`; NULL for FORM_NOTHING */
+    struct expression *input;
+    /* the input, if it is the same for each document */
+    struct value constant;
     bool is_constant;
     struct expression *n; /* FORM_N, FORM_TOP_N */
     struct sort sort;     /* FORM_TOP, FORM_TOP_N */
-    size_t offset;        /* of its state */
+    /* of its state */
+    size_t offset;
 };
 
-/* The states of FORM_N and the tops begin with their n. */
+/* The states of FORM_N and of the tops begin with their n. */
 struct accumulator_n {
     int64_t n;
 };
 
-/* a name of NULL ends them */
+/* A name of NULL ends the list. */
 extern const struct accumulator_kind truce__accumulators_plain[];
 extern const struct accumulator_kind truce__accumulators_n[];
 
-/* A value with a place of its own in the arena, which is used again when the value is replaced. */
+/* A value with memory of its own in the arena, which is reused when the value is replaced. */
 struct slot {
     uint8_t *bytes;
     uint32_t room;
@@ -90,13 +95,14 @@ static inline bool truce__is_nullish(struct value value)
 
 /*
  * The accumulators that need no `n`: sums, averages, extremes, first and last, lists, sets, counts,
- * deviations and merged documents.
+ * deviations, and merged documents.
  *
- * Lists ($push, $concatArrays) and sets ($addToSet, $setUnion) keep their values in chunks, one behind the other:
+ * Lists ($push, $concatArrays) and sets ($addToSet, $setUnion) store their values in a chain of
+ * chunks:
  *
  *     chunk ─> chunk ─> chunk      each: | type 1 | size 4 | data | type 1 | ...
  *
- * A set has beside it a table of pointers into the chunks, by hash.
+ * A set also has a hash table of pointers into the chunks.
  */
 
 #define CHUNK_FIRST      48
@@ -272,10 +278,8 @@ static void one_each(const void *data, accumulator_visit *visit, void *arg)
 
 /* ---- merged documents ----------------------------------------------------------------------- */
 
-/*
- * What comes is put behind what waits, one document after the other, and is merged once it is as large as what was
- * merged before: so n documents cost n, not n * n.
- */
+/* Documents are appended to a buffer. Once the buffer is as large as the merged document, it is
+ * merged into it: n documents therefore cost O(n), not O(n * n). */
 struct merge_state {
     struct one_state merged;
     uint8_t *waiting;
@@ -300,7 +304,7 @@ static bool set_fields(struct field_table *table, struct value document)
     return room;
 }
 
-/* The fields of all; those of later ones win, in the places of those before. In scratch memory. */
+/* Merges all fields into scratch memory. A later document overwrites a field at its old place. */
 static truce_status kinds_merge(struct accumulation *run, const struct merge_state *state,
                                 struct value *merged)
 {
@@ -403,8 +407,10 @@ struct chunk {
 struct list_state {
     struct chunk *first, *last;
     uint32_t count;
-    const uint8_t **table; /* of a set: its values by hash; NULL: none yet */
-    uint32_t table_room;   /* a power of two */
+    /* of a set: its values by hash; NULL: not made yet */
+    const uint8_t **table;
+    /* a power of two */
+    uint32_t table_room;
 };
 
 static struct value kinds_read_value(const uint8_t *at)
@@ -415,7 +421,7 @@ static struct value kinds_read_value(const uint8_t *at)
     return value;
 }
 
-/* Where the value stands now. */
+/* Returns where the value is stored. */
 static const uint8_t *list_append(struct arena *arena, struct list_state *list, struct value value)
 {
     uint32_t size = value.size + 5;
@@ -453,7 +459,7 @@ static truce_status push_add(struct accumulation *run, void *data,
     return TRUCE_OK;
 }
 
-/* The place in the table of this value, or the free one where it belongs. */
+/* Returns the place of this value in the table, or the free place where it belongs. */
 static const uint8_t **set_find(const struct list_state *set, struct value value)
 {
     uint32_t mask = set->table_room - 1, at = (uint32_t)truce__value_hash(value) & mask;
@@ -497,7 +503,8 @@ static truce_status kinds_set_add(struct accumulation *run, void *data,
 typedef truce_status element_add(struct accumulation *run, void *data,
                                  const struct accumulator_input *input);
 
-/* The elements of an array, one by one. A missing field adds nothing, as in MongoDB; null is refused. */
+/* Adds the elements of an array one by one. A missing field adds nothing, as in MongoDB; null is
+ * refused. */
 static truce_status add_elements(struct accumulation *run, void *data,
                                  const struct accumulator_input *input, element_add *add)
 {
@@ -584,16 +591,16 @@ const struct accumulator_kind truce__accumulators_plain[] = {
 /* ---- kinds with n ---------------------------------------------------------------------------- */
 
 /*
- * The accumulators that keep the n first, last, least, greatest, top or bottom values, and $top and
- * $bottom, which are the same with an n of 1.
+ * The accumulators that store the n first, last, least, greatest, top, or bottom values. $top and
+ * $bottom are the same with an n of 1.
  *
- * Each keeps at most n slots and reuses the memory of those it lets go, so a group of a million
- * documents takes no more than its n largest values.
+ * Each stores at most n slots and reuses the memory of the slots that it releases. A group of a
+ * million documents therefore takes no more memory than its n largest values.
  *
  *     $firstN, $minN, $maxN, $topN, $bottomN    slots in the order of the result
  *     $lastN                                    a ring: `start` is the oldest
  *
- * Equal values keep the order in which they came: a newcomer stands behind its equals.
+ * Equal values stay in the order in which they arrived: a new value goes after its equals.
  */
 
 struct kept {
@@ -684,7 +691,7 @@ static int by_key(const struct kept *kept, const struct accumulator_input *input
     return truce__bytes_compare(a.data, a.size, b.data, b.size);
 }
 
-/* The first slot that is greater than the input. */
+/* Returns the number of the first slot that is greater than the input. */
 static uint32_t accumulator_n_place_of(const struct n_state *state,
                                        const struct accumulator_input *input, order_function *order)
 {
@@ -701,7 +708,7 @@ static uint32_t accumulator_n_place_of(const struct n_state *state,
     return low;
 }
 
-/* Moves the slot `from` to the place `to`, those between by one. */
+/* Moves the slot `from` to the position `to`, and the slots between them by one. */
 static void move_slot(struct n_state *state, uint32_t from, uint32_t to)
 {
     struct kept *moved = state->slots[from];

@@ -1,19 +1,18 @@
 /*
- * Pipelines: parsing into stages, and stacking a run of them (stage.h has the picture).
+ * Pipelines: the table of stages, and running a pipeline (stage.h has the picture).
  *
- * A stage's name is looked up in one table. Some stages are written in terms of others when they
- * are parsed: $count is a $group and a $project, $bucket a $group, $sortByCount a $group and a
- * $sort. What MongoDB has and truce has not stands in the same table with a sentence, so that it is
- * refused by name and never ignored.
+ * Some stages are parsed into other stages: $count is a $group and a $project, $bucket a $group,
+ * $sortByCount a $group and a $sort. Stages that only MongoDB has are in the same table, so that
+ * they are refused by name and never ignored.
  *
- * Memory: a stream holds one document, but for $sort, $group, $bucketAuto, $sample and $facet,
- * which have a limit (stage.h, struct spill_options). A pipeline of the others runs in constant
+ * Memory: a stream holds one document, except in $sort, $group, $bucketAuto, $sample, and $facet,
+ * which have a limit (stage.h, struct spill_options). A pipeline of other stages runs in constant
  * memory.
  *
  * Invariants:
- *   1. A pipeline does not change once it is compiled; all state of a run is in its streams.
+ *   1. A compiled pipeline does not change; all state of a run is in its streams.
  *   2. A stream owns its input, so freeing the last stream of a stack frees all of it.
- *   3. A document lives until the next one is asked of the same stream.
+ *   3. A document is valid until its stream is asked for the next one.
  */
 #include "query/aggregate/aggregate.h"
 
@@ -74,7 +73,7 @@ static const struct stage_table stage_table = {
     truce__stages_join_filters,
 };
 
-/* The parser around a pipeline that is in no other. */
+/* The parser of a pipeline that is not inside another. */
 static const struct stage_parser outermost = {.table = &stage_table};
 
 truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
@@ -93,9 +92,11 @@ truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **
 
 /* ---- the head of a pipeline ------------------------------------------------------------------ */
 
-/* What a store may do of a pipeline in its stead, and how it runs: for planners and explain. */
+/* The part of a pipeline that a store can do itself, and the stages as they run: for planners and
+ * explain. */
 
-/* The stage tells a missing field from null, a find does not; `_id` is never missing. */
+/* The stage $sort distinguishes a missing field from null, a find does not; `_id` is never
+ * missing. */
 static bool sorts_as_find(const bson_t *sort)
 {
     return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");

@@ -2,11 +2,11 @@
 #define TRUCE_QUERY_AGGREGATE_AGGREGATE_H
 
 /*
- * Aggregation pipelines: a chain of stages that pull documents from each other, so that memory is
- * flat where a stage allows it.
+ * Aggregation pipelines: a chain of stages that pull documents from each other, so that the memory
+ * is constant if the stages allow it.
  *
- * query/ opens no collection and no file: what a pipeline needs of the world it asks through
- * `struct aggregate_world`, which the store fills in.
+ * query/ opens no collection and no file: a pipeline reaches them through `struct aggregate_world`,
+ * which the store fills in.
  */
 #include "query/match/match.h"
 #include "query/sort/spill.h"
@@ -14,80 +14,87 @@
 /* Takes one document, borrowed for the call. */
 typedef truce_status document_take(void *arg, struct value document, bson_error_t *error);
 
-/* A source of documents. `next` gives a borrowed document, valid until the next call; *document is
- * NULL at the end. */
+/* A source of documents. `next` returns a borrowed document, valid until the next call; *document
+ * is NULL at the end. */
 struct source {
     truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
     void (*free)(struct source *source);
-    /* All documents that are left, to `take`, up to its first status that is not OK: for a stage
-     * that takes everything before it gives anything. It spares the source to copy them. NULL:
-     * there is only `next`. */
+    /* Passes all remaining documents to `take`, until it returns an error. A stage that reads all
+     * of its input calls it, because the source then need not copy documents. NULL: the source has
+     * only `next`. */
     truce_status (*each)(struct source *source, document_take *take, void *arg,
                          bson_error_t *error);
-    bool ordered; /* the first stage that runs is a $sort, and documents come in the order in which
-                     a find with this sort has them; none has an array at a field of the sort */
+    /* The first stage that runs is a $sort. The documents come in the order in which a find with
+     * this sort returns them, and no field of the sort has an array. */
+    bool ordered;
 };
 
 struct aggregate_world {
     void *arg;
-    /* documents of a collection that match (NULL: all), for $lookup and $unionWith */
+    /* Opens the documents of a collection that match `filter` (NULL: all), for $lookup and
+     * $unionWith. */
     truce_status (*open)(void *arg, const char *collection, const bson_t *filter,
                          struct source **source, bson_error_t *error);
-    /* Is equality at the path of a collection found without a look at all of it? NULL: never. */
+    /* Returns whether an index serves equality at the path of a collection. NULL: never. */
     bool (*indexed)(void *arg, const char *collection, const char *path);
-    /* $out: each document with `last` false, then NULL once with `last` true, which replaces the
-     * collection by what was written (also if that is nothing). $merge: NULL once at the beginning,
-     * to check what only the world can check, then each document; by the stage's options as the
-     * user gave them, the value of "$merge" as a document (the short form "name" as
-     * {into: "name"}). NULL where writing is not allowed. */
+    /* `out` is called for each document of $out with `last` false, then once with NULL and `last`
+     * true. The last call replaces the collection by the written documents, even if nothing was
+     * written. `merge` is called once with NULL at the beginning, to check the target, and then
+     * for each document of $merge. `stage` has the options that the user gave: the value of
+     * "$merge" as a document (the short form "name" as {into: "name"}). NULL: writing is not
+     * allowed. */
     truce_status (*out)(void *arg, const char *collection, const bson_t *document, bool last,
                         bson_error_t *error);
     truce_status (*merge)(void *arg, const bson_t *stage, const bson_t *document,
                           struct query_context *context, bson_error_t *error);
-    /* NULL: spilling is not allowed, the memory limit is final */
+    /* NULL: spilling is not allowed, and the memory limit is final */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
-    size_t memory_max; /* 0: TRUCE_STAGE_MEMORY_MAX */
+    /* 0: TRUCE_STAGE_MEMORY_MAX */
+    size_t memory_max;
 };
 
 struct pipeline;
 
-/* `stages` is the array of stages; checked and compiled as a whole. */
+/* Checks and compiles the array `stages` as a whole. */
 truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
                                  bson_error_t *error);
 void truce__pipeline_free(struct pipeline *pipeline);
 
-/* For the planner: what the pipeline starts with, if the store can do it: a filter (an initial
- * $match; NULL: none), a sort behind it, a limit behind that. A $sort tells a missing field from
- * null, where a find does not. Only by `_id`, which is never missing, is it the same (`same_sort`),
- * and the limit given; any other $sort must stay, but has little to do with an ordered source. */
+/* The beginning of a pipeline, if a store can do it itself: a filter (an initial $match; NULL:
+ * none), a sort after it, and a limit after that. A $sort distinguishes a missing field from null,
+ * a find does not. Only a sort by `_id`, which is never missing, is the same in both (`same_sort`),
+ * and only then `limit` is set. Any other $sort must stay in the pipeline, but has little work with
+ * an ordered source. */
 struct pipeline_head {
     const bson_t *filter, *sort;
     bool same_sort;
-    int64_t limit;         /* 0: none */
-    uint32_t stages_taken; /* stages that the store does when it takes the filter, and the sort and
-                              the limit if it is the same sort */
+    /* 0: none */
+    int64_t limit;
+    /* The number of stages that the store replaces if it takes the filter, and also the sort and
+     * the limit if `same_sort` is set. */
+    uint32_t stages_taken;
 };
 void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head);
 
-/* For explain: a stage as it runs. It is made of the stages from..to as they were given, and so may be the next; or it is a $match:
- * filters stand as far in front as they can, and what meets there is one (aggregate_match.c). */
+/* For explain: a stage as it runs. It was made of the given stages from..to; the next stage may
+ * have the same range. `filter` is the filter of a $match, else NULL: filters move as far to the
+ * front as they can, and adjacent filters are joined (aggregate_match.c). */
 struct pipeline_part {
     uint32_t from, to;
-    const bson_t *filter; /* of a $match; else NULL */
+    const bson_t *filter;
 };
-/* False: there is no such stage. */
+/* Returns false if there is no such stage. */
 bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
                           struct pipeline_part *part);
 
-/* Runs the stages from number `first` on over `input` (which it frees at the end). The context's
- * arena is the pipeline's to reset. */
+/* Runs the stages from number `first` on over `input`, and frees `input` at the end. The pipeline
+ * may reset the context's arena. */
 truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, struct source *input,
                                   const struct aggregate_world *world,
                                   struct query_context *context, struct source **output,
                                   bson_error_t *error);
 
-/* One document through a pipeline of $set, $unset, $project and $replaceWith: an update pipeline.
- */
+/* Applies an update pipeline ($set, $unset, $project, $replaceWith) to one document. */
 truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **pipeline,
                                         bson_error_t *error);
 truce_status truce__pipeline_apply(const struct pipeline *pipeline, struct value document,

@@ -1,12 +1,12 @@
 /*
  * $bucket and $bucketAuto.
  *
- * $bucket is written in terms of other stages, as in MongoDB: a $group whose id is a $switch over
- * the boundaries, and a $sort by it. A value in no bucket makes the $switch fail (40066).
+ * $bucket is parsed into other stages, as in MongoDB: a $group whose id is a $switch over the
+ * boundaries, and a $sort by it. For a value that is in no bucket the $switch fails (40066).
  *
- * $bucketAuto sorts the documents by their value first (a sorter, so it may spill), and then cuts
- * the sorted sequence into buckets of equal size; equal values never part. With a granularity the
- * cuts are moved up to the next number of a preferred series:
+ * $bucketAuto first sorts the documents by their value (a sorter, so it may spill). It then cuts
+ * the sorted sequence into buckets of equal size, but never between equal values. With a
+ * granularity, each cut moves up to the next number of a preferred series:
  *
  *     R5 ... E192    1 <= s < 10 or 100, times any power of ten (ISO 3, IEC 60063)
  *     POWERSOF2      powers of two
@@ -27,7 +27,8 @@ struct auto_stage {
     struct expression *group_by;
     int32_t buckets;
     struct accumulators list;
-    const struct series *series; /* granularity, or NULL */
+    /* the granularity, or NULL */
+    const struct series *series;
 };
 
 struct auto_stream {
@@ -35,16 +36,19 @@ struct auto_stream {
     const struct auto_stage *stage;
     struct sorter *sorter;
     bool sorted;
-    int64_t documents, size; /* size: of a bucket */
+    /* `size` is that of a bucket */
+    int64_t documents, size;
     int32_t made;
-    /* the row at hand: the first that is in no bucket yet; value missing: none */
+    /* the current row: the first that is in no bucket yet; `value` missing: none */
     struct value value;
     struct accumulator_input *inputs;
     struct buffer row, key, sort_key;
-    /* the bucket at hand */
-    struct arena arena; /* what its states take */
+    /* the current bucket */
+    /* of its states */
+    struct arena arena;
     void *states;
-    struct buffer min, max; /* values, saved */
+    /* saved values */
+    struct buffer min, max;
 };
 
 static bool bucket_is_computed(struct value value);
@@ -98,7 +102,7 @@ static truce_status auto_add_document(struct auto_stream *stream, struct value d
                                  stream->row.bytes, (uint32_t)stream->row.size, error);
 }
 
-/* The next row becomes the one at hand. */
+/* Reads the next row, which becomes the current row. */
 static truce_status auto_step(struct auto_stream *stream, bson_error_t *error)
 {
     const void *payload;
@@ -141,7 +145,7 @@ static truce_status auto_drain(struct auto_stream *stream, bool *paused, bson_er
     return TRUCE_OK;
 }
 
-/* The row at hand goes into the bucket, whose greatest value it is. */
+/* Adds the current row to the bucket; it has the bucket's greatest value. */
 static truce_status auto_take_row(struct auto_stream *stream, bson_error_t *error)
 {
     truce_status status =
@@ -177,7 +181,7 @@ static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error
                                      &stream->base.context, error);
 }
 
-/* After the rows of its size: those that belong to it all the same, and where it ends. */
+/* Adds the rows that belong to a full bucket because they equal its last row, and sets its end. */
 static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
 {
     struct value bound = saved(&stream->max);
@@ -425,7 +429,7 @@ static truce_status read_bucket(struct value argument, struct bucket_options *op
     return TRUCE_OK;
 }
 
-/* The value of a constant expression, in the arena. */
+/* Returns the value of a constant expression in the arena. */
 static truce_status constant_of(struct value source, uint32_t code, const char *what,
                                 struct arena *arena, struct value *constant, bson_error_t *error)
 {

@@ -1,4 +1,4 @@
-/* $documents: the documents of an array that the pipeline itself says, in place of a collection's. */
+/* $documents: the pipeline itself has the documents, as an array, in place of a collection's. */
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
 
@@ -43,7 +43,7 @@ static truce_status documents_next(struct stream *base, struct value *document, 
     return truce__stream_spend(base, error);
 }
 
-/* Of what it stands on nothing is read: it is the first. */
+/* Reads nothing of `input`: the stage is the first. */
 static truce_status documents_open(const void *data, const struct stage_run *run,
                                    struct stream *input, struct stream **stream,
                                    bson_error_t *error)

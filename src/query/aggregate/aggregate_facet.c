@@ -5,9 +5,10 @@
  *                       ├──> tee ──> stages of facet b ──> results of b ─┼─> {a: [...], b: [...]}
  *                       └──> ...                                        ─┘
  *
- * A batch of the input is kept; each facet pulls until its tee has no more of the batch and says
- * STREAM_PAUSED, which comes up through the facet's stages; then the next facet, then the next
- * batch. So the input is never kept whole. The results are: they become one document.
+ * One batch of the input is in memory. Each facet pulls until its tee has returned the whole batch
+ * and returns STREAM_PAUSED, which passes up through the facet's stages. Then the next facet runs,
+ * and after the last facet the next batch is read. The input is therefore never in memory as a
+ * whole. The results are, because they become one document.
  */
 #include "base/assert.h"
 #include "base/limits.h"
@@ -33,13 +34,16 @@ struct facet_stream;
 struct tee {
     struct stream base;
     struct facet_stream *facets;
-    size_t at; /* within the batch */
+    /* within the batch */
+    size_t at;
 };
 
 struct branch {
     struct stream *last;
-    struct tee *tee;       /* at the bottom of it; owned by `last` */
-    struct buffer results; /* documents, one behind the other */
+    /* the lowest stream of the facet; owned by `last` */
+    struct tee *tee;
+    /* documents, one after the other */
+    struct buffer results;
     bool ended;
 };
 
@@ -48,7 +52,8 @@ struct facet_stream {
     const struct facet_stage *stage;
     struct aggregate_world world;
     struct branch *branches;
-    struct buffer batch; /* documents, one behind the other */
+    /* documents, one after the other */
+    struct buffer batch;
     size_t results_bytes;
     bool drained, given;
 };
@@ -91,7 +96,8 @@ static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *
 
         if (status)
             return status;
-        truce_assert(document.type != STREAM_PAUSED); /* facets do not stand in facets */
+        /* a facet cannot contain facets */
+        truce_assert(document.type != STREAM_PAUSED);
         stream->drained = document.type == VALUE_MISSING;
         if (!stream->drained)
             truce__buffer_append(&stream->batch, document.data, document.size);
@@ -99,7 +105,7 @@ static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *
     return TRUCE_OK;
 }
 
-/* Pulls what the facet gives for the batch. */
+/* Pulls what the facet returns for the batch. */
 static truce_status facet_run_branch(struct facet_stream *stream, struct branch *branch,
                                      bson_error_t *error)
 {
@@ -221,7 +227,8 @@ static truce_status facet_open(const void *data, const struct stage_run *run, st
     for (uint32_t i = 0; i < stage->count && !status; i++)
         status = open_branch(made, i, error);
     if (status) {
-        made->base.input = NULL; /* stays the caller's */
+        /* the caller still owns it */
+        made->base.input = NULL;
         truce__stream_free(&made->base);
         return status;
     }

@@ -1,9 +1,9 @@
 /*
- * Stages that let documents through, or not, or in another order: $limit, $skip, $sort, $sample; and
- * $unwind, which makes one document for each element of an array.
+ * Stages that drop or reorder documents: $limit, $skip, $sort, $sample; and $unwind, which makes
+ * one document of each element of an array.
  *
- * $sort is a sorter (sort.h) with a limit if a $limit follows. $sample is a sorter too, by a random
- * number and with its size as limit.
+ * $sort is a sorter (sort.h) with a limit if a $limit follows. $sample is a sorter by a random
+ * number with the sample's size as its limit.
  */
 #include "base/assert.h"
 #include "base/limits.h"
@@ -79,7 +79,7 @@ static const struct stage_kind limit_kind = {
 static const struct stage_kind skip_kind = {
     .open = skip_open, .free = bson_free, .counts = STAGE_SKIP};
 
-/* A whole number that is not negative; beyond 64 bits is as good as the largest. */
+/* Parses a whole number that is not negative; a number beyond 64 bits becomes the largest. */
 static bool flow_parse_count(struct value argument, int64_t *count)
 {
     if (!truce__value_is_number(argument))
@@ -129,7 +129,8 @@ struct sort_stream {
     struct stream base;
     struct sorter *sorter;
     bool sorted;
-    struct random *random; /* $sample: sorts by a random number instead of the document */
+    /* $sample: sorts by a random number instead of the document */
+    struct random *random;
     struct random own;
 };
 
@@ -206,7 +207,7 @@ static void sort_free(void *data)
     bson_free(stage);
 }
 
-/* In whatever order they come. */
+/* A filter passes: documents stay the same in any order. */
 static bool sort_keeps(const void *data, const char *field, uint32_t length)
 {
     (void)data, (void)field, (void)length;
@@ -277,19 +278,21 @@ truce_status truce__stage_sample(struct stage_parser *parser, struct value argum
 /* ---- $unwind -------------------------------------------------------------------------------- */
 
 struct unwind_stage {
-    struct path path, index; /* index: all zero if it is not asked for */
+    /* `index` is all zero if none is wanted */
+    struct path path, index;
     bool preserve;
 };
 
 struct unwind_stream {
     struct stream base;
     const struct unwind_stage *stage;
-    struct value document; /* the one at hand; VALUE_MISSING: none */
+    /* the current one; VALUE_MISSING: none */
+    struct value document;
     struct fields elements;
     int64_t at;
 };
 
-/* The field at the path, through documents only. */
+/* Returns the field at the path, through documents only. */
 static struct value nested_field(struct value value, const struct path *path)
 {
     for (uint32_t i = 0; i < path->count; i++) {
@@ -300,8 +303,8 @@ static struct value nested_field(struct value value, const struct path *path)
     return value;
 }
 
-/* Writes the fields of `document` (anything else: none) with `value` at the path, where it was or
- * else at the end; a missing value takes the field away. */
+/* Writes the fields of `document` (no field if it is another type) with `value` at the path: at its
+ * old place, or else at the end. A missing value removes the field. */
 static void write_with(struct builder *builder, struct value document, const struct path *path,
                        uint32_t at, struct value value)
 {
@@ -359,7 +362,7 @@ static truce_status flow_add_index(struct unwind_stream *stream, int64_t index,
         index < 0 ? truce__value_null() : truce__value_from_int64(arena, index), error);
 }
 
-/* The next element of the array at hand; *document is missing if there is none. */
+/* Returns the next element of the current array; *document is missing at the end. */
 static truce_status flow_next_element(struct unwind_stream *stream, struct value *document,
                                       bson_error_t *error)
 {
@@ -379,7 +382,8 @@ static truce_status flow_next_element(struct unwind_stream *stream, struct value
     return status ? status : flow_add_index(stream, stream->at++, document, error);
 }
 
-/* A document just pulled: begins with its array, or gives the document as it is, or nothing. */
+/* Begins a document that was just pulled: starts its array, or returns the document itself, or
+ * nothing. */
 static truce_status flow_begin_document(struct unwind_stream *stream, struct value *document,
                                         bson_error_t *error)
 {
@@ -471,7 +475,8 @@ static truce_status parse_index(struct value value, struct unwind_stage *stage, 
     if (text[0] == '$')
         return truce__refuse(28822, error,
                              "$unwind's includeArrayIndex must not begin with '$': '%s'", text);
-    truce__path_release(&stage->index); /* it may be said twice */
+    /* the option may be given twice */
+    truce__path_release(&stage->index);
     return parse_path(text, length, &stage->index, error);
 }
 

@@ -1,17 +1,20 @@
 /*
- * $graphLookup: what can be reached from a document, step by step, in a collection.
+ * $graphLookup: searches a collection for everything that a document leads to, step by step.
  *
- *     {from, startWith, connectFromField, connectToField, as, maxDepth, depthField, restrictSearchWithMatch}
+ *     {from, startWith, connectFromField, connectToField, as, maxDepth, depthField,
+ *      restrictSearchWithMatch}
  *
  *     depth 0    the documents of `from` whose connectToField equals startWith, or an element of it
  *     depth 1    those whose connectToField equals a value of connectFromField in those of depth 0
- *     ...        until nothing new is found, or at maxDepth
+ *     ...        until a depth finds no new document, or at maxDepth
  *
- * Each depth is one question (aggregate_join.h). They come out in the order of their depths; MongoDB promises none.
+ * Each depth is one query (aggregate_join.h). The documents come in the order of their depths;
+ * MongoDB promises no order.
  *
  * Invariants:
- *  1. A document is found once, at its least depth, though several ways or a circle lead to it: its _id is kept.
- *  2. A value is asked for once, so a search ends: each depth has a value that was not asked for before.
+ *  1. A document is found once, at its least depth, even if several paths or a cycle lead to it:
+ *     its _id is stored.
+ *  2. A value is looked up once. A search therefore ends: each depth has at least one new value.
  *  3. A document without connectToField is not found, even by null.
  */
 #include "base/limits.h"
@@ -29,12 +32,16 @@
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct graph_stage {
-    struct join_on on; /* from, connectToField */
+    /* from, connectToField */
+    struct join_on on;
     struct path connect_from, as;
-    struct path depth_field; /* no parts: none is wanted */
-    int64_t depth_max;       /* or DEPTH_ANY */
+    /* no parts: no depthField was given */
+    struct path depth_field;
+    /* or DEPTH_ANY */
+    int64_t depth_max;
     struct expression *start;
-    struct pipeline *restriction; /* [{$match: restrictSearchWithMatch and invariant 3}] */
+    /* [{$match: restrictSearchWithMatch and invariant 3}] */
+    struct pipeline *restriction;
 };
 
 struct graph_stream {
@@ -42,7 +49,8 @@ struct graph_stream {
     const struct graph_stage *stage;
     struct aggregate_world world;
     struct join_finder finder;
-    struct arena search, document; /* of the search for one document, and of one that it finds */
+    /* `search`: of the search for one document; `document`: of one document that it finds */
+    struct arena search, document;
 };
 
 /* ---- a search ------------------------------------------------------------------------------- */
@@ -51,7 +59,8 @@ struct search {
     struct graph_stream *stream;
     struct builder found;
     struct value_set ids, asked;
-    struct join_values next; /* to be asked for, at `depth` */
+    /* the values to look up at `depth` */
+    struct join_values next;
     int64_t depth;
 };
 
@@ -87,7 +96,8 @@ static truce_status graph_begin(struct search *search, struct value document, bs
         graph_ask_for(search, start);
     truce__builder_begin(&search->found, &stream->base.arena,
                          stream->base.arena.bytes +
-                             4 * (size_t)TRUCE_STAGE_MEMORY_MAX, /* it doubles */
+                             /* it doubles */
+                             4 * (size_t)TRUCE_STAGE_MEMORY_MAX,
                          BSON_TYPE_ARRAY);
     return status;
 }
@@ -149,7 +159,7 @@ static truce_status graph_add_all(struct search *search, struct stream *found, b
     return status;
 }
 
-/* All documents of a depth; their values are what is asked for next. */
+/* Finds all documents of a depth; their values are looked up next. */
 static truce_status graph_go_on(struct search *search, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;

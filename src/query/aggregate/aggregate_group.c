@@ -1,29 +1,28 @@
 /*
- * $group, and the stages that are written in terms of it: $count and $sortByCount.
+ * $group, and the stages that are parsed into it: $count and $sortByCount.
  *
- * Groups stand in a hash table by the key (keys.h) of their id, so that equal numbers of different
+ * Groups are in a hash table by the key (keys.h) of their id, so that equal numbers of different
  * types are one group. A group and the states of its accumulators are one piece of an arena; a
- * document that finds its group allocates nothing.
+ * document whose group exists allocates nothing.
  *
  *     table:  hash | entry ──>  next, hash, id | key ... | states ... | id's bytes
  *
- * Groups that do not fit into memory. When the memory is used up, the table is frozen: documents of
- * its groups go on being added, those of others are written, as evaluated inputs, to one of
- * PARTITIONS files by the hash of their group. In the end the groups of the table are given out,
- * and then each file is read as if it were the input, one level deeper, with other bits of the
- * hash:
+ * Groups that do not fit into memory. When the memory is used up, the table is frozen. Documents of
+ * its groups are still added. Documents of other groups are written, as evaluated inputs, to one of
+ * PARTITIONS files, chosen by the hash of the group. At the end the groups of the table are
+ * returned. Then each file is read like an input, one level deeper, with other bits of the hash:
  *
  *     input ──> table 0 ──> output
  *                  └─ others ─> files 0 .. 15, each: ──> table ──> output
  *                                                          └─ others ─> files ...
  *
- * If the frozen groups themselves grow (a $push), all of them are put away into the files, each in
- * front of the documents that are still to come for it, so the order within a group never changes.
- * One group alone that does not fit is refused.
+ * If the frozen groups themselves grow (a $push), all of them are written to the files, each before
+ * the documents that are still to come for it. The order within a group therefore never changes. A
+ * single group that does not fit is refused.
  *
  * Invariants:
- *   1. At any time a group is in the table, or in exactly one file; within that file, if its state
- *      is there, it comes before its documents.
+ *   1. At any time a group is in the table or in exactly one file. Within the file, the state of
+ *      the group, if it is there, comes before the group's documents.
  *   2. A file of level n holds only groups that agree in the first n * PARTITION_BITS bits of hash.
  */
 #include "base/limits.h"
@@ -34,11 +33,13 @@
 #include "query/expression/expression.h"
 
 struct id_part {
-    char *name; /* NULL: the one expression is the id */
+    /* NULL: the id is this one expression */
+    char *name;
     struct expression *expression;
     struct value constant;
     bool is_constant;
-    char *field; /* that it is the value of; NULL: it is made of more, or less */
+    /* the field whose value it is; NULL: it is not the value of one field */
+    char *field;
 };
 
 struct group_stage {
@@ -49,8 +50,6 @@ struct group_stage {
 };
 
 /* ---- $group from BSON ------------------------------------------------------------------------ */
-
-/* $group from BSON. */
 
 static truce_status group_open(const void *data, const struct stage_run *run, struct stream *input,
                                struct stream **stream, bson_error_t *error);
@@ -69,7 +68,7 @@ static void group_free(void *data)
     bson_free(stage);
 }
 
-/* Of "_id", or "_id.x" if it has parts: the field that it is of. */
+/* Returns the field whose value is "_id", or "_id.x" if the id has parts. */
 static const char *group_takes(const void *data, const char *path, size_t *length)
 {
     const struct group_stage *stage = data;
@@ -93,7 +92,7 @@ static const char *group_takes(const void *data, const char *path, size_t *lengt
 static const struct stage_kind group_kind = {
     .open = group_open, .free = group_free, .takes = group_takes};
 
-/* The name in "$name"; NULL: the expression is another one. */
+/* Returns the name in "$name"; NULL: the expression has another form. */
 static char *parse_field_of(struct value expression)
 {
     uint32_t length;
@@ -180,8 +179,6 @@ truce_status truce__stage_group(struct stage_parser *parser, struct value argume
 
 /* ---- $count and $sortByCount ----------------------------------------------------------------- */
 
-/* $count and $sortByCount, which are written in terms of $group. */
-
 /* {_id: <id>, <name>: {$sum: 1}} */
 static truce_status push_counting_group(struct stage_parser *parser, struct value id,
                                         const char *name, bson_error_t *error)
@@ -260,11 +257,12 @@ truce_status truce__stage_sort_by_count(struct stage_parser *parser, struct valu
 #define TABLE_FIRST    64
 #define KEY_OF_WHOLE   0xff
 
-/* The id is one expression, or a document of fields, each an expression of its own (then the id is
- * made only once for a group). As in MongoDB a missing value is null if the id has one part, and a
+/* The id is one expression, or a document of fields with an expression each (the id is then made
+ * only once for a group). As in MongoDB, a missing value is null if the id has one part, and a
  * missing field if it has several. */
 struct entry {
-    struct entry *next; /* in the order of their first documents */
+    /* in the order of their first documents */
+    struct entry *next;
     uint64_t hash;
     uint32_t key_size;
     struct value id;
@@ -278,12 +276,14 @@ struct slot {
 
 struct part {
     struct spill_file file;
-    unsigned level; /* of the table that will be made of it */
+    /* of the table that will be made from the file */
+    unsigned level;
 };
 
 struct group_stream {
     struct stream base;
-    size_t noted; /* bytes when the memory was limited last: most documents take none */
+    /* the bytes when the memory limit was last checked: most documents take none */
+    size_t noted;
     const struct group_stage *stage;
     struct spill_options options;
     bool drained;
@@ -291,10 +291,11 @@ struct group_stream {
     /* the table */
     struct arena groups;
     struct slot *table;
-    size_t room, count; /* room: a power of two */
+    /* `room` is a power of two */
+    size_t room, count;
     struct entry *first, *last;
     bool frozen;
-    /* files: those being written, and those still to be read */
+    /* the files that are written, and the files that are still to be read */
     struct spill_file writing[PARTITIONS];
     struct part *parts;
     size_t parts_count;
@@ -304,12 +305,13 @@ struct group_stream {
     struct buffer key, sort_key, row;
 };
 
-/* a group as it is found or written: by its key */
+/* The key of a group that is looked up or written. */
 struct group_key {
     uint64_t hash;
     const uint8_t *bytes;
     uint32_t size;
-    struct value id; /* VALUE_MISSING: not made yet, of stream->id_parts */
+    /* VALUE_MISSING: not made yet from stream->id_parts */
+    struct value id;
 };
 
 /* ---- hashing -------------------------------------------------------------------------------- */
@@ -321,7 +323,7 @@ static uint64_t group_mix(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Words multiplied together (after wyhash, Wang Yi 2019). */
+/* Multiplies words with each other (after wyhash, Wang Yi 2019). */
 static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
 {
     uint64_t hash = size ^ 0x9e3779b97f4a7c15ULL, word = 0;
@@ -331,7 +333,8 @@ static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
         memcpy(&word, bytes, 8);
         hash = group_mix(hash ^ word, 0xe7037ed1a0b428dbULL);
     }
-    if (size >= 8) /* what is left, and some of what was before it */
+    /* the remaining bytes, and some of those before them */
+    if (size >= 8)
         memcpy(&word, bytes + left - 8, 8);
     else
         memcpy(&word, bytes, left);
@@ -341,7 +344,7 @@ static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Of an entry with a key of that size, up to its states. */
+/* Returns the size of an entry with a key of that size, up to its states. */
 static size_t head_size(uint32_t key_size)
 {
     return (sizeof(struct entry) + key_size + 15) & ~(size_t)15;
@@ -462,7 +465,7 @@ static truce_status write_inputs(struct group_stream *stream, const struct group
     return group_write_record(stream, key->hash, stream->row.bytes, stream->row.size, error);
 }
 
-/* All groups go to the files; the table stays frozen, and empty. */
+/* Writes all groups to the files; the table stays frozen, and empty. */
 static truce_status put_away(struct group_stream *stream, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -488,7 +491,7 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     if (used == stream->noted)
         return TRUCE_OK;
     stream->noted = used;
-    /* not only this one: what it can put away it does, unless it is hardly anything */
+    /* other stages hold memory, too: the table is written out unless it is tiny */
     full = truce__stream_hold(&stream->base, used, NULL) != TRUCE_OK;
 
     if (used <= max && !(full && used > SPILL_BYTES_MIN))
@@ -510,7 +513,7 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     return put_away(stream, error);
 }
 
-/* The files that were written wait to be read, behind what waits already. */
+/* Ends the writing of the files; they wait to be read after those that already wait. */
 static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
 {
     for (unsigned i = 0; i < PARTITIONS; i++) {
@@ -602,8 +605,8 @@ static truce_status add_record(struct group_stream *stream, const uint8_t *recor
     return add_inputs(stream, &key, error);
 }
 
-/* Groups are told apart, not put in order: whole numbers of all types are 64 bits behind a byte that
- * is no class. */
+/* Groups need to be distinguished, not ordered: whole numbers of all types are 64 bits after a byte
+ * that is not a type class. */
 static void group_append_key(struct buffer *key, struct value value)
 {
     int64_t whole;
@@ -616,7 +619,7 @@ static void group_append_key(struct buffer *key, struct value value)
     truce__buffer_append(key, &whole, sizeof whole);
 }
 
-/* The key of the document's group, in stream->key. */
+/* Writes the key of the document's group to stream->key. */
 static truce_status group_evaluate_key(struct group_stream *stream, struct value document,
                                        struct group_key *key, bson_error_t *error)
 {
@@ -673,7 +676,7 @@ static truce_status group_take_document(struct group_stream *stream, struct valu
     return status ? status : add_inputs(stream, &key, error);
 }
 
-/* Many expressions look for their fields together. */
+/* All expressions of the stage look up their fields together. */
 static truce_status group_add_document(void *arg, struct value document, bson_error_t *error)
 {
     struct group_stream *stream = arg;
@@ -691,7 +694,7 @@ static truce_status group_add_document(void *arg, struct value document, bson_er
 
 /* ---- giving --------------------------------------------------------------------------------- */
 
-/* *paused: the input has no more for now. */
+/* *paused: the input has no more documents for now. */
 static truce_status pull(struct group_stream *stream, bool *paused, bson_error_t *error)
 {
     for (;;) {
@@ -722,7 +725,7 @@ static truce_status group_drain(struct group_stream *stream, bool *paused, bson_
     return turn_files(stream, error);
 }
 
-/* The next file becomes the table. */
+/* Reads the next file into the table. */
 static truce_status group_read_part(struct group_stream *stream, bson_error_t *error)
 {
     struct part part = stream->parts[--stream->parts_count];

@@ -3,19 +3,20 @@
  *
  *     {from, localField, foreignField, as}    one query for each document: foreignField equals one
  *                                             of the values at localField (none: null)
- *     {from, let, pipeline, as}               one run of a pipeline for each document, in which
- *                                             the variables of `let` stand for the document's values
+ *     {from, let, pipeline, as}               one run of a pipeline for each document; variables
+ *                                             of `let` have values of the document
  *
- * The filter that a pipeline starts with is left to the store, unless it uses variables, so that
- * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
- * same for every document: it is run once and its result kept.
+ * The store applies the filter with which a pipeline starts, so that an index may serve it, unless
+ * the filter uses variables. A pipeline that depends neither on the document nor on random numbers
+ * has the same result for each document: it runs once, and its result is stored.
  *
- * A pipeline that begins with $documents has none of a collection's, and no `from`.
+ * A pipeline that begins with $documents reads no collection, and the stage has no `from`.
  *
- * Variables: a stage within a $lookup knows those of all $lookups around it, the outermost first.
+ * Variables: a stage within a $lookup sees the variables of all $lookups around it, the outermost
+ * first.
  *
  *     names    outer ... | let ...
- *     values   outer ... | let ..., evaluated for the document at hand
+ *     values   outer ... | let ..., evaluated for the current document
  */
 #include "query/aggregate/aggregate_join.h"
 
@@ -37,10 +38,11 @@
  *     documents   {k: 1, ...}  {k: [2, 1]}  {}           in the order in which they came
  *     entries     null -> 2   1 -> 0   1 -> 1   2 -> 1   by key, then by document
  *
- * The entries of a document are the keys that an index of the path would have for it
- * (bson/keys.h). A document in which the path equals a value has one of the keys of the value: its
- * own; for null undefined, too; for an array that of its first element, too, or undefined if there
- * is none. The other way round it need not be so, hence the filter is tested on what was found.
+ * The entries of a document are the keys that an index of the path would have for it (bson/keys.h).
+ * If the path of a document equals a value, the document has one of the keys of the value. These
+ * are the value's own key; for null, also that of undefined; and for an array, also that of its
+ * first element (of undefined if it is empty). The reverse need not be true, and therefore the
+ * filter is tested on each document that was found.
  */
 
 struct entry {
@@ -49,7 +51,8 @@ struct entry {
 };
 
 struct join_table {
-    struct arena arena; /* documents and keys */
+    /* of documents and keys */
+    struct arena arena;
     struct value *documents;
     struct entry *entries;
     size_t documents_count, documents_room, entries_count, entries_room;
@@ -98,7 +101,7 @@ static void table_add_document(struct join_table *table, struct value document,
     table->documents[table->documents_count++] = document;
 }
 
-/* `*possible` false: there can be no table. */
+/* *possible is false if there can be no table. */
 static truce_status table_read_all(struct join_table *table, struct stream *foreign,
                                    const struct key_field *field, size_t memory_max, bool *possible,
                                    bson_error_t *error)
@@ -136,9 +139,9 @@ void truce__join_table_free(struct join_table *table)
     bson_free(table);
 }
 
-/* Reads `foreign` to its end. `*table` is NULL, with TRUCE_OK, where there can be none: the documents
+/* Reads `foreign` to its end. *table is NULL with TRUCE_OK if there can be no table: the documents
  * have more than `memory_max` bytes, or one of them cannot be indexed by the path. No part of the
- * path is a number: it could name an element or a field. */
+ * path may be a number, because it could name an element or a field. */
 static truce_status join_table_new(struct stream *foreign, const char *path, size_t memory_max,
                                    struct join_table **table, bson_error_t *error)
 {
@@ -166,7 +169,8 @@ struct join_stream {
     struct stream base;
     const struct join_table *table;
     struct match *match;
-    uint32_t *found; /* numbers of documents, ascending */
+    /* numbers of documents, ascending */
+    uint32_t *found;
     size_t count, room, at;
 };
 
@@ -223,7 +227,7 @@ static int table_compare_numbers(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* In the order in which they came, each once. */
+/* Sorts the found documents into their input order and removes duplicates. */
 static void table_arrange(struct join_stream *stream)
 {
     size_t kept = 0;
@@ -266,8 +270,8 @@ static void join_release(struct stream *base)
     bson_free(stream->found);
 }
 
-/* The documents in which the path equals one of `values` (a list), in the order in which they came:
- * those of them that `filter` matches, which says just that. The stream borrows the table. */
+/* Returns the documents in which the path equals one of the list `values`, in their input order.
+ * `filter` must say the same, and is tested on each document. The stream borrows the table. */
 static truce_status join_table_find(const struct stage_run *run, const struct join_table *table,
                                     const bson_t *values, const bson_t *filter,
                                     struct stream **stream, bson_error_t *error)
@@ -291,7 +295,8 @@ static truce_status join_table_find(const struct stage_run *run, const struct jo
 
 /* ---- finds ----------------------------------------------------------------------------------- */
 
-#define FINDS_FIRST 2 /* they look into the collection before a table is made */
+/* the number of queries of the collection before a table is made */
+#define FINDS_FIRST 2
 
 /* ---- values --------------------------------------------------------------------------------- */
 
@@ -346,7 +351,7 @@ static void append_equality(bson_t *filter, const char *path, struct value value
     bson_append_document_end(filter, &condition);
 }
 
-/* {$or: [{path: {$eq: value}}, ...]}: $in would take a regular expression for a pattern */
+/* {$or: [{path: {$eq: value}}, ...]}; not $in, which would use a regular expression as a pattern */
 static void append_alternatives(bson_t *filter, const char *path, const bson_t *list)
 {
     struct fields values = truce__fields(truce__value_document(list));
@@ -442,7 +447,7 @@ void truce__join_finder_release(struct join_finder *finder)
 
 /* ---- compiled ------------------------------------------------------------------------------- */
 
-/* Is some part of the path made of digits? */
+/* Returns whether some part of the path consists of digits. */
 static bool find_has_number(const char *path)
 {
     for (; *path; path += strcspn(path, "."), path += *path == '.') {
@@ -478,14 +483,18 @@ void truce__join_on_release(struct join_on *on)
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct lookup_stage {
-    struct join_on on; /* no `from` (""): the pipeline has documents; no path: the form without */
+    /* `from` is "" if the pipeline has its own documents; no path: the form without localField */
+    struct join_on on;
     struct path as, local;
-    uint32_t outer, count; /* variables: of the pipelines around, and with those of `let` */
+    /* variables: those of the pipelines around, and those with the ones of `let` */
+    uint32_t outer, count;
     const char *names[VARIABLES_MAX + 1];
     struct expression *let[VARIABLES_MAX];
-    bson_t *let_source;        /* has the names */
+    /* has the names */
+    bson_t *let_source;
     struct pipeline *pipeline; /* or NULL */
-    bool is_constant;          /* the same for every document */
+    /* the result is the same for each document */
+    bool is_constant;
 };
 
 struct lookup_stream {
@@ -493,7 +502,8 @@ struct lookup_stream {
     const struct lookup_stage *stage;
     struct aggregate_world world;
     struct value values[VARIABLES_MAX];
-    struct value kept; /* an array in `keeping`; VALUE_MISSING: not yet */
+    /* an array in `keeping`; VALUE_MISSING: not computed yet */
+    struct value kept;
     struct arena keeping;
     struct join_finder finder;
 };
@@ -512,7 +522,7 @@ bool truce__filter_uses_expression(struct value filter)
     return false;
 }
 
-/* Those whose foreign field equals a local value. */
+/* Opens the documents whose foreign field equals a local value. */
 static truce_status find_equal(struct lookup_stream *stream, const struct stage_run *run,
                                struct value document, struct stream **foreign, bson_error_t *error)
 {
@@ -528,7 +538,7 @@ static truce_status find_equal(struct lookup_stream *stream, const struct stage_
     return status;
 }
 
-/* Opens what the document at hand is joined with. */
+/* Opens the documents that the current document is joined with. */
 static truce_status open_foreign(struct lookup_stream *stream, struct value document,
                                  struct stream **foreign, bson_error_t *error)
 {
@@ -785,7 +795,7 @@ static truce_status parse_let(struct lookup_stage *stage, const char *const *out
     return TRUCE_OK;
 }
 
-/* Does anything in it depend on chance? */
+/* Returns whether anything in it depends on random numbers. */
 static bool is_random(struct value container)
 {
     struct fields fields = truce__fields(container);

@@ -2,22 +2,20 @@
 #define TRUCE_QUERY_AGGREGATE_AGGREGATE_JOIN_H
 
 /*
- * Documents in memory, found by the values at one path: what a $lookup makes of a collection that
- * has no index there, so as not to look at all of it for every document.
+ * Finding the documents of another collection in which a path equals one of some values: for
+ * $lookup once per document, for $graphLookup once per depth.
+ *
+ * A collection without an index at the path is read into a table in memory at the third query,
+ * which then answers all later queries.
  */
 #include "query/aggregate/stage.h"
 
 struct join_table;
 
-void truce__join_table_free(struct join_table *table); /* NULL is allowed */
+/* `table` may be NULL. */
+void truce__join_table_free(struct join_table *table);
 
-/*
- * The documents of another collection in which a path equals one of some values: what $lookup asks for each document, and
- * $graphLookup for each depth.
- *
- * A collection without an index at the path is read into a table (aggregate_join.h) when it is asked for the third time, and
- * from then on the documents are found there.
- */
+/* A set of values to look up. */
 
 struct join_values {
     bson_t list;
@@ -29,23 +27,27 @@ struct join_values {
     }
 
 void truce__join_add(struct join_values *values, struct value value);
-/* All values at the path: through arrays, and the elements of one at its end. */
+/* Collects all values at the path: through arrays, and also the elements of an array at its end. */
 void truce__join_collect(struct join_values *values, struct value document,
                          const struct path *path);
 
-/* Compiled. Zero-initialise; release frees. */
+/* The compiled form of a join. Zero-initialise; release frees. */
 struct join_on {
-    char *from, *path; /* of the collection; in its documents */
-    bool is_numbered;  /* some part of the path is a number: it could name an element or a field */
+    /* `from` is the collection, `path` the path in its documents */
+    char *from, *path;
+    /* some part of the path is a number, which could name an element or a field */
+    bool is_numbered;
 };
 
 truce_status truce__join_on_path(struct join_on *on, struct value path, bson_error_t *error);
 void truce__join_on_release(struct join_on *on);
 
-/* Of one run. Zero-initialise; release frees, when no stream of it is open any more. */
+/* The state of one run. Zero-initialise; release frees it, once all of its streams are closed. */
 struct join_finder {
-    uint64_t finds;           /* so far */
-    struct join_table *table; /* NULL: none, or not yet */
+    /* the number of queries so far */
+    uint64_t finds;
+    /* NULL: none, or not yet */
+    struct join_table *table;
 };
 
 truce_status truce__join_find(struct join_finder *finder, const struct join_on *on,

@@ -1,23 +1,28 @@
 /*
- * $match, and where it runs: as far in front as it can, as MongoDB's optimizer has it, so that indexes serve it.
+ * $match, and moving filters to the front of a pipeline as MongoDB's optimizer does, so that
+ * indexes serve them.
  *
  *     [{$project: {a: 1, n: {$size: "$b"}}}, {$match: {_id: 5, n: 2}}]
  *     [{$match: {_id: 5}}, {$project: {a: 1, n: {$size: "$b"}}}, {$match: {n: 2}}]
  *
  * Invariants:
- *  1. What goes in front of a stage looks at fields alone that the stage gives as it gets them (stage.h, keeps): those of
- *     documents as a whole, not what is within one, for a stage may change a part of it.
- *     What a stage gives under another name, as $group does in _id, is asked for by its name in front. It may be missing there
- *     where it is null behind, and one of several values that are equal (1, 1.0): only comparisons go, which tell neither apart.
- *     A filter goes in front of a $unionWith as a whole, and to the end of the other pipeline, where it goes on.
- *  2. $and is taken apart, no other operator is. What is not about fields ($expr, $jsonSchema) stays where it is.
- *  3. Filters that meet are one, in the order in which they stand; but one with an $expr that may name variables of a $lookup
- *     stays alone, for the others are given to whoever reads the collection (truce__pipeline_first_filter).
- *  4. A document that a filter leaves out is not seen by the stages that it went in front of, nor is an error that they would
- *     have met with it. It is so in MongoDB, too.
+ *  1. A condition moves before a stage only if it reads fields that the stage does not change
+ *     (stage.h, keeps). These are whole fields of documents, not fields within them, because a
+ *     stage may change a part of a field. A field that a stage renames, as $group does for _id, is
+ *     renamed in the filter. Before the stage the field may be missing where it is null after it,
+ *     and it may be one of several equal values (1, 1.0). Therefore only comparisons move, which
+ *     distinguish neither. A filter moves before a $unionWith as a whole, and also to the end of
+ *     the other pipeline, where it moves on.
+ *  2. Only $and is split, no other operator. $expr and $jsonSchema do not move.
+ *  3. Adjacent filters are joined into one, in their order. A filter whose $expr may use variables
+ *     of a $lookup stays separate, because the joined filter is passed to the reader of the
+ *     collection (truce__pipeline_first_filter).
+ *  4. The stages after a moved filter do not see a document that the filter drops. An error that
+ *     they would have had with it is not reported. MongoDB behaves the same.
  *
- * Each filter is compiled when it is read, so that it is refused in the order of the stages; and once more where it was taken apart
- * or joined. It passes STAGES_PASSED_MAX stages at most: reading a pipeline takes time in proportion to its length.
+ * Each filter is compiled when it is read, so that errors come in the order of the stages. It is
+ * compiled again if it was split or joined. A filter passes at most STAGES_PASSED_MAX stages: the
+ * time to compile a pipeline is proportional to its length.
  */
 #include "query/aggregate/stage.h"
 
@@ -84,7 +89,7 @@ static bool takes_filters(const char *name)
 
 static bool all_pass(const struct stage *stage, struct value filter);
 
-/* It is less or greater than a value of its own type, or equal to it: null and a missing field are the same to that. */
+/* Returns whether a comparison with the operand cannot distinguish null from a missing field. */
 static bool is_comparable(struct value operand)
 {
     return operand.type != BSON_TYPE_MINKEY && operand.type != BSON_TYPE_MAXKEY &&
@@ -126,7 +131,7 @@ static bool compares(struct value condition)
     return all;
 }
 
-/* May this condition of a filter stand before the stage? */
+/* Returns whether this condition of a filter may move before the stage. */
 static bool passes(const struct stage *stage, const char *key, struct value condition)
 {
     struct fields filters = truce__fields(condition);
@@ -191,7 +196,7 @@ static void match_split(const struct stage *stage, const bson_t *filter, bson_t 
 
 static void rename_fields(const struct stage *stage, bson_t *filter);
 
-/* Of $and, $or or $nor. */
+/* Renames the fields in the filters of an $and, $or, or $nor. */
 static void rename_all(const struct stage *stage, const char *key, struct value filters, bson_t *to)
 {
     struct fields fields = truce__fields(filters);
@@ -211,7 +216,7 @@ static void rename_all(const struct stage *stage, const char *key, struct value 
     bson_append_array_end(to, &list);
 }
 
-/* The filter with the names that its fields have in front of the stage. */
+/* Gives the fields of the filter the names that they have before the stage. */
 static void rename_fields(const struct stage *stage, bson_t *filter)
 {
     struct fields fields = truce__fields(truce__value_document(filter));
@@ -258,7 +263,8 @@ static truce_status insert_filter(struct stage_parser *parser, uint32_t at, cons
     return status;
 }
 
-/* What of the filter goes in front of the stage, and what stays behind; false: nothing goes. */
+/* Splits the filter into what moves before the stage (`filter`) and what stays (`behind`). Returns
+ * false if nothing moves. */
 static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
 {
     bson_t front = BSON_INITIALIZER;
@@ -292,7 +298,7 @@ static struct stage_parser match_within(const struct stage_parser *parser, struc
                                  .depth = parser->depth + 1};
 }
 
-/* At the end of the other pipeline. */
+/* Adds the filter to the end of the other pipeline. */
 static truce_status filter_inner(const struct stage_parser *parser, const struct stage *stage,
                                  const bson_t *filter, bson_error_t *error)
 {
@@ -312,7 +318,8 @@ static truce_status filter_inner(const struct stage_parser *parser, const struct
     return status ? status : match_settle(&of_inner, error);
 }
 
-/* The filter stands in front of stage number *at. `whole`: it is as it was given, and nothing of it was left behind. */
+/* Moves the filter from before stage *at as far to the front as it can. *whole becomes false if the
+ * filter was changed or a part of it stayed. */
 static truce_status match_go_on(struct stage_parser *parser, uint32_t *at, bson_t *filter,
                                 bool *whole, bson_error_t *error)
 {
@@ -384,7 +391,7 @@ truce_status truce__stage_match(struct stage_parser *parser, struct value argume
 
 /* ---- filters that meet ---------------------------------------------------------------------- */
 
-/* How many stages from number `at` on are joined. */
+/* Returns the number of stages from number `at` on that are joined. */
 static uint32_t count_joined(const struct stage_parser *parser, uint32_t at)
 {
     uint32_t end = at;

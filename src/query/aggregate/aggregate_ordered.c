@@ -1,22 +1,23 @@
 /*
  * $sort over documents that come from an index in the order of a find's sort.
  *
- * A find takes a missing field for null. The stage has missing fields and undefined before null, and
- * the index has undefined before the others. So the order is right already, but for stretches of
- * documents that agree in the first fields and have nothing, of whatever kind, in the next:
+ * A find sorts a missing field like null. The stage sorts missing fields and undefined before null,
+ * and the index has undefined first. The order is therefore right already, except in stretches of
+ * documents that agree in the first fields and have no value (missing, undefined, or null) in the
+ * next field:
  *
  *     $sort {a: 1, b: 1}     {a: 1, b: 2}   {a: 2}   {a: 2, b: null}   {a: 2}   {a: 2, b: 7}
  *                                           \____________ sorted ___________/
  *
- *     PASSING   one document after the other, as it comes
- *        | one with nothing in a field of the sort
- *     GATHERING all that agree with it, into a sorter; the first that does not is held back
+ *     PASSING   one document after the other, in input order
+ *        | a document without a value in a field of the sort
+ *     GATHERING all documents that agree with it, into a sorter; the first other one is held back
  *        |
- *     GIVING    what the sorter has; then what was held back, PASSING
+ *     GIVING    the sorter's documents, then the one that was held back; then PASSING
  *
- * Where no field is missing nothing is gathered, so that a $limit behind ends the reading early.
+ * If no field is missing, nothing is gathered, so a $limit after the stage ends the reading early.
  *
- * Invariant: documents that agree up to a field with nothing stand together in the input, because
+ * Invariant: documents that agree up to a field without a value are adjacent in the input, because
  * the keys of undefined and null are neighbours (bson/keys.c).
  */
 #include "base/assert.h"
@@ -27,9 +28,12 @@ struct ordered_stream {
     const struct sort *sort;
     struct spill_options spill;
     uint64_t limit;
-    struct sorter *sorter;        /* GATHERING, GIVING */
-    struct buffer stretch, other; /* what the gathered documents agree in; scratch */
-    struct buffer held;           /* the document held back; empty: none */
+    /* while GATHERING and GIVING */
+    struct sorter *sorter;
+    /* `stretch`: the fields in which the gathered documents agree; `other`: scratch memory */
+    struct buffer stretch, other;
+    /* the document that is held back; empty: none */
+    struct buffer held;
 };
 
 static struct value ordered_value_at(const struct path *path, struct value value)
@@ -47,7 +51,7 @@ static bool ordered_is_nothing(struct value value)
            value.type == BSON_TYPE_NULL;
 }
 
-/* The fields up to the first that has nothing; false: all have something. */
+/* Encodes the fields up to the first without a value. Returns false if all fields have a value. */
 static bool find_stretch(const struct sort *sort, struct value document, struct buffer *stretch)
 {
     stretch->size = 0;
@@ -72,7 +76,7 @@ static truce_status ordered_add(struct ordered_stream *stream, struct value docu
     return truce__sorter_add(stream->sorter, document, document.data, document.size, error);
 }
 
-/* `document` begins a stretch: the whole of it into the sorter. */
+/* Begins a stretch with `document` and gathers the whole stretch into the sorter. */
 static truce_status ordered_gather(struct ordered_stream *stream, struct value document,
                                    bson_error_t *error)
 {
@@ -84,7 +88,8 @@ static truce_status ordered_gather(struct ordered_stream *stream, struct value d
     stream->held.size = 0;
     while (!status) {
         status = input->next(input, &document, error);
-        truce_assert(document.type != STREAM_PAUSED); /* the input is no other stage */
+        /* the input is not another stage */
+        truce_assert(document.type != STREAM_PAUSED);
         if (status || document.type == VALUE_MISSING)
             break;
         if (!find_stretch(stream->sort, document, &stream->other) ||
@@ -97,7 +102,7 @@ static truce_status ordered_gather(struct ordered_stream *stream, struct value d
     return status ? status : truce__sorter_sort(stream->sorter, error);
 }
 
-/* The next of the sorter; missing: there is none, or no sorter. */
+/* Returns the next document of the sorter; missing: there is no sorter, or it is empty. */
 static truce_status ordered_give(struct ordered_stream *stream, struct value *document,
                                  bson_error_t *error)
 {
@@ -124,7 +129,7 @@ static truce_status ordered_next(struct stream *base, struct value *document, bs
     if (status || document->type != VALUE_MISSING)
         return status;
     if (stream->held.size) {
-        /* moved aside, because a stretch that it begins may hold back another */
+        /* moved, because a stretch that it begins may hold back another document */
         truce__arena_reset(&base->arena);
         *document =
             (struct value){truce__arena_copy(&base->arena, stream->held.bytes, stream->held.size),

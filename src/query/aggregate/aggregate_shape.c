@@ -1,14 +1,14 @@
 /*
  * Stages that make one document of one: $project, $set, $unset, $replaceRoot, $redact.
  *
- * $project and $unset are projections (project.h), $set is an addition (addition.h). A field that
- * an exclusion takes away and the $set right behind it adds again keeps its place, as in MongoDB;
- * so these two are one stage. $redact walks down a document and asks its expression at
- * every level, with the level as $$CURRENT:
+ * $project and $unset are projections (project.h), $set is an addition (addition.h). If an
+ * exclusion removes a field and the $set directly after it adds the field again, the field keeps
+ * its place, as in MongoDB. Two such stages become one. $redact walks down a document and evaluates
+ * its expression at each level, with the level as $$CURRENT:
  *
  *     $$KEEP     the level stays as it is
- *     $$PRUNE    the level goes
- *     $$DESCEND  the level stays, and each document in it, also within arrays, is asked in turn
+ *     $$PRUNE    the level is removed
+ *     $$DESCEND  the level stays, and each document in it, also within arrays, is evaluated in turn
  */
 #include "base/assert.h"
 #include "base/limits.h"
@@ -42,7 +42,8 @@ static const struct stage_kind project_kind = {
     .apply = apply_project, .free = free_project, .keeps = project_keeps};
 
 struct set_stage {
-    struct project *exclusion; /* the stage before; or NULL */
+    /* the stage before; or NULL */
+    struct project *exclusion;
     struct addition *addition;
 };
 
@@ -130,7 +131,7 @@ truce_status truce__stage_set(struct stage_parser *parser, struct value argument
     return TRUCE_OK;
 }
 
-/* {path: 0} onto the projection that $unset is */
+/* Adds {path: 0} to the projection that implements $unset. */
 static truce_status unset_one(struct value path, bson_t *projection, bson_error_t *error)
 {
     size_t length;
@@ -235,7 +236,9 @@ truce_status truce__stage_replace_root(struct stage_parser *parser, struct value
 
 struct redact {
     struct expression *expression;
-    uint32_t outer; /* variables of the pipeline around a $lookup's, before ours */
+    /* the number of variables of the pipeline around a $lookup's, which come before those of
+     * redact */
+    uint32_t outer;
 };
 
 struct redaction {
@@ -251,7 +254,7 @@ static struct value verdict(struct arena *arena, const char *name)
     return truce__value_from_text(arena, name, strlen(name));
 }
 
-/* what the expression says of one level; *what is 'k', 'p' or 'd' */
+/* Evaluates the expression for one level; *what becomes 'k', 'p', or 'd'. */
 static truce_status shape_judge(const struct redaction *run, struct value level, char *what)
 {
     struct value values[REDACT_VARIABLES_MAX + 3], result;
@@ -284,7 +287,7 @@ static truce_status shape_judge(const struct redaction *run, struct value level,
 
 static truce_status redact_fields(struct redaction *run, struct value container);
 
-/* A value within a level: documents are judged, arrays searched for documents. */
+/* Redacts a value within a level: a document is evaluated, an array is searched for documents. */
 static truce_status redact_value(struct redaction *run, const char *key, uint32_t length,
                                  struct value value)
 {

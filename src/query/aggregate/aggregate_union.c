@@ -1,17 +1,20 @@
-/* $unionWith: behind its own input, the documents of another collection. */
+/* $unionWith: after its own input, the documents of another collection. */
 #include "base/limits.h"
 #include "query/aggregate/stage.h"
 
 struct union_stage {
-    char *collection;          /* NULL: none, the pipeline has its own documents */
-    struct pipeline *pipeline; /* or NULL */
+    /* NULL: the pipeline has its own documents */
+    char *collection;
+    /* or NULL */
+    struct pipeline *pipeline;
 };
 
 struct union_stream {
     struct stream base;
     const struct union_stage *stage;
     struct aggregate_world world;
-    struct stream *other; /* NULL: the input has not ended */
+    /* NULL: the input has not ended */
+    struct stream *other;
 };
 
 static truce_status open_other(struct union_stream *stream, bson_error_t *error)

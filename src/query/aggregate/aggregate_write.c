@@ -1,14 +1,16 @@
 /*
- * $out and $merge: the ends of pipelines that write. What they do to the store is the world's
- * business (aggregate.h); here they are checked, pull all of the input, and give nothing.
+ * $out and $merge: the stages that write. The store writes (aggregate.h, struct aggregate_world).
+ * The stages check their options, pull all of the input, and return no document.
  */
 #include "base/assert.h"
 #include "query/aggregate/stage.h"
 
 struct write_stage {
     bool is_out;
-    char *collection; /* of $out */
-    bson_t *options;  /* of $merge, as a document */
+    /* of $out */
+    char *collection;
+    /* of $merge, as a document */
+    bson_t *options;
 };
 
 struct write_stream {
@@ -52,7 +54,8 @@ static truce_status write_next(struct stream *base, struct value *document, bson
         status = aggregate_write_begin(stream, error);
     while (!status && !stream->done) {
         status = base->input->next(base->input, document, error);
-        truce_assert(status || document->type != STREAM_PAUSED); /* never in a $facet */
+        /* a $facet refuses the stage */
+        truce_assert(status || document->type != STREAM_PAUSED);
         if (!status && truce__stream_is_document(*document))
             status = aggregate_write_write_one(stream, *document, error);
         else
@@ -108,7 +111,7 @@ static truce_status aggregate_write_check_place(const struct stage_parser *parse
     return TRUCE_OK;
 }
 
-/* "name" or {coll: "name"}; `db` names another database, which a store does not have */
+/* Parses "name" or {coll: "name"}. `db` names another database, which is refused. */
 static truce_status aggregate_write_parse_target(const char *stage, struct value target,
                                                  const char **collection, bson_error_t *error)
 {
@@ -210,7 +213,7 @@ static truce_status check_merge(struct value options, bson_error_t *error)
     return status;
 }
 
-/* Leaves out the fields that MongoDB takes for absent if they are null. */
+/* Copies the options without the fields that MongoDB treats as absent if they are null. */
 static bson_t *copy_merge_options(struct value given)
 {
     struct fields fields = truce__fields(given);

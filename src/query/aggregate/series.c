@@ -6,16 +6,18 @@
 #include "bson/number.h"
 
 /*
- * A series repeats with every power of ten, so it is one decade, and numbers are brought into it:
+ * A series repeats with each power of ten. It is therefore stored as one decade, and numbers are
+ * scaled into it:
  *
  *     ... 0.1 0.16 0.25 0.4 0.63 | 1 1.6 2.5 4 6.3 | 10 16 25 40 63 | 100 ...      R5
  *
  * The numbers are those that the standards print, rounded as they print them. Decimals are computed
- * as doubles and come back as decimals.
+ * as doubles and converted back to decimals.
  */
 struct series {
     const char *name;
-    const double *numbers; /* one decade; NULL: powers of two */
+    /* one decade; NULL: powers of two */
+    const double *numbers;
     size_t count;
 };
 
@@ -88,7 +90,7 @@ const struct series *truce__series_find(const char *name)
     return NULL;
 }
 
-/* `count` beyond the ends of the decade reaches into its neighbours. */
+/* An index beyond the ends of the decade refers to the neighbouring decades. */
 static double series_number_at(const struct series *series, ptrdiff_t at, double scale)
 {
     ptrdiff_t count = (ptrdiff_t)series->count;
@@ -100,7 +102,8 @@ static double series_number_at(const struct series *series, ptrdiff_t at, double
     return series->numbers[at] * scale;
 }
 
-/* The power of ten that brings the decade of the series to where the number is; of the least numbers there are, the least one. */
+/* Returns the power of ten that scales the decade of the series to the number; for numbers near
+ * zero, the least power. */
 static double scale_of(const struct series *series, double number)
 {
     double first = series->numbers[0], scale = 1;

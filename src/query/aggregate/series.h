@@ -7,12 +7,12 @@
 
 struct series;
 
-/* "R5", "E24", "1-2-5", "POWERSOF2" ...; NULL: there is none of that name */
+/* Returns the series "R5", "E24", "1-2-5", "POWERSOF2" ...; NULL if the name is unknown. */
 const struct series *truce__series_find(const char *name);
 
-/* The least number of the series that is greater than `number`, and the greatest that is less; zero
- * stays zero. `number` is a number that is not negative and not NaN. The result is a double, or a
- * decimal if it was one. */
+/* Returns the least number of the series that is greater than `number`, or the greatest that is
+ * less; zero stays zero. `number` is not negative and not NaN. The result is a double, or a decimal
+ * if `number` is one. */
 struct value truce__series_up(const struct series *series, struct value number,
                               struct arena *arena);
 struct value truce__series_down(const struct series *series, struct value number,

@@ -311,7 +311,7 @@ void truce__pipeline_free(struct pipeline *pipeline)
 
 /* ---- stacking ------------------------------------------------------------------------------- */
 
-/* a stage that makes one document of one */
+/* The stream of a stage that makes one document of one. */
 struct apply_stream {
     struct stream base;
     const struct stage *stage;
@@ -338,7 +338,7 @@ static truce_status apply_next(struct stream *base, struct value *document, bson
     }
 }
 
-/* What follows the stage number `at` takes no more than this many documents; 0: perhaps all. */
+/* Returns the maximum number of documents that the stages after number `at` read; 0: all. */
 static uint64_t limit_behind(const struct pipeline *pipeline, uint32_t at)
 {
     uint64_t skipped = 0;

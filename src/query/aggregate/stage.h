@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_AGGREGATE_STAGE_H
 
 /*
- * What a pipeline is made of, shared by the files aggregate*.c and nobody else.
+ * The parts of a pipeline, which only the files of this folder share.
  *
  *     [{$match: ...}, {$group: ...}]            parsed into
  *
@@ -11,46 +11,52 @@
  *     input ────> stream ──────────────> stream ────> output     one for each run, pulled from the
  *                                                                 right
  *
- * Whoever pulls gets a document that stays valid until it pulls again. Each stream has an arena of
- * its own for the documents it makes, and empties it when the next one is asked for.
+ * A pull returns a document that is valid until the next pull. Each stream has an arena of its own
+ * for the documents that it makes, and resets the arena at the next pull.
  */
 #include "query/aggregate/aggregate.h"
 #include "query/sort/sort.h"
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* In place of a document: there is no more now, but ask again later (only inside $facet, whose
- * pipelines take turns on one input). A stage passes it on and goes on where it was. */
+/* Takes the place of a document if a stream has none now but will have later. It occurs only
+ * inside $facet, whose pipelines read one input in turns. A stage returns it and resumes at the
+ * next pull. */
 #define STREAM_PAUSED 0xfe
 
 struct stream {
-    /* VALUE_MISSING: the end. After an error or the end, only free. */
+    /* VALUE_MISSING: the end. After an error or the end, the stream may only be freed. */
     truce_status (*next)(struct stream *stream, struct value *document, bson_error_t *error);
-    void (*release)(struct stream *stream); /* what the kind of stream added; may be NULL */
-    /* All documents that are left, as a source gives them; NULL: there is only `next`. */
+    /* Frees the members that the kind of stream added; may be NULL. */
+    void (*release)(struct stream *stream);
+    /* Passes all remaining documents to `take`, as `each` of a source does; NULL: the stream has
+     * only `next`. */
     truce_status (*each)(struct stream *stream, document_take *take, void *arg,
                          bson_error_t *error);
-    struct stream *input;         /* owned; may be NULL */
-    struct query_context context; /* its arena is the one below */
+    /* owned; may be NULL */
+    struct stream *input;
+    /* its arena is `arena` */
+    struct query_context context;
     struct arena arena;
-    size_t held; /* bytes that the call's budget knows of */
+    /* bytes that are reported to the budget of the call */
+    size_t held;
 };
 
-/* For one document that is worked on. */
+/* Spends the steps of one document. */
 static inline truce_status truce__stream_spend(struct stream *stream, bson_error_t *error)
 {
     return truce__budget_spend(stream->context.budget, 8, error);
 }
 
-/* The same, where each byte of it may be looked at. */
+/* Spends the steps of one document whose every byte may be read. */
 static inline truce_status truce__stream_spend_on(struct stream *stream, struct value document,
                                                   bson_error_t *error)
 {
     return truce__budget_spend(stream->context.budget, 8 + document.size / 1024, error);
 }
 
-/* The stream holds so many bytes now, its arena not counted. LIMIT: all stages together hold more than
- * a pipeline may. */
+/* Reports that the stream holds so many bytes, in addition to its arena. LIMIT: all stages together
+ * hold more than the maximum of a pipeline. */
 truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_t *error);
 
 static inline bool truce__stream_is_document(struct value value)
@@ -58,15 +64,17 @@ static inline bool truce__stream_is_document(struct value value)
     return value.type == BSON_TYPE_DOCUMENT;
 }
 
-/* What a run of a pipeline needs besides its stages. */
+/* The input of a run of a pipeline, next to its stages. */
 struct stage_run {
     const struct aggregate_world *world;
     const struct query_context *context;
-    uint64_t limit_ahead; /* at most so many documents will be pulled; 0: all (for $sort) */
-    bool ordered;         /* the input is an ordered source (for $sort) */
+    /* the maximum number of documents that will be pulled; 0: all (for $sort) */
+    uint64_t limit_ahead;
+    /* the input is an ordered source (for $sort) */
+    bool ordered;
 };
 
-/* A zeroed stream of `size` bytes (its first member is the struct stream) on `input`. */
+/* Returns a zeroed stream of `size` bytes on `input`. Its first member is the struct stream. */
 void *truce__stream_new(size_t size, const struct stage_run *run, struct stream *input,
                         truce_status (*next)(struct stream *stream, struct value *document,
                                              bson_error_t *error),
@@ -87,38 +95,43 @@ enum stage_counts {
 };
 
 struct stage_kind {
-    /* A stage that makes one document of one: used by streams and by update pipelines. The result
-     * lives in context->arena or in the document. */
+    /* Of a stage that makes one document of one: used by streams and by update pipelines. The
+     * result lives in context->arena or in the document. */
     truce_status (*apply)(const void *data, struct value document, struct query_context *context,
                           struct value *result, bson_error_t *error);
-    /* All others: a stream on `input`, which it owns if it succeeds. */
+    /* Of all other stages: opens a stream on `input`, which the stream owns on success. */
     truce_status (*open)(const void *data, const struct stage_run *run, struct stream *input,
                          struct stream **stream, bson_error_t *error);
     void (*free)(void *data);
-    /* Does each document that comes out have this field as it came in? And does the same come out, if a filter that looks at such
-     * fields alone stands before the stage and not behind it? NULL: no (aggregate_match.c). */
+    /* Returns whether the stage leaves this field of each document unchanged, so that a filter that
+     * reads only such fields may move before the stage. NULL: never (aggregate_match.c). */
     bool (*keeps)(const void *data, const char *field, uint32_t length);
-    /* Is the value at this path of each document that comes out that of one field as it came in, which may be missing there where
-     * it is null? And does the same come out, if a filter by that value alone stands before the stage? `*length` is of the
-     * beginning of the path that stands for the field. NULL: no. */
+    /* Returns the path before the stage whose value is at `path` after it, so that a filter by
+     * that value may move before the stage. The value may be missing there where it is null
+     * after the stage. `*length` is the length of the part of `path` that the result replaces.
+     * NULL: never. */
     const char *(*takes)(const void *data, const char *path, size_t *length);
-    /* Of a stage that lets its input through and adds documents of its own behind: where their pipeline stands (*: NULL, they come as
-     * they are). A filter may stand before the stage, if it stands at the end of that pipeline, too. NULL: it is another stage. */
+    /* Of a stage that passes its input through and appends documents of its own: returns where the
+     * pipeline of these documents is stored (*: NULL, there is no pipeline). A filter may move
+     * before the stage if it is also added to the end of that pipeline. NULL: all other stages. */
     struct pipeline **(*inner)(void *data);
     /* Returns the filter of a $match; NULL: the stage is not a $match. */
     const bson_t *(*filter)(const void *data);
     enum stage_counts counts;
-    bool drops; /* `apply` may leave a document out, by a missing result: $redact */
+    /* `apply` may drop a document by returning a missing value: $redact */
+    bool drops;
 };
 
 struct stage {
     const struct stage_kind *kind;
     void *data;
-    uint32_t from, to; /* it is made of these of the stages as given */
+    /* the range of given stages from which it was made */
+    uint32_t from, to;
 };
 
 struct pipeline {
-    bson_t *source; /* the stages, as given */
+    /* the stages, as given */
+    bson_t *source;
     struct stage *stages;
     uint32_t count, room;
     bool is_update;
@@ -138,29 +151,33 @@ struct stage_parser {
     /* the stages that exist */
     const struct stage_table *table;
     struct pipeline *pipeline;
-    const char *const *variables; /* that expressions may use; NULL: none */
+    /* the variables that expressions may use; NULL: none */
+    const char *const *variables;
     enum stage_place place;
-    uint32_t depth; /* of pipelines within pipelines */
-    uint32_t number,
-        from;   /* of the stage at hand, and of the first that what is made of it is made of */
-    bool first; /* the stage at hand is the first */
-    bool last;  /* ... is the last */
+    /* the number of pipelines around this one */
+    uint32_t depth;
+    uint32_t number, from; /* of the stage at hand,
+ and of the first that what is made of it is made of */
+    /* the current stage is the first */
+    bool first;
+    /* the current stage is the last */
+    bool last;
 };
 
-/* Adds a stage to the pipeline; takes over `data`. */
+/* Adds a stage to the pipeline, and takes over `data`. */
 void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data);
-/* The same, in front of the stage number `at` of those that are there. */
+/* Inserts a stage before the stage number `at`, and takes over `data`. */
 void truce__stage_insert(struct stage_parser *parser, uint32_t at, const struct stage_kind *kind,
                          void *data);
 
-/* Takes the last stage off the pipeline and gives its data, if it was given right before the one at hand, is of that kind and
- * `wanted` says so; else NULL. */
+/* Removes the last stage and returns its data, if it was given directly before the current one, is
+ * of that kind, and `wanted` returns true; else returns NULL. */
 void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
                        bool (*wanted)(const void *data));
-/* Takes a stage off, which is the caller's then. */
+/* Removes a stage, which the caller then owns. */
 struct stage truce__stage_take(struct stage_parser *parser, uint32_t at);
 
-/* Of a $match; NULL: it is another stage. */
+/* Returns the filter of a $match; NULL: the stage is another. */
 const bson_t *truce__stage_filter(const struct stage *stage);
 
 typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
@@ -194,7 +211,7 @@ stage_parse_function truce__stage_replace_with;
 stage_parse_function truce__stage_redact;
 
 stage_parse_function truce__stage_match; /* aggregate_match.c */
-/* When all stages are there: filters that stand side by side become one. */
+/* Joins adjacent filters; called when all stages are parsed. */
 truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_t *error);
 
 /* aggregate_flow.c: which documents, and how many */
@@ -205,8 +222,9 @@ stage_parse_function truce__stage_sort;
 stage_parse_function truce__stage_unwind;
 
 stage_parse_function truce__stage_documents; /* aggregate_documents.c */
-/* Has the pipeline within a stage, `stages`, its documents from itself? Then `collection`, which the stage names (missing: none),
- * must not be there, and else it must. */
+/* Returns in `own` whether `stages`, the pipeline within a stage, begins with $documents.
+ * `collection`, which the stage names (missing: none), must be missing then, and must be given
+ * otherwise. */
 truce_status truce__stage_own_documents(const char *stage, struct value stages,
                                         struct value collection, bool *own, bson_error_t *error);
 
@@ -227,22 +245,22 @@ stage_parse_function truce__stage_merge;
 
 /* ---- pipelines within pipelines ------------------------------------------------------------- */
 
-/* Compiles the array `stages` for the stage that `outer` parses. For a pipeline that is in no other,
- * `outer` has only a table. */
+/* Compiles the array `stages` for the stage that `outer` parses. For a pipeline that is in no
+ * other, `outer` has only a table. */
 truce_status truce__pipeline_compile(const struct stage_parser *outer, struct value stages,
                                      const char *const *variables, enum stage_place place,
                                      struct pipeline **pipeline, bson_error_t *error);
-/* Puts the stages from `first` on over `input`; on failure `input` is freed. */
+/* Opens the stages from `first` on over `input`. On failure `input` is freed. */
 truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t first,
                                    const struct stage_run *run, struct stream *input,
                                    struct stream **output, bson_error_t *error);
 /* Returns a stream of the source's documents, which owns the source. */
 struct stream *truce__stream_of_source(const struct stage_run *run, struct source *source);
-/* All of a collection, or what matches, as a stream. */
+/* Opens the documents of a collection, or those that match `filter`. */
 truce_status truce__stream_of_collection(const struct stage_run *run, const char *collection,
                                          const bson_t *filter, struct stream **stream,
                                          bson_error_t *error);
-/* The filter that the pipeline starts with, or NULL. */
+/* Returns the filter with which the pipeline starts, or NULL. */
 const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline);
 
 /* ---- what the planner may take over --------------------------------------------------------- */
@@ -254,11 +272,12 @@ struct sort_stage {
     bson_t *specification;
 };
 
-struct count_stage { /* $limit and $skip */
+/* of $limit and $skip */
+struct count_stage {
     int64_t count;
 };
 
-/* aggregate_ordered.c: a $sort on a source that is ordered. */
+/* Opens a $sort on an ordered source (aggregate_ordered.c). */
 struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct stream *input,
                                           const struct sort *sort);
 
@@ -266,23 +285,23 @@ struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct st
 
 struct expression;
 
-/* The options of a stage by name: where each one goes. The last has no name. */
+/* An option of a stage, and where its value goes. The last option has no name. */
 struct stage_option {
     const char *name;
     struct value *value;
 };
-/* `argument` is a document; an option that is not known is refused with `code`. */
+/* Reads the options of the document `argument`. Refuses an unknown option with `code`. */
 truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
                                   const struct stage_option *options, bson_error_t *error);
 
-/* A text value that is not NUL-terminated inside; NULL if `value` is no string. */
+/* Returns the string of `value`; NULL if `value` is not a string. */
 const char *truce__stage_text(struct value value, size_t *length);
 bson_t *truce__stage_copy(struct value document);
-/* The path of a field, from a string. */
+/* Parses a string as the path of a field. */
 truce_status truce__stage_path(struct value value, struct path *path, bson_error_t *error);
 
-/* *document with `value` at the path, through documents only: what is no document on the way
- * becomes one. A missing value takes the field away. The result lives in the arena. */
+/* Sets `value` at the path in *document, through documents only: a value on the way that is not a
+ * document becomes one. A missing value removes the field. The result lives in the arena. */
 truce_status truce__document_with(struct arena *arena, struct value *document,
                                   const struct path *path, struct value value, bson_error_t *error);
 

@@ -20,7 +20,8 @@ truce_status truce__evaluation_check(struct evaluation *run)
 void *truce__evaluation_take(struct evaluation *run, size_t size)
 {
     if (run->arena->bytes + size > run->bytes_max) {
-        (void)evaluation_out_of_memory(run); /* the sentence; the caller answers TRUCE_LIMIT */
+        /* sets the error; the caller returns TRUCE_LIMIT */
+        (void)evaluation_out_of_memory(run);
         return NULL;
     }
     return truce__arena_take(run->arena, size ? size : 1);
@@ -34,7 +35,7 @@ void truce__evaluation_build(struct evaluation *run, struct builder *builder, ui
 truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, struct value document,
                                      const struct expression_key *name, struct value *result)
 {
-    /* what other variables hold may have gone when a $reduce goes on */
+    /* a $reduce may have freed the values of other variables */
     struct field_finder *finder = slot < EXPRESSION_SLOTS_FIXED ? run->finder : NULL;
     uint32_t steps = 0;
 

@@ -6,44 +6,48 @@
 #include "query/expression/expression_tree.h"
 
 /*
- * An expression from compilation to result. expression_compile.c makes the tree of nodes,
- * expression_path.c the variables and field paths in it; the operators stand in the other
- * expression_*.c, a table in each.
+ * An expression from compilation to result. expression_compile.c makes the tree of nodes, and
+ * expression_path.c the variables and field paths in it. The operators are in the other files, with
+ * a table in each.
  *
- * A variable is a slot: $let, $map and their kin take the next free number while compiling, so that
- * evaluating looks no name up. Slot 0 is ROOT, slot 1 CURRENT, then the caller's variables, then
- * those inside. "$a.b" is "$$CURRENT.a.b".
+ * A variable is a slot: $let, $map, and other operators get the next free slot number at
+ * compilation, so that an evaluation looks up no name. Slot 0 is ROOT, and slot 1 is CURRENT. The
+ * caller's variables follow, then the variables inside the expression. "$a.b" is "$$CURRENT.a.b".
  *
  *     evaluation      slots: | ROOT | CURRENT | caller's ... | $let, $map ... |
  *
- * Constants are folded while compiling, as MongoDB does, and therefore {$divide: [1, 0]} is an
- * error of the compilation even if no document is ever evaluated. One that takes long is not folded.
+ * Constants are folded at compilation, as in MongoDB. {$divide: [1, 0]} is therefore an error of
+ * the compilation, even if no document is ever evaluated. A constant that takes long is not folded.
  *
  * Invariants
  *  1. A node and everything it points to lives in the expression's arena or in its copy of the
  *     source, and does not change once truce__expression_new has returned.
- *  2. A result points into the document, the compiled expression or the evaluation's arena.
- *  3. Every loop over user data asks truce__evaluation_check or appends to a builder: the arena
- *     never takes more than TRUCE_STAGE_MEMORY_MAX by more than one small value. A loop that runs
- *     others, or goes over the same data again, asks: it ends when the time of the call is over.
- *  4. The recursion of compiling and of evaluating is bounded by EXPRESSION_DEPTH_MAX; values made
- * by a loop are bounded in depth ($reduce), so that comparing them is bounded too.
+ *  2. A result points into the document, the compiled expression, or the evaluation's arena.
+ *  3. Each loop over user data calls truce__evaluation_check or appends to a builder: the arena
+ *     never exceeds TRUCE_STAGE_MEMORY_MAX by more than one small value. A loop that runs other
+ *     loops, or reads the same data again, calls the check: it ends when the time of the call is
+ *     over.
+ *  4. The recursion of compilation and evaluation is bounded by EXPRESSION_DEPTH_MAX. The depth of
+ *     values that a loop makes is bounded ($reduce), and so is the recursion that compares them.
  */
 
 #define SLOTS_ON_STACK 16
 #define FOLD_STEPS_OWN 256
-#define BYTES_OF_STEP  64 /* that a result takes */
+/* bytes of a result that count as one step */
+#define BYTES_OF_STEP 64
 
 struct expression {
     struct arena arena;
     struct expression_node *root;
-    const struct expression_key *field; /* that is all of it: "$a"; or NULL */
+    /* the field, if the expression is nothing else ("$a"); or NULL */
+    const struct expression_key *field;
     uint32_t slots;
-    uint32_t variables; /* of the caller */
+    /* the number of the caller's variables */
+    uint32_t variables;
     struct expression_owned owned;
 };
 
-/* -- the operators ------------------------------------------------------------------------------ */
+/* -- the operators ----------------------------------------------------------------------------- */
 
 static const struct expression_operator *const operator_tables[] = {
     truce__expressions_logic,     truce__expressions_compare,    truce__expressions_arith,
@@ -119,7 +123,7 @@ bool truce__expression_constant_value(const struct expression *expression, struc
     return true;
 }
 
-/* Apart from the way of all small documents, which calls nothing but the look for the field. */
+/* Separate from the path of small documents, which only finds the field. */
 __attribute__((noinline)) static truce_status find_in_large(const struct expression *expression,
                                                             struct value root,
                                                             struct query_context *context,

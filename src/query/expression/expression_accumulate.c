@@ -4,14 +4,15 @@
 
 /*
  * Accumulators as expressions: $sum, $avg, $min, $max, $stdDevPop, $stdDevSamp over their operands.
- * If there is one operand and it is an array, its elements are taken instead. What is no number
- * does not count, for $min and $max what is null or missing.
+ * A single operand that is an array is replaced by its elements. Values that are not numbers are
+ * ignored; $min and $max ignore only null and missing values.
  */
 
 struct accumulation {
     struct sum sum;
     struct deviation deviation;
-    struct value extreme; /* missing: none yet */
+    /* missing: no value yet */
+    struct value extreme;
 };
 
 typedef void add_function(struct accumulation *accumulation, struct value value);

@@ -4,9 +4,9 @@
 #include "query/expression/expression_number.h"
 
 /*
- * The four rules of arithmetic, and rounding. Types widen int32 -> int64 -> double -> decimal; an
- * int32 that overflows becomes an int64, an int64 a double. $add and $subtract know dates. Any
- * missing or null operand makes the result null.
+ * Basic arithmetic and rounding. Types widen int32 -> int64 -> double -> decimal: an int32 that
+ * overflows becomes an int64, an int64 a double. $add and $subtract also accept dates. If an
+ * operand is missing or null, the result is null.
  */
 
 static bool is_decimal(const struct value *operands, int count)
@@ -41,7 +41,7 @@ static bool to_milliseconds(struct value number, int64_t *milliseconds)
     return true;
 }
 
-/* Every number after the date is rounded by itself, and so is the sum of those before it. */
+/* Each number after the date is rounded by itself, and so is the sum of those before it. */
 static bool add_to_date(int64_t *date, struct value number)
 {
     int64_t milliseconds;
@@ -133,8 +133,10 @@ static truce_status apply_subtract(const struct expression_node *node, struct ev
 
 struct product {
     uint8_t type;
-    int64_t integer; /* while the type is INT32 or INT64 */
-    double real;     /* and DOUBLE */
+    /* while the type is INT32 or INT64 */
+    int64_t integer;
+    /* while the type is DOUBLE */
+    double real;
     decimal decimal;
 };
 
@@ -229,7 +231,7 @@ static truce_status apply_divide(const struct expression_node *node, struct eval
     return TRUCE_OK;
 }
 
-/* Like every operator, $mod gives a double if an operand is one. */
+/* Like each operator, $mod returns a double if an operand is one. */
 static truce_status remainder_of(struct evaluation *run, const struct value *operands,
                                  struct value *result)
 {

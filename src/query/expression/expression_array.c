@@ -2,8 +2,8 @@
 #include "bson/number.h"
 #include "query/expression/expression_tree.h"
 
-/* Arrays: elements by number, slices, searching, joining, ranges. Most answer null when the array
- * is missing or null. */
+/* Arrays: elements by number, slices, searching, joining, ranges. Most operators return null if the
+ * array is missing or null. */
 
 bool truce__value_to_int32(struct value value, int32_t *result)
 {
@@ -17,7 +17,8 @@ bool truce__value_to_int32(struct value value, int32_t *result)
     return true;
 }
 
-/* The element number `index`, counted from the end when it is negative; missing if there is none */
+/* Returns the element number `index`, counted from the end if it is negative; missing if it does
+ * not exist. */
 static struct value array_element_at(struct value array, int64_t index)
 {
     struct fields fields = truce__fields(array);
@@ -33,12 +34,13 @@ static struct value array_element_at(struct value array, int64_t index)
     return truce__value_missing();
 }
 
-#define LIST_BYTES_MIN 512 /* shorter arrays are walked each time */
+/* the elements of shorter arrays are not listed */
+#define LIST_BYTES_MIN 512
 
 /*
- * An array that is asked for again is one that a loop goes over, element by element: $map over a $range is how pipelines
- * count. Its elements are listed once, so that such a loop takes time in proportion to the array and not to its
- * square. *list NULL: it is short or new, and is to be walked.
+ * A loop may ask for the elements of the same array one by one: pipelines count with a $map over a
+ * $range. The second request lists the elements of the array, so that such a loop takes linear and
+ * not quadratic time. *list is NULL if the array is short or new; the caller walks it then.
  */
 static truce_status array_list_of(struct evaluation *run, struct value array,
                                   const struct evaluation_list **listed)
@@ -133,7 +135,7 @@ static truce_status array_evaluate_concat(const struct expression_node *node,
     return truce__builder_finish(&builder, result, run->error);
 }
 
-/* *set NULL: the array is to be walked. */
+/* *set is NULL if the caller is to walk the array. */
 static truce_status set_of(struct evaluation *run, struct value array, struct value_set **set)
 {
     struct evaluation_among *among = &run->among;
@@ -184,7 +186,7 @@ static truce_status array_apply_in(const struct expression_node *node, struct ev
     return TRUCE_OK;
 }
 
-/* a bound of $indexOf...: an integer that is not negative */
+/* Reads a bound of $indexOfArray: an integer that is not negative. */
 static truce_status array_read_bound(const struct expression_node *node, struct evaluation *run,
                                      struct value value, int32_t *bound)
 {
@@ -197,7 +199,7 @@ static truce_status array_read_bound(const struct expression_node *node, struct 
     return TRUCE_OK;
 }
 
-/* The first element from `start` on, before `end`, that equals the value; -1: there is none. */
+/* Returns the number of the first element in [start, end) that equals the value, or -1. */
 static truce_status array_index_of(struct evaluation *run, struct value array, struct value value,
                                    int32_t start, int32_t end, int32_t *found)
 {
@@ -286,7 +288,7 @@ static truce_status apply_size(const struct expression_node *node, struct evalua
 
 /* -- $slice ----------------------------------------------------------------------------------- */
 
-/* `first` counts from the end when it is negative. */
+/* A negative `first` counts from the end. */
 static truce_status slice(struct evaluation *run, struct value array, int64_t first, int64_t count,
                           struct value *result)
 {
@@ -377,7 +379,7 @@ static truce_status apply_range(const struct expression_node *node, struct evalu
 
 /* -- $zip ------------------------------------------------------------------------------------- */
 
-/* operands: the inputs, then the defaults, or NULL for each */
+/* The operands are the inputs, then a default or NULL for each. */
 struct zip {
     uint32_t inputs;
     bool longest;

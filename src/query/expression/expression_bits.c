@@ -1,7 +1,7 @@
 #include "base/random.h"
 #include "query/expression/expression_number.h"
 
-/* Bits of integers, the halves of timestamps, random numbers. */
+/* Bits of integers, the two parts of timestamps, random numbers. */
 
 static struct value from_bits(struct evaluation *run, int64_t bits, bool is_long)
 {
@@ -9,7 +9,7 @@ static struct value from_bits(struct evaluation *run, int64_t bits, bool is_long
                    : truce__value_from_int32(run->arena, (int32_t)bits);
 }
 
-/* -- $bitAnd, $bitOr, $bitXor, $bitNot ---------------------------------------------------------- */
+/* -- $bitAnd, $bitOr, $bitXor, $bitNot --------------------------------------------------------- */
 
 static int64_t bits_combine(char operation, int64_t a, int64_t b)
 {

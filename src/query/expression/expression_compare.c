@@ -1,9 +1,9 @@
 #include "query/expression/expression_tree.h"
 
-/* Comparison: the total order of bson/value.h over any two values, missing included. */
+/* Comparisons by the total order of all values, including missing (bson/value.h). */
 
-/* Here a missing value is no null: missing and undefined stand below null. */
-static int expression_compare_compare(struct value a, struct value b)
+/* A missing value differs from null: missing and undefined sort before null. */
+static int compare_with_missing(struct value a, struct value b)
 {
     if (truce__value_is_nullish(a) && truce__value_is_nullish(b))
         return (a.type == BSON_TYPE_NULL) - (b.type == BSON_TYPE_NULL);
@@ -14,7 +14,7 @@ static int expression_compare_compare(struct value a, struct value b)
     static truce_status name(const struct expression_node *node, struct evaluation *run,           \
                              const struct value *operands, struct value *result)                   \
     {                                                                                              \
-        int order = expression_compare_compare(operands[0], operands[1]);                          \
+        int order = compare_with_missing(operands[0], operands[1]);                                \
         *result = truce__value_from_bool(condition);                                               \
         return TRUCE_OK;                                                                           \
     }
@@ -29,7 +29,7 @@ COMPARISON(less_equal, order <= 0)
 static truce_status three_way(const struct expression_node *node, struct evaluation *run,
                               const struct value *operands, struct value *result)
 {
-    int order = expression_compare_compare(operands[0], operands[1]);
+    int order = compare_with_missing(operands[0], operands[1]);
 
     *result = truce__value_from_int32(run->arena, (order > 0) - (order < 0));
     return TRUCE_OK;

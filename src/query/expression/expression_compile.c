@@ -3,8 +3,8 @@
 #include "bson/field_path.h"
 #include "query/expression/expression_tree.h"
 
-/* From BSON to a tree of nodes: literals, arrays and objects, operators by name from the tables of
- * all files, their operands by position or by name, and the folding of constants. */
+/* Compiles BSON to a tree of nodes: literals, arrays and objects, operators with operands by
+ * position or by name. Folds constants. */
 
 #define BYTES_OF_STEP 1024
 #define OWNED_GROWTH  4
@@ -32,7 +32,8 @@ static truce_status evaluate_operands(const struct expression_node *node, struct
             return status;
         bytes += operands[i].size;
     }
-    if (bytes >= BYTES_OF_STEP) { /* most operators look at all of them, whatever else they do */
+    /* most operators read all of their operands, whatever else they do */
+    if (bytes >= BYTES_OF_STEP) {
         truce_status status = truce__evaluation_spend(run, bytes / BYTES_OF_STEP);
         if (status)
             return status;
@@ -120,7 +121,7 @@ void truce__expression_own(struct expression_compiler *compiler, void *thing,
 
 /* -- literals --------------------------------------------------------------------------------- */
 
-/* a constant that is the same bytes as its source */
+/* Returns whether the node is a constant with the same bytes as its source. */
 static bool is_itself(const struct expression_node *node, struct value source)
 {
     return truce__expression_is_constant_node(node) && truce__value_identical(node->value, source);
@@ -288,10 +289,10 @@ truce_status truce__expression_compile_named(struct expression_compiler *compile
 /* -- folding ---------------------------------------------------------------------------------- */
 
 /*
- * Folding takes time and memory before there is anybody to end the call, and a pipeline may have a hundred
- * thousand constants. So what a thread may fold until truce__expression_fold_anew is bounded; beside it each
- * expression may always fold a little. A node that is too much is left as it is, and is evaluated in the time of the
- * call.
+ * Folding takes time and memory at compilation, when a call cannot be interrupted yet, and a
+ * pipeline may have a hundred thousand constants. Therefore the work of folding is bounded for a
+ * thread until truce__expression_fold_anew. In addition, each expression may always fold a little.
+ * A node that exceeds the bound stays as it is and is evaluated within the time of the call.
  */
 #define FOLD_STEPS         (1024 * 1024)
 #define FOLD_BYTES_OF_STEP 64
@@ -308,7 +309,7 @@ static uint32_t compile_least(uint64_t a, uint32_t b)
     return a < b ? (uint32_t)a : b;
 }
 
-/* TIMEOUT: it takes too much. */
+/* TIMEOUT: the node exceeds the bound. */
 static truce_status evaluate_constants(struct expression_compiler *compiler,
                                        const struct expression_node *node, struct value *result)
 {
@@ -395,9 +396,10 @@ static truce_status compile_document(struct expression_compiler *compiler, struc
         return compile_object(compiler, source, node);
     more = fields;
     if (truce__fields_next(&more))
-        return truce__refuse(15983, compiler->error,
-                             "an expression has one operator, but beside \"%s\" stands \"%s\"",
-                             fields.key, more.key);
+        return truce__refuse(
+            15983, compiler->error,
+            "an expression has exactly one operator, but this one has \"%s\" and \"%s\"",
+            fields.key, more.key);
     return compile_operator(compiler, fields.key, fields.value, node);
 }
 

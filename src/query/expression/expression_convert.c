@@ -8,9 +8,9 @@
 #include "query/expression/expression_tree.h"
 
 /*
- * Conversions: $convert and its short forms, and $type. A table says which type can become which;
- * a conversion that fails (241) may have an alternative, onError. Errors in the other arguments of $convert have codes of
- * their own, and no alternative.
+ * Conversions: $convert and its short forms, and $type. A table lists which type converts to which.
+ * If a conversion fails (241), onError may give another result. Errors in the other arguments of
+ * $convert have codes of their own, and onError does not apply.
  */
 
 enum convert_format {
@@ -23,13 +23,13 @@ enum convert_format {
     FORMAT_UUID,
 };
 
-/* What $convert says besides the type. */
+/* The arguments of $convert besides the type. */
 struct convert_how {
-    /* of numbers as strings: 2, 8, 10 or 16; 0: not given */
+    /* of numbers as strings: 2, 8, 10, or 16; 0: not given */
     int base;
     /* of binaries as strings */
     enum convert_format format;
-    /* of the binary that is made */
+    /* of the binary that is the result */
     bson_subtype_t subtype;
     /* numbers as binaries begin with the most significant byte */
     bool big_endian;
@@ -59,7 +59,7 @@ static struct binary convert_read_binary(struct value value)
 {
     struct binary binary = {value.data + 5, value.size - 5, (bson_subtype_t)value.data[4]};
 
-    /* the old form has the length once more */
+    /* this old form begins with a second length */
     if (binary.subtype == BSON_SUBTYPE_BINARY_DEPRECATED && binary.size >= 4) {
         binary.bytes += 4;
         binary.size -= 4;
@@ -67,7 +67,7 @@ static struct binary convert_read_binary(struct value value)
     return binary;
 }
 
-/* Returns room for `size` bytes, and the value that they will be; NULL: there is too little memory for it. */
+/* Returns room for the `size` bytes of a binary, and its value; NULL if the memory is used up. */
 static uint8_t *begin_binary(struct evaluation *run, uint32_t size, bson_subtype_t subtype,
                              struct value *value)
 {
@@ -95,7 +95,7 @@ static bool is_turned(const struct convert_how *how)
     return how->big_endian != (BSON_BYTE_ORDER == BSON_BIG_ENDIAN);
 }
 
-/* An integer of 1, 2, 4 or 8 bytes, at most `size_max` of them. */
+/* Reads an integer of 1, 2, 4, or 8 bytes, at most `size_max`. */
 static bool read_binary_int64(struct value input, const struct convert_how *how, uint32_t size_max,
                               int64_t *number)
 {
@@ -287,8 +287,8 @@ static truce_status number_in_base(struct evaluation *run, struct value input, i
 
 /* ---- the conversions ------------------------------------------------------------------------ */
 
-/* An integer, date or bool as an int64; a double or decimal without its fraction; a string that is one; a binary of at most
- * `size_max` bytes */
+/* Reads as an int64: an integer, date, or bool; a double or decimal without its fraction; a string
+ * with an integer; a binary of at most `size_max` bytes. */
 static bool read_int64(struct value input, const struct convert_how *how, uint32_t size_max,
                        int64_t *number)
 {
@@ -496,7 +496,8 @@ static truce_status to_nothing(struct evaluation *run, struct value input,
 
 struct target {
     const char *name;
-    int number; /* BSON's number of the type */
+    /* BSON's number of the type */
+    int number;
     convert_function *convert;
 };
 
@@ -604,7 +605,8 @@ static truce_status convert_read_base(struct evaluation *run, struct value value
     return TRUCE_OK;
 }
 
-/* `*number` is the number of the string among the names, which end with NULL; null is not a name. */
+/* Returns in `*number` the position of the string in the list of names, which ends with NULL; null
+ * is not a name. */
 static truce_status read_name(struct evaluation *run, struct value value, const char *argument,
                               const char *const *names, const uint32_t codes[2], int *number)
 {
@@ -635,7 +637,7 @@ enum {
     CONVERT_ON_NULL
 };
 
-/* The values of the arguments; a missing one is missing. */
+/* Evaluates the arguments; an argument that is not given is missing. */
 static truce_status run_arguments(const struct expression_node *node, struct evaluation *run,
                                   struct value *values)
 {
@@ -711,7 +713,8 @@ static truce_status convert_or_else(const struct expression_node *node, struct e
     status = target->convert(run, input, how, result);
     run->error = error;
     if (status == TRUCE_LIMIT)
-        return target->convert(run, input, how, result); /* once more, for its error */
+        /* again, for its error */
+        return target->convert(run, input, how, result);
     return status ? truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result) : status;
 }
 

@@ -2,7 +2,8 @@
 #include "bson/date.h"
 #include "query/expression/expression_tree.h"
 
-/* Dates taken apart ($year and its kin, $dateToParts) and put together ($dateFromParts). */
+/* Splits dates into their parts ($year and others, $dateToParts), and builds dates from parts
+ * ($dateFromParts). */
 
 #define DAY_MS INT64_C(86400000)
 
@@ -54,7 +55,8 @@ typedef int64_t part_function(const struct date_parts *parts);
 
 struct part {
     part_function *get;
-    bool is_long; /* the result's type; int otherwise */
+    /* the result is an int64, otherwise an int32 */
+    bool is_long;
 };
 
 enum { PART_DATE, PART_ZONE };
@@ -88,7 +90,7 @@ static truce_status apply_part(const struct expression_node *node, struct evalua
     return TRUCE_OK;
 }
 
-/* a date, [date], or {date, timezone} */
+/* Compiles the argument: a date, [date], or {date, timezone}. */
 static truce_status compile_part(struct expression_compiler *compiler,
                                  const struct expression_operator *operator, struct value argument,
                                  struct expression_node **node)
@@ -239,7 +241,7 @@ static bool is_bounded(int part)
     return part != FROM_SECOND && part != FROM_MILLISECOND;
 }
 
-/* A part as an integer, `otherwise` if it is not given; *null if it is null. */
+/* Reads a part as an integer, or `otherwise` if it is not given. *null is set if it is null. */
 static truce_status date_read_part(const struct expression_node *node, struct evaluation *run,
                                    int part, int64_t otherwise, int64_t *number, bool *null)
 {

@@ -8,20 +8,22 @@
 /*
  * Arithmetic of dates: $dateAdd, $dateSubtract, $dateDiff, $dateTrunc.
  *
- * Units up to the hour are fixed numbers of milliseconds and count through changes of the clock.
- * Days and weeks are days on the zone's calendar, and months, quarters and years are months on it;
- * the time of day stays what the zone's clocks show.
+ * Units up to the hour are fixed numbers of milliseconds, even across changes of the clock. Days
+ * and weeks are days of the zone's calendar; months, quarters, and years are months of it. Then the
+ * local time of day does not change.
  */
 
-#define DAY_MS   INT64_C(86400000)
-#define LIMIT_MS (INT64_MAX / 2) /* beyond it no date of a calendar is computed */
+#define DAY_MS INT64_C(86400000)
+/* dates beyond it are not computed */
+#define LIMIT_MS (INT64_MAX / 2)
 
 enum kind { KIND_MS, KIND_DAYS, KIND_MONTHS };
 
 struct unit {
     const char *name;
     enum kind kind;
-    int64_t size; /* in milliseconds, days or months */
+    /* in milliseconds, days, or months */
+    int64_t size;
 };
 
 static const struct unit units[] = {
@@ -69,7 +71,7 @@ static truce_status read_unit(const struct expression_node *node, struct evaluat
                          truce__expression_name(node), (int)BSON_MIN(length, 50), name);
 }
 
-/* 0: Sunday, which it is if nothing is said */
+/* Reads a weekday; 0: Sunday, the default. */
 static truce_status read_weekday(const struct expression_node *node, struct evaluation *run,
                                  struct value value, int *weekday)
 {
@@ -104,7 +106,7 @@ static truce_status math_read_date(const struct expression_node *node, struct ev
     return TRUCE_OK;
 }
 
-/* An argument that is given, but null or missing in this document. */
+/* Returns whether an argument is given, but null or missing in this document. */
 static bool is_null(const struct expression_node *node, const struct value *operands, int argument)
 {
     return node->operands[argument] && truce__value_is_nullish(operands[argument]);
@@ -119,13 +121,13 @@ static truce_status out_of_range(const struct expression_node *node, struct eval
 
 /* -- counting units --------------------------------------------------------------------------- */
 
-/* days of the zone's calendar since 1970-01-01 */
+/* Returns the days of the zone's calendar since 1970-01-01. */
 static int64_t local_days(int64_t date, const struct date_zone *zone)
 {
     return math_floor_divide(truce__date_to_local(date, zone), DAY_MS);
 }
 
-/* months of the zone's calendar since the year 0 */
+/* Returns the months of the zone's calendar since the year 0. */
 static int64_t local_months(int64_t date, const struct date_zone *zone)
 {
     struct date_parts parts;
@@ -134,7 +136,7 @@ static int64_t local_months(int64_t date, const struct date_zone *zone)
     return parts.year * 12 + parts.month - 1;
 }
 
-/* Milliseconds in a day that starts on that day of the zone's calendar; false out of range. */
+/* Adds a time of day to a day of the zone's calendar. Returns false if the date is out of range. */
 static bool from_days(int64_t days, int64_t time_ms, const struct date_zone *zone, int64_t *date)
 {
     if (days > LIMIT_MS / DAY_MS || days < -LIMIT_MS / DAY_MS)
@@ -218,7 +220,7 @@ static const struct expression_arguments add_arguments = {
 
 enum { DIFF_START, DIFF_END, DIFF_UNIT, DIFF_ZONE, DIFF_WEEK };
 
-/* the unit's number that the date is in, counted on the zone's calendar or clock */
+/* Returns the number of the unit that contains the date, by the zone's calendar or clock. */
 static int64_t math_number_of(int64_t date, const struct unit *unit, const struct date_zone *zone,
                               int weekday)
 {
@@ -226,10 +228,11 @@ static int64_t math_number_of(int64_t date, const struct unit *unit, const struc
 
     if (unit->kind == KIND_MONTHS)
         return math_floor_divide(local_months(date, zone), unit->size);
-    if (unit->kind == KIND_DAYS) /* 1970-01-04, day 3, was a Sunday */
+    /* 1970-01-04, day 3, was a Sunday */
+    if (unit->kind == KIND_DAYS)
         return math_floor_divide(local_days(date, zone) - (is_week(unit) ? 3 + weekday : 0),
                                  unit->size);
-    /* zones differ from UTC by whole seconds, so only the rest within a unit counts */
+    /* zones differ from UTC by whole seconds, so only the remainder within a unit matters */
     shift = (int64_t)truce__date_zone_offset(zone, date) * 1000 % unit->size;
     return __builtin_add_overflow(date, shift, &shifted) ? math_floor_divide(date, unit->size)
                                                          : math_floor_divide(shifted, unit->size);
@@ -280,15 +283,15 @@ static const struct expression_arguments diff_arguments = {5166301,
 /* -- $dateTrunc ------------------------------------------------------------------------------- */
 
 /*
- * Time is cut into bins of so many units, counted from the first moment of 2000 in the zone (for
- * weeks: from the first day of a week in it).
+ * Time is divided into bins of some units each, which are counted from the start of the year 2000
+ * in the zone (for weeks: from the first start of a week in that year).
  */
 enum { TRUNC_DATE, TRUNC_UNIT, TRUNC_BIN, TRUNC_ZONE, TRUNC_WEEK };
 
 #define DAYS_TO_2000   10957
 #define MONTHS_TO_2000 (2000 * 12)
 
-/* `number` down to the start of its bin; false if that is out of range */
+/* Returns the start of the bin that contains `number`, or false if it is out of range. */
 static bool bin_start(int64_t number, int64_t origin, int64_t bin, int64_t *start)
 {
     int64_t distance;
@@ -313,7 +316,8 @@ static bool truncate_date(int64_t date, const struct unit *unit, int64_t bin,
         origin = truce__date_from_local(DAYS_TO_2000 * DAY_MS, zone);
         return bin_start(date, origin, size, result);
     }
-    if (is_week(unit)) /* 2000-01-01 was a Saturday, number 6 */
+    /* 2000-01-01 was a Saturday, number 6 */
+    if (is_week(unit))
         origin += (weekday + 7 - 6) % 7;
     return bin_start(local_days(date, zone), origin, size, &start) &&
            from_days(start, 0, zone, result);

@@ -1,18 +1,19 @@
 #include "bson/date.h"
 #include "query/expression/expression_tree.h"
 
-/* Dates to text and back: $dateToString, $dateFromString. */
+/* Formats dates as strings and parses them: $dateToString, $dateFromString. */
 
-/* the order of both lists of arguments, as far as they agree */
+/* The order of the arguments; the same for both operators as far as both have them. */
 enum { ARGUMENT_DATE, ARGUMENT_FORMAT, ARGUMENT_ZONE, ARGUMENT_ON_NULL, ARGUMENT_ON_ERROR };
 
 struct text_arguments {
     struct value date, format;
     struct date_zone zone;
-    bool zone_given; /* false: it was null */
+    /* false: it was null */
+    bool zone_given;
 };
 
-/* The date, the format (checked unless it is null) and the zone. */
+/* Reads the date, the format (checked unless it is null), and the zone. */
 static truce_status text_read_arguments(const struct expression_node *node, struct evaluation *run,
                                         bool reading, struct text_arguments *arguments)
 {
@@ -147,7 +148,7 @@ static truce_status evaluate_from_string(const struct expression_node *node, str
     return TRUCE_OK;
 }
 
-/* a format that is a constant is checked while compiling */
+/* Checks a constant format at compilation. */
 static truce_status text_prepare(struct expression_compiler *compiler, struct expression_node *node)
 {
     bool reading = node->evaluate == evaluate_from_string;

@@ -12,7 +12,7 @@ static bool growth_is_operator(const struct expression_node *node, const char *n
     return node->operator&& !strcmp(node->operator->name, name);
 }
 
-/* Slots are given out once: who else has this one reads it. */
+/* Slots are assigned once, so a node with this slot reads the variable. */
 static bool growth_reads(const struct expression_node *node, uint32_t slot)
 {
     if (!node || truce__expression_is_constant_node(node))
@@ -26,13 +26,13 @@ static bool growth_reads(const struct expression_node *node, uint32_t slot)
     return false;
 }
 
-/* May the node be run while nobody knows the variable? */
+/* Returns whether the node may be evaluated while the variable is not readable. */
 static bool may_run(const struct expression_node *node, uint32_t slot, bool hidden)
 {
     return !hidden || !growth_reads(node, slot);
 }
 
-/* `hidden`: the variable is not to be read meanwhile. */
+/* Returns whether the body only extends the variable. `hidden`: the variable must not be read. */
 static bool keeps(const struct expression_node *body, uint32_t slot, const char *name, bool hidden)
 {
     if (truce__expression_is_variable(body, slot))
@@ -91,13 +91,13 @@ static truce_status growth_begin(struct growth *growth, struct evaluation *run, 
     return growth_append_all(growth, run, value);
 }
 
-/* The array as it is now. Its last byte is written over by what is added next. */
+/* Returns the array with the elements so far. The next append overwrites its last byte. */
 static truce_status growth_show(struct growth *growth, struct evaluation *run, struct value *value)
 {
     truce_status status = truce__builder_finish(&growth->builder, value, run->error);
 
     growth->builder.size--;
-    /* what was kept of the array by its address is of the shorter one */
+    /* the lists cached by address belong to the shorter array */
     run->list = (struct evaluation_list){NULL};
     run->among = (struct evaluation_among){NULL};
     return status;
@@ -130,7 +130,7 @@ static truce_status concatenate(struct growth *growth, const struct expression_n
 
 /* -- texts ------------------------------------------------------------------------------------ */
 
-/* As it is now; its NUL is written over by what is added next. */
+/* Returns the string so far. The next append overwrites its NUL. */
 static void show_text(struct growth *growth, struct value *value)
 {
     uint32_t length = BSON_UINT32_TO_LE((uint32_t)(growth->text.size - 4 + 1));
@@ -191,7 +191,7 @@ static truce_status growth_out_of_memory(struct evaluation *run)
                          TRUCE_STAGE_MEMORY_MAX);
 }
 
-/* The value is copied, and the name if it is new. */
+/* Copies the value, and the name if it is new. */
 static bool set_field(struct growth *growth, const char *name, uint32_t length, struct value value)
 {
     struct field_entry *entry = truce__field_table_find(&growth->table, name, length);
@@ -208,7 +208,7 @@ static bool set_field(struct growth *growth, const char *name, uint32_t length, 
                                   length, value);
 }
 
-/* Without the values that others took the place of. */
+/* Removes the values that were replaced. */
 static bool growth_compact(struct growth *growth)
 {
     struct growth smaller = {.begun = true};

@@ -2,15 +2,16 @@
 #define TRUCE_QUERY_EXPRESSION_EXPRESSION_GROWTH_H
 
 /*
- * The array, the text or the document that a $reduce makes longer turn by turn:
+ * Appends to the array, string, or document that a $reduce makes longer in each turn:
  *
  *     in: {$concatArrays: ["$$value", ["$$this"]]}
  *     in: {$cond: [..., {$concatArrays: ["$$value", ["$$this"]]}, "$$value"]}
  *     in: {$concat: ["$$value", ", ", "$$this"]}
  *     in: {$mergeObjects: ["$$value", "$$this"]}
  *
- * What is added is written behind what is there, so that n turns cost n, not n * n. A document is a table of its
- * fields until the last turn is over; so nothing else may read it meanwhile.
+ * New content is appended in place, so that n turns cost O(n) and not O(n * n). A document is a
+ * table of its fields until the last turn is over. No other part of the body may read it before
+ * that.
  */
 #include "base/buffer.h"
 #include "bson/field_path.h"
@@ -18,21 +19,26 @@
 
 struct growth {
     struct arena arena;
-    struct builder builder;   /* of an array */
-    struct buffer text;       /* of a text, as a value has it */
-    struct field_table table; /* of a document; keys and values in the arena */
-    size_t live;              /* bytes of them */
-    bool begun;               /* the value is what one of these has */
+    /* of an array */
+    struct builder builder;
+    /* of a string, as a value stores it */
+    struct buffer text;
+    /* of a document; keys and values are in the arena */
+    struct field_table table;
+    /* the bytes of its current values */
+    size_t live;
+    /* the value is in one of the members above */
+    bool begun;
 };
 
-/* Does the body do nothing else to the variable in `slot`? */
+/* Returns whether the body does nothing else with the variable in `slot`. */
 bool truce__growth_possible(const struct expression_node *body, uint32_t slot);
 
-/* One turn: *value is what the variable in its slot has, and becomes the body's result. What it had is
- * no longer valid. */
+/* Runs one turn: *value is the content of the variable and becomes the body's result. The old
+ * content is no longer valid. */
 truce_status truce__growth_turn(struct growth *growth, const struct expression_node *body,
                                 struct evaluation *run, struct value *value);
-/* The value after the last turn, which lives as long as the growth. */
+/* Returns the value after the last turn. It lives as long as the growth. */
 truce_status truce__growth_end(struct growth *growth, struct evaluation *run, struct value *value);
 void truce__growth_release(struct growth *growth);
 

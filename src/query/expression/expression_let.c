@@ -1,7 +1,7 @@
 #include "query/expression/expression.h"
 
-/* The variables of a command ({find, filter, let: {name: expression}}): they are evaluated once, and what the command
- * compiles has their values as constants. */
+/* The variables of a command ({find, filter, let: {name: expression}}). They are evaluated once;
+ * the filters and expressions of the command are compiled with their values as constants. */
 
 static truce_status expression_let_evaluate(struct value source, struct query_context *context,
                                             struct value *result, bson_error_t *error)
@@ -13,7 +13,8 @@ static truce_status expression_let_evaluate(struct value source, struct query_co
         return status;
     status = truce__expression_evaluate(expression, truce__value_missing(), NULL, context, result,
                                         error);
-    if (!status) /* it may stand in the expression */
+    /* the result may point into the expression */
+    if (!status)
         *result = truce__value_copy(context->arena, *result);
     truce__expression_free(expression);
     return status;

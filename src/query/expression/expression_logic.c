@@ -1,8 +1,8 @@
 #include "base/assert.h"
 #include "query/expression/expression_tree.h"
 
-/* Truth and choice: $and $or $not $cond $ifNull $switch, and $literal. All but $not evaluate no
- * operand that they do not need. */
+/* Logic and choice: $and, $or, $not, $cond, $ifNull, $switch, and $literal. Except for $not, the
+ * operators evaluate only the operands that they need. */
 
 static truce_status evaluate_and(const struct expression_node *node, struct evaluation *run,
                                  struct value *result)
@@ -86,7 +86,7 @@ static truce_status prepare_if_null(struct expression_compiler *compiler,
 
 /* -- $switch ---------------------------------------------------------------------------------- */
 
-/* operands: case, then, case, then ..., and the default (or NULL) at the end */
+/* The operands are: case, then, case, then ..., and at the end the default or NULL. */
 static truce_status evaluate_switch(const struct expression_node *node, struct evaluation *run,
                                     struct value *result)
 {

@@ -4,18 +4,18 @@
 #include "query/expression/expression_tree.h"
 
 /*
- * Expressions that bind variables: $let, and the loops $map, $filter and $reduce.
+ * Expressions that bind variables: $let, and the loops $map, $filter, and $reduce.
  *
  * A node's `slot` is the first of its variables; the others follow. The body is the last operand.
  *
- * $reduce makes a new value in each turn and needs only the last. So that a long reduction takes
- * memory for its value and not for all its turns, it moves to an arena of its own once it has used
- * up COMPACT_BYTES, and from then on from one such arena to another:
+ * $reduce makes a new value in each turn and needs only the last. A long reduction should take
+ * memory only for its value. Once it has used COMPACT_BYTES, it therefore moves to an arena of its
+ * own, and from then on between two such arenas:
  *
  *     turns ......... | value |  ->  | value | turns ......... | value |  ->  | value | ...
  *     caller's arena             scratch 0                                scratch 1
  *
- * Its value may nest deeper with each turn; VALUE_DEPTH_MAX keeps later recursions bounded.
+ * The value may nest deeper with each turn; VALUE_DEPTH_MAX bounds later recursions.
  */
 
 #define COMPACT_BYTES   ((size_t)1024 * 1024)
@@ -232,7 +232,7 @@ static const struct expression_arguments map_arguments = {
 static const struct expression_arguments filter_arguments = {
     28646, 28647, {{"input", 28648}, {"cond", 28650}, {"as", 0}, {"limit", 0}}};
 
-/* the name that `as` gives; "this" without it */
+/* Returns the name of the variable: that of `as`, or "this". */
 static truce_status loop_variable(struct expression_compiler *compiler, struct value as,
                                   const char **name, size_t *length)
 {
@@ -279,13 +279,17 @@ static truce_status compile_loop(struct expression_compiler *compiler,
 enum { REDUCE_INPUT, REDUCE_INITIAL, REDUCE_BODY };
 
 struct reduction {
-    struct evaluation run; /* its arena is the caller's, or one of these */
+    /* its arena is the caller's, or one of `scratch` */
+    struct evaluation run;
     struct arena *callers;
     struct arena scratch[2];
-    int next;    /* of them */
-    size_t base; /* bytes of the arena when it was entered */
+    /* the number of the scratch arena that is used next */
+    int next;
+    /* the bytes of the arena when the reduction began to use it */
+    size_t base;
     struct growth growth;
-    bool grows; /* the body only makes the value longer (expression_growth.h) */
+    /* the body only extends the value (expression_growth.h) */
+    bool grows;
 };
 
 static void loop_compact(struct reduction *reduction, struct value *value)
@@ -301,7 +305,8 @@ static void loop_compact(struct reduction *reduction, struct value *value)
     else
         truce__arena_release(from);
     reduction->run.arena = to;
-    reduction->run.list = (struct evaluation_list){NULL}; /* it may have been in `from` */
+    /* it may have been in `from` */
+    reduction->run.list = (struct evaluation_list){NULL};
     reduction->run.among = (struct evaluation_among){NULL};
     reduction->base = to->bytes;
     reduction->next = !reduction->next;

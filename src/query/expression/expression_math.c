@@ -2,8 +2,8 @@
 
 #include "query/expression/expression_number.h"
 
-/* Functions of numbers: rounding, roots, powers and logarithms. Null stays null; integers become
- * doubles where the result is no integer by nature; decimals stay decimals. */
+/* Functions of numbers: rounding, roots, powers, and logarithms. Null stays null. Integers become
+ * doubles if the result is usually not an integer; decimals stay decimals. */
 
 static truce_status math_refuse_type(const struct expression_node *node, struct evaluation *run,
                                      uint32_t code, struct value operand)
@@ -14,15 +14,18 @@ static truce_status math_refuse_type(const struct expression_node *node, struct 
 
 /* -- one number to one number ----------------------------------------------------------------- */
 
-/* What the kin of $exp differ in. Integers are taken as doubles. */
+/* The differences between $exp and similar operators. Integers are converted to doubles. */
 struct function {
     double (*of_double)(double);
     decimal (*of_decimal)(decimal number, _IDEC_round rounding, _IDEC_flags *flags);
-    bool keeps_integers; /* an integer is its own result */
+    /* the result for an integer is the integer itself */
+    bool keeps_integers;
     bool (*allows)(struct value number);
-    uint32_t code; /* when it does not */
+    /* the code of the error for a number outside the domain */
+    uint32_t code;
     const char *must;
-    /* Is an array the operand, and not a list of operands? Then a wrong type is CODE_TYPE_MISMATCH. */
+    /* An array is the operand itself, not a list of operands. A wrong type is CODE_TYPE_MISMATCH
+     * then. */
     bool takes_array;
 };
 
@@ -68,7 +71,8 @@ static bool is_not_negative(struct value number)
     return truce__number_to_double(number) >= 0;
 }
 
-/* MongoDB's way: with exactly no places, and so NaN for what has too many digits or is infinite */
+/* Like MongoDB, quantizes to exactly zero places: NaN if the number has too many digits or is
+ * infinite. */
 static decimal ceil_decimal(decimal number, _IDEC_round rounding, _IDEC_flags *flags)
 {
     return bid128_quantize(number, bid128_from_int64(1), BID_ROUNDING_UP, flags);
@@ -139,7 +143,8 @@ struct rounding {
 static const struct rounding round_rule = {BID_ROUNDING_TO_NEAREST, nearbyint};
 static const struct rounding trunc_rule = {BID_ROUNDING_TO_ZERO, trunc};
 
-/* the decimal with its last digit at 10^-places; itself if that takes more digits than there are */
+/* Returns the decimal with its last digit at 10^-places, or the decimal itself if that needs more
+ * digits than exist. */
 static decimal math_quantize(decimal number, int places, const struct rounding *rule)
 {
     _IDEC_flags flags = 0;
@@ -278,7 +283,7 @@ static truce_status apply_log(const struct expression_node *node, struct evaluat
     return TRUCE_OK;
 }
 
-/* false if the result is no int64 */
+/* Returns false if the result is not an int64. */
 static bool integer_power(int64_t base, int64_t exponent, int64_t *result)
 {
     *result = 1;
@@ -301,7 +306,7 @@ static bool integer_power(int64_t base, int64_t exponent, int64_t *result)
     return true;
 }
 
-/* in 34 digits, trailing zeros included, as MongoDB */
+/* Computes with 34 digits, including trailing zeros, as MongoDB does. */
 static decimal decimal_power(decimal base, decimal exponent)
 {
     _IDEC_flags flags = 0;

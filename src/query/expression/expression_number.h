@@ -1,12 +1,13 @@
 #ifndef TRUCE_QUERY_EXPRESSION_EXPRESSION_NUMBER_H
 #define TRUCE_QUERY_EXPRESSION_EXPRESSION_NUMBER_H
 
-/* What the files of arithmetic (expression_arith.c, _math.c, _trig.c, _bits.c) share. */
+/* Helpers for the files of arithmetic: expression_arith.c, expression_math.c, expression_trig.c,
+ * and expression_bits.c. */
 #include "bson/decimal.h"
 #include "bson/number.h"
 #include "query/expression/expression_tree.h"
 
-/* an int32 where it fits, unless the operand that it came from was wider */
+/* Returns an int32 if the number fits, unless the operand was wider. */
 static inline struct value truce__evaluation_integer(struct evaluation *run, int64_t number,
                                                      uint8_t type)
 {
@@ -15,7 +16,7 @@ static inline struct value truce__evaluation_integer(struct evaluation *run, int
     return truce__value_from_int64(run->arena, number);
 }
 
-/* any number, doubles by their 15 sure digits */
+/* Converts any number; a double with its 15 certain digits. */
 static inline decimal truce__number_as_decimal(struct value number)
 {
     return truce__decimal_of_bson(truce__number_to_decimal(number));

@@ -1,7 +1,7 @@
 #include "bson/field_path.h"
 #include "query/expression/expression_tree.h"
 
-/* Documents: merging, turning into lists of fields and back, fields by a computed name. */
+/* Documents: merging, conversion to and from lists of fields, fields with a computed name. */
 
 static truce_status object_out_of_memory(struct evaluation *run)
 {
@@ -153,7 +153,8 @@ static truce_status set_pair(struct evaluation *run, struct field_table *table,
 static truce_status add_pairs(struct evaluation *run, struct field_table *table, struct value array)
 {
     struct fields fields = truce__fields(array);
-    uint8_t type = 0; /* of the first item: all must be of it */
+    /* of the first item: all must have this type */
+    uint8_t type = 0;
 
     while (truce__fields_next(&fields)) {
         struct value item = fields.value, pair[2];
@@ -194,7 +195,7 @@ static truce_status apply_to_object(const struct expression_node *node, struct e
     return status ? status : write_table(run, &table, result);
 }
 
-/* -- $getField, $setField, $unsetField ---------------------------------------------------------- */
+/* -- $getField, $setField, $unsetField --------------------------------------------------------- */
 
 enum { FIELD_NAME, FIELD_INPUT, FIELD_VALUE };
 
@@ -221,7 +222,7 @@ static truce_status apply_get(const struct expression_node *node, struct evaluat
 static const struct expression_arguments get_arguments = {
     0, 3041701, {{"field", 3041702}, {"input", 3041703}}};
 
-/* {field, input}, or the field alone of the current document */
+/* Compiles {field, input}, or the name of a field of the current document. */
 static truce_status compile_get(struct expression_compiler *compiler,
                                 const struct expression_operator *operator, struct value argument,
                                 struct expression_node **node)
@@ -268,7 +269,7 @@ static truce_status apply_set(const struct expression_node *node, struct evaluat
     return status ? status : write_table(run, &table, result);
 }
 
-/* the name is known while compiling */
+/* The name is known at compilation. */
 static truce_status prepare_set(struct expression_compiler *compiler, struct expression_node *node)
 {
     const struct expression_node *name = node->operands[FIELD_NAME];
@@ -320,7 +321,7 @@ static truce_status apply_binary_size(const struct expression_node *node, struct
     if (operands[0].type != BSON_TYPE_BINARY && operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(51276, run->error, "$binarySize takes a string or a binary, not %s",
                              truce__type_name(operands[0].type));
-    /* both have five bytes beside their content */
+    /* both have five bytes besides their content */
     *result = truce__value_from_int32(run->arena, (int32_t)operands[0].size - 5);
     return TRUCE_OK;
 }

@@ -4,7 +4,7 @@
 #include "query/expression/expression_tree.h"
 #include "query/sort/sort.h"
 
-/* Arrays in order: $sortArray, and the first, last, least and greatest elements. */
+/* Arrays in order: $sortArray, and the first, last, least, and greatest elements. */
 
 static void merge_runs(const struct value *from, struct value *to, uint32_t low, uint32_t middle,
                        uint32_t high, values_order *order, const void *arg)
@@ -62,16 +62,18 @@ uint32_t truce__values_search(const struct value *items, uint32_t count, struct 
 
 struct array_sort {
     struct sort fields;
-    bool whole; /* sortBy: 1 or -1, the elements themselves */
+    /* sortBy: 1 or -1 compares the elements themselves */
+    bool whole;
     bool descending;
 };
 
-/* an element with its key in the order of memcmp */
+/* An element with its key, which memcmp orders. */
 struct keyed {
     struct value item;
     const uint8_t *key;
     size_t size;
-    size_t at; /* in the buffer of keys */
+    /* the offset in the buffer of keys */
+    size_t at;
 };
 
 static int order_down(struct value a, struct value b, const void *arg)
@@ -79,7 +81,7 @@ static int order_down(struct value a, struct value b, const void *arg)
     return truce__value_compare(b, a);
 }
 
-/* the values are handles: their data are struct keyed */
+/* Compares two keys; the data of each value is a struct keyed. */
 static int order_keys(struct value a, struct value b, const void *arg)
 {
     const struct keyed *left = (const void *)a.data, *right = (const void *)b.data;
@@ -87,7 +89,7 @@ static int order_keys(struct value a, struct value b, const void *arg)
     return truce__bytes_compare(left->key, left->size, right->key, right->size);
 }
 
-/* The value at the path of a document; an array on the way is entered by a number only. */
+/* Returns the value at the path of a document; a path enters an array only by a number. */
 static struct value order_value_at(struct value document, const struct path *path)
 {
     struct value value = document;
@@ -100,7 +102,7 @@ static struct value order_value_at(struct value document, const struct path *pat
     return value.type == VALUE_MISSING ? truce__value_null() : value;
 }
 
-/* Unlike a sort of documents, $sortArray compares a field that holds an array as a whole. */
+/* $sortArray compares a field that holds an array as a whole, unlike a sort of documents. */
 static truce_status order_make_keys(const struct sort *sort, struct evaluation *run,
                                     struct keyed *keyed, uint32_t count, struct buffer *keys)
 {
@@ -242,7 +244,7 @@ static truce_status compile_sort(struct expression_compiler *compiler,
     return status ? status : truce__expression_fold(compiler, node);
 }
 
-/* -- the first, last, least and greatest n ------------------------------------------------------ */
+/* -- the first, last, least and greatest n ----------------------------------------------------- */
 
 enum { SOME_N, SOME_INPUT };
 enum some { SOME_FIRST, SOME_LAST, SOME_LEAST, SOME_GREATEST };
@@ -259,7 +261,7 @@ static truce_status read_n(const struct expression_node *node, struct evaluation
     return TRUCE_OK;
 }
 
-/* in order, without what is null or missing */
+/* Sorts the items without null and missing values. */
 static uint32_t order_items(struct value *items, uint32_t count, struct value *scratch,
                             bool descending)
 {

@@ -5,9 +5,9 @@
 /*
  * Variables and field paths: "$$name", "$$name.a.b", and "$a.b", which is "$$CURRENT.a.b".
  *
- * A path is walked through documents by name. Where it meets an array, what it finds in the array's
- * documents makes an array ("$a.b" of {a: [{b: 1}, 5, {b: 2}]} is [1, 2]); a number in a path is a
- * name like any other.
+ * A path is walked through documents by name. If it meets an array, the values that it finds in the
+ * array's documents form an array ("$a.b" of {a: [{b: 1}, 5, {b: 2}]} is [1, 2]). A number in a
+ * path is a name like any other.
  */
 
 /* -- evaluating ------------------------------------------------------------------------------- */
@@ -17,9 +17,9 @@ struct field_path {
     struct expression_key parts[];
 };
 
-/* Evaluates the path below a value. Where it meets an array, the results of the array's documents
- * make an array (elements that are no documents count for nothing); an array within that makes an
- * array within. `outer` collects; NULL: nothing above was an array. */
+/* Evaluates the rest of a path for a value. If the value is an array, the results of its documents
+ * form an array (elements that are not documents are skipped); an array within it forms an array
+ * within the result. `outer` collects the results; NULL: no array was met yet. */
 struct walk {
     const struct field_path *path;
     struct evaluation *run;
@@ -58,7 +58,8 @@ static void walk_items(struct walk *walk, uint32_t part, struct value array,
 
     while (truce__fields_next(&fields)) {
         if (fields.value.type == BSON_TYPE_DOCUMENT)
-            (void)walk_value(walk, part, fields.value, builder); /* the builder has the result */
+            /* the builder has the result */
+            (void)walk_value(walk, part, fields.value, builder);
     }
 }
 
@@ -91,7 +92,7 @@ static truce_status evaluate_path(const struct expression_node *node, struct eva
     return walk.status;
 }
 
-/* the usual case: one field of a document */
+/* The usual case: one field of a document. */
 static truce_status evaluate_field(const struct expression_node *node, struct evaluation *run,
                                    struct value *result)
 {
@@ -121,7 +122,7 @@ bool truce__expression_is_variable(const struct expression_node *node, uint32_t 
     return node->evaluate == evaluate_variable && node->slot == slot;
 }
 
-/* "$$name.a" of a variable of the command */
+/* "$$name.a" of a variable of the command. */
 static truce_status evaluate_path_of_constant(const struct expression_node *node,
                                               struct evaluation *run, struct value *result)
 {
@@ -193,9 +194,10 @@ static const struct expression_scope *find_variable(const struct expression_comp
     return scope;
 }
 
-/* -- variables of the command ------------------------------------------------------------------- */
+/* -- variables of the command ------------------------------------------------------------------ */
 
-static _Thread_local uint64_t cluster_time; /* 0: there is none */
+/* 0: not set */
+static _Thread_local uint64_t cluster_time;
 static _Thread_local const bson_t *let_values;
 static _Thread_local bool let_alone;
 
@@ -259,7 +261,7 @@ truce_status truce__expression_field_check(const char *part, size_t length, bson
     return TRUCE_OK;
 }
 
-/* "a.b" after the variable; the node reads it from `slot` */
+/* Compiles "a.b" after a variable, which the node reads from `slot`. */
 static truce_status compile_path(struct expression_compiler *compiler, uint32_t slot,
                                  const char *text, size_t length, struct expression_node **result)
 {
@@ -284,7 +286,7 @@ static truce_status compile_path(struct expression_compiler *compiler, uint32_t 
         truce_status status = truce__expression_field_check(at, part, compiler->error);
         if (status)
             return status;
-        /* with a NUL behind it */
+        /* terminated by a NUL */
         char *name = truce__arena_take(compiler->arena, part + 1);
         memcpy(name, at, part);
         name[part] = '\0';
@@ -325,7 +327,7 @@ static truce_status compile_system_variable(struct expression_compiler *compiler
                          (int)BSON_MIN(length, 200), name);
 }
 
-/* The rest of "$$name" or "$$name.path" of a variable of the command */
+/* Compiles the rest of "$$name" or "$$name.path" of a variable of the command. */
 static truce_status path_compile_let(struct expression_compiler *compiler, struct value value,
                                      const char *path, size_t length, struct expression_node **node)
 {
@@ -344,7 +346,7 @@ static truce_status path_compile_let(struct expression_compiler *compiler, struc
     return TRUCE_OK;
 }
 
-/* $$name or $$name.path */
+/* Compiles $$name or $$name.path. */
 static truce_status compile_variable(struct expression_compiler *compiler, const char *text,
                                      size_t length, struct expression_node **node)
 {
@@ -369,7 +371,7 @@ static truce_status compile_variable(struct expression_compiler *compiler, const
     if (!scope && !dot)
         return compile_system_variable(compiler, text, name_length, node);
     if (!scope) {
-        /* $$NOW and $$REMOVE have no fields: the path is checked, its value is missing */
+        /* $$NOW and $$REMOVE have no fields: the path is checked, and its value is missing */
         status = compile_system_variable(compiler, text, name_length, node);
         if (!status)
             status = compile_path(compiler, 0, dot + 1, length - name_length - 1, node);

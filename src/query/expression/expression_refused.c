@@ -1,6 +1,7 @@
 #include "query/expression/expression_tree.h"
 
-/* Operators of MongoDB that truce does not have, each with the reason; never taken for unknown. */
+/* Operators of MongoDB that truce does not have, each with the reason, so that they are not
+ * reported as unknown. */
 
 static truce_status refuse_javascript(struct expression_compiler *compiler,
                                       const struct expression_operator *operator,

@@ -3,9 +3,9 @@
 #include "query/expression/expression_tree.h"
 
 /*
- * $regexMatch, $regexFind, $regexFindAll. A pattern that is a constant is compiled with the
- * expression and used by all threads; another one is compiled for each evaluation. Places are
- * counted in code points.
+ * $regexMatch, $regexFind, $regexFindAll. A constant pattern is compiled with the expression and
+ * used by all threads; another pattern is compiled for each evaluation. Positions are counted in
+ * code points.
  */
 
 enum { REGEX_INPUT, REGEX_PATTERN, REGEX_OPTIONS };
@@ -61,7 +61,7 @@ static truce_status regex_read_options(const char *name, struct value value, con
     return TRUCE_OK;
 }
 
-/* *regex stays NULL if the pattern is null */
+/* *regex stays NULL if the pattern is null. */
 static truce_status compile_pattern(const char *name, struct value pattern_value,
                                     struct value options_value, struct regex **regex,
                                     bson_error_t *error)
@@ -115,13 +115,18 @@ struct search {
     struct value input;
     const char *text;
     uint32_t length;
-    const struct regex *regex; /* NULL: pattern or input is null, nothing matches */
-    struct regex *own;         /* the same, if it is to be freed */
+    /* NULL: pattern or input is null, and nothing matches */
+    const struct regex *regex;
+    /* the same, if the search must free it */
+    struct regex *own;
     struct regex_span *spans;
-    uint32_t groups; /* the whole match counted */
+    /* including the whole match */
+    uint32_t groups;
     bool found;
-    size_t counted;    /* bytes of the text whose characters are counted */
-    int32_t character; /* in them */
+    /* the number of bytes whose characters have been counted */
+    size_t counted;
+    /* their number of characters */
+    int32_t character;
 };
 
 static truce_status regex_begin(const struct expression_node *node, struct evaluation *run,
@@ -163,7 +168,7 @@ static truce_status regex_find_next(struct search *search, struct evaluation *ru
                              run->error);
 }
 
-/* the number of the character at byte `at`, which is not before the last one asked for */
+/* Returns the number of the character at byte `at`, which must not be before the last such byte. */
 static int32_t character_at(struct search *search, size_t at)
 {
     for (; search->counted < at; search->counted++)
@@ -171,7 +176,7 @@ static int32_t character_at(struct search *search, size_t at)
     return search->character;
 }
 
-/* match, idx, captures */
+/* Appends match, idx, and captures. */
 static void append_match(struct search *search, struct builder *builder)
 {
     const struct regex_span *whole = &search->spans[0];
@@ -225,7 +230,7 @@ static truce_status evaluate_find(const struct expression_node *node, struct eva
     return truce__builder_finish(&builder, result, run->error);
 }
 
-/* behind a match, and one character further behind an empty one */
+/* Returns the byte after a match; after an empty match, the byte one character later. */
 static size_t next_start(const struct search *search)
 {
     size_t at = search->spans[0].end;

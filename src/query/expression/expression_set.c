@@ -2,12 +2,13 @@
 #include "query/expression/expression_tree.h"
 
 /*
- * Arrays as sets: order and repetition do not count, elements are equal as in every comparison (so
- * 1 and 1.0 are one element; of several equal ones the first is kept). A set is a sorted list.
+ * Arrays as sets: order and repetition do not matter, and elements are equal as in all comparisons
+ * (1 and 1.0 are one element; the first of several equal elements is used). A set is a sorted list.
  */
 
 struct set {
-    struct value *items; /* ascending, no two equal */
+    /* ascending, without duplicates */
+    struct value *items;
     uint32_t count;
 };
 
@@ -79,7 +80,8 @@ static truce_status apply_any(const struct expression_node *node, struct evaluat
 
 /* -- two sets --------------------------------------------------------------------------------- */
 
-/* the elements of the left one in their order, each once */
+/* Returns the elements of the left set that the right set lacks, in their order and without
+ * duplicates. */
 static truce_status subtract(struct evaluation *run, struct value left, struct value right,
                              struct value *result)
 {
@@ -186,7 +188,7 @@ static truce_status prepare_equals(struct expression_compiler *compiler,
     return TRUCE_OK;
 }
 
-/* Elements of the smaller set that are in the other. */
+/* Returns the elements of the smaller set that are in the other. */
 static struct set intersect(struct set a, struct set b)
 {
     struct set kept = a.count > b.count ? b : a;

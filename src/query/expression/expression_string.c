@@ -6,10 +6,11 @@
 #include "query/condition/regex.h"
 #include "query/expression/expression_tree.h"
 
-/* Strings: joining, splitting, cases, trimming, replacing. Strings are UTF-8 and may contain zero
- * bytes; upper and lower case are those of ASCII. */
+/* Strings: joining, splitting, case conversion, trimming, replacing. Strings are UTF-8 and may
+ * contain zero bytes. Case conversion covers only ASCII. */
 
-/* room for a string of that many bytes, without its length and NUL; NULL when memory is up */
+/* Returns room for a string of that many bytes, plus its length and NUL; NULL if the memory is used
+ * up. */
 static char *begin_text(struct evaluation *run, size_t length, uint8_t **data)
 {
     *data = truce__evaluation_take(run, length + 5);
@@ -222,7 +223,7 @@ static truce_status apply_split(const struct expression_node *node, struct evalu
 
 /* -- $trim, $ltrim, $rtrim -------------------------------------------------------------------- */
 
-/* what is trimmed if nothing else is said: the blanks of Unicode, and the zero byte */
+/* trimmed by default: Unicode's white space, and the zero byte */
 static const char blanks[] = "\0 \t\n\v\f\r"
                              "\xc2\xa0\xe1\x9a\x80"
                              "\xe2\x80\x80\xe2\x80\x81\xe2\x80\x82\xe2\x80\x83\xe2\x80\x84\xe2\x80"
@@ -241,7 +242,7 @@ static size_t character_length(const char *at, const char *end)
     return length;
 }
 
-/* The characters of a set; `sorted` where there are too many to go over for each. */
+/* The characters of a set; `sorted` is used if there are too many to compare with each. */
 struct characters {
     const char *bytes;
     size_t length;
@@ -251,7 +252,7 @@ struct characters {
 
 #define FEW_BYTES 64
 
-/* The bytes of a character as a number, each one another; none has more than four in UTF-8. */
+/* Returns a different number for each character: its bytes, of which UTF-8 has at most four. */
 static uint32_t string_number_of(const char *at, size_t length)
 {
     uint32_t number = 0;
@@ -283,7 +284,7 @@ static truce_status sort_characters(struct evaluation *run, struct characters *s
     return truce__evaluation_spend(run, set->length);
 }
 
-/* the character of `length` bytes at `at` is one of the set */
+/* Returns whether the character of `length` bytes at `at` is in the set. */
 static bool string_is_in(const char *at, size_t length, const struct characters *set)
 {
     const char *end = set->bytes + set->length;
@@ -365,17 +366,19 @@ enum { REPLACE_INPUT, REPLACE_FIND, REPLACE_BY };
 struct replacement {
     const char *text, *find, *by;
     uint32_t length, find_length, by_length;
-    const struct regex *regex; /* instead of `find`; or NULL */
+    /* in place of `find`; or NULL */
+    const struct regex *regex;
     bool all;
 };
 
-/* A part of the text; `at` NULL: there is none. */
+/* A part of the text; `at` NULL: no part. */
 struct replaced {
     const char *at;
     size_t length;
 };
 
-/* The next place at or after `from`; what matches nothing is found before each character and at the end. */
+/* Finds the next match at or after `from`. An empty pattern matches before each character and at
+ * the end. */
 static truce_status next_place(const struct replacement *replacement, struct evaluation *run,
                                const char *from, struct replaced *place)
 {
@@ -399,7 +402,8 @@ static truce_status next_place(const struct replacement *replacement, struct eva
     return status;
 }
 
-/* Copies with the replacements made to `to`, or only counts; *total: the bytes. */
+/* Copies the text with its replacements to `to`, or only counts the bytes if `to` is NULL. *total:
+ * the bytes. */
 static truce_status string_replace(const struct replacement *replacement, struct evaluation *run,
                                    char *to, size_t *total)
 {
@@ -443,7 +447,8 @@ static truce_status replace_in(const struct replacement *replacement, struct eva
     at = begin_text(run, length, &data);
     if (!at)
         return TRUCE_LIMIT;
-    status = string_replace(replacement, run, at, &length); /* the length again */
+    /* computes the same length again */
+    status = string_replace(replacement, run, at, &length);
     if (!status)
         *result = end_text(data, length);
     return status;

@@ -3,7 +3,7 @@
 #include "bson/number.h"
 #include "query/expression/expression_tree.h"
 
-/* Parts of strings by place, and the places of parts: counted in bytes (...Bytes, $substr) or in
+/* Substrings by position, and positions of substrings: counted in bytes (...Bytes, $substr) or in
  * code points (...CP). */
 
 static bool is_continuation(char c)
@@ -28,7 +28,7 @@ static truce_status substring_part_of(struct evaluation *run, const char *text, 
 
 /* -- $substr, $substrBytes -------------------------------------------------------------------- */
 
-/* fractions are cut */
+/* Truncates fractions. */
 static truce_status to_int64(struct evaluation *run, struct value number, int64_t *result)
 {
     double real;
@@ -126,7 +126,8 @@ static truce_status substring_apply_characters(const struct expression_node *nod
 struct search {
     const char *text, *part;
     uint32_t length, part_length;
-    int32_t start, end; /* in the unit of the operator */
+    /* in the operator's unit */
+    int32_t start, end;
 };
 
 static truce_status substring_read_bound(const struct expression_node *node, struct evaluation *run,
@@ -183,7 +184,7 @@ static truce_status apply_index_bytes(const struct expression_node *node, struct
     return TRUCE_OK;
 }
 
-/* the number of the first character from `start` on at which the part begins */
+/* Returns the number of the first character, from `start` on, at which the substring begins. */
 static int32_t find_character(const struct search *search)
 {
     const char *text = search->text, *found;

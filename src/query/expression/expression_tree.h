@@ -2,23 +2,23 @@
 #define TRUCE_QUERY_EXPRESSION_EXPRESSION_TREE_H
 
 /*
- * The compiled form of an expression, shared by the files expression*.c and nobody else.
+ * The compiled form of an expression, which only the files of this folder share.
  *
  *     {$add: ["$a.b", {$multiply: [2, 3]}]}
  *
  *         node $add ── node field path (slot of CURRENT; a, b)
  *                   └─ node constant 6
  *
- * A node evaluates itself: `node->evaluate`. Nodes are made in the compiler's arena and never
- * change afterwards, so a tree is evaluated from several threads at once; what one evaluation needs
- * (variables, scratch) stands in its `struct evaluation`.
+ * A node evaluates itself: `node->evaluate`. Nodes live in the compiler's arena and never change
+ * after compilation, so several threads can evaluate a tree at once. The data of one evaluation
+ * (variables, scratch memory) is in its `struct evaluation`.
  *
  * An operator is a line in a table (one table for each file). There are three kinds:
  *   - `apply`: its operands are evaluated first, at most EXPRESSION_OPERANDS_FIXED of them;
  *   - `evaluate`: evaluates its operands itself (any number, lazily, or in a loop);
  *   - with `compile`: its argument is not a list of operands; it makes its node itself.
- * An operator with named arguments ({$map: {input, as, in}}) has `arguments`; its operands stand in
- * the order of that list, NULL where one is not given.
+ * An operator with named arguments ({$map: {input, as, in}}) has `arguments`. Its operands are in
+ * the order of that list; an argument that was not given is NULL.
  */
 #include "bson/builder.h"
 #include "bson/value_set.h"
@@ -26,20 +26,25 @@
 
 #define EXPRESSION_OPERANDS_FIXED 4
 #define EXPRESSION_NAMED_MAX      10
-#define EXPRESSION_DEPTH_MAX      200 /* of the source */
+/* of the source */
+#define EXPRESSION_DEPTH_MAX 200
 
 struct expression_node;
 
-/* The array that was asked for an element last, and, once it is asked again, all its elements. */
+/* The array whose element was read last. When it is read again, all its elements are listed. */
 struct evaluation_list {
-    const uint8_t *data; /* of the array; NULL: none */
-    struct value *items; /* or NULL */
+    /* of the array; NULL: none */
+    const uint8_t *data;
+    /* NULL until the array is read again */
+    struct value *items;
     uint32_t count;
 };
 
-/* The array that was asked last whether a value is in it, and, once it is asked again, its set. */
+/* The array that was last searched for a value. When it is searched again, a set of its values is
+ * made. */
 struct evaluation_among {
-    const uint8_t *data; /* NULL: none */
+    /* NULL: no array */
+    const uint8_t *data;
     struct value_set *set;
 };
 
@@ -47,12 +52,16 @@ enum { EXPRESSION_SLOT_ROOT, EXPRESSION_SLOT_CURRENT, EXPRESSION_SLOTS_FIXED };
 
 struct evaluation {
     struct query_context *context;
-    struct arena *arena; /* where results go: context->arena, or scratch in a $reduce */
-    size_t bytes_max;    /* of that arena */
-    struct value *slots; /* the variables */
+    /* of results: context->arena, or scratch memory in a $reduce */
+    struct arena *arena;
+    /* of that arena */
+    size_t bytes_max;
+    /* the variables */
+    struct value *slots;
     struct evaluation_list list;
     struct evaluation_among among;
-    struct field_finder *finder; /* in ROOT and CURRENT; NULL: there are none */
+    /* for ROOT and CURRENT; NULL: none */
+    struct field_finder *finder;
     bson_error_t *error;
 };
 
@@ -64,22 +73,27 @@ typedef truce_status expression_apply_function(const struct expression_node *nod
 
 struct expression_node {
     expression_evaluate_function *evaluate;
-    const struct expression_operator *operator; /* NULL: constant, path, object, array */
+    /* NULL: constant, path, object, array */
+    const struct expression_operator *operator;
     struct expression_node **operands;
     uint32_t count;
-    uint32_t slot;      /* field path: of its variable; $map and its kin: of theirs */
-    struct value value; /* of a constant */
-    const void *extra;  /* private to the operator */
+    /* of a field path: its variable; of $map and similar operators: their first variable */
+    uint32_t slot;
+    /* of a constant */
+    struct value value;
+    /* private to the operator */
+    const void *extra;
 };
 
 struct expression_key {
-    const char *name; /* with a NUL behind it */
+    /* terminated by a NUL */
+    const char *name;
     uint32_t length;
 };
 
 struct expression_scope;
 
-/* What is freed with an expression: a compiled regular expression, for example. */
+/* Memory that is freed with an expression: a compiled regular expression, for example. */
 struct expression_owned {
     struct expression_thing {
         void *thing;
@@ -91,13 +105,16 @@ struct expression_owned {
 struct expression_compiler {
     struct arena *arena;
     struct expression_owned *owned;
-    /* the tables of operators; NULL ends the list. expression.c has the list, so that the files of
-     * the operators do not depend on each other */
+    /* The tables of operators; NULL ends the list. expression.c has the list, so that the files of
+     * the operators do not depend on each other. */
     const struct expression_operator *const *operators;
-    const struct expression_scope *scope; /* the variables in sight, innermost first */
-    uint32_t slots;                       /* used so far */
+    /* the visible variables, the innermost first */
+    const struct expression_scope *scope;
+    /* the number used so far */
+    uint32_t slots;
     uint32_t depth;
-    uint32_t fold_steps; /* that are left for folding this expression, whatever others took */
+    /* the steps that remain for folding this expression, whatever others have used */
+    uint32_t fold_steps;
     bson_error_t *error;
 };
 
@@ -114,32 +131,40 @@ typedef truce_status expression_compile_function(struct expression_compiler *com
                                                  struct expression_node **node);
 
 struct expression_arguments {
-    uint32_t not_document; /* MongoDB's code when the argument is not a document; 0: then the
-                              operands are a list */
-    uint32_t unknown;      /* and when it has a field that is not in the list */
+    /* MongoDB's code for an argument that is not a document; 0: the argument is a list of operands
+     * then */
+    uint32_t not_document;
+    /* MongoDB's code for a field that is not in the list */
+    uint32_t unknown;
     struct {
         const char *name;
-        uint32_t missing; /* the code when it is not given; 0: it is optional */
+        /* the code if it is not given; 0: it is optional */
+        uint32_t missing;
     } list[EXPRESSION_NAMED_MAX];
 };
 
 enum {
-    EXPRESSION_UNFOLDED = 1, /* stays as it is though all operands are constants: $rand, $zip */
-    EXPRESSION_RANGED = 2,   /* wrong number of operands is 28667 instead of 16020 */
+    /* is not folded though all operands are constants: $rand, $zip */
+    EXPRESSION_UNFOLDED = 1,
+    /* a wrong number of operands is 28667, not 16020 */
+    EXPRESSION_RANGED = 2,
 };
 
-#define EXPRESSION_ANY 0xffffu /* operands_max: no maximum */
+/* of operands_max: no maximum */
+#define EXPRESSION_ANY 0xffffu
 
 struct expression_operator {
-    const char *name; /* with its `$`; NULL ends a table */
+    /* with its `$`; NULL ends a table */
+    const char *name;
     uint16_t operands_min, operands_max;
     uint32_t flags;
     expression_apply_function *apply;
     expression_evaluate_function *evaluate;
     expression_compile_function *compile;
     const struct expression_arguments *arguments;
-    const void *extra; /* copied into the node: what kin operators differ in */
-    /* after the operands are compiled: checks and prepares constants (a regex) */
+    /* copied into the node: how it differs from similar operators */
+    const void *extra;
+    /* Runs after the operands are compiled: checks and prepares constants (a regex). */
     truce_status (*prepare)(struct expression_compiler *compiler, struct expression_node *node);
 };
 
@@ -181,32 +206,33 @@ bool truce__expression_is_constant_node(const struct expression_node *node);
 truce_status truce__expression_fold(struct expression_compiler *compiler,
                                     struct expression_node **node);
 
-/* A string: "$path", "$$variable", or a constant. */
+/* Compiles a string: "$path", "$$variable", or a constant. */
 truce_status truce__expression_compile_text(struct expression_compiler *compiler,
                                             struct value source, struct expression_node **node);
-/* The name, if the node is nothing but one field of the variable in its slot; else NULL. */
+/* Returns the name if the node reads only one field of the variable in its slot; else NULL. */
 const struct expression_key *truce__expression_single_field(const struct expression_node *node);
-/* Is the node nothing but the variable in the slot? */
+/* Returns whether the node is only the variable in the slot. */
 bool truce__expression_is_variable(const struct expression_node *node, uint32_t slot);
-/* A field's name as it may stand in a path or an object: not empty, no `$` before it. */
+/* Checks the name of a field in a path or an object: not empty, and without a leading `$`. */
 truce_status truce__expression_field_check(const char *name, size_t length, bson_error_t *error);
 
-/* The operands by the operator's list of named arguments; node->operands are filled. */
+/* Compiles the operands by the operator's list of named arguments, and fills node->operands. */
 truce_status truce__expression_compile_named(struct expression_compiler *compiler,
                                              const struct expression_operator *operator,
                                              struct value argument, struct expression_node **node);
 
-/* Puts it in sight until the caller restores compiler->scope; `scope` is the caller's. */
+/* Makes a variable visible until the caller restores compiler->scope. `scope` belongs to the
+ * caller. */
 void truce__expression_scope_enter(struct expression_compiler *compiler,
                                    struct expression_scope *scope, const char *name, size_t length);
 
-/* What is to be freed with the expression (a compiled regex). */
+/* Registers memory that is freed with the expression (a compiled regex). */
 void truce__expression_own(struct expression_compiler *compiler, void *thing,
                            void (*release)(void *thing));
 
 /* -- evaluating ------------------------------------------------------------------------------- */
 
-/* `node` may be NULL (an argument that is not given): missing. */
+/* Evaluates a node. NULL, an argument that is not given, evaluates to a missing value. */
 static inline truce_status truce__expression_run(const struct expression_node *node,
                                                  struct evaluation *run, struct value *result)
 {
@@ -219,23 +245,24 @@ static inline truce_status truce__expression_run(const struct expression_node *n
     return node->evaluate(node, run, result);
 }
 
-/* `size` bytes of the arena, NULL and an error when the bound is reached. For what grows with the
- * user's data; small fixed sizes are taken directly. */
+/* Returns `size` bytes of the arena, or NULL and an error at the limit. For memory that grows with
+ * the user's data; small fixed sizes come from the arena directly. */
 void *truce__evaluation_take(struct evaluation *run, size_t size);
-/* Refuses when the arena is full or the time is over: asked in every loop over user data. */
+/* Fails if the arena is full or the time is over. Each loop over user data calls it. */
 truce_status truce__evaluation_check(struct evaluation *run);
-/* The same, for work on so many bytes or values at once. */
+/* Checks the time for work on so many bytes or values at once. */
 static inline truce_status truce__evaluation_spend(struct evaluation *run, size_t steps)
 {
     return truce__budget_spend(run->context->budget,
                                steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX, run->error);
 }
 
-/* A field of a document: the variable in `slot`, or within it. Spends what it takes. */
+/* Returns a field of a document, which is the variable in `slot` or within it. Spends the steps
+ * that it takes. */
 truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, struct value document,
                                      const struct expression_key *name, struct value *result);
 
-/* The elements of an array as a list in the arena; NULL only when the bound is reached. */
+/* Returns the elements of an array as a list in the arena; NULL only at the memory limit. */
 truce_status truce__evaluation_items(struct evaluation *run, struct value array,
                                      struct value **items, uint32_t *count);
 truce_status truce__evaluation_array(struct evaluation *run, const struct value *items,
@@ -244,25 +271,29 @@ uint32_t truce__array_count(struct value array);
 
 void truce__evaluation_build(struct evaluation *run, struct builder *builder, uint8_t type);
 
-/* Stable merge sort; `scratch` has room for `count` values. NULL: the order of values. */
+/* Sorts by a stable merge sort; `scratch` has room for `count` values. `order` NULL: the order of
+ * values. */
 typedef int values_order(struct value a, struct value b, const void *arg);
 void truce__values_sort(struct value *items, uint32_t count, struct value *scratch,
                         values_order *order, const void *arg);
-/* the number of an equal item in an ascending list; `count` if there is none */
+/* Returns the position of an equal item in an ascending list, or `count`. */
 uint32_t truce__values_search(const struct value *items, uint32_t count, struct value item);
 
-/* What string operators take for a string: also numbers and dates; "" for null. Else 16007. */
+/* Returns the string of a value as string operators see it: also of numbers and dates; "" for null.
+ * Others are refused (16007). */
 truce_status truce__evaluation_text(const struct expression_node *node, struct evaluation *run,
                                     struct value value, const char **text, uint32_t *length);
-/* A date, a timestamp or an ObjectId as milliseconds since 1970. */
+/* Returns a date, a timestamp, or an ObjectId as milliseconds since 1970. */
 bool truce__value_to_date(struct value value, int64_t *date_ms);
-/* An evaluated "timezone": nullish gives *given false; not a string is refused with `code`. */
+/* Reads an evaluated "timezone". *given is false for null and missing; a value that is not a string
+ * is refused with `code`. */
 struct date_zone;
 truce_status truce__evaluation_zone(const struct expression_node *node, struct evaluation *run,
                                     struct value value, uint32_t code, struct date_zone *zone,
                                     bool *given);
 
-/* For a step that may fail and has an alternative: without leaving a sentence behind. */
+/* Suppresses the error of a step that may fail and has an alternative. Returns the pointer to
+ * restore. */
 static inline bson_error_t *truce__evaluation_hush(struct evaluation *run)
 {
     bson_error_t *error = run->error;
@@ -271,27 +302,27 @@ static inline bson_error_t *truce__evaluation_hush(struct evaluation *run)
     return error;
 }
 
-/* "$name" of the operator, for messages */
+/* Returns the operator's name with its `$`, for messages. */
 static inline const char *truce__expression_name(const struct expression_node *node)
 {
     return node->operator->name;
 }
 
-/* missing, null or undefined */
+/* Returns whether the value is missing, null, or undefined. */
 static inline bool truce__value_is_nullish(struct value value)
 {
     return value.type == VALUE_MISSING || value.type == BSON_TYPE_NULL ||
            value.type == BSON_TYPE_UNDEFINED;
 }
 
-/* null, and OK: what most operators answer for an operand that is missing or null */
+/* Sets null and returns TRUCE_OK: the result of most operators for a missing or null operand. */
 static inline truce_status truce__evaluation_null(struct value *result)
 {
     *result = truce__value_null();
     return TRUCE_OK;
 }
 
-/* The number as an int32 if it has exactly that integral value (3, 3.0, NumberDecimal("3")). */
+/* Converts a number with an exact int32 value (3, 3.0, NumberDecimal("3")). */
 bool truce__value_to_int32(struct value value, int32_t *result);
 
 #endif

@@ -2,15 +2,17 @@
 
 #include "query/expression/expression_number.h"
 
-/* Trigonometry, in radians; decimals stay decimals, all other numbers become doubles. */
+/* Trigonometry in radians. Decimals stay decimals; all other numbers become doubles. */
 
 typedef decimal decimal_function(decimal number, _IDEC_round rounding, _IDEC_flags *flags);
 
 struct function {
     double (*of_double)(double);
     decimal_function *of_decimal;
-    double least, greatest; /* what it is defined on */
-    bool open;              /* the ends do not belong to it */
+    /* the domain */
+    double least, greatest;
+    /* the ends are not in the domain */
+    bool open;
 };
 
 static bool trig_is_inside(const struct function *function, struct value number)
@@ -91,7 +93,8 @@ static decimal decimal_factor(const char *digits)
     char text[40];
     _IDEC_flags flags = 0;
 
-    strcpy(text, digits); /* the library wants it writable */
+    /* the library needs a writable string */
+    strcpy(text, digits);
     return bid128_from_string(text, BID_ROUNDING_TO_NEAREST, &flags);
 }
 
