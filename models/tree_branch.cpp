@@ -1,4 +1,4 @@
-// Merges of branches of trees (src/patterns/tree/tree_branch.c, tree_merge.c): an origin and its branch, edits on both sides, mergers in
+// Merges of branches of trees (src/patterns/tree/tree_branch.c): an origin and its branch, edits on both sides, mergers in
 // either direction, collectors of either tree, any of whom may die, and holds whose day is over. See README.md.
 #include "mc.hpp"
 enum { VERSIONS = 8, HOLDS = 6, MERGERS = 2 };

@@ -55,8 +55,8 @@ TEST(operations_one_by_one_say_what_became_of_them)
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "students", key,
                           "{\"nme\": \"CS 101\"}", "--seq", "1001", NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK_TEXT("truce: the element has no field \"name\" (set students.classes takes its elements' "
-               "names from it)\n",
+    CHECK_TEXT("truce: the element has no field \"name\", which names the elements of set "
+               "students.classes\n",
                command->err);
     command = command_run(TRUCE_CLI, store, NULL, "set", "show", "students", key, NULL);
     CHECK_INT(command->code, ==, 0);
@@ -274,7 +274,7 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
         "or delete\"",
         "{\"line\": 5, \"reason\": \"the field \\\"sequence_number\\\" is 4.5, and must be a whole "
         "number from 1\"",
-        "{\"line\": 7, \"reason\": \"the key's field \\\"student_id\\\" is [1], which cannot name a "
+        "{\"line\": 7, \"reason\": \"the key's field \\\"student_id\\\" is [1], which cannot identify a "
         "document\"",
         "{\"line\": 8, \"reason\": \"the element has no field \\\"name\\\"",
         "{\"line\": 9, \"reason\": ",
@@ -408,7 +408,7 @@ TEST(a_set_that_was_defined_by_mistake_is_forgotten)
     check_answer(command, 0, "applied\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "forget", "students", NULL);
     CHECK_INT(command->code, ==, 1);
-    CHECK(strstr(command->err, "hold the list \"classes\" (--anyway"));
+    CHECK(strstr(command->err, "contain the list \"classes\" (--anyway"));
     check_answer(command_run(TRUCE_CLI, store, NULL, "set", "forget", "students", "--anyway", NULL),
                  0, "forgotten students.classes\n");
     check_answer(command_run(TRUCE_CLI, store, NULL, "count", "truce_sets", NULL), 0, "0\n");

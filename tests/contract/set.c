@@ -405,7 +405,7 @@ static void names_what_is_no_list(truce_store *store)
     add_student(store, "{'_id': 3, 'student_id': 3, 'deleted_classes': 'CS 102'}");
     add_student(store, "{'_id': 4, 'student_id': 4}");
     CHECK_STATUS(TRUCE_INVALID, truce_set_convert(set, &converted, &error), error);
-    CHECK(strstr(error.message, "no list in 2 documents") != NULL);
+    CHECK(strstr(error.message, "not an array in 2 documents") != NULL);
     CHECK_INT(converted.documents, ==, 1);
     CHECK_INT(converted.left, ==, 2);
     CHECK_INT(count_bare(store), ==, 0);
@@ -1005,23 +1005,26 @@ static void wrong_calls(truce_store *store)
     bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 101'}");
 
     refused(set, "{'student_id': 1}", "{'nme': 'CS 101'}", 1,
-            "the element has no field \"name\" (set students.classes takes its elements' names "
-            "from it)");
-    refused(set, "{}", "{'name': 'CS 101'}", 1,
-            "the key has no field \"student_id\" (set students.classes finds its documents by it)");
+            "the element has no field \"name\", which names the elements of set "
+            "students.classes");
+    refused(
+        set, "{}", "{'name': 'CS 101'}", 1,
+        "the key has no field \"student_id\", by which set students.classes finds its documents");
     refused(set, "{'student_id': [1]}", "{'name': 'CS 101'}", 1,
-            "the key's field \"student_id\" is [1], which cannot name a document");
+            "the key's field \"student_id\" is [1], which cannot identify a document");
     refused(set, "{'student_id': 1, 'x': 1}", "{'name': 'CS 101'}", 1,
-            "the key has fields beside those of set students.classes");
-    refused(set, "{'student_id': 1}", "{'name': 'CS 101', 'seq': 4}", 1,
-            "the element may not have a field \"seq\": set students.classes keeps its own there");
+            "the key has more fields than the key of set students.classes");
+    refused(
+        set, "{'student_id': 1}", "{'name': 'CS 101', 'seq': 4}", 1,
+        "the element must not have a field \"seq\": set students.classes stores its own value there");
     refused(set, "{'student_id': 1}", "{'name': null}", 1,
             "the element's field \"name\" is null, which cannot name an element");
     refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 0,
-            "the sequence number is 0, and must be at least 1");
+            "the sequence number is 0, but must be at least 1");
     truce_set_free(set);
     set = tutorial_set(store, &(truce_set_options){.field = "a.b"});
-    refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 1, "the set's list cannot be \"a.b\"");
+    refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 1,
+            "the set's list is \"a.b\", which is not valid");
     truce_set_free(set);
     bson_destroy(key);
     bson_destroy(element);
@@ -1043,8 +1046,9 @@ static void definitions(truce_store *store)
     bson_error_t error;
 
     check_outcome(set, TRUCE_SET_ADD, "CS 101", 1, TRUCE_SET_APPLIED);
-    refused(other, "{'student_id': 1}", "{'title': 'CS 101'}", 1,
-            "set students.classes was made with name \"name\", and is opened with \"title\"");
+    refused(
+        other, "{'student_id': 1}", "{'title': 'CS 101'}", 1,
+        "set students.classes was created with name \"name\" and cannot be opened with \"title\"");
     refused(shared, "{'student_id': 1}", "{'name': 'chess'}", 1,
             "set students.clubs needs a watermark field of its own: \"_wm\" of collection students "
             "belongs to another set");

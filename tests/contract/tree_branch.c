@@ -102,7 +102,7 @@ TEST(a_branch_of_an_empty_version_is_empty)
 
 struct conflict {
     int count;
-    char text[1300];
+    char text[3100];
 };
 
 static void note_conflict(const truce_tree_conflict *conflict, void *arg)
@@ -159,6 +159,34 @@ static void merges_both_ways(truce_store *store, const struct setting *setting)
 TEST(merges_go_both_ways)
 {
     rig_everywhere(merges_both_ways);
+}
+
+/* A merge reads its items in portions of 50. */
+static void merges_many(truce_store *store, const struct setting *setting)
+{
+    truce_tree *site = rig_tree(store, NULL, 0), *draft = named(store, "draft");
+    bson_string_t *before = bson_string_new(NULL), *after = bson_string_new(NULL);
+    bson_error_t error = {0};
+
+    (void)setting;
+    for (int i = 100; i < 220; i++) {
+        bson_string_append_printf(before, "%si%d=1", i == 100 ? "" : " ", i);
+        bson_string_append_printf(after, "%si%d=2", i == 100 ? "" : " ", i);
+    }
+    CHECK_OK(rig_publish(site, before->str, NULL, &error), error);
+    CHECK_OK(branch(site, "draft", &error), error);
+    CHECK_OK(rig_publish(draft, after->str, NULL, &error), error);
+    CHECK_MERGE(2, site, "draft");
+    CHECK_TREE(after->str, site, 0);
+    bson_string_free(before, true);
+    bson_string_free(after, true);
+    truce_tree_free(draft);
+    truce_tree_free(site);
+}
+
+TEST(merges_more_items_than_it_reads_at_once)
+{
+    rig_everywhere(merges_many);
 }
 
 static void tells_conflicts(truce_store *store, const struct setting *setting)

@@ -34,7 +34,7 @@ static inline truce_status rig_drop(truce_tree_edit *edit, const char *id, bson_
 static inline truce_status rig_edit(truce_tree *tree, const char *changes, truce_tree_edit **edit,
                                     bson_error_t *error)
 {
-    char text[200], *rest = text;
+    char text[1000], *rest = text;
     truce_status status = truce_tree_begin(tree, NULL, edit, error);
 
     snprintf(text, sizeof text, "%s", changes);
@@ -65,7 +65,7 @@ static inline truce_status rig_publish(truce_tree *tree, const char *changes, in
 }
 
 struct rig_text {
-    char text[400];
+    char text[1000];
 };
 
 static inline bool rig_append(const bson_t *item, void *arg)

@@ -375,6 +375,6 @@ TEST(a_store_that_rewrites_waits_once_for_many_documents)
     truce_set_free(stage.set);
     stage.store->capabilities |= TRUCE_CAN_REWRITE;
     stage.set = tutorial_set(stage.store, NULL);
-    CHECK(!stage.set->beside);
+    CHECK(!stage.set->by_document);
     end(&stage);
 }

@@ -51,19 +51,10 @@ struct item_outcome {
     bson_t memory;
 };
 
-/* Always initialises `outcome`; release it. INVALID: the field is neither array nor map, or an item
- * cannot be changed so. `layout`: of a document that has no items. */
-truce_status truce__item_judge(const struct item_call *call, truce_item_layout layout,
-                               const bson_t *document, struct item_outcome *outcome,
-                               bson_error_t *error);
-void truce__item_outcome_release(struct item_outcome *outcome);
-
 enum item_state truce__item_state(const truce_item *item, const bson_t *document);
 struct value truce__item_at(const bson_t *document,
                             const char *path); /* without arrays on the way */
 
-/* Something that equals nothing but itself: it can name an item. */
-bool truce__item_identifies(struct value value);
 char *truce__item_key_of(struct value identity); /* NULL: it does not identify */
 
 /* {v: the items in the other layout}. An item of a map that does not carry its identity gets that of

@@ -20,7 +20,7 @@
 #include "query/incoming.h"
 #include "store/store.h"
 
-/* ---- converting ------------------------------------------------------------------------------- */
+/* ---- converting ------------------------------------------------------------------------------ */
 
 struct conversion {
     truce_item *item;
@@ -176,7 +176,7 @@ truce_status truce_item_convert(truce_item *item, truce_item_layout layout,
     return status;
 }
 
-/* ---- indexes ---------------------------------------------------------------------------------- */
+/* ---- indexes --------------------------------------------------------------------------------- */
 
 static truce_status convert_create(truce_item *item, char *path, bson_error_t *error)
 {

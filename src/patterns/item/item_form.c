@@ -30,7 +30,7 @@
 #include "base/assert.h"
 #include "query/update/update.h"
 
-/* ---- conditions ------------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 /* The conditions of a filter, all of which must hold. */
 struct conditions {
@@ -144,7 +144,7 @@ void truce__item_write_release(struct item_write *write)
     bson_destroy(&write->array_filters);
 }
 
-/* ---- operators -------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 void truce__item_operator(const struct item_call *call, const bson_t *operators, bson_t *update)
 {
@@ -219,7 +219,7 @@ static bool change_at(const struct item_call *call, const char *path, bson_t *up
     return true;
 }
 
-/* ---- array filters ---------------------------------------------------------------------------- */
+/* ---- array filters --------------------------------------------------------------------------- */
 
 static void rename_query(struct value query, bson_t *to);
 
@@ -294,7 +294,7 @@ bool truce__item_filters(const struct item_call *call, bson_t *update, bson_t *a
     return good;
 }
 
-/* ---- checking --------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 static bool form_touches(const char *path, const char *identity)
 {
@@ -352,7 +352,7 @@ truce_status truce__item_check(const struct item_call *call, bson_error_t *error
     return status;
 }
 
-/* ---- direct writes ---------------------------------------------------------------------------- */
+/* ---- direct writes --------------------------------------------------------------------------- */
 
 /* All operands of one operator. */
 static void append_operands(struct value update, const char *operator_, bson_t *to)
@@ -523,7 +523,7 @@ bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce
     return good;
 }
 
-/* ---- the compared write ----------------------------------------------------------------------- */
+/* ---- the compared write ---------------------------------------------------------------------- */
 
 static void item_as_read(const bson_t *document, const char *path, bson_t *filter)
 {

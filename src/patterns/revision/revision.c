@@ -139,7 +139,7 @@ const char *truce_revision_outcome_name(truce_revision_outcome outcome)
  *   B1. The filter matches nothing that a commit would call stale. What it cannot say is left to the commit.
  */
 
-/* ---- in a commit ------------------------------------------------------------------------------ */
+/* ---- in a commit ----------------------------------------------------------------------------- */
 
 static bool same_values(struct value a, struct value b);
 
@@ -206,7 +206,7 @@ static bool revision_same_values(const bson_t *base, const bson_t *theirs)
     return same;
 }
 
-/* ---- in a filter ------------------------------------------------------------------------------ */
+/* ---- in a filter ----------------------------------------------------------------------------- */
 
 static void revision_plain(const truce_revision *revision, const bson_t *document, bson_t *plain)
 {
@@ -554,7 +554,7 @@ static truce_status revision_save_direct(struct revision_save *save, bool *saved
     return status;
 }
 
-/* ---- results ---------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static void begin_result(truce_revision_result *result)
 {
@@ -587,7 +587,7 @@ void truce__revision_set_document(const truce_revision *revision, truce_revision
     bson_append_int64(&result->document, revision->version, -1, number);
 }
 
-/* ---- documents -------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 truce_status truce__revision_number(const truce_revision *revision, const bson_t *document,
                                     int64_t *number, bson_error_t *error)
@@ -624,7 +624,7 @@ static truce_status revision_id_of(const bson_t *document, bson_value_t *id, bso
     return TRUCE_OK;
 }
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static truce_status revision_run(truce_revision *revision, truce_commit *commit,
                                  truce_commit_function *function, void *arg, bson_error_t *error)
@@ -650,7 +650,7 @@ truce_status truce__revision_write(truce_revision *revision, truce_commit *commi
     return status ? status : revision_run(revision, commit, function, arg, error);
 }
 
-/* ---- conflicts as data ------------------------------------------------------------------------ */
+/* ---- conflicts as data ----------------------------------------------------------------------- */
 
 void truce__revision_append_conflict(bson_t *conflicts, const char *path, const char *kind)
 {
@@ -696,7 +696,7 @@ static void describe_whole(struct revision_save *save, const struct contents *co
     bson_destroy(&conflicts);
 }
 
-/* ---- one save --------------------------------------------------------------------------------- */
+/* ---- one save -------------------------------------------------------------------------------- */
 
 static truce_status revision_insert_new(struct revision_save *save, truce_commit *commit,
                                         const bson_value_t *id, const bson_t *content,
@@ -914,7 +914,7 @@ truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error
     return status;
 }
 
-/* ---- the public calls ------------------------------------------------------------------------- */
+/* ---- the public calls ------------------------------------------------------------------------ */
 
 static truce_status revision_revision_save(truce_revision *revision, truce_commit *commit,
                                            const bson_t *mine, int64_t version, const bson_t *base,

@@ -39,7 +39,7 @@
  * and nothing is written. An entry of which no more can be said (the document's number is no number) is shown as it was told.
  */
 
-/* ---- putting in ------------------------------------------------------------------------------- */
+/* ---- putting in ------------------------------------------------------------------------------ */
 
 /* The same edit of the same version, however often it is sent, is one entry. */
 static void name_entry(const struct revision_save *save, const bson_value_t *id, bson_oid_t *name)
@@ -107,7 +107,7 @@ truce_status truce__revision_put_entry(struct revision_save *save, truce_commit 
     return status;
 }
 
-/* ---- against what stands ---------------------------------------------------------------------- */
+/* ---- against what stands --------------------------------------------------------------------- */
 
 const struct merge_rules *truce__revision_entry_rules(const truce_revision *revision,
                                                       const bson_t *entry,
@@ -185,7 +185,7 @@ static truce_status revision_entry_against(const truce_revision *revision, const
     return status;
 }
 
-/* ---- the list --------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static bson_t *open_entries(const truce_revision *revision)
 {

@@ -262,7 +262,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
     return status;
 }
 
-/* ---- the public calls ------------------------------------------------------------------------- */
+/* ---- the public calls ------------------------------------------------------------------------ */
 
 static truce_status keep_refused(const truce_revision *revision, bson_error_t *error)
 {

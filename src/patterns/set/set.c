@@ -1,51 +1,50 @@
 /*
- * Ordered sets: the handle, its options, the definition kept in the store, and the public calls.
+ * Ordered sets: the handle, its options, and the definition in the store.
  *
- * A set is two lists in one document, the members and the tombstones (truce/set.h has the picture).
+ * A set is two lists in one document, the members and the tombstones (truce/set.h has a picture).
+ * The stored entry of a name is its member or its tombstone.
  *
  * Invariants of a document:
- *   1. A name stands at most once, in at most one of the lists.
- *   2. What stands is the operation of the highest rank among those applied, unless that is a
- *      remove at or below `_wm`, which may be gone.
- *   3. `_wm` never falls; an operation at or below it changes nothing.
- *   4. There is one document for each key (a unique index), and it is never deleted: it holds
- *      `_wm`.
- *   5. (The rule of single writes.) A document that a commit holds is not changed: the commit is met
- *      as commits meet each other, and then it is looked at again. A document that has a revision
- *      gets another one with every change; one that has none stays so, and commits compare it by
- *      value, which is as good, because a set never returns to a value that it had. So what a commit
- *      read of a set stands when it takes effect (models/set_commit.cpp).
  *
- * The life of one operation on one name, whatever the order of arrival:
+ * 1. A name occurs at most once, in at most one of the lists.
+ * 2. The stored entry of a name is the operation of the highest rank among those applied. Only a
+ *    remove at or below `_wm` may be missing, because it was collected.
+ * 3. `_wm` never decreases. An operation at or below it changes nothing.
+ * 4. There is one document for each key (a unique index), and it is never deleted, because it holds
+ *    `_wm`.
+ * 5. (The rule of single writes.) A write never changes a document that a commit holds: it treats
+ *    that commit as another commit would, and then reads the document again. If a document has a
+ *    revision, each change replaces the revision. If it has none, commits compare the document by
+ *    value, which is equally safe, because a set never returns to an earlier value. So the state
+ *    that a commit read from a set is still stored when the commit takes effect
+ *    (models/set_commit.cpp).
  *
- *     rank > what stands, number > _wm    applied: its entry goes into its list, and the entry of
- *                                         that name leaves the other
- *     rank = what stands                  DUPLICATE, nothing is written
- *     rank < what stands                  STALE, nothing is written
- *     number <= _wm, nothing stands       a repeat of what was collected (DUPLICATE), or it comes
- *                                         after its number was given up (QUARANTINED)
+ * An operation on a name is decided as follows, in whatever order operations arrive:
  *
- * Each application is one atomic update whose guard holds all of that, or a merge inside the store's own
- * write, where the store can (`rewrites`; models/set_batch.cpp has both). So a crash leaves it done or
- * not done, and doing it again is harmless. The parts:
+ *     rank > stored rank, number > _wm    applied: its entry goes into its list, and the entry
+ *                                         of the same name leaves the other list
+ *     rank = stored rank                  DUPLICATE, nothing is written
+ *     rank < stored rank                  STALE, nothing is written
+ *     number <= _wm, no stored entry      DUPLICATE if the number was recorded, otherwise it was
+ *                                         declared void before it arrived: QUARANTINED
  *
- *     set_operation.c   operations: checks, keys, entries, their order; one document for each element
- *     set_form.c        one operation: as a pipeline, or as a loop of two guarded updates
- *     set_batch.c       batches: the winner of each name, merged inside the store, or by guarded writes
- *     set_merge.c       merges the winners of a document into its lists
- *     set_queue.c       combines the calls of several threads
+ * Each application is one atomic update whose guard contains these conditions, or a merge inside
+ * the store's own write if the store can do that (`rewrites`; models/set_batch.cpp has both). So a
+ * crash leaves it done or not done, and repeating it is harmless.
+ *
+ *     set_operation.c   one operation without the store: checks, keys, entries, ranks, order
+ *     set_apply.c       the calls, the queue of threads, and batches
+ *     set_merge.c       merges the winners of a document into its lists; lists without numbers
+ *     set_form.c        one operation as a pipeline update, or as a loop of two guarded updates
+ *     set_element.c     the layout by element, and its guards
  *     set_commit.c      operations as part of a commit
- *     set_ranges.c      sets of numbers
- *     set_progress.c    numbers that consumers recorded, and their lookup below the watermark
- *     set_source.c      sources, void numbers, the watermark
- *     set_collect.c     collects tombstones by proof; the archive; removes a set
  *     set_quarantine.c  late operations
- *     set_protect.c     a validator against programs that do not compare the watermark
- *     set_guard.c       collects the tombstones of the layout by element
+ *     set_progress.c    sources, recorded numbers, void numbers, the watermark
+ *     set_collect.c     collects tombstones; the archive; the validator; removes a set
+ *     set_ranges.c      sets of numbers
  *     set_walk.c        reads documents in order, and writes many at a time
- *     set_convert.c     lists from before there were numbers
  *
- * Deliberately not done: a set does not order its members (the lists keep the order of arrival).
+ * Deliberately not done: a set does not order its members. The lists keep the order of arrival.
  */
 #include "patterns/set/set.h"
 
@@ -67,7 +66,8 @@ static void set_refuse(truce_set *set, const char *what, const char *name)
     if (set->refused)
         return;
     set->refused = true;
-    (void)truce__fail(TRUCE_INVALID, &set->refusal, "the set's %s cannot be \"%s\"", what, name);
+    (void)truce__fail(TRUCE_INVALID, &set->refusal, "the set's %s is \"%s\", which is not valid",
+                      what, name);
 }
 
 static char *take_name(truce_set *set, const char *what, const char *given, const char *otherwise)
@@ -79,16 +79,17 @@ static char *take_name(truce_set *set, const char *what, const char *given, cons
     return name;
 }
 
-/* The user's own names: no default may write into a field that nobody meant. */
+/* These names have no defaults: a default could write into a field of the user. */
 static const char *set_must(truce_set *set, const char *option, const char *given)
 {
     if (given)
         return given;
     if (!set->refused)
-        (void)truce__fail(TRUCE_INVALID, &set->refusal,
-                          "the set's option \"%s\" is missing (it needs collection, key, field and"
-                          " name)",
-                          option);
+        (void)truce__fail(
+            TRUCE_INVALID, &set->refusal,
+            "the set's option \"%s\" is missing (required: collection, key, field, and"
+            " name)",
+            option);
     set->refused = true;
     return "?";
 }
@@ -161,7 +162,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->rewrites = options->form == TRUCE_SET_FORM_AUTO &&
                     options->layout == TRUCE_SET_IN_DOCUMENT &&
                     (store->capabilities & TRUCE_CAN_REWRITE);
-    set->beside = !(store->capabilities & TRUCE_CAN_REWRITE);
+    set->by_document = !(store->capabilities & TRUCE_CAN_REWRITE);
     if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
         set_refuse(set, "form on this store", "pipeline");
     set->collection = bson_strdup(set_must(set, "collection", options->collection));
@@ -207,7 +208,7 @@ void truce_set_free(truce_set *set)
     bson_free(set);
 }
 
-/* ---- made ready before the first write ------------------------------------------------------ */
+/* ---- readiness before the first write -------------------------------------------------------- */
 
 static truce_status create_index(truce_set *set, bson_error_t *error)
 {
@@ -227,10 +228,10 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
         status = truce__index_ensure(set->store, by_element ? set->elements : set->collection,
                                      &index, &why);
     if (status == TRUCE_DUPLICATE)
-        status =
-            truce__fail(status, error,
-                        "collection %s has two documents of one key; set %s needs one for each: %s",
-                        set->collection, set->id, why.message);
+        status = truce__fail(
+            status, error,
+            "collection %s has two documents with the same key; set %s needs a unique key: %s",
+            set->collection, set->id, why.message);
     else if (status && error)
         *error = why;
     bson_destroy(&index);
@@ -266,8 +267,8 @@ static void set_append_definition(const truce_set *set, bson_t *definition)
     }
 }
 
-/* Two sets that share one watermark field would drop each other's operations: a unique index on
- * `guards` refuses the second. */
+/* Two sets with the same watermark field would drop each other's operations. A unique index on
+ * `guards` refuses the second set. */
 static truce_status index_definitions(truce_set *set, bson_error_t *error)
 {
     bson_t index = BSON_INITIALIZER, key;
@@ -283,7 +284,7 @@ static truce_status index_definitions(truce_set *set, bson_error_t *error)
     return status;
 }
 
-/* `kept` has the same fields with the same values, and perhaps more. */
+/* Checks that `kept` has the same fields with the same values; it may have more. */
 static truce_status compare_definitions(const truce_set *set, const bson_t *wanted,
                                         const bson_t *kept, bson_error_t *error)
 {
@@ -296,8 +297,8 @@ static truce_status compare_definitions(const truce_set *set, const bson_t *want
 
         if (!truce__value_identical(there, fields.value))
             return truce__fail(TRUCE_INVALID, error,
-                               "set %s was made with %s %s, and is opened with %s", set->id,
-                               fields.key, truce__value_show(there, a, sizeof a),
+                               "set %s was created with %s %s and cannot be opened with %s",
+                               set->id, fields.key, truce__value_show(there, a, sizeof a),
                                truce__value_show(fields.value, b, sizeof b));
     }
     return TRUCE_OK;
@@ -336,8 +337,9 @@ out:
     return status;
 }
 
-/* With the mutex held: what was seen in collections that may be others now. */
-static void set_set_forget(truce_set *set)
+/* Forgets what the handle saw in collections that may have been replaced. The caller holds the
+ * mutex. */
+static void set_forget(truce_set *set)
 {
     truce__sources_free(set->known);
     truce__recorded_free(set->recorded);
@@ -358,235 +360,16 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
     if (atomic_load_explicit(&set->structure, memory_order_acquire) == structure)
         return TRUCE_OK;
     pthread_mutex_lock(&set->mutex);
-    set_set_forget(set);
+    set_forget(set);
     status = keep_definition(set, error);
     if (!status)
         status = create_index(set, error);
-    if (!status) /* a commit's insert has to know of the unique index */
+    /* A commit that inserts must know the unique index. */
+    if (!status)
         truce__memo_forget(set->store,
                            set->layout == TRUCE_SET_BY_ELEMENT ? set->elements : set->collection);
     if (!status)
         atomic_store_explicit(&set->structure, structure, memory_order_release);
     pthread_mutex_unlock(&set->mutex);
-    return status;
-}
-
-/* ---- the public calls ------------------------------------------------------------------------ */
-
-const char *truce_set_outcome_name(truce_set_outcome outcome)
-{
-    switch (outcome) {
-    case TRUCE_SET_APPLIED:
-        return "applied";
-    case TRUCE_SET_STALE:
-        return "stale";
-    case TRUCE_SET_DUPLICATE:
-        return "duplicate";
-    case TRUCE_SET_QUARANTINED:
-        return "quarantined";
-    }
-    return "unknown";
-}
-
-truce_status truce_set_check(truce_set *set, const truce_set_operation *operation,
-                             bson_error_t *error)
-{
-    struct set_operation checked;
-
-    return truce__set_operation_check(set, operation, &checked, error);
-}
-
-void truce__set_call_fail(struct set_call *call, size_t number, truce_status status,
-                          const bson_error_t *why)
-{
-    if (call->status)
-        return;
-    call->status = status;
-    call->error = *why;
-    if (call->given > 1)
-        (void)truce__fail(status, &call->error, "operation %zu: %s", number, why->message);
-}
-
-/* Those that cannot be applied, ever, have their answer; the others come first. Returns how many. */
-static size_t set_check_all(truce_set *set, const truce_set_operation *given, struct set_call *call)
-{
-    size_t good = 0;
-    bson_error_t why;
-
-    for (size_t i = 0; i < call->count; i++) {
-        struct set_operation *operation = &call->operations[good];
-        truce_status status = truce__set_operation_check(set, &given[i], operation, &why);
-
-        call->results[i] = (truce_set_result){status, 0};
-        operation->call = call;
-        operation->number = i;
-        good += !status;
-        if (status)
-            truce__set_call_fail(call, i, status, &why);
-    }
-    return good;
-}
-
-/* What met a document that a commit holds waits here, in its caller's thread. */
-static void settle_held(truce_set *set, struct set_call *call)
-{
-    struct worker worker;
-
-    truce__worker_init(&worker, set->store, 0);
-    for (size_t i = 0; i < call->count; i++) {
-        const struct set_operation *operation = &call->operations[i];
-        truce_set_result *result = &call->results[operation->number];
-        bson_error_t why = {0};
-
-        if (result->status || result->outcome != SET_OUTCOME_HELD)
-            continue;
-        *result = (truce_set_result){TRUCE_OK, 0};
-        result->status =
-            set->layout == TRUCE_SET_BY_ELEMENT
-                ? truce__set_element_apply(set, operation, &worker, &result->outcome, &why)
-                : truce__set_apply_one(set, operation, &worker, &result->outcome, &why);
-        if (result->status)
-            truce__set_call_fail(call, operation->number, result->status, &why);
-    }
-}
-
-truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
-                             size_t count, truce_set_result *results, bson_error_t *error)
-{
-    if (count)
-        RETURN_IF_NULL(results, error);
-
-    DEADLINE_SCOPE(set->deadline_ms);
-    struct set_operation single;
-    struct set_call call = {
-        .operations = &single, .count = count, .given = count, .results = results};
-    bson_error_t why = {0};
-    truce_status status;
-
-    if (!count)
-        return TRUCE_OK;
-    if (count > 1)
-        call.operations = bson_malloc(count * sizeof *call.operations);
-    call.count = set_check_all(set, given, &call);
-    status = commit ? call.status : TRUCE_OK;
-    if (!status && call.count)
-        status = truce__set_ready(set, &why);
-    else if (status)
-        why = call.error;
-    for (size_t i = 0; status && i < count; i++) /* what is checked is not applied either */
-        results[i].status = results[i].status ? results[i].status : status;
-    if (!status && commit) {
-        status = truce__set_apply_committed(set, commit, call.operations, count, results, &why);
-    } else if (!status) {
-        if (call.count)
-            truce__set_submit(set, &call);
-        if (call.held)
-            settle_held(set, &call);
-        status = call.status;
-        why = call.error;
-    }
-    if (status && error)
-        *error = why;
-    if (count > 1)
-        bson_free(call.operations);
-    return status;
-}
-
-static truce_status apply_one(truce_set *set, truce_commit *commit, truce_set_operation operation,
-                              truce_set_outcome *outcome, bson_error_t *error)
-{
-    truce_set_result result = {0};
-    truce_status status = truce_set_apply(set, commit, &operation, 1, &result, error);
-
-    if (outcome)
-        *outcome = result.outcome;
-    return status;
-}
-
-truce_status truce_set_add(truce_set *set, truce_commit *commit, const bson_t *key,
-                           const bson_t *element, int64_t seq, truce_set_outcome *outcome,
-                           bson_error_t *error)
-{
-    return apply_one(set, commit, (truce_set_operation){TRUCE_SET_ADD, key, element, seq, NULL},
-                     outcome, error);
-}
-
-truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t *key,
-                              const bson_t *element, int64_t seq, truce_set_outcome *outcome,
-                              bson_error_t *error)
-{
-    return apply_one(set, commit, (truce_set_operation){TRUCE_SET_REMOVE, key, element, seq, NULL},
-                     outcome, error);
-}
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
-/* The document of a set without truce's fields, and with numbers. NOT_FOUND: a commit may insert it, or not. */
-static truce_status plain_document(const truce_set *set, const bson_t *found, bson_t *document,
-                                   bson_error_t *error)
-{
-    bson_t lists = BSON_INITIALIZER, whole = BSON_INITIALIZER;
-    bson_iter_t iter, is_new;
-
-    if (bson_iter_init(&iter, found) && bson_iter_find_descendant(&iter, "_intent.new", &is_new))
-        return truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
-    if (truce__set_has_bare(set, found)) {
-        truce__set_converted(set, found, &lists);
-        truce__set_with_lists(found, &lists, &whole);
-        found = &whole;
-    }
-    truce__document_append_without(found, (const char *const[]){"_rev", "_intent", NULL}, document);
-    bson_destroy(&lists);
-    bson_destroy(&whole);
-    return TRUCE_OK;
-}
-
-truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
-                            bson_error_t *error)
-{
-    RETURN_IF_NULL(document, error);
-
-    DEADLINE_SCOPE(set->deadline_ms);
-    truce_status status;
-    bson_t found;
-
-    bson_init(document);
-    status = set->refused ? truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message)
-                          : truce__set_key_check(set, key, error);
-    if (status)
-        return status;
-    if (set->layout == TRUCE_SET_BY_ELEMENT) {
-        bson_destroy(document);
-        status = truce__set_element_show(set, key, document, error);
-    } else {
-        status = truce__set_look(set, key, &found, error);
-        if (!status)
-            status = plain_document(set, &found, document, error);
-        bson_destroy(&found);
-    }
-    truce__names_restore_own(document);
-    return status;
-}
-
-truce_status truce_set_members(truce_set *set, const bson_t *key, bson_t *members,
-                               bson_error_t *error)
-{
-    RETURN_IF_NULL(members, error);
-
-    bson_t document;
-    struct value list;
-    truce_status status = truce_set_show(set, key, &document, error);
-
-    bson_init(members);
-    if (!status) {
-        list = truce__value_field(truce__value_document(&document), set->field, strlen(set->field));
-        if (list.type == BSON_TYPE_ARRAY) {
-            bson_t borrowed;
-
-            truce__value_bson(list, &borrowed);
-            bson_concat(members, &borrowed);
-        }
-    }
-    bson_destroy(&document);
     return status;
 }

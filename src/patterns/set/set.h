@@ -1,7 +1,8 @@
 #ifndef TRUCE_PATTERNS_SET_SET_H
 #define TRUCE_PATTERNS_SET_SET_H
 
-/* What the files of the ordered set share. The contract is in truce/set.h; the essay in set.c. */
+/* Declarations that the files of the ordered set share. truce/set.h has the contract; set.c has the
+ * essay. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -15,70 +16,95 @@
 #include "truce/set.h"
 #include "truce/sys/store.h"
 
-#define SET_KEYS_MAX     4
-#define SET_TRIES_MAX    100 /* rounds of one operation before it gives up */
+#define SET_KEYS_MAX 4
+/* The tries of one operation before it fails. */
+#define SET_TRIES_MAX    100
 #define SET_NAME_MAX     1024
 #define SET_CONSUMER_MAX 120
 
 struct known_source;
 struct recorded;
 
-/* rounds of the queue at a time (set_queue.c) */
-#define SET_ROUNDS_MAX    2
-#define SET_ROUNDS_BESIDE 64   /* of a store that is asked by messages */
-#define SET_BUSY          4096 /* places of documents, by hash */
+/* The rounds that the queue applies concurrently (set_apply.c): of a store that merges in its own
+ * write, and of a store that is reached by messages. */
+#define SET_ROUNDS_MAX        2
+#define SET_ROUNDS_CONCURRENT 64
+/* The counters of documents in concurrent rounds, by hash. */
+#define SET_BUSY 4096
 
 struct truce_set {
     truce_store *store;
     char *collection, *field, *deleted, *name, *seq, *source, *watermark;
-    char *elements; /* collection of the layout by element */
-    char *guards;   /* and of its guards (set_guard.c) */
-    char *id;       /* "students.classes": names the set in truce's own collections */
+    /* The collection of the layout by element. */
+    char *elements;
+    /* The collection of its guards (set_element.c). */
+    char *guards;
+    /* For example "students.classes": names the set in truce's own collections. */
+    char *id;
     uint32_t name_length;
     char *keys[SET_KEYS_MAX];
     uint32_t keys_count;
     truce_set_layout layout;
-    truce_set_form form; /* never AUTO */
+    /* Never AUTO. */
+    truce_set_form form;
     uint32_t deadline_ms;
-    bool rewrites; /* operations are merged inside the store, which can; `form` is for the rest */
+    /* The store merges operations inside its own write; `form` is for all other cases. */
+    bool rewrites;
     bson_error_t refusal;
-    bool refused; /* the options were wrong, `refusal` says why */
-    /* Of the store, when the set was made ready and `known` and `recorded` began; 0: it is not ready. */
+    /* The options are invalid; `refusal` says why. */
+    bool refused;
+    /* The store's structure number plus one when the set became ready and the caches `known` and
+     * `recorded` began. 0: the set is not ready. */
     atomic_uint_fast64_t structure;
-    pthread_mutex_t mutex; /* making ready; `known` */
+    /* Protects `known` and `recorded`, and is held while the set becomes ready. */
+    pthread_mutex_t mutex;
     struct known_source *known;
-    struct recorded *recorded;   /* numbers that are known to be recorded; NULL: none yet */
-    pthread_mutex_t queue_mutex; /* the calls that wait, and who leads */
+    /* Numbers that this handle knows to be recorded. NULL: none yet. */
+    struct recorded *recorded;
+    /* Protects the fields below: the waiting calls and the rounds. */
+    pthread_mutex_t queue_mutex;
     struct set_call *queue_first, *queue_last;
-    unsigned rounds;         /* that are being applied */
-    bool large;              /* one of them is, and no other may be beside it */
-    bool beside;             /* what is of different documents is in different rounds */
-    uint16_t busy[SET_BUSY]; /* operations of the rounds */
+    /* The number of rounds that are being applied. */
+    unsigned rounds;
+    /* A large round is being applied; no other round may run concurrently. */
+    bool large;
+    /* Operations on different documents go to different rounds. */
+    bool by_document;
+    /* The number of operations of all rounds, by the hash of their document. */
+    uint16_t busy[SET_BUSY];
 };
 
 /* ---- ranks (set_operation.c) ---- */
 
 struct set_rank {
-    int64_t seq;        /* 0: there is none */
-    const char *source; /* "" without one: less than every other */
+    /* 0: none. */
+    int64_t seq;
+    /* "" without a source; sorts before all others. */
+    const char *source;
     bool add;
 };
 
-/* The order of operations: number, source, removes below adds. */
+/* Compares by sequence number, then by source; a remove ranks below an add. */
 int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b);
 
-/* What stands in a document for one name. */
+/* The stored state of one name in a document. */
 struct set_state {
-    struct set_rank standing;
-    int64_t watermark; /* 0: none */
+    struct set_rank stored;
+    /* 0: none. */
+    int64_t watermark;
 };
 
 enum set_verdict {
-    SET_OPEN = 0,  /* the operation is to be applied */
-    SET_STALE,     /* a higher rank stands */
-    SET_DUPLICATE, /* this very rank stands */
-    SET_BELOW,     /* at or below the watermark, and nothing stands that settles it */
-    SET_FULL,      /* open, and the document has no room for it */
+    /* The operation must be applied. */
+    SET_OPEN = 0,
+    /* An operation of a higher rank is stored. */
+    SET_STALE,
+    /* The same operation is stored. */
+    SET_DUPLICATE,
+    /* The number is at or below the watermark, and no stored entry decides the operation. */
+    SET_BELOW,
+    /* The operation is open, but the document has no space for it. */
+    SET_FULL,
 };
 
 enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank);
@@ -87,106 +113,115 @@ enum set_verdict truce__set_verdict(const struct set_state *state, const struct 
 
 /* One call of truce_set_apply, from its first check to its results. */
 struct set_call {
-    struct set_call *next; /* in the queue */
+    /* The next call in the queue. */
+    struct set_call *next;
     struct set_operation *operations;
-    size_t count; /* of operations: those that can be applied */
-    size_t given; /* and of results */
+    /* The number of operations that passed the check. */
+    size_t count;
+    /* The number of results, one for each operation of the caller. */
+    size_t given;
     truce_set_result *results;
-    truce_status status; /* the first failure, and its sentence */
+    /* The first failure. */
+    truce_status status;
     bson_error_t error;
-    bool held;             /* some of its results are SET_OUTCOME_HELD */
-    pthread_mutex_t mutex; /* what follows; taken after the queue's, if that is held too */
+    /* Some results are SET_OUTCOME_HELD. */
+    bool held;
+    /* Protects the fields below; acquired after the queue's mutex if both are needed. */
+    pthread_mutex_t mutex;
     pthread_cond_t wake;
-    bool turn; /* something is new: it is done, or the first in the queue */
-    bool done; /* the call is gone when its owner sees it */
+    /* The waiting thread has something to do: the call is done, or may lead. */
+    bool turn;
+    /* The call is done; its owner may free it as soon as it sees this. */
+    bool done;
 };
 
-/* The operation of this number failed: what the call answers, if none did before. */
-void truce__set_call_fail(struct set_call *call, size_t number, truce_status status,
-                          const bson_error_t *why);
-
-/* Of an operation that met a document held by a commit: its caller waits, not the round. */
+/* The outcome of an operation whose document is held by a commit: its caller waits for the commit,
+ * not the round. */
 #define SET_OUTCOME_HELD ((truce_set_outcome)100)
 
-/* A checked operation; everything but `entry` is borrowed from what the caller gave. */
+/* A checked operation. It borrows everything from the caller's operation. */
 struct set_operation {
     const truce_set_operation *given;
     struct value name;
     struct set_rank rank;
-    struct set_call *call; /* whose it is */
-    size_t number;         /* in its call */
+    /* The call that contains the operation. */
+    struct set_call *call;
+    /* The operation's number in its call. */
+    size_t number;
     uint64_t key_hash, name_hash;
 };
 
 truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,
                                         struct set_operation *operation, bson_error_t *error);
 
-/* The fields of the key, by equality; `filter` is initialised by the caller. */
+/* Checks the fields of a key; appends them to `filter`, an initialised document, as equalities. */
 truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_error_t *error);
 void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter);
 
-/* {name, seq, src, ...payload}, without payload for a remove; appended to `entry`. */
+/* Appends {name, seq, src, ...payload} to `entry`; a remove has no payload. */
 void truce__set_entry_append(const truce_set *set, const struct set_operation *operation,
                              bson_t *entry);
 
-/* Name and rank of an element of one of the lists; false: it is no entry of a set. */
+/* Reads the name and rank of an element of one of the lists. Returns false if the element is not an
+ * entry of a set. */
 bool truce__set_entry_read(const truce_set *set, struct value element, bool add, struct value *name,
                            struct set_rank *rank);
 
-/* The name alone, as quickly as can be; missing: it is no entry. */
+/* Returns only the name, quickly; missing if the element is not an entry. */
 struct value truce__set_entry_name(const truce_set *set, struct value element);
 
-/* What stands in `document` for `name`. */
+/* Reads the stored state of `name` in `document`. */
 void truce__set_state_read(const truce_set *set, const bson_t *document, struct value name,
                            struct set_state *state);
-/* the watermark of a document; 0: none */
+/* Returns the watermark of a document; 0: none. */
 int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 
-/* The document of a key: its lists, watermark, revision and intent only. TRUCE_NOT_FOUND: there is
- * none. */
+/* Reads the document of a key: only its lists, watermark, revision, and intent. Returns
+ * TRUCE_NOT_FOUND if there is no document. */
 truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
                              bson_error_t *error);
 
-/* A pause before try number `round`, with jitter; none before the first. */
+/* Sleeps before try number `round`, with jitter; does nothing before the first. */
 void truce__set_pause(int round);
 
-/* What truce's own field tells of a document under the rule of single writes (set.c): it has a
- * revision, which the write has to replace. */
+/* Returns whether the document has a revision. If so, each write must replace it (the rule of
+ * single writes, set.c). */
 bool truce__set_has_revision(const bson_t *document);
-/* {_rev: {$type: ObjectId}} or {_rev: {$not: ...}}, and {_intent: absent} */
+/* Appends {_rev: {$type: ObjectId}} or {_rev: {$not: ...}}, and {_intent: absent}. */
 void truce__set_free_append(bool has_revision, bson_t *filter);
-/* `_rev: fresh`, to a $set */
+/* Appends a new revision to a $set. */
 void truce__set_revision_append(bson_t *change);
 
-/* The unique index and the definition, before the first write. */
+/* Creates the unique index and the definition before the first write. */
 truce_status truce__set_ready(truce_set *set, bson_error_t *error);
 
 /* ---- applying ---- */
 
-/* set_form.c: one operation on the lists of a document. A commit that holds the document is waited
- * for with `worker`; NULL: the outcome is SET_OUTCOME_HELD. */
+/* Applies one operation to the lists of a document (set_form.c). `worker` waits for a commit that
+ * holds the document; if it is NULL, the outcome is SET_OUTCOME_HELD. */
 truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
                                   struct worker *worker, truce_set_outcome *outcome,
                                   bson_error_t *error);
-/* set_operation.c: one operation on a document of its own */
+/* Applies one operation to a document of its own (set_element.c). */
 truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
                                       struct worker *worker, truce_set_outcome *outcome,
                                       bson_error_t *error);
-/* Reads what stands in a document of the layout by element. */
+/* Reads the stored state of a document of the layout by element. */
 void truce__set_element_read(const truce_set *set, const bson_t *document, struct set_state *state);
-/* {key, name}, and the whole document that an operation leaves, without _id */
+/* Appends {key, name}, and the whole document that an operation leaves, without _id. */
 void truce__set_element_identity(const truce_set *set, const struct set_operation *operation,
                                  bson_t *document);
 void truce__set_element_document(const truce_set *set, const struct set_operation *operation,
                                  bson_t *document);
 
-/* set_commit.c: operations as part of a commit; sorts them */
+/* Applies operations as part of a commit (set_commit.c), and sorts them. */
 truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
                                         struct set_operation *operations, size_t count,
                                         truce_set_result *results, bson_error_t *error);
 
-/* An operation by its own number, or, where that is below the watermark and nothing stands that settles it,
- * by another. INVALID: that is below it, too. */
+/* Applies an operation by its own number or, if that number is at or below the watermark and no
+ * stored entry decides the operation, by the new number of `renewed`. Returns TRUCE_INVALID if the
+ * new number is at or below the watermark, too. */
 truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
                                          const struct set_operation *own,
                                          const struct set_operation *renewed,
@@ -194,107 +229,97 @@ truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
 
 truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
                                      bson_error_t *error);
-/* many winners at once; `results[i]` is of winners[i] */
+/* Applies many winners at once; `results[i]` belongs to `winners[i]`. */
 truce_status truce__set_element_batch(truce_set *set, const struct set_operation *const *winners,
                                       size_t count, truce_set_result *results, bson_error_t *error);
 
-/* set_batch.c: sorts into the order of (document, name, rank falling): the first of each name is its
- * winner. */
+/* Sorts operations by (document, name, rank descending), so that the first operation of each name
+ * is its winner. */
 void truce__set_fold(const truce_set *set, struct set_operation *operations, size_t count);
 uint64_t truce__set_key_hash(const truce_set *set, const bson_t *key);
 bool truce__set_key_equal(const truce_set *set, const bson_t *a, const bson_t *b);
 bool truce__set_name_equal(struct value a, struct value b);
 
-/* What merges use one after the other; zero-initialise. */
+/* Memory that successive merges reuse; zero-initialise. */
 struct set_scratch {
     struct arena arena;
     struct buffer hits, list;
 };
 void truce__set_scratch_release(struct set_scratch *scratch);
 
-/* set_merge.c: the winners of one document against what stands in it */
+/* A merge of the winners of one document with its stored lists (set_merge.c). */
 struct set_merge {
     struct set_scratch *scratch;
-    const struct set_operation *const *winners; /* of different names */
+    /* Operations on different names. */
+    const struct set_operation *const *winners;
     size_t count;
-    bool
-        whole; /* the document is all that stands there: what it has no room for is left out, and what
-                   that beat takes its place */
-    const struct set_operation
-        *end;                   /* of the array that the winners stand in, each with those that it
-                                        beat behind it */
-    enum set_verdict *verdicts; /* out, one for each winner */
-    uint32_t *
-        passed; /* out, one for each winner: so many have no room, the next has the verdict. Both are
-                         NULL where only winners count */
-    bool changed;  /* out: the lists are different now, and `change` says how */
-    bson_t change; /* out: {list: new, ...}, the lists that are different; initialised */
+    /* The document contains all of its stored state. Winners that do not fit are left out, and the
+     * operations that they had superseded are tried instead. */
+    bool whole;
+    /* The end of the array of winners. Each winner is followed by the operations that it
+     * supersedes. */
+    const struct set_operation *end;
+    /* Out: one verdict for each winner. */
+    enum set_verdict *verdicts;
+    /* Out: for each winner, the number of operations that do not fit; the next one has the verdict.
+     * `verdicts` and `passed` are both NULL if only winners count. */
+    uint32_t *passed;
+    /* Out: the lists differ from the stored ones, and `change` has the new lists. */
+    bool changed;
+    /* Out: {list: new, ...}, only the lists that differ; initialised. */
+    bson_t change;
 };
 
-/* `document` may be empty (it does not exist yet). CORRUPT: one of the lists is no array. LIMIT: one
- * would be larger than any document. */
+/* Merges. `document` may be empty if none is stored. Returns TRUCE_CORRUPT if a list is not an
+ * array, and TRUCE_LIMIT if a list would be larger than any document. */
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error);
 
-/* ---- the guards of the layout by element (set_guard.c) ---- */
+/* ---- the guards of the layout by element (set_element.c) ---- */
 
-/* field: {key} */
+/* Appends the guard's _id, {key}, as `field`. */
 void truce__set_guard_id(const truce_set *set, const bson_t *key, const char *field,
                          bson_t *document);
-truce_status truce__set_guard_read(truce_set *set, const bson_t *key, int64_t *watermark,
-                                   bson_error_t *error);
 bool truce__set_element_is_proved(const bson_t *document);
-/* Removes an element that is not there by its guard, as it was read. */
-truce_status truce__set_element_withdraw(truce_set *set, const bson_t *document,
-                                         bson_error_t *error);
-/* Operations in the order of their keys whose elements were inserted: what that comes to. */
-void truce__set_element_inserted(truce_set *set, const struct set_operation *const *operations,
-                                 size_t count, truce_set_result **results, bson_error_t *errors);
 truce_status truce__set_element_collect(truce_set *set, int64_t watermark,
                                         truce_set_collected *collected, bson_error_t *error);
 
-/* An update that may be made again, until it is answered. (set_operation.c) */
+/* Repeats an idempotent update until the store answers. */
 truce_status truce__set_update_answered(truce_set *set, const char *collection,
                                         const bson_t *filter, const bson_t *update,
                                         const truce_write_options *options, bson_error_t *error);
 
-/* ---- lists without numbers (set_convert.c) ---- */
+/* ---- lists without numbers (set_merge.c) ---- */
 
-/* An element that is a name and nothing else. */
-bool truce__set_is_bare(struct value element);
 bool truce__set_has_bare(const truce_set *set, const bson_t *document);
-/* the types of bare elements, as numbers or as an aggregation names them */
+/* Appends the BSON types of bare elements, as numbers or by the names that an aggregation uses. */
 void truce__set_bare_types_append(bool by_name, bson_t *array);
-/* {list: [...], deleted: [...]}: those of the lists that are there, with a number for every entry;
- * returns how many elements are different. */
+/* Appends {list: [...], deleted: [...]}: the existing lists with a number for each entry. Returns
+ * the number of elements that differ. */
 int64_t truce__set_converted(const truce_set *set, const bson_t *document, bson_t *lists);
-/* `document` with those lists in the place of its own */
+/* Copies `document` with those lists in place of its own. */
 void truce__set_with_lists(const bson_t *document, const bson_t *lists, bson_t *to);
 
-/* The document as it was read, as a filter: _id, key, lists, watermark, revision, intent. */
+/* Appends the document's state as it was read, as a filter: _id, key, lists, watermark, revision,
+ * and intent. */
 void truce__set_state_append(const truce_set *set, const bson_t *document, bson_t *filter);
-/* {$set: change}, with another revision if the document has one */
+/* Appends {$set: change}, with a new revision if the document has one. */
 void truce__set_change_append(const bson_t *document, const bson_t *change, bson_t *update);
-
-/* set_batch.c: sorts them; fills the results of their calls */
-void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count);
-
-/* set_queue.c: applies a call, together with those that wait on this handle */
-void truce__set_submit(truce_set *set, struct set_call *call);
 
 /* ---- sets of numbers (set_ranges.c) ---- */
 
 struct range {
-    int64_t from, to; /* both included */
+    /* Both included. */
+    int64_t from, to;
 };
 
-/* The next number; of the last one itself. */
-static inline int64_t truce__number_behind(int64_t number)
+/* Returns the next number, or INT64_MAX for INT64_MAX itself. */
+static inline int64_t truce__number_after(int64_t number)
 {
     return number < INT64_MAX ? number + 1 : number;
 }
 
-/* Rising, and no two of them touch. Zero-initialise. */
+/* Ranges in ascending order; no two of them touch. Zero-initialise. */
 struct ranges {
     struct range *at;
     size_t count, room;
@@ -302,25 +327,28 @@ struct ranges {
 
 void truce__ranges_release(struct ranges *ranges);
 void truce__ranges_add(struct ranges *ranges, int64_t from, int64_t to);
-/* Does it overlap one of them, or stand right beside it? */
+/* Returns whether the range overlaps one of the ranges or is adjacent to one. */
 bool truce__ranges_touch(const struct ranges *ranges, int64_t from, int64_t to);
 bool truce__ranges_has(const struct ranges *ranges, int64_t number);
-/* the last of the numbers from `from` on that are all in it; from - 1: `from` is not */
+/* Returns the last number of the run that begins at `from`, or `from` - 1 if `from` is not in the
+ * ranges. */
 int64_t truce__ranges_end(const struct ranges *ranges, int64_t from);
-/* Many at once, in any order: append, append, settle. */
+/* Adds many ranges in any order: call truce__ranges_append for each, then truce__ranges_settle
+ * once. */
 void truce__ranges_append(struct ranges *ranges, int64_t from, int64_t to);
 void truce__ranges_settle(struct ranges *ranges);
-/* Adds all of `more`, in one pass. */
+/* Adds all ranges of `more`, in one pass. */
 void truce__ranges_merge(struct ranges *ranges, const struct ranges *more);
 
-/* As a binary value, the numbers counted from `base` on, and back: appends to `ranges`, which is to be
- * settled. False: it is no such value, or has numbers beyond `end`. */
+/* Stores ranges as a binary value, with numbers relative to `base`, and reads them back. Reading
+ * appends to `ranges`, which the caller then settles; it returns false if the value is malformed or
+ * contains numbers above `end`. */
 void truce__ranges_store(const struct ranges *ranges, int64_t base, bson_t *document,
                          const char *field);
 bool truce__ranges_read(const bson_t *document, const char *field, int64_t base, int64_t end,
                         struct ranges *ranges);
 
-/* The same for the numbers of a block, with a bit for each. */
+/* The numbers of a block, with one bit for each number. */
 #define BLOCK_SHIFT   12
 #define BLOCK_NUMBERS (1 << BLOCK_SHIFT)
 #define BLOCK_BYTES   (BLOCK_NUMBERS / 8)
@@ -329,19 +357,22 @@ struct block {
     uint8_t bits[BLOCK_BYTES];
 };
 
-void truce__block_add(struct block *block, int from, int to); /* both included */
-/* those of `ranges` that are in the block from `base` on */
+/* Both included. */
+void truce__block_add(struct block *block, int from, int to);
+/* Adds the numbers of `ranges` that lie in the block that begins at `base`. */
 void truce__block_take(struct block *block, int64_t base, const struct ranges *ranges);
-/* without the zeros at its end */
+/* Omits trailing zero bytes. */
 void truce__block_store(const struct ranges *ranges, int64_t base, bson_t *document,
                         const char *field);
 bool truce__block_read(const bson_t *document, const char *field, int64_t base,
                        struct ranges *ranges);
 
-/* ---- what consumers recorded (set_progress.c) ---- */
+/* ---- records of consumers (set_progress.c) ---- */
 
-#define CONSUMER_VOID    ":void"    /* numbers that will never come */
-#define CONSUMER_ARCHIVE ":archive" /* of what the watermark has passed */
+/* The consumer of numbers that will never come. */
+#define CONSUMER_VOID ":void"
+/* The consumer of numbers that the watermark has passed. */
+#define CONSUMER_ARCHIVE ":archive"
 
 #define WIDE_SHIFT_STEP  6
 #define WIDE_SHIFT_MIN   18
@@ -349,100 +380,108 @@ bool truce__block_read(const bson_t *document, const char *field, int64_t base,
 
 /* One document of truce_progress. */
 struct progress_block {
-    int shift; /* it is for 2^shift numbers */
+    /* The block covers 2^shift numbers. */
+    int shift;
     int64_t number;
-    const char *source, *consumer; /* of the document */
+    /* Borrowed from the document. */
+    const char *source, *consumer;
     struct ranges ranges;
 };
 
-/* CORRUPT: it is none of ours. */
+/* Returns TRUCE_CORRUPT if the document is not a progress record. */
 truce_status truce__progress_read(const bson_t *document, struct progress_block *block,
                                   bson_error_t *error);
-/* {set, source, shift, block, consumer}, or the start of it: consumer NULL leaves it out */
+/* Appends {set, source, shift, block, consumer}, or a prefix of it: `consumer` NULL is left out. */
 void truce__progress_id(const truce_set *set, const char *source, int shift, int64_t block,
                         const char *consumer, const char *field, bson_t *document);
-/* `ranges` as the content of such a document */
+/* Appends `ranges` as the content of such a document. */
 void truce__progress_store(int shift, int64_t block, const struct ranges *ranges, bson_t *document);
 
 struct progress {
     struct ranges recorded, voided;
-    int narrowest; /* the least width of the documents; 0: there was none */
+    /* The shift of the narrowest document read; 0: none. */
+    int narrowest;
 };
 
-/* What all consumers recorded of the 2^shift numbers around `number`, and perhaps more. */
-truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
-                                  struct progress *progress, bson_error_t *error);
-void truce__progress_release(struct progress *progress);
-
-/* Adds to what the consumer recorded. */
+/* Checks the consumer's name and the numbers of a call that records. */
+truce_status truce__set_record_check(const truce_set *set, const char *consumer,
+                                     const truce_set_operation *operations, size_t count,
+                                     bson_error_t *error);
+/* Adds numbers to the consumer's records. */
 truce_status truce__progress_add(truce_set *set, const char *source, const char *consumer,
                                  const struct ranges *ranges, bson_error_t *error);
 
-/* Blocks of BLOCK_NUMBERS that the watermark has passed, from the first on. */
+/* Returns the number of leading blocks of BLOCK_NUMBERS that lie entirely at or below the
+ * watermark. */
 static inline int64_t truce__progress_passed(int64_t watermark)
 {
     return watermark / BLOCK_NUMBERS + (watermark % BLOCK_NUMBERS == BLOCK_NUMBERS - 1);
 }
 
-/* ---- sources (set_source.c) ---- */
+/* ---- sources (set_progress.c) ---- */
 
-/* Appends: of this set, by _id, in a collection whose _ids begin with the set. */
+/* Appends a filter for the documents of this set in a collection whose _ids begin with the set. */
 void truce__set_own(const truce_set *set, bson_t *filter);
 
-/* A source that is new here is announced before its first operation is applied. */
+/* Announces a source that this handle has not seen, before its first operation is applied. */
 truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error);
-/* How wide the block was that a number of the source went to last; 0: none yet. */
-int truce__source_shift(truce_set *set, const char *source);
-void truce__source_shift_keep(truce_set *set, const char *source, int shift);
 void truce__sources_free(struct known_source *known);
 
 struct source_state {
     char *name;
-    int64_t floor;    /* nothing at or below it is to come */
-    int64_t proven;   /* the watermark when it was last written down */
-    int64_t archived; /* blocks of BLOCK_NUMBERS below it are in the archive */
+    /* No number at or below it will come. */
+    int64_t floor;
+    /* The watermark when it was last stored. */
+    int64_t proven;
+    /* Blocks of BLOCK_NUMBERS below this one are in the archive. */
+    int64_t archived;
     int64_t watermark;
 };
 
 struct source_list {
-    struct source_state *sources; /* by name */
+    /* Sorted by name. */
+    struct source_state *sources;
     size_t count;
-    int64_t watermark; /* the least of theirs; 0 without sources */
+    /* The minimum over all sources; 0 without sources. */
+    int64_t watermark;
 };
 
 /* Reads sources and records, and computes the watermarks. */
 truce_status truce__sources_load(truce_set *set, struct source_list *list, bson_error_t *error);
 void truce__sources_release(struct source_list *list);
-void truce__source_id(const truce_set *set, const char *source, bson_t *document);
 
-/* {_id} -> {$max: {field: value}} */
+/* Updates the source: {_id} -> {$max: {field: value}}. */
 truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
                                  int64_t value, bson_error_t *error);
 
-/* ---- what became of a number (set_progress.c) ---- */
+/* ---- the fate of a number (set_progress.c) ---- */
 
-/* Is it known here that the number was recorded? Then it is for good. */
+/* Returns whether this handle knows that the number was recorded. A recorded number stays recorded.
+ */
 bool truce__number_recorded(truce_set *set, const char *source, int64_t seq);
 
-void truce__recorded_free(struct recorded *recorded); /* NULL is allowed */
+/* Accepts NULL. */
+void truce__recorded_free(struct recorded *recorded);
 
 struct number_fate {
     bool recorded, voided;
-    int64_t floor; /* of its source */
-    bool known;    /* the source is */
+    /* The floor of the source. */
+    int64_t floor;
+    /* The source is known. */
+    bool known;
 };
 truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
                                 struct number_fate *fate, bson_error_t *error);
 
-/* ---- set_quarantine.c ---- */
+/* ---- late operations (set_quarantine.c) ---- */
 
-/* The document of the quarantine, and its _id alone. */
+/* Append the document of a quarantined operation, and its _id alone. */
 void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
                               bson_t *id);
 void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
                                     const struct number_fate *fate, bson_t *document);
 
-/* An operation that met a watermark at or above its number: a repeat, or for the quarantine. */
+/* Decides an operation at or below the watermark: it is a duplicate, or goes to the quarantine. */
 truce_status truce__set_below(truce_set *set, const struct set_operation *operation,
                               truce_set_outcome *outcome, bson_error_t *error);
 

@@ -1,58 +1,68 @@
 /*
- * Tombstones collected by proof.
+ * Collects tombstones by proof, archives records, protects a set by a validator, and removes a set.
  *
  * One round of the collector:
  *
- *     1. read the sources and the records; compute the watermark W        (set_source.c)
- *     2. announce W; read the sources again; another one: begin anew
+ *     1. read the sources and the records; compute the watermark W        (set_progress.c)
+ *     2. announce W; read the sources again; if there is a new one, start over
  *     3. for each document with a tombstone at or below W, in one update:
  *        {_id, _intent: absent} -> {$pull: {deleted_classes: {seq: {$lte: W}}}, $max: {_wm: W}}
- *     4. write down how far each source is proven; archive what is below
+ *     4. store how far each source is proven; archive the numbers below
  *
- * The tombstone goes and `_wm` rises in the same update, and every apply compares `_wm` in its own
- * guard: an older add that is still under way finds one or the other. A crash anywhere leaves
- * documents with tombstones that the next round takes. Where the set is protected, the same update marks the
- * members that it passes (set_protect.c).
+ * The same update removes the tombstone and raises `_wm`, and every operation compares `_wm` in its
+ * guard. So an older add that is still on its way meets the tombstone or the raised `_wm`. A crash
+ * leaves documents with tombstones, which the next round collects. If the set is protected, the
+ * same update marks the members at or below W (see the validator below).
  */
+#include "patterns/set/set_walk.h"
+
 #include "base/assert.h"
 #include "base/field.h"
 #include "patterns/set/set.h"
-#include "patterns/set/set_protect.h"
 #include "patterns/set/set_walk.h"
 
 /* ---- the archive ----------------------------------------------------------------------------- */
 
 /*
- * The archive: what consumers recorded and the watermark has passed, in documents of its own.
+ * The archive has the numbers that consumers recorded and the watermark has passed, in documents of
+ * its own.
  *
- * The records of a consumer go on standing in its documents, a document for each consumer and block. Together
- * they say little: that all of it was recorded. So the union goes into the documents of ":archive" (where numbers are
- * dense, one range), and then out of the consumers' documents:
+ * The records of a consumer would stay in its documents forever, one document for each consumer and
+ * block. Together they only say that all numbers were recorded. So their union moves to the
+ * documents of ":archive" (one range where numbers are dense):
  *
- *     1. read documents of consumers, a window of them
+ *     1. read a window of documents of consumers
  *     2. add what is at or below the watermark to the archive (set_progress.c)
- *     3. {_id, content: as read} -> without it; removed, if nothing is left
+ *     3. {_id, content: as read} -> without those numbers; removed if nothing is left
  *
- * A1. What is taken out is in the archive: 2 was answered. A crash leaves it in both.
- * A2. What a consumer adds meanwhile stays: 3 compares the content.
- * A3. Archiving goes on where it ended: blocks below `archived` are done, and what was taken out of
- *     others is not met again.
+ * A1. Removed numbers are in the archive, because step 2 was answered. A crash leaves them in both.
+ * A2. Numbers that a consumer adds concurrently stay, because step 3 compares the content.
+ * A3. Archiving resumes where it ended: blocks below `archived` are done, and numbers that were
+ *     removed from other blocks do not occur again.
  *
- * The archive itself is only added to. It tells a repeat of what was collected from what comes too late.
+ * The archive only grows. It distinguishes a repeat of a collected operation from a late one.
  */
 
-#define WINDOW_DOCUMENTS 4096 /* of some kilobytes each */
+/* Some kilobytes each. */
+#define WINDOW_DOCUMENTS 4096
 
 struct archiving {
     truce_set *set;
     const char *source;
     int64_t watermark;
-    bson_t **documents; /* of consumers, as they were read */
+    /* Documents of consumers, as they were read. */
+    bson_t **documents;
     size_t count;
 };
 
-/* What of a consumer's document is at or below the watermark, and the rest; of others, and of what
- * cannot be read, nothing. */
+static truce_status set_is_protected(truce_set *set, bool *is, bson_error_t *error);
+static void set_sight_append(const truce_set *set, bool members, bson_t *projection);
+static int64_t set_marks_append(const truce_set *set, const bson_t *document, int64_t watermark,
+                                struct set_change *change);
+static truce_status set_unprotect(truce_set *set, bson_error_t *error);
+
+/* Splits a consumer's document into the numbers at or below the watermark and the rest. Both are
+ * empty for other documents and for unreadable ones. */
 static void part(const struct archiving *archiving, const bson_t *document,
                  struct progress_block *block, struct ranges *low, struct ranges *rest)
 {
@@ -90,7 +100,7 @@ static truce_status add_window(struct archiving *archiving, bson_error_t *error)
     return status;
 }
 
-/* {_id, content: as read}: nothing was added to it meanwhile */
+/* {_id, content: as read}: matches unless numbers were added concurrently. */
 static truce_status archive_cut(truce_set *set, const bson_t *document,
                                 const struct progress_block *block, const struct ranges *rest,
                                 bson_error_t *error)
@@ -110,7 +120,7 @@ static truce_status archive_cut(truce_set *set, const bson_t *document,
     return status;
 }
 
-/* Steps 2 and 3 for what was read so far. */
+/* Steps 2 and 3 for the documents read so far. */
 static truce_status archive_flush(struct archiving *archiving, bson_error_t *error)
 {
     truce_status status = add_window(archiving, error);
@@ -144,7 +154,7 @@ static void archive_take(struct archiving *archiving, const bson_t *document)
     truce__ranges_release(&rest);
 }
 
-/* Blocks [from, end) of one width. */
+/* Reads blocks [from, end) of one width. */
 static truce_status read_width(struct archiving *archiving, int shift, int64_t from, int64_t end,
                                bson_error_t *error)
 {
@@ -173,8 +183,8 @@ static truce_status read_width(struct archiving *archiving, int shift, int64_t f
     return status;
 }
 
-/* What consumers recorded up to `watermark` goes into the archive; `from` is where the last time ended, in
- * blocks. */
+/* Archives what consumers recorded up to `watermark`, starting at block `from`, where the last call
+ * ended. */
 static truce_status progress_archive(truce_set *set, const char *source, int64_t from,
                                      int64_t watermark, bson_error_t *error)
 {
@@ -198,11 +208,11 @@ static truce_status progress_archive(truce_set *set, const char *source, int64_t
 /* ---- removal of a set ------------------------------------------------------------------------ */
 
 /*
- * A set that is given up: its definition goes, what consumers recorded, and its sources. The lists in the
- * documents are the user's, and stay.
+ * Removing a set removes its definition, its records, and its sources. The lists in the documents
+ * are the user's, and stay.
  *
- * The definition goes last, so that a call that was cut off can be made again. What is recorded goes
- * first: a definition without records collects nothing, which is safe.
+ * The records go first and the definition last, so an interrupted call can be repeated. A
+ * definition without records collects nothing, which is safe.
  */
 
 static bool is_list(const bson_t *document, const char *field)
@@ -212,7 +222,7 @@ static bool is_list(const bson_t *document, const char *field)
     return bson_iter_init_find(&iter, document, field) && BSON_ITER_HOLDS_ARRAY(&iter);
 }
 
-/* Does any document hold an element, or a tombstone? */
+/* Returns whether any document has an element or a tombstone. */
 static truce_status forget_is_used(truce_set *set, bool *used, bson_error_t *error)
 {
     bool by_element = set->layout == TRUCE_SET_BY_ELEMENT;
@@ -259,10 +269,10 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
     if (!anyway)
         status = forget_is_used(set, &used, error);
     if (!status && used)
-        status = truce__fail(TRUCE_CONFLICT, error, "documents of %s hold the list \"%s\"",
+        status = truce__fail(TRUCE_CONFLICT, error, "documents of %s still contain the list \"%s\"",
                              set->collection, set->field);
     if (!status && set->layout == TRUCE_SET_IN_DOCUMENT)
-        status = truce__set_unprotect(set, error);
+        status = set_unprotect(set, error);
     if (!status)
         status = forget_remove_all(set, SET_PROGRESS, "_id.set", &removed, error);
     if (!status)
@@ -307,7 +317,7 @@ static bool same_sources(const struct source_list *a, const struct source_list *
     return true;
 }
 
-/* `list` is of the last round, and released by the caller. */
+/* `list` belongs to the last round; the caller releases it. */
 static truce_status collect_prove(truce_set *set, struct source_list *list, bson_error_t *error)
 {
     struct source_list again = {0};
@@ -329,13 +339,16 @@ static truce_status collect_prove(truce_set *set, struct source_list *list, bson
         again = (struct source_list){0};
     }
     return status ? status
-                  : truce__fail(TRUCE_CONFLICT, error, "set %s: sources come and come", set->id);
+                  : truce__fail(TRUCE_CONFLICT, error,
+                                "set %s: a new source started in each round; collect it again",
+                                set->id);
 }
 
 /* ---- the documents ---- */
 
 struct sweep {
-    struct set_walk walk; /* first */
+    /* The first field: walk functions get a pointer to it. */
+    struct set_walk walk;
     int64_t watermark;
     bool marks;
 };
@@ -356,7 +369,7 @@ static void build_update(const truce_set *set, int64_t watermark, const bson_t *
     bson_append_document_begin(&change->update, "$max", -1, &outer);
     bson_append_int64(&outer, set->watermark, -1, watermark);
     bson_append_document_end(&change->update, &outer);
-    truce__set_marks_append(set, document, marks ? watermark : 0, change);
+    set_marks_append(set, document, marks ? watermark : 0, change);
 }
 
 static int64_t count_tombstones(const truce_set *set, const bson_t *document, int64_t watermark)
@@ -393,7 +406,7 @@ static void collect_add_document(struct set_walk *walk, const bson_t *document)
     build_update(walk->set, watermark, document, sweep->marks, change);
 }
 
-/* Documents with a tombstone at or below the watermark. */
+/* Collects documents with a tombstone at or below the watermark. */
 static truce_status sweep_documents(truce_set *set, int64_t watermark,
                                     truce_set_collected *collected, bson_error_t *error)
 {
@@ -407,13 +420,13 @@ static truce_status sweep_documents(truce_set *set, int64_t watermark,
     bson_append_document_end(&filter, &inner);
     *sweep =
         (struct sweep){.walk = {.set = set, .add = collect_add_document}, .watermark = watermark};
-    status = truce__set_is_protected(set, &sweep->marks, error);
-    truce__set_sight_append(set, sweep->marks, &projection);
+    status = set_is_protected(set, &sweep->marks, error);
+    set_sight_append(set, sweep->marks, &projection);
     if (!status)
         status = truce__set_walk(&sweep->walk, &filter, &projection, error);
     collected->documents = sweep->walk.documents;
     collected->tombstones = sweep->walk.entries;
-    /* what is held is left to the next round */
+    /* Documents that a commit holds are left to the next round. */
     if (!status && sweep->walk.first && sweep->walk.first != TRUCE_LOCKED) {
         status = sweep->walk.first;
         if (error)
@@ -458,11 +471,313 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
     if (!status && list.watermark && set->layout == TRUCE_SET_BY_ELEMENT)
         status = truce__set_element_collect(set, list.watermark, collected, error);
     collected->watermark = list.watermark;
-    for (size_t i = 0; !status && i < list.count; i++) { /* one that fails stops no other */
+    /* A source that fails does not stop the others. */
+    for (size_t i = 0; !status && i < list.count; i++) {
         truce_status own = write_down(set, &list.sources[i], first ? NULL : error);
 
         first = first ? first : own;
     }
     truce__sources_release(&list);
     return status ? status : first;
+}
+
+/* ---- protection ------------------------------------------------------------------------------ */
+
+/*
+ * A validator protects a set against programs that do not compare the watermark: older consumers
+ * that send the updates of the classic description themselves. Such a program could bring back a
+ * member at or below `_wm`. But every member that is older than the last collection is at or below
+ * `_wm`, too. So truce marks its own members, and the validator refuses a document with an unmarked
+ * one:
+ *
+ *     {classes: [{name: "CS 101", seq: 1001, _proved: true}, {name: "CS 103", seq: 1203}],
+ *      _wm: 1100}
+ *
+ * 1. Collecting raises `_wm` and marks the members up to it, in one update. All of them are real:
+ *    every operation at or below the watermark was applied, and until this update a tombstone
+ *    refused repeats.
+ * 2. All other writes of truce are above `_wm`, or leave an entry unchanged, so the validator never
+ *    refuses them.
+ * 3. Protecting a set takes four steps. The definition tells collectors to mark. The members are
+ *    marked, in each document up to its own `_wm`. The validator is installed. The members are
+ *    marked again, because a collector that did not know the definition, or an older consumer, may
+ *    have written in between. Until this last step such a document refuses writes.
+ * 4. A commit that was prepared during step 3 may hold a document with an unmarked old entry. It
+ *    ends nevertheless, because the end of a commit bypasses the validator (commit/validated.h).
+ *
+ * A collector of a version that does not mark is refused by the validator, and collects nothing.
+ * models/set_older.cpp has the steps.
+ *
+ * Deliberately not done: two concurrent calls on sets of one collection. The validator is read and
+ * then written.
+ */
+
+#define MARK "_proved"
+
+static truce_status set_is_protected(truce_set *set, bool *is, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, definition;
+    bson_iter_t iter;
+    truce_status status;
+
+    bson_append_utf8(&filter, "_id", -1, set->id, -1);
+    status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &definition, error);
+    *is =
+        !status && bson_iter_init_find(&iter, &definition, "protected") && bson_iter_as_bool(&iter);
+    bson_destroy(&definition);
+    bson_destroy(&filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+static void set_sight_append(const truce_set *set, bool members, bson_t *projection)
+{
+    bson_append_int32(projection, set->deleted, -1, 1);
+    bson_append_int32(projection, set->watermark, -1, 1);
+    bson_append_int32(projection, "_rev", 4, 1);
+    bson_append_int32(projection, "_intent", 7, 1);
+    if (members)
+        bson_append_int32(projection, set->field, -1, 1);
+}
+
+static int64_t count_unmarked(const truce_set *set, const bson_t *document, int64_t watermark)
+{
+    struct value list =
+        truce__value_field(truce__value_document(document), set->field, strlen(set->field));
+    struct fields fields;
+    int64_t count = 0;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return 0;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields)) {
+        struct value name;
+        struct set_rank rank;
+
+        count += truce__set_entry_read(set, fields.value, true, &name, &rank) && rank.seq > 0 &&
+                 rank.seq <= watermark &&
+                 truce__value_field(fields.value, MARK, strlen(MARK)).type == VALUE_MISSING;
+    }
+    return count;
+}
+
+/* Adds marks for unmarked members up to the watermark, and a new revision if the document has one,
+ * to the change of a document. Returns the number of marks. */
+static int64_t set_marks_append(const truce_set *set, const bson_t *document, int64_t watermark,
+                                struct set_change *change)
+{
+    int64_t count = count_unmarked(set, document, watermark);
+    bool has_revision = truce__set_has_revision(document);
+    char *place = bson_strdup_printf("%s.$[m]." MARK, set->field);
+    char *seq = bson_strdup_printf("m.%s", set->seq);
+    bson_t outer, inner;
+
+    if (count || has_revision) {
+        bson_append_document_begin(&change->update, "$set", -1, &outer);
+        if (has_revision)
+            truce__set_revision_append(&outer);
+        if (count)
+            bson_append_bool(&outer, place, -1, true);
+        bson_append_document_end(&change->update, &outer);
+    }
+    if (count) {
+        bson_append_document_begin(&change->array_filters, "0", 1, &outer);
+        bson_append_document_begin(&outer, seq, -1, &inner);
+        bson_append_int64(&inner, "$gte", -1, 1);
+        bson_append_int64(&inner, "$lte", -1, watermark);
+        bson_append_document_end(&outer, &inner);
+        bson_append_document_begin(&outer, "m." MARK, -1, &inner);
+        bson_append_bool(&inner, "$exists", -1, false);
+        bson_append_document_end(&outer, &inner);
+        bson_append_document_end(&change->array_filters, &outer);
+    }
+    bson_free(place);
+    bson_free(seq);
+    return count;
+}
+
+/* Adds the marks of one document to the walk. */
+static void protect_add_document(struct set_walk *walk, const bson_t *document)
+{
+    int64_t watermark = truce__field_number(document, walk->set->watermark);
+    struct set_change *change;
+
+    if (!count_unmarked(walk->set, document, watermark))
+        return;
+    change = truce__set_walk_change(walk);
+    truce__value_append(&change->filter, "_id", 3,
+                        truce__value_field(truce__value_document(document), "_id", 3));
+    truce__set_free_append(truce__set_has_revision(document), &change->filter);
+    change->entries = set_marks_append(walk->set, document, watermark, change);
+}
+
+/* Marks all members at or below the watermark of their documents. */
+static truce_status mark_all(truce_set *set, bson_error_t *error)
+{
+    struct set_walk *walk = bson_malloc0(sizeof *walk);
+    bson_t projection = BSON_INITIALIZER;
+    bson_t *filter = BCON_NEW(set->watermark, "{", "$exists", BCON_BOOL(true), "}", set->field, "{",
+                              "$elemMatch", "{", set->seq, "{", "$gte", BCON_INT32(1), "}", MARK,
+                              "{", "$exists", BCON_BOOL(false), "}", "}", "}");
+    truce_status status;
+
+    walk->set = set;
+    walk->add = protect_add_document;
+    set_sight_append(set, true, &projection);
+    status = truce__set_walk(walk, filter, &projection, error);
+    for (int round = 1; !status && walk->again && round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = truce__set_walk(walk, filter, &projection, error);
+    }
+    if (!status && walk->first) {
+        status = walk->first;
+        if (error)
+            *error = walk->why;
+    }
+    bson_destroy(&projection);
+    bson_destroy(filter);
+    bson_free(walk);
+    return status;
+}
+
+/* ---- the validator --------------------------------------------------------------------------- */
+
+/* {$expr: {$not: [{$anyElementTrue: [members, {number from 1 to _wm, and no mark}]}]}} */
+static bson_t *make_rule(const truce_set *set)
+{
+    char *list = bson_strdup_printf("$%s", set->field);
+    char *seq = bson_strdup_printf("$$m.%s", set->seq);
+    char *watermark = bson_strdup_printf("$%s", set->watermark);
+    bson_t *rule = BCON_NEW("$expr", "{", "$not", "[", "{", "$anyElementTrue", "[", "{", "$map",
+                            "{", "input", "{", "$cond", "[", "{", "$isArray", "[", BCON_UTF8(list),
+                            "]", "}", BCON_UTF8(list), "[", "]", "]", "}", "as", BCON_UTF8("m"),
+                            "in", "{", "$and", "[", "{", "$gte", "[", BCON_UTF8(seq), BCON_INT32(1),
+                            "]", "}", "{", "$lte", "[", BCON_UTF8(seq), BCON_UTF8(watermark), "]",
+                            "}", "{", "$ne", "[", BCON_UTF8("$$m." MARK), BCON_BOOL(true), "]", "}",
+                            "]", "}", "}", "}", "]", "}", "]", "}");
+
+    bson_free(list);
+    bson_free(seq);
+    bson_free(watermark);
+    return rule;
+}
+
+/* Adds `rule` to a validator, or removes it. The validator may have rules of others: {$and:
+ * [theirs, ours]}. */
+static void with_rule(const bson_t *validator, const bson_t *rule, bool in, bson_t *made)
+{
+    struct value list = truce__value_field(truce__value_document(validator), "$and", 4);
+    bson_t rules = BSON_INITIALIZER, one;
+    uint32_t count = 0;
+
+    if (list.type == BSON_TYPE_ARRAY && bson_count_keys(validator) == 1) {
+        struct fields fields = truce__fields(list);
+
+        while (truce__fields_next(&fields)) {
+            if (fields.value.type == BSON_TYPE_DOCUMENT)
+                truce__value_bson(fields.value, &one);
+            if (fields.value.type != BSON_TYPE_DOCUMENT || !bson_equal(&one, rule))
+                truce__value_append_element(&rules, &count, fields.value);
+        }
+    } else if (!bson_empty(validator) && !bson_equal(validator, rule)) {
+        truce__value_append_element(&rules, &count, truce__value_document(validator));
+    }
+    if (in)
+        truce__value_append_element(&rules, &count, truce__value_document(rule));
+    if (count == 1 && truce__value_subdocument(&rules, "0", &one))
+        bson_concat(made, &one);
+    else if (count)
+        BSON_APPEND_ARRAY(made, "$and", &rules);
+    bson_destroy(&rules);
+}
+
+/* Returns TRUCE_NOT_FOUND if there is no such collection. */
+static truce_status protect_read_validator(truce_set *set, bson_t *validator, bson_error_t *error)
+{
+    const truce_list_options wanted = {.collection = set->collection, .unmeasured = true};
+    bson_t list, one, found;
+    truce_status status = truce_collection_list(set->store, &wanted, &list, error);
+    struct fields fields = truce__fields(truce__value_document(&list));
+    bool there = !status && truce__fields_next(&fields);
+
+    if (there) {
+        truce__value_bson(fields.value, &one);
+        if (truce__value_subdocument(&one, "validator", &found))
+            bson_concat(validator, &found);
+    }
+    bson_destroy(&list);
+    return status || there ? status : TRUCE_NOT_FOUND;
+}
+
+static truce_status put_rule(truce_set *set, bool in, bson_error_t *error)
+{
+    bson_t before = BSON_INITIALIZER, after = BSON_INITIALIZER, *rule = make_rule(set);
+    truce_status status = protect_read_validator(set, &before, error);
+
+    if (!status) {
+        with_rule(&before, rule, in, &after);
+        if (!bson_equal(&before, &after))
+            status = truce_collection_validate(set->store, set->collection, &after, error);
+    }
+    bson_destroy(rule);
+    bson_destroy(&before);
+    bson_destroy(&after);
+    return status;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static truce_status protect_tell(truce_set *set, bool on, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(set->id));
+    bson_t *update = BCON_NEW("$set", "{", "protected", BCON_BOOL(on), "}");
+    truce_status status =
+        truce__set_update_answered(set, SET_DEFINITIONS, filter, update, NULL, error);
+
+    bson_destroy(filter);
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status protect(truce_set *set, bson_error_t *error)
+{
+    truce_status status = truce_collection_create(set->store, set->collection, error);
+
+    status = status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+    if (!status)
+        status = protect_tell(set, true, error);
+    if (!status)
+        status = mark_all(set, error);
+    if (!status)
+        status = put_rule(set, true, error);
+    return status ? status : mark_all(set, error);
+}
+
+/* Removes the rule of the set from the validator. */
+static truce_status set_unprotect(truce_set *set, bson_error_t *error)
+{
+    bool is = false;
+    truce_status status = set_is_protected(set, &is, error);
+
+    if (status || !is)
+        return status;
+    status = put_rule(set, false, error);
+    return status && status != TRUCE_NOT_FOUND ? status : protect_tell(set, false, error);
+}
+
+truce_status truce_set_protect(truce_set *set, bool on, bson_error_t *error)
+{
+    DEADLINE_SCOPE(set->deadline_ms);
+    truce_status status = truce__set_ready(set, error);
+
+    if (status)
+        return status;
+    if (set->layout == TRUCE_SET_BY_ELEMENT ||
+        !(set->store->capabilities & TRUCE_CAN_ARRAY_FILTERS))
+        return truce__fail(TRUCE_INVALID, error, "set %s cannot be protected: %s", set->id,
+                           set->layout == TRUCE_SET_BY_ELEMENT
+                               ? "each of its elements is a separate document"
+                               : "the store has no array filters");
+    return on ? protect(set, error) : set_unprotect(set, error);
 }

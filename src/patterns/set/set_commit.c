@@ -1,25 +1,26 @@
 /*
- * Operations as part of a commit: all or nothing with everything else in it.
+ * Operations as part of a commit: all or nothing, together with the rest of the commit.
  *
  *     add "CS 101" 1001     read the document of the key through the commit     its guard
- *                           merge the operation into what was read              the outcome
- *                           write the lists through the commit                  if it is APPLIED
+ * merge the operation into the document               the outcome write the lists through the
+ * commit                  if it is APPLIED
  *
- *   C1  The outcome is told at once, and holds: what it was found by is guarded until the commit. If
- *       somebody changes the document meanwhile, the commit is a CONFLICT, its function runs again,
- *       and the operation finds what is there then. An operation that is STALE or a DUPLICATE writes
- *       nothing, and the commit still requires that it is so.
- *   C2  Operations of one commit see each other, and what else the commit did to the document. A
- *       batch is folded as everywhere: the winner of each name comes first, and the others lose to it.
- *   C3  A document that does not exist is inserted; the unique index on the key sees to it that there
- *       is one only (keyed.c).
- *   C4  An operation below the watermark is put into the quarantine by the commit itself, or not.
+ * C1. The outcome is returned at once and stays valid, because the commit guards the document that
+ *     it depends on. If another writer changes the document in the meantime, the commit fails with
+ *     CONFLICT. Its function then runs again and sees the new document. A STALE or DUPLICATE
+ *     operation writes nothing, and the commit still requires that it is so.
+ * C2. Operations of one commit see each other, and other changes of the commit to the document. A
+ *     batch is folded as usual. The winner of each name comes first, and the others lose to it.
+ * C3. A missing document is inserted; the unique index on the key ensures that there is only one
+ *     (keyed.c).
+ * C4. The commit itself puts an operation below the watermark into the quarantine.
  *
- * The operation does not fold into a blind change of the commit, applied to whatever stands there
- * when the document is taken: its outcome could not be told before the end. The price is a conflict
- * where two commits, or a commit and an operation of its own, meet on one document.
+ * An operation is not stored as a blind change to be applied when the commit takes the document,
+ * because then its outcome would be unknown until the end. The price is a conflict if two commits,
+ * or a commit and a single operation, meet on one document.
  *
- * A consumer that applies in a commit records after it, as always: apply, THEN record.
+ * A consumer that applies operations in a commit records their numbers after it, as always: apply,
+ * THEN record.
  */
 #include "base/assert.h"
 #include "base/field.h"
@@ -30,7 +31,7 @@ static truce_status commit_check_store(const truce_set *set, const truce_commit 
 {
     if (commit->store == set->store)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "set %s and the commit are of different stores",
+    return truce__fail(TRUCE_INVALID, error, "set %s and the commit belong to different stores",
                        set->id);
 }
 
@@ -69,7 +70,8 @@ static truce_set_outcome commit_outcome_of(enum set_verdict verdict)
                                   : TRUCE_SET_DUPLICATE;
 }
 
-/* {_id, key's fields, content} as an insert, or content as a change of what stands under `id`. */
+/* Writes {_id, key's fields, content} as an insert, or `content` as a change of the document `id`.
+ */
 static truce_status write_lists(const truce_set *set, truce_commit *commit, const bson_t *key,
                                 const bson_value_t *id, bool exists, const bson_t *content,
                                 bson_error_t *error)
@@ -135,7 +137,7 @@ static truce_status write_element(const truce_set *set, truce_commit *commit,
     return status;
 }
 
-/* The guard of the key, read by the commit, which depends on it. */
+/* Reads the guard of the key through the commit, which then depends on it. */
 static truce_status read_guard(truce_set *set, truce_commit *commit, const bson_t *key,
                                int64_t *watermark, bson_error_t *error)
 {
@@ -172,8 +174,9 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
     *verdict = truce__set_verdict(&state, &operation->rank);
     if (!status && (!exists || (*verdict != SET_OPEN && !truce__set_element_is_proved(&document))))
         status = read_guard(set, commit, operation->given->key, &state.watermark, error);
-    if (exists && *verdict != SET_OPEN && state.standing.seq <= state.watermark)
-        state.standing.seq = 0; /* it is not there */
+    /* The entry is absent by the guard. */
+    if (exists && *verdict != SET_OPEN && state.stored.seq <= state.watermark)
+        state.stored.seq = 0;
     *verdict = truce__set_verdict(&state, &operation->rank);
     if (!status && *verdict == SET_OPEN)
         status = write_element(set, commit, operation, &key, &id, exists, error);
@@ -183,7 +186,7 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
     return status;
 }
 
-/* BELOW: nothing is written. */
+/* Returns SET_BELOW without a write. */
 static truce_status commit_judge(truce_set *set, truce_commit *commit,
                                  const struct set_operation *operation, enum set_verdict *verdict,
                                  bson_error_t *error)
@@ -220,9 +223,10 @@ truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
     if (!status && verdict == SET_BELOW) {
         status = commit_judge(set, commit, renewed, &verdict, error);
         if (!status && verdict == SET_BELOW)
-            status = truce__fail(TRUCE_INVALID, error,
-                                 "number %lld is not above what was collected already",
-                                 (long long)renewed->rank.seq);
+            status = truce__fail(
+                TRUCE_INVALID, error,
+                "number %lld is not above the watermark; use a new number of the source",
+                (long long)renewed->rank.seq);
     }
     if (!status)
         *outcome = commit_outcome_of(verdict);
@@ -239,7 +243,8 @@ truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
     for (size_t i = 0; !status && i < count; i++)
         status = set_commit_apply(set, commit, &operations[i],
                                   &results[operations[i].number].outcome, error);
-    for (size_t i = 0; status && i < count; i++) /* the commit cannot be applied any more */
+    /* The commit can no longer be applied. */
+    for (size_t i = 0; status && i < count; i++)
         results[i] = (truce_set_result){status, 0};
     return status;
 }

@@ -1,46 +1,48 @@
 /*
- * One operation on the lists of a document, in one of two forms that give the same documents.
+ * One operation on the lists of a document, in one of two forms with the same result.
  *
- * Written for an add to `classes`; a remove is the same with the lists exchanged. "blocked" is an
- * entry of that name whose rank is at least the operation's.
+ * The text describes an add to `classes`; a remove is the same with the lists exchanged. An entry
+ * of the operation's name blocks the operation if its rank is at least the operation's.
  *
- * Pipeline: one upsert whose filter is the key alone, so that it can never insert a second document
- * because a guard does not match:
+ * The pipeline form is one upsert. Its filter is only the key, so it never inserts a second
+ * document because a guard does not match:
  *
- *     {student_id}  ->  blocked in either list, or seq <= _wm ?  the document as it is
- *                       otherwise {classes: the entry in place of the old one, or behind the last,
- *                                  deleted_classes: without that name}
+ *     {student_id}  ->  blocked in either list, or seq <= _wm:  the document unchanged
+ *                       otherwise:  {classes: the entry in place of the old one, or appended,
+ *                                    deleted_classes: without that name}
  *
- * Modified or inserted: APPLIED. Not modified: a look at the document tells STALE from DUPLICATE;
- * only repeats and late ones pay for it.
+ * If a document was modified or inserted, the operation is APPLIED. Otherwise a read of the
+ * document distinguishes STALE from DUPLICATE; only repeats and late operations pay for it.
  *
- * Classic: one update cannot $pull from and $push to the same array, so there are two shapes, tried
- * in turn until the operation is settled:
+ * The classic form exists because one update cannot $pull from and $push to the same array. It
+ * tries two shapes in turn until the operation is settled:
  *
- *     in place  {student_id, classes: {$elemMatch: {name, not blocked}}, deleted_classes: not
- *                blocked, _wm not >= seq}  ->  {$set: {"classes.$": entry}}
- *     move      {student_id, classes: no entry of that name, deleted_classes: not blocked,
+ *     in place  {student_id, classes: {$elemMatch: {name, not blocking}}, deleted_classes: not
+ *                blocking, _wm not >= seq}  ->  {$set: {"classes.$": entry}}
+ *     move      {student_id, classes: no entry of that name, deleted_classes: not blocking,
  *                _wm not >= seq}  ->  {$push: entry, $pull: that name}, upsert
  *
- * The upsert of `move` inserts when its guard does not match, and the unique index refuses: the
- * duplicate key means "look again". Between the shapes others may move the entry from one list to
- * the other, so a shape that did not match proves nothing: only the look does.
+ * The upsert of `move` inserts if its guard does not match, and the unique index refuses the
+ * insert: a duplicate key means that the document must be read again. Between two shapes another
+ * process may move the entry from one list to the other, so a shape that did not match proves
+ * nothing; only the read does.
  *
- * Neither matches a document in whose lists bare names stand (set_convert.c): the look merges the
- * operation into what it saw, and writes that if it still stands.
+ * Neither form matches a document whose lists contain bare names (set_merge.c). The read merges the
+ * operation into the state that it saw, and writes the result if that state is still stored.
  *
- * Both hold to the rule of single writes (set.c): a document that a commit holds is left alone, and
- * a revision is replaced. The pipeline sees both in the document that it changes. The classic shapes
- * compare whether there is a revision with what the last look saw.
+ * Both forms keep the rule of single writes (set.c): they leave a document that a commit holds
+ * unchanged, and replace a revision. The pipeline sees both in the document that it changes. The
+ * classic shapes compare whether there is a revision, as last read.
  *
- * A crash leaves the one update done or not done. An unanswered call is sent again: if it landed,
- * or lands later, the guard finds its own entry and changes nothing.
+ * A crash leaves the one update done or not done. An unanswered call is sent again: if the first
+ * one landed, or lands later, the guard finds the operation's own entry and changes nothing.
  */
 #include "base/id.h"
 #include "patterns/set/set.h"
 
 struct set_lists {
-    const char *own, *other; /* of the operation: where its entry goes, where it leaves */
+    /* The list that gets the operation's entry, and the list that loses it. */
+    const char *own, *other;
 };
 
 /* ---- the pipeline form ----------------------------------------------------------------------- */
@@ -48,8 +50,10 @@ struct set_lists {
 /* One operation as a pipeline update: one atomic write that handles every stored value. */
 
 struct paths {
-    char *list, *deleted;      /* "$classes", "$deleted_classes" */
-    char *name, *seq, *source; /* "$$e.name" ... */
+    /* "$classes", "$deleted_classes" */
+    char *list, *deleted;
+    /* "$$e.name" and so on. */
+    char *name, *seq, *source;
     char *watermark;
 };
 
@@ -104,7 +108,7 @@ static void append_text_comparison(bson_t *to, const char *key, const char *oper
     bson_destroy(&document);
 }
 
-/* the list at `path`, or an empty one */
+/* Appends the list at `path`, or an empty one. */
 static void append_list_or_empty(bson_t *to, const char *key, const char *path)
 {
     bson_t outer, operands, empty;
@@ -118,7 +122,7 @@ static void append_list_or_empty(bson_t *to, const char *key, const char *path)
     bson_append_document_end(to, &outer);
 }
 
-/* As an expression on the entry $$e: its rank is at least the operation's. */
+/* An expression on the entry $$e: its rank is at least the operation's. */
 static void append_blocked_expression(const struct paths *paths,
                                       const struct set_operation *operation, bool list_of_adds,
                                       const char *key, bson_t *to)
@@ -147,9 +151,9 @@ static void append_blocked_expression(const struct paths *paths,
     bson_append_document_end(to, &either);
 }
 
-/* {$eq: [[], {$filter: {input: list, as: "e", cond: ...}}]}: none of the entries; the caller appends the
- * condition to `filter`. A path through the list ("$classes.name") would say the same shorter, but not
- * every server of MongoDB's protocol knows one. */
+/* {$eq: [[], {$filter: {input: list, as: "e", cond: ...}}]}: no entry matches. The caller appends
+ * the condition to `filter`. A path through the list ("$classes.name") would be shorter, but some
+ * servers with MongoDB's protocol do not support it. */
 struct none {
     bson_t outer, operands, empty, holder, filter;
 };
@@ -174,7 +178,7 @@ static void end_none(struct none *none, bson_t *to)
     bson_append_document_end(to, &none->outer);
 }
 
-/* no entry of that name is blocked */
+/* No entry of that name blocks. */
 static void append_not_blocked(const struct paths *paths, const struct set_operation *operation,
                                const char *path, bool list_of_adds, const char *key, bson_t *to)
 {
@@ -258,7 +262,7 @@ static void append_own_list(const truce_set *set, const struct paths *paths,
     bson_append_document_end(to, &outer);
 }
 
-/* list: {$cond: [it is an array, without that name, $$REMOVE]}: a missing list stays missing */
+/* list: {$cond: [it is an array, without that name, $$REMOVE]}: a missing list stays missing. */
 static void append_other_list(const struct paths *paths, const struct set_operation *operation,
                               const char *list, bson_t *to)
 {
@@ -283,7 +287,7 @@ static void append_other_list(const struct paths *paths, const struct set_operat
     bson_append_document_end(to, &outer);
 }
 
-/* no element is a bare name */
+/* No element is a bare name. */
 static void pipeline_append_no_bare(const char *path, const char *key, bson_t *to)
 {
     struct none none;
@@ -303,8 +307,8 @@ static void pipeline_append_no_bare(const char *path, const char *key, bson_t *t
     end_none(&none, to);
 }
 
-/* {$and: [not held by a commit, not at or below the watermark, not blocked in either list,
- * no bare names in them]} */
+/* {$and: [not held by a commit, not at or below the watermark, not blocked in either list, no bare
+ * names in them]} */
 static void pipeline_append_guard(const truce_set *set, const struct paths *paths,
                                   const struct set_operation *operation, const char *key,
                                   bson_t *to)
@@ -315,7 +319,8 @@ static void pipeline_append_guard(const truce_set *set, const struct paths *path
     bson_append_document_begin(to, key, -1, &outer);
     bson_append_array_begin(&outer, "$and", -1, &conditions);
     pipeline_append_comparison(&conditions, "0", "$lt", "$_intent",
-                               truce__value_null()); /* missing */
+                               /* Missing. */
+                               truce__value_null());
     pipeline_append_comparison(&conditions, "1", "$lt", paths->watermark,
                                set_number_value(operation->rank.seq, bytes));
     append_not_blocked(paths, operation, paths->list, operation->rank.add, "2", &conditions);
@@ -326,7 +331,8 @@ static void pipeline_append_guard(const truce_set *set, const struct paths *path
     bson_append_document_end(to, &outer);
 }
 
-/* _rev: {$cond: [{$eq: [{$type: "$_rev"}, "objectId"]}, fresh, "$_rev"]}: a missing one stays so */
+/* _rev: {$cond: [{$eq: [{$type: "$_rev"}, "objectId"]}, fresh, "$_rev"]}: a missing one stays
+ * missing. */
 static void append_revision(bson_t *to)
 {
     bson_t outer, cases, is, operands, type;
@@ -398,8 +404,8 @@ static void append_seq_condition(const truce_set *set, bson_t *condition, const 
     bson_append_document_end(condition, &inner);
 }
 
-/* An entry with the same number blocks if its source is greater, or the same where its list wins
- * ties with the operation. */
+/* An entry with the same number blocks if its source is greater, or if its source is the same and
+ * its list wins ties against the operation. */
 static void append_tie_condition(const truce_set *set, const struct set_rank *rank, bool or_equal,
                                  bson_t *condition)
 {
@@ -416,7 +422,7 @@ static bool set_wins_ties(const struct set_rank *rank, bool list_of_adds)
     return list_of_adds || !rank->add;
 }
 
-/* As a filter on an entry: $or, or $nor where the entry must not block. */
+/* A filter on an entry: $or if it must block, $nor if it must not. */
 static void append_blocked(const truce_set *set, const struct set_operation *operation,
                            bool list_of_adds, const char *operator_, bson_t *condition)
 {
@@ -444,7 +450,7 @@ static void append_name(const truce_set *set, const struct set_operation *operat
     truce__value_append(to, set->name, strlen(set->name), operation->name);
 }
 
-/* list: {$elemMatch: {name, blocking or not}}, or {$not: ...} around it */
+/* list: {$elemMatch: {name, blocking or not}}, or {$not: ...} around it. */
 static void append_list_guard(const truce_set *set, const struct set_operation *operation,
                               const char *list, bool negated, const char *blocked, bson_t *filter)
 {
@@ -478,7 +484,7 @@ static void append_watermark_guard(const truce_set *set, int64_t seq, bson_t *fi
     bson_append_document_end(filter, &outer);
 }
 
-/* {$nor: [{list: {$type: [...]}}, ...]}: no element of either list is a bare name */
+/* {$nor: [{list: {$type: [...]}}, ...]}: no element of either list is a bare name. */
 static void form_append_no_bare(const truce_set *set, bson_t *filter)
 {
     const char *const lists[] = {set->field, set->deleted};
@@ -558,7 +564,8 @@ static void build_move(const truce_set *set, const struct set_operation *operati
 
 /* ---- one operation until it is settled ---- */
 
-/* One update and whether it changed something. DUPLICATE: look again. */
+/* Sends one update and reports whether it changed a document. TRUCE_DUPLICATE: read the document
+ * again. */
 static truce_status form_send(truce_set *set, const bson_t *filter, const bson_t *update,
                               const truce_write_options *options, bool *applied,
                               bson_error_t *error)
@@ -607,15 +614,17 @@ static truce_status send_classic(truce_set *set, const struct set_operation *ope
     return status;
 }
 
-/* What the document says of an operation that changed nothing. */
+/* The decision that a read of the document gives for an operation that changed nothing. */
 struct sight {
     enum set_verdict verdict;
     bool has_revision;
-    bool held; /* by a commit: the verdict is open */
+    /* A commit holds the document, so the verdict is open. */
+    bool held;
     bool applied;
 };
 
-/* Where bare names stand: the operation merged into what was looked at, written if that still stands. */
+/* For lists with bare names: merges the operation into the document as read, and writes it if that
+ * state is still stored. */
 static truce_status write_merged(truce_set *set, const struct set_operation *operation,
                                  const bson_t *document, bool *applied, bson_error_t *error)
 {
@@ -638,7 +647,7 @@ static truce_status write_merged(truce_set *set, const struct set_operation *ope
     return status;
 }
 
-/* NOT_FOUND: there is none. */
+/* Returns TRUCE_NOT_FOUND if there is no document. */
 static truce_status form_settle(truce_set *set, const struct set_operation *operation,
                                 struct worker *worker, struct sight *sight, bson_error_t *error)
 {
@@ -690,7 +699,8 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
-        /* a duplicate key without a document is another index's: not ours to wait for */
+        /* A duplicate key without a document belongs to another index, so waiting would not help.
+         */
         if (status == TRUCE_NOT_FOUND && ++missing < 5)
             continue;
         if (status == TRUCE_NOT_FOUND && refusal.code) {
@@ -704,7 +714,8 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
             *outcome = SET_OUTCOME_HELD;
             return TRUCE_OK;
         }
-        if (sight.held) /* it was met, and waited for: until the worker's deadline */
+        /* The commit was encountered, and waited for until the worker's deadline. */
+        if (sight.held)
             round = 0;
         if (status || sight.verdict == SET_OPEN)
             continue;
@@ -714,7 +725,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         return TRUCE_OK;
     }
     return truce__fail(TRUCE_CONFLICT, error,
-                       "%d rounds on one document of %s did not settle an "
-                       "operation: others change it all the time, or its entry has no number",
-                       SET_TRIES_MAX, set->id);
+                       "an operation on a document of %s lost %d races and gave up: the document "
+                       "changes constantly, or its entry has no number",
+                       set->id, SET_TRIES_MAX);
 }

@@ -1,48 +1,453 @@
 /*
- * The winners of one document merged into its lists: what applying them one by one would leave, in
- * one walk. A pure function of the two lists and the watermark.
+ * Merges of operations into the two lists of a document, and lists without numbers. The second part
+ * is a pure function of the lists and the watermark; the first part converts lists of programs that
+ * had no numbers:
  *
- *     classes: [a 1] [b 2] [c 3]      winners: add b 5, remove c 6, add d 7
- *     ->       [a 1] [b 5] [d 7]      an entry is replaced in place, or put behind the last
- *     deleted: [d 4]  ->  [c 6]
+ *     classes: ["CS 101", "CS 102"], deleted_classes: ["CS 103"]
+ *     ->  classes: [{name: "CS 101", seq: 0}, {name: "CS 102", seq: 0}], deleted_classes: []
  *
- * The walk reads no more of an entry than its name, unless a winner has it: a hit. What stands between
- * the hits that are replaced or left out is copied as it is; behind the first that is left out the
- * elements are numbered anew.
+ * An element without a number, a bare name or a document, is older than every operation: number 0.
+ * A tombstone without a number therefore decides nothing and is dropped. So is a name without a
+ * number that occurs again, in either list.
  *
- * Where the whole document is known, what it has no room for is left out (SET_FULL): as many of the
- * winners are merged as can be. A winner without room makes way for the next best of its name.
+ * 1. A list with bare names is converted as a whole by the write that applies an operation to its
+ *    document. The merge does this itself. The updates of single operations do not match such a
+ *    document; they read it, merge, and write the result, guarded by the state that was read.
+ * 2. A reader always gets the converted list.
+ * 3. truce_set_convert writes converted lists with the same guard, and nothing else. A state never
+ *    returns (`_wm` and numbers only increase, and bare names only disappear), so a write that
+ *    lands late finds another state, or is correct. Converted documents no longer match the search,
+ *    so an interrupted run can be repeated.
+ *
+ * models/set_batch.cpp (plain) has the steps.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/number.h"
 #include "patterns/set/set.h"
+#include "patterns/set/set_walk.h"
 
-#define LINEAR_MAX 8 /* so few winners are compared one by one */
+#define ROUNDS 8
 
-/* Finds the winner of a name: open addressing, at most half full. */
+static const struct {
+    uint8_t type;
+    /* The type's name in an aggregation. */
+    const char *name;
+} bare_types[] = {
+    {BSON_TYPE_UTF8, "string"},   {BSON_TYPE_INT32, "int"},      {BSON_TYPE_INT64, "long"},
+    {BSON_TYPE_DOUBLE, "double"}, {BSON_TYPE_OID, "objectId"},   {BSON_TYPE_DATE_TIME, "date"},
+    {BSON_TYPE_BOOL, "bool"},     {BSON_TYPE_BINARY, "binData"}, {BSON_TYPE_DECIMAL128, "decimal"},
+};
+
+#define BARE_TYPES (sizeof bare_types / sizeof *bare_types)
+
+/* Returns whether an element is only a name. */
+static bool set_is_bare(struct value element)
+{
+    for (size_t i = 0; i < BARE_TYPES; i++) {
+        if (element.type == bare_types[i].type)
+            return true;
+    }
+    return false;
+}
+
+void truce__set_bare_types_append(bool by_name, bson_t *array)
+{
+    for (size_t i = 0; i < BARE_TYPES; i++) {
+        char text[16];
+        const char *key;
+
+        bson_uint32_to_string((uint32_t)i, &key, text, sizeof text);
+        if (by_name)
+            bson_append_utf8(array, key, -1, bare_types[i].name, -1);
+        else
+            bson_append_int32(array, key, -1, bare_types[i].type);
+    }
+}
+
+static struct value list_in(const bson_t *document, const char *list)
+{
+    return truce__value_field(truce__value_document(document), list, strlen(list));
+}
+
+static bool has_bare(struct value list)
+{
+    struct fields fields;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return false;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields)) {
+        if (set_is_bare(fields.value))
+            return true;
+    }
+    return false;
+}
+
+bool truce__set_has_bare(const truce_set *set, const bson_t *document)
+{
+    return has_bare(list_in(document, set->field)) || has_bare(list_in(document, set->deleted));
+}
+
+/* ---- converted lists ------------------------------------------------------------------------- */
+
+struct element {
+    /* `name` missing: the element is not an entry, and stays unchanged. */
+    struct value value, name;
+    struct set_rank rank;
+    uint64_t hash;
+    size_t at;
+    bool stays;
+};
+
+struct elements {
+    struct element *all;
+    size_t count, room;
+};
+
+static void convert_take_element(const truce_set *set, struct value value, bool add,
+                                 struct elements *elements)
+{
+    struct element *element;
+
+    if (elements->count == elements->room) {
+        elements->room = elements->room ? elements->room * 2 : 64;
+        elements->all = bson_realloc(elements->all, elements->room * sizeof *elements->all);
+    }
+    element = &elements->all[elements->count];
+    *element = (struct element){.value = value,
+                                .name = truce__value_missing(),
+                                .rank = {0, "", add},
+                                .at = elements->count++};
+    if (set_is_bare(value))
+        element->name = value;
+    else if (!truce__set_entry_read(set, value, add, &element->name, &element->rank))
+        element->name = truce__value_missing();
+    if (element->name.type != VALUE_MISSING)
+        element->hash = truce__value_hash(element->name);
+}
+
+static void take_list(const truce_set *set, struct value list, bool add, struct elements *elements)
+{
+    struct fields fields;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields))
+        convert_take_element(set, fields.value, add, elements);
+}
+
+/* Orders by name, then by rank descending, then by position. */
+static int convert_compare(const void *left, const void *right)
+{
+    const struct element *a = *(const struct element *const *)left;
+    const struct element *b = *(const struct element *const *)right;
+    int order = a->hash < b->hash ? -1 : a->hash > b->hash;
+
+    if (!order)
+        order = truce__value_compare(a->name, b->name);
+    if (!order)
+        order = truce__set_rank_compare(&b->rank, &a->rank);
+    return order ? order : (a->at < b->at ? -1 : 1);
+}
+
+static void convert_choose(struct elements *elements)
+{
+    struct element **sorted = bson_malloc((elements->count + 1) * sizeof *sorted);
+    size_t count = 0;
+
+    for (size_t i = 0; i < elements->count; i++) {
+        elements->all[i].stays = elements->all[i].name.type == VALUE_MISSING;
+        if (!elements->all[i].stays)
+            sorted[count++] = &elements->all[i];
+    }
+    qsort(sorted, count, sizeof *sorted, convert_compare);
+    for (size_t i = 0; i < count; i++) {
+        bool first = !i || sorted[i]->hash != sorted[i - 1]->hash ||
+                     !truce__set_name_equal(sorted[i]->name, sorted[i - 1]->name);
+
+        sorted[i]->stays = first && (sorted[i]->rank.seq || sorted[i]->rank.add);
+    }
+    bson_free(sorted);
+}
+
+/* Appends {name, seq: 0, ...payload}. */
+static void append_numbered(const truce_set *set, const struct element *element, const char *key,
+                            bson_t *list)
+{
+    bson_t entry;
+
+    bson_append_document_begin(list, key, -1, &entry);
+    truce__value_append(&entry, set->name, set->name_length, element->name);
+    bson_append_int64(&entry, set->seq, -1, 0);
+    if (element->value.type == BSON_TYPE_DOCUMENT) {
+        struct fields fields = truce__fields(element->value);
+
+        while (truce__fields_next(&fields)) {
+            if (strcmp(fields.key, set->name) && strcmp(fields.key, set->seq))
+                truce__value_append(&entry, fields.key, fields.key_length, fields.value);
+        }
+    }
+    bson_append_document_end(list, &entry);
+}
+
+/* Returns the number of elements that were changed or dropped. */
+static int64_t convert_write_list(const truce_set *set, const struct elements *elements,
+                                  size_t from, size_t to, bson_t *list)
+{
+    uint32_t index = 0;
+    int64_t changed = 0;
+
+    for (size_t i = from; i < to; i++) {
+        const struct element *element = &elements->all[i];
+        char text[16];
+        const char *key;
+
+        if (!element->stays) {
+            changed++;
+        } else if (element->name.type == VALUE_MISSING || element->rank.seq) {
+            truce__value_append_element(list, &index, element->value);
+        } else {
+            bool numbered = element->value.type == BSON_TYPE_DOCUMENT &&
+                            truce__value_is_number(
+                                truce__value_field(element->value, set->seq, strlen(set->seq)));
+
+            if (numbered) {
+                truce__value_append_element(list, &index, element->value);
+                continue;
+            }
+            bson_uint32_to_string(index++, &key, text, sizeof text);
+            append_numbered(set, element, key, list);
+            changed++;
+        }
+    }
+    return changed;
+}
+
+int64_t truce__set_converted(const truce_set *set, const bson_t *document, bson_t *lists)
+{
+    struct value list = list_in(document, set->field), deleted = list_in(document, set->deleted);
+    struct elements elements = {0};
+    size_t adds;
+    int64_t changed = 0;
+    bson_t array;
+
+    take_list(set, list, true, &elements);
+    adds = elements.count;
+    take_list(set, deleted, false, &elements);
+    convert_choose(&elements);
+    if (list.type == BSON_TYPE_ARRAY) {
+        bson_append_array_begin(lists, set->field, -1, &array);
+        changed += convert_write_list(set, &elements, 0, adds, &array);
+        bson_append_array_end(lists, &array);
+    }
+    if (deleted.type == BSON_TYPE_ARRAY) {
+        bson_append_array_begin(lists, set->deleted, -1, &array);
+        changed += convert_write_list(set, &elements, adds, elements.count, &array);
+        bson_append_array_end(lists, &array);
+    }
+    bson_free(elements.all);
+    return changed;
+}
+
+void truce__set_with_lists(const bson_t *document, const bson_t *lists, bson_t *to)
+{
+    struct value changed = truce__value_document(lists);
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    while (truce__fields_next(&fields)) {
+        struct value list = truce__value_field(changed, fields.key, fields.key_length);
+
+        truce__value_append(to, fields.key, fields.key_length,
+                            list.type == VALUE_MISSING ? fields.value : list);
+    }
+}
+
+/* ---- conversion of a set --------------------------------------------------------------------- */
+
+static void convert_add_document(struct set_walk *walk, const bson_t *document)
+{
+    bson_t lists = BSON_INITIALIZER;
+    int64_t changed = truce__set_converted(walk->set, document, &lists);
+
+    if (changed) {
+        struct set_change *change = truce__set_walk_change(walk);
+
+        truce__set_state_append(walk->set, document, &change->filter);
+        truce__set_change_append(document, &lists, &change->update);
+        change->entries = changed;
+    }
+    bson_destroy(&lists);
+}
+
+/* {list: {$type: [...]}}, {list: {$elemMatch: {name: exists, seq: no number}}} */
+static void append_list_filter(const truce_set *set, const char *list, uint32_t *index,
+                               bson_t *either)
+{
+    bson_t one, inner, match, name, seq, negation;
+    char text[16];
+    const char *key;
+
+    bson_uint32_to_string((*index)++, &key, text, sizeof text);
+    bson_append_document_begin(either, key, -1, &one);
+    bson_append_document_begin(&one, list, -1, &inner);
+    bson_append_array_begin(&inner, "$type", -1, &match);
+    truce__set_bare_types_append(false, &match);
+    bson_append_array_end(&inner, &match);
+    bson_append_document_end(&one, &inner);
+    bson_append_document_end(either, &one);
+    bson_uint32_to_string((*index)++, &key, text, sizeof text);
+    bson_append_document_begin(either, key, -1, &one);
+    bson_append_document_begin(&one, list, -1, &inner);
+    bson_append_document_begin(&inner, "$elemMatch", -1, &match);
+    bson_append_document_begin(&match, set->name, -1, &name);
+    bson_append_bool(&name, "$exists", -1, true);
+    bson_append_document_end(&match, &name);
+    bson_append_document_begin(&match, set->seq, -1, &seq);
+    bson_append_document_begin(&seq, "$not", -1, &negation);
+    bson_append_utf8(&negation, "$type", -1, "number", -1);
+    bson_append_document_end(&seq, &negation);
+    bson_append_document_end(&match, &seq);
+    bson_append_document_end(&inner, &match);
+    bson_append_document_end(&one, &inner);
+    bson_append_document_end(either, &one);
+}
+
+/* Repeats rounds until no write loses a race. */
+static truce_status convert_rounds(struct set_walk *walk, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, either;
+    uint32_t index = 0;
+    truce_status status = TRUCE_OK;
+
+    bson_append_array_begin(&filter, "$or", -1, &either);
+    append_list_filter(walk->set, walk->set->field, &index, &either);
+    append_list_filter(walk->set, walk->set->deleted, &index, &either);
+    bson_append_array_end(&filter, &either);
+    for (int round = 0; !status && round < ROUNDS; round++) {
+        truce__set_pause(round);
+        status = truce__set_walk(walk, &filter, NULL, error);
+        if (!walk->again)
+            break;
+    }
+    bson_destroy(&filter);
+    if (!status && walk->first && error)
+        *error = walk->why;
+    if (!status && !walk->first && walk->again)
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "set %s was changed concurrently in each round: convert it again",
+                             walk->set->id);
+    return status ? status : walk->first;
+}
+
+/* Counts documents whose list is not an array. They cannot be converted, and no operation can be
+ * applied to them. */
+static truce_status count_odd(truce_set *set, int64_t *left, bson_error_t *error)
+{
+    const char *lists[] = {set->field, set->deleted};
+    bson_t filter = BSON_INITIALIZER, either, one, inner, negation;
+    truce_status status;
+    int64_t count = 0;
+
+    bson_append_array_begin(&filter, "$or", -1, &either);
+    for (uint32_t i = 0; i < 2; i++) {
+        bson_append_document_begin(&either, i ? "1" : "0", 1, &one);
+        bson_append_document_begin(&one, lists[i], -1, &inner);
+        BSON_APPEND_BOOL(&inner, "$exists", true);
+        bson_append_document_begin(&inner, "$not", -1, &negation);
+        BSON_APPEND_UTF8(&negation, "$type", "array");
+        bson_append_document_end(&inner, &negation);
+        bson_append_document_end(&one, &inner);
+        bson_append_document_end(&either, &one);
+    }
+    bson_append_array_end(&filter, &either);
+    status = truce_count(set->store, set->collection, &filter, NULL, &count, error);
+    bson_destroy(&filter);
+    if (status || !count)
+        return status;
+    *left += count;
+    return truce__fail(TRUCE_INVALID, error,
+                       "\"%s\" or \"%s\" is not an array in %" PRId64
+                       " documents of \"%s\": repair them by hand",
+                       set->field, set->deleted, count, set->collection);
+}
+
+truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, bson_error_t *error)
+{
+    DEADLINE_SCOPE(set->deadline_ms);
+    struct set_walk *walk;
+    truce_status status = truce__set_ready(set, error);
+
+    if (converted)
+        *converted = (truce_set_converted){0};
+    if (status || set->layout == TRUCE_SET_BY_ELEMENT)
+        return status;
+    walk = bson_malloc0(sizeof *walk);
+    walk->set = set;
+    walk->add = convert_add_document;
+    status = convert_rounds(walk, error);
+    if (!status)
+        status = count_odd(set, &walk->left, error);
+    if (converted)
+        *converted = (truce_set_converted){
+            .documents = walk->documents, .elements = walk->entries, .left = walk->left};
+    bson_free(walk);
+    return status;
+}
+
+/* ---- merge ----------------------------------------------------------------------------------- */
+
+/*
+ * The merge leaves what applying the winners one by one would leave, in one walk over the lists.
+ *
+ *     classes: [a 1] [b 2] [c 3]      winners: add b 5, remove c 6, add d 7
+ *     ->       [a 1] [b 5] [d 7]      an entry is replaced in place, or appended
+ *     deleted: [d 4]  ->  [c 6]
+ *
+ * The walk reads only the name of an entry, unless the entry has a winner's name: a hit. Runs
+ * between hits that are replaced or dropped are copied unchanged. After the first dropped element
+ * the elements get new array indexes.
+ *
+ * If the whole document is known, winners that do not fit are left out (SET_FULL), as few as
+ * possible. A winner that does not fit is replaced by the operation of the next lower rank on the
+ * same name.
+ */
+
+/* Up to this many winners are compared one by one. */
+#define LINEAR_MAX 8
+
+/* Finds the winner of a name by open addressing, at most half full. */
 struct lookup {
     const struct set_merge *merge;
-    struct set_state *states; /* what stands for each winner */
-    uint32_t *slots;          /* winner's number + 1; NULL: compare one by one */
+    /* The stored state for each winner. */
+    struct set_state *states;
+    /* The winner's number + 1. NULL: winners are compared one by one. */
+    uint32_t *slots;
     uint32_t mask;
 };
 
 /* An element of a list that has a winner's name. */
 struct hit {
-    const uint8_t *start, *end; /* type, number and value */
-    uint32_t index;             /* in the list */
+    /* The element's bytes: type, key, and value. */
+    const uint8_t *start, *end;
+    /* The element's position in the list. */
+    uint32_t index;
     uint32_t winner;
 };
 
-/* One of the lists, as it was read. */
+/* One of the lists as it was read. */
 struct list {
-    struct value value; /* or missing */
+    /* Missing if there is no such list. */
+    struct value value;
     bool adds;
     const struct hit *hits;
     uint32_t hits_count, count;
-    bool bare; /* names stand in it that have no number */
+    /* The list contains bare names. */
+    bool bare;
 };
 
 void truce__set_scratch_release(struct set_scratch *scratch)
@@ -77,7 +482,7 @@ static void lookup_init(struct lookup *lookup, const struct set_merge *merge, in
     }
 }
 
-/* the number of the winner, or merge->count */
+/* Returns the number of the winner, or merge->count. */
 static size_t lookup_find(const struct lookup *lookup, struct value name)
 {
     const struct set_merge *merge = lookup->merge;
@@ -98,17 +503,17 @@ static size_t lookup_find(const struct lookup *lookup, struct value name)
     return merge->count;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void take_standing(const struct lookup *lookup, size_t winner, const struct set_rank *rank)
 {
-    struct set_rank *standing = &lookup->states[winner].standing;
+    struct set_rank *stored = &lookup->states[winner].stored;
 
-    if (!standing->seq || truce__set_rank_compare(rank, standing) > 0)
-        *standing = *rank;
+    if (!stored->seq || truce__set_rank_compare(rank, stored) > 0)
+        *stored = *rank;
 }
 
-/* The hits go behind those that `hits` has. */
+/* Appends the hits to `hits`. */
 static void merge_read_list(const truce_set *set, struct list *list, const struct lookup *lookup,
                             struct buffer *hits)
 {
@@ -127,7 +532,7 @@ static void merge_read_list(const truce_set *set, struct list *list, const struc
             return;
         name = truce__set_entry_name(set, fields.value);
         if (name.type == VALUE_MISSING) {
-            list->bare = list->bare || truce__set_is_bare(fields.value);
+            list->bare = list->bare || set_is_bare(fields.value);
             continue;
         }
         winner = lookup_find(lookup, name);
@@ -141,35 +546,41 @@ static void merge_read_list(const truce_set *set, struct list *list, const struc
     }
 }
 
-/* ---- room ----------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
-/* A document in bytes, as it becomes. */
+/* The size of the document that the merge builds, by parts. */
 struct outline {
-    size_t others;      /* all but the lists */
-    size_t heads[2];    /* type and name of the lists' fields */
-    size_t values[2];   /* of the elements, with their types */
-    uint32_t counts[2]; /* of the elements: members, tombstones */
+    /* All fields except the lists. */
+    size_t others;
+    /* The types and names of the lists' fields. */
+    size_t heads[2];
+    /* The elements, with their types. */
+    size_t values[2];
+    /* The number of members and of tombstones. */
+    uint32_t counts[2];
     bool exists[2];
 };
 
-/* What a winner adds to the outline. */
+/* The part of the outline that a winner adds. */
 struct share {
     size_t winner;
     int64_t values[2];
     int32_t counts[2];
-    int64_t growth; /* about */
+    /* An estimate of the growth in bytes. */
+    int64_t growth;
 };
 
-/* The operation that the verdict is of. */
+/* Returns the operation that the winner's verdict belongs to. */
 static const struct set_operation *chosen(const struct set_merge *merge, size_t winner)
 {
     return merge->winners[winner] + (merge->passed ? merge->passed[winner] : 0);
 }
 
-/* The numbers of an array's elements, as the keys that they are. */
+/* Returns the size of the keys "0", "1", ... of an array's elements. */
 static size_t keys_size(uint32_t count)
 {
-    size_t size = count; /* the zeros behind them */
+    /* The terminating zeros. */
+    size_t size = count;
     uint32_t from = 0, digits = 1;
 
     for (uint64_t to = 10; from < count; to *= 10, digits++) {
@@ -246,7 +657,7 @@ static void count_entry(const truce_set *set, const struct set_operation *operat
     bson_destroy(&entry);
 }
 
-/* The shares of the winners that are open; returns how many there are. */
+/* Fills the shares of the open winners and returns their number. */
 static size_t merge_divide(const truce_set *set, const struct set_merge *merge,
                            const struct list *lists, struct share *shares)
 {
@@ -280,7 +691,7 @@ static void take_share(struct outline *outline, const struct share *share)
     }
 }
 
-/* Room for everything, whatever the lists are like? */
+/* Returns whether everything fits for certain, whatever the lists contain. */
 static bool is_roomy(const bson_t *document, const struct set_merge *merge)
 {
     size_t size = document->len + 1000;
@@ -290,7 +701,8 @@ static bool is_roomy(const bson_t *document, const struct set_merge *merge)
     return size <= TRUCE_DOCUMENT_BYTES_MAX;
 }
 
-/* The next of those that the winner beat takes its place; false: it would change nothing, or there is none. */
+/* Replaces a winner by the next operation that it supersedes. Returns false without such an
+ * operation, or if it would change nothing. */
 static bool merge_pass_over(const truce_set *set, struct set_merge *merge,
                             const struct lookup *lookup, struct share *share)
 {
@@ -311,7 +723,7 @@ static bool merge_pass_over(const truce_set *set, struct set_merge *merge,
     return true;
 }
 
-/* As many winners as the document has room for stay open, those that need least first. */
+/* Keeps open as many winners as fit, those with the smallest growth first. */
 static void choose_fitting(const truce_set *set, const bson_t *document, struct set_merge *merge,
                            const struct lookup *lookup, const struct list *lists)
 {
@@ -343,13 +755,14 @@ static void choose_fitting(const truce_set *set, const bson_t *document, struct 
     bson_free(shares);
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* A list under construction, as bytes. */
 struct output {
     struct buffer *bytes;
     uint32_t count;
-    bool full; /* it is too large for any document: what is missing does not matter */
+    /* The list exceeds the size of a document; the missing part is irrelevant. */
+    bool full;
 };
 
 static void merge_append_head(struct output *out, uint8_t type)
@@ -376,7 +789,7 @@ static void merge_append_entry(const truce_set *set, const struct set_operation 
     bson_destroy(&entry);
 }
 
-/* The elements from `start` to `end`, the first of which had the number `index`. */
+/* Appends the elements from `start` to `end`, the first of which had the index `index`. */
 static void merge_append_run(struct output *out, const uint8_t *start, const uint8_t *end,
                              uint32_t index, uint32_t count)
 {
@@ -402,8 +815,8 @@ static bool belongs(const struct set_merge *merge, size_t winner, bool adds)
     return merge->verdicts[winner] == SET_OPEN && chosen(merge, winner)->rank.add == adds;
 }
 
-/* The old elements, without those of the winners or with theirs in place. True: some are different.
- * `placed[i]`: winner i is done with. */
+/* Copies the old elements, with the winners' elements replaced or dropped. Returns whether an
+ * element differs. `placed[i]`: winner i is done. */
 static bool rewrite_elements(const truce_set *set, const struct list *list,
                              const struct set_merge *merge, bool *placed, struct output *out)
 {
@@ -426,7 +839,7 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
     return from_index > 0;
 }
 
-/* The list as it is to be; false: nothing in it is different. */
+/* Builds the new list. Returns false if it equals the old one. */
 static bool rewrite(const truce_set *set, const struct list *list, const struct set_merge *merge,
                     bool *placed, struct output *out)
 {
@@ -460,7 +873,7 @@ static truce_status merge_write_list(const truce_set *set, const char *field,
         return TRUCE_OK;
     if (out.full || out.bytes->size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the list \"%s\" would have more than %d bytes", field,
+                             "the list \"%s\" would exceed %d bytes", field,
                              TRUCE_DOCUMENT_BYTES_MAX);
     truce__value_append(
         &merge->change, field, strlen(field),
@@ -475,11 +888,13 @@ static truce_status check_lists(const truce_set *set, struct value list, struct 
 
     if (!list_wrong && (deleted.type == VALUE_MISSING || deleted.type == BSON_TYPE_ARRAY))
         return TRUCE_OK;
-    return truce__fail(TRUCE_CORRUPT, error, "a document of set %s has a \"%s\" that is no array",
-                       set->id, list_wrong ? set->field : set->deleted);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "the field \"%s\" in a document of set %s is not an array",
+                       list_wrong ? set->field : set->deleted, set->id);
 }
 
-/* Both lists get their numbers first; what an operation does not change of them is written all the same. */
+/* Gives both lists numbers first. Lists that the operations do not change are therefore written,
+ * too. */
 static truce_status merge_converted(const truce_set *set, const bson_t *document,
                                     struct set_merge *merge, bson_error_t *error)
 {

@@ -1,45 +1,493 @@
 /*
- * What consumers recorded: the proof by which tombstones are collected.
+ * Sources, the numbers that consumers recorded, and the watermark that both give.
  *
- * A consumer applies an operation, THEN records its number here, THEN acknowledges the message. So
- * a recorded number is an applied one, and a message that is not acknowledged is delivered again.
- * Numbers are kept in blocks, in `truce_progress`, one document for each consumer, source and block. Narrow
- * blocks, of 4,096 numbers, have a bit for each; wide ones, of 2^18, 2^24, ... 2^60 numbers, have ranges:
+ * A source gives out sequence numbers. `truce_sources` has one document for each set and source:
  *
- *     {_id: {set: "students.classes", source: "web", block: 0, consumer: "c1"}, bits: Binary}
- *     {_id: {set: "students.classes", source: "web", shift: 18, block: 0, consumer: "c1"}, ranges: Binary}
+ *     {_id: {set: "students.classes", source: "web"}, first: 1, floor: 0, proven: 812, archived: 0}
  *
- * A number goes to the widest block that has room for it: RANGES_MAX ranges, or one that it only makes
- * longer. So records take the room of what was recorded, however large the numbers are and however far apart:
- * sparse numbers stand in wide blocks, and only where they are dense do they reach the narrow ones. A
- * range that is longer than a block of the next smaller width stays where it is; of such there are
- * at most 64 in a block.
+ *     floor     no number at or below it will come: first - 1, raised by truce_set_source_idle
+ *     proven    its watermark when a collector last computed it; the next computation starts there
+ *     archived  blocks of 4,096 numbers below it are in the archive (set_collect.c)
  *
- * P1. What is in any document was recorded; in how many, and in which, means nothing. So whoever looks
- *     takes the union of all widths and consumers.
- * P2. What was recorded is never lost, in any order of landing: each write is guarded by the content that
- *     was read (a write of the consumer's own may land late, and two processes may use one name by
- *     mistake), and adds to it. Only the archiver takes out, what is in the archive already
- *     (set_collect.c; models/set_progress.cpp).
- * P3. A look is not of one moment, and may miss what the archiver moves meanwhile. Computing a watermark
- *     it is too low then, which is safe; who asks for one number looks twice.
+ * The watermark of a source is the end of the longest run without gaps of recorded and void numbers
+ * above its floor, in the UNION of all consumers' records. The watermark of the set is the minimum
+ * over its sources. Both only increase. Records of dead consumers count. A number that a consumer
+ * received and did not record is a gap until its message is delivered again.
  *
- * Two names are truce's own: ":void" holds the numbers that will never come, ":archive" what the
- * watermark has passed.
- *
- * Stores of before there were wide blocks have narrow ones only, which are read and written as they were.
+ * A source may start late. The collector reads the sources, announces the watermark that it is
+ * about to use ($max in the set's definition), THEN reads the sources again, and starts over if
+ * there is a new one. A new source inserts its document, THEN reads the announced watermark, and
+ * begins above it. So either the collector sees the source, or the source sees the watermark. A
+ * source document without `floor` (its starter died in between) holds the watermark at 0 until the
+ * source is started again.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/field.h"
+#include "base/null.h"
 #include "patterns/set/set.h"
 #include "store/store.h"
 
+/* A source is read in pieces of 2^18 numbers. */
+#define LOAD_SHIFT 18
+
+/* The sources that this handle has seen in the store. */
+struct known_source {
+    struct known_source *next;
+    /* The width of the block that the last number went to. */
+    int shift;
+    char name[];
+};
+
+static truce_status progress_load(truce_set *set, const char *source, int64_t number, int shift,
+                                  struct progress *progress, bson_error_t *error);
+static void progress_release(struct progress *progress);
+
+void truce__sources_free(struct known_source *known)
+{
+    while (known) {
+        struct known_source *next = known->next;
+
+        bson_free(known);
+        known = next;
+    }
+}
+
+static void source_id(const truce_set *set, const char *source, bson_t *document)
+{
+    bson_t id;
+
+    bson_append_document_begin(document, "_id", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    if (source)
+        bson_append_utf8(&id, "source", -1, source, -1);
+    bson_append_document_end(document, &id);
+}
+
+/* The caller holds the set's mutex. */
+static struct known_source *source_find_known(const truce_set *set, const char *source)
+{
+    struct known_source *at = set->known;
+
+    while (at && strcmp(at->name, source) != 0)
+        at = at->next;
+    return at;
+}
+
+static bool source_is_known(truce_set *set, const char *source)
+{
+    bool found;
+
+    pthread_mutex_lock(&set->mutex);
+    found = source_find_known(set, source);
+    pthread_mutex_unlock(&set->mutex);
+    return found;
+}
+
+/* Returns the width of the block that the source's last number went to; 0: none yet. */
+static int source_shift(truce_set *set, const char *source)
+{
+    const struct known_source *known;
+    int shift;
+
+    pthread_mutex_lock(&set->mutex);
+    known = source_find_known(set, source);
+    shift = known ? known->shift : 0;
+    pthread_mutex_unlock(&set->mutex);
+    return shift;
+}
+
+static void source_shift_keep(truce_set *set, const char *source, int shift)
+{
+    struct known_source *known;
+
+    pthread_mutex_lock(&set->mutex);
+    known = source_find_known(set, source);
+    if (known)
+        known->shift = shift;
+    pthread_mutex_unlock(&set->mutex);
+}
+
+static void source_remember(truce_set *set, const char *source)
+{
+    size_t size = strlen(source) + 1;
+    struct known_source *known = bson_malloc(sizeof *known + size);
+
+    memcpy(known->name, source, size);
+    known->shift = 0;
+    pthread_mutex_lock(&set->mutex);
+    known->next = set->known;
+    set->known = known;
+    pthread_mutex_unlock(&set->mutex);
+}
+
+/* An insert that finds the document in place is a success. */
+static truce_status insert_source(truce_set *set, const char *source, bool with_floor,
+                                  bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    truce_status status = TRUCE_UNKNOWN;
+
+    source_id(set, source, &document);
+    if (with_floor) {
+        bson_append_int64(&document, "first", -1, 1);
+        bson_append_int64(&document, "floor", -1, 0);
+    }
+    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = truce_insert(set->store, SET_SOURCES, &document, NULL, error);
+    }
+    bson_destroy(&document);
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, document;
+    truce_status status;
+
+    if (source_is_known(set, source))
+        return TRUCE_OK;
+    source_id(set, source, &filter);
+    status = truce_find_one(set->store, SET_SOURCES, &filter, NULL, &document, error);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    if (status == TRUCE_NOT_FOUND)
+        status = insert_source(set, source, true, error);
+    if (!status)
+        source_remember(set, source);
+    return status;
+}
+
+/* ---- computing watermarks ---- */
+
+/* Computes the watermark from source->floor or source->proven up to the first gap. */
+static truce_status source_compute(truce_set *set, struct source_state *source, bson_error_t *error)
+{
+    int64_t at = source->floor > source->proven ? source->floor : source->proven;
+    truce_status status = TRUCE_OK;
+    bool gap = false;
+
+    while (!gap && !status && at < INT64_MAX) {
+        struct progress progress;
+        /* The end of the piece that is read. */
+        int64_t end = (at + 1) | ((INT64_C(1) << LOAD_SHIFT) - 1);
+
+        status = progress_load(set, source->name, at + 1, LOAD_SHIFT, &progress, error);
+        for (size_t i = 0; i < progress.voided.count; i++)
+            truce__ranges_append(&progress.recorded, progress.voided.at[i].from,
+                                 progress.voided.at[i].to);
+        truce__ranges_settle(&progress.recorded);
+        if (!status)
+            at = truce__ranges_end(&progress.recorded, at + 1);
+        gap = at < end;
+        progress_release(&progress);
+    }
+    source->watermark = at;
+    return status;
+}
+
+static void source_add_source(struct source_list *list, const char *name, const bson_t *document)
+{
+    struct source_state *source;
+
+    list->sources = bson_realloc(list->sources, (list->count + 1) * sizeof *list->sources);
+    source = &list->sources[list->count++];
+    *source = (struct source_state){.name = bson_strdup(name),
+                                    .floor = truce__field_number(document, "floor"),
+                                    .proven = truce__field_number(document, "proven"),
+                                    .archived = truce__field_number(document, "archived")};
+}
+
+void truce__set_own(const truce_set *set, bson_t *filter)
+{
+    bson_t bounds, id;
+
+    bson_append_document_begin(filter, "_id", -1, &bounds);
+    bson_append_document_begin(&bounds, "$gte", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_document_end(&bounds, &id);
+    bson_append_document_begin(&bounds, "$lt", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_maxkey(&id, "source", -1);
+    bson_append_document_end(&bounds, &id);
+    bson_append_document_end(filter, &bounds);
+}
+
+static truce_status list_sources(truce_set *set, struct source_list *list, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER;
+    truce_find_options options = {.sort = &sort};
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    truce__set_own(set, &filter);
+    bson_append_int32(&sort, "_id", -1, 1);
+    status = truce_find(set->store, SET_SOURCES, &filter, &options, &cursor, error);
+    while (!status) {
+        const bson_t *document;
+        bson_iter_t iter, name;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        if (bson_iter_init(&iter, document) &&
+            bson_iter_find_descendant(&iter, "_id.source", &name) && BSON_ITER_HOLDS_UTF8(&name))
+            source_add_source(list, bson_iter_utf8(&name, NULL), document);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(&sort);
+    return status;
+}
+
+truce_status truce__sources_load(truce_set *set, struct source_list *list, bson_error_t *error)
+{
+    truce_status status;
+
+    *list = (struct source_list){0};
+    status = list_sources(set, list, error);
+    for (size_t i = 0; !status && i < list->count; i++) {
+        status = source_compute(set, &list->sources[i], error);
+        if (!i || list->sources[i].watermark < list->watermark)
+            list->watermark = list->sources[i].watermark;
+    }
+    return status;
+}
+
+void truce__sources_release(struct source_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        bson_free(list->sources[i].name);
+    bson_free(list->sources);
+    *list = (struct source_list){0};
+}
+
+truce_status truce_set_watermark(truce_set *set, int64_t *watermark, bson_t *report,
+                                 bson_error_t *error)
+{
+    RETURN_IF_NULL(watermark, error);
+
+    DEADLINE_SCOPE(set->deadline_ms);
+    struct source_list list = {0};
+    bson_t array, one;
+    truce_status status = TRUCE_OK;
+
+    if (report)
+        bson_init(report);
+    *watermark = 0;
+    if (set->refused)
+        return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
+    status = truce__sources_load(set, &list, error);
+    if (!status)
+        *watermark = list.watermark;
+    if (!status && report) {
+        bson_append_utf8(report, "set", -1, set->id, -1);
+        bson_append_int64(report, "watermark", -1, list.watermark);
+        bson_append_array_begin(report, "sources", -1, &array);
+        for (size_t i = 0; i < list.count; i++) {
+            char text[16];
+            const char *key;
+
+            bson_uint32_to_string((uint32_t)i, &key, text, sizeof text);
+            bson_append_document_begin(&array, key, -1, &one);
+            bson_append_utf8(&one, "source", -1, list.sources[i].name, -1);
+            bson_append_int64(&one, "watermark", -1, list.sources[i].watermark);
+            bson_append_int64(&one, "floor", -1, list.sources[i].floor);
+            bson_append_int64(&one, "missing", -1, truce__number_after(list.sources[i].watermark));
+            bson_append_document_end(&array, &one);
+        }
+        bson_append_array_end(report, &array);
+    }
+    truce__sources_release(&list);
+    return status;
+}
+
+/* ---- starting, idling, void numbers ---- */
+
+static truce_status check_source(const truce_set *set, const char *source, bson_error_t *error)
+{
+    if (source && (!source[0] || strlen(source) > SET_CONSUMER_MAX))
+        return truce__fail(TRUCE_INVALID, error,
+                           "set %s: the name of a source must have 1 to %d bytes", set->id,
+                           SET_CONSUMER_MAX);
+    return TRUCE_OK;
+}
+
+/* Reads the watermark that a collector announced last; 0: none yet. */
+static truce_status read_announced(truce_set *set, int64_t *announced, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, document;
+    truce_status status;
+
+    bson_append_utf8(&filter, "_id", -1, set->id, -1);
+    /* A latest read: the floor of a new source must be above the watermark that a collector
+     * announced before. */
+    status =
+        truce_find_one(set->store, SET_DEFINITIONS, &filter, &truce__find_latest, &document, error);
+    *announced = status ? 0 : truce__field_number(&document, "announced");
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* {_id, floor absent} -> floor and first. The first process decides; repeating is harmless. */
+static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
+                              bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
+    truce_status status;
+
+    source_id(set, source, &filter);
+    bson_append_document_begin(&filter, "floor", -1, &inner);
+    bson_append_bool(&inner, "$exists", -1, false);
+    bson_append_document_end(&filter, &inner);
+    bson_append_document_begin(&update, "$set", -1, &inner);
+    bson_append_int64(&inner, "first", -1, truce__number_after(floor));
+    bson_append_int64(&inner, "floor", -1, floor);
+    bson_append_document_end(&update, &inner);
+    status = truce__set_update_answered(set, SET_SOURCES, &filter, &update, NULL, error);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status;
+}
+
+truce_status truce_set_source_start(truce_set *set, const char *source, int64_t *first,
+                                    bson_error_t *error)
+{
+    RETURN_IF_NULL(first, error);
+
+    DEADLINE_SCOPE(set->deadline_ms);
+    const char *name = source ? source : "";
+    bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
+    int64_t announced;
+    truce_status status = truce__set_ready(set, error);
+
+    *first = 0;
+    if (!status)
+        status = check_source(set, source, error);
+    if (!status)
+        status = insert_source(set, name, false, error);
+    if (!status)
+        status = read_announced(set, &announced, error);
+    if (!status)
+        status = set_floor(set, name, announced, error);
+    if (!status) {
+        source_id(set, name, &filter);
+        bson_destroy(&document);
+        /* A latest read: it returns the first number that the source may give out. */
+        status =
+            truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
+    }
+    if (!status) {
+        *first = truce__field_number(&document, "first");
+        source_remember(set, name);
+    }
+    bson_destroy(&filter);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
+                                 int64_t value, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
+    truce_status status;
+
+    source_id(set, source, &filter);
+    bson_append_document_begin(&update, "$max", -1, &inner);
+    bson_append_int64(&inner, field, -1, value);
+    bson_append_document_end(&update, &inner);
+    status = truce__set_update_answered(set, SET_SOURCES, &filter, &update, NULL, error);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status;
+}
+
+truce_status truce_set_source_idle(truce_set *set, const char *source, int64_t below,
+                                   bson_error_t *error)
+{
+    DEADLINE_SCOPE(set->deadline_ms);
+    truce_status status = truce__set_ready(set, error);
+
+    if (!status)
+        status = check_source(set, source, error);
+    if (!status && below < 1)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the number below which no operation comes is %lld, "
+                             "but must be at least 1",
+                             (long long)below);
+    if (!status)
+        status = truce__source_known(set, source ? source : "", error);
+    if (!status)
+        status = truce__source_raise(set, source ? source : "", "floor", below - 1, error);
+    return status;
+}
+
+truce_status truce_set_void(truce_set *set, const char *source, int64_t from, int64_t to,
+                            bson_error_t *error)
+{
+    DEADLINE_SCOPE(set->deadline_ms);
+    truce_status status = truce__set_ready(set, error);
+
+    if (!status)
+        status = check_source(set, source, error);
+    if (!status && (from < 1 || to < from))
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "void numbers %lld to %lld are not a valid range: expected 1 <= from <= to",
+                        (long long)from, (long long)to);
+    if (!status)
+        status = truce__source_known(set, source ? source : "", error);
+    if (!status)
+        status = truce__progress_add(set, source ? source : "", CONSUMER_VOID,
+                                     &(struct ranges){&(struct range){from, to}, 1, 1}, error);
+    return status;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/*
+ * The records of consumers are the proof by which tombstones are collected.
+ *
+ * A consumer applies an operation, THEN records its number here, THEN acknowledges the message. So
+ * a recorded number is an applied one, and an unacknowledged message is delivered again.
+ * `truce_progress` keeps the numbers in blocks, with one document for each consumer, source, and
+ * block. Narrow blocks of 4,096 numbers have one bit for each number. Wide blocks of 2^18, 2^24,
+ * ... 2^60 numbers have ranges:
+ *
+ *     {_id: {set: "students.classes", source: "web", block: 0, consumer: "c1"}, bits: Binary}
+ *     {_id: {set: "students.classes", source: "web", shift: 18, block: 0, consumer: "c1"},
+ *      ranges: Binary}
+ *
+ * A number goes to the widest block that has space for it. A wide block has space for RANGES_MAX
+ * ranges, and for a number that only extends one. The size of the records therefore depends on what
+ * was recorded, not on how large the numbers are or how far apart. Sparse numbers stay in wide
+ * blocks; dense ones reach narrow blocks. A range that is longer than a block of the next smaller
+ * width stays in its wide block, which has at most 64 of them.
+ *
+ * P1. Every number in any document was recorded. It does not matter in how many documents or in
+ *     which. So readers take the union of all widths and consumers.
+ * P2. A recorded number is never lost, in whatever order writes land. Each write only adds, and its
+ *     guard is the content that was read, because a write of the same consumer may land late, and
+ *     two processes may use one name by mistake. Only the archiver removes numbers, after they are
+ *     in the archive (set_collect.c; models/set_progress.cpp).
+ * P3. A read is not a snapshot, and may miss numbers that the archiver moves concurrently. For the
+ *     watermark this is safe, because the result is only too low. The lookup of a single number
+ *     reads twice.
+ *
+ * Two consumer names are reserved: ":void" has the numbers that will never come, ":archive" the
+ * numbers that the watermark has passed.
+ *
+ * Stores that were written before wide blocks existed have narrow ones only, which work unchanged.
+ */
+
 /* ---- documents of records -------------------------------------------------------------------- */
 
-/* The documents of what consumers recorded and looking through them. */
+/* Reads and writes the documents of the records. */
 
 #define NEAR_DOCUMENTS 250
 
@@ -90,7 +538,7 @@ static const char *id_text(const bson_t *document, const char *path)
     return bson_iter_utf8(&found, NULL);
 }
 
-/* the next smaller width */
+/* Returns the next smaller width. */
 static int progress_narrower(int shift)
 {
     return shift == WIDE_SHIFT_MIN ? BLOCK_SHIFT : shift - WIDE_SHIFT_STEP;
@@ -126,7 +574,7 @@ truce_status truce__progress_read(const bson_t *document, struct progress_block 
 
         truce__ranges_release(&block->ranges);
         return truce__fail(
-            TRUCE_CORRUPT, error, "%s: %s is no record of a consumer", SET_PROGRESS,
+            TRUCE_CORRUPT, error, "%s: %s is not a record of a consumer", SET_PROGRESS,
             truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
                               sizeof text));
     }
@@ -152,7 +600,7 @@ static void records_append_bounds(truce_set *set, const char *source, int shift,
     bson_append_document_end(array, &branch);
 }
 
-/* What cannot be read proves nothing, and stops nobody. */
+/* An unreadable document proves nothing and does not stop the reader. */
 static void take_ranges(const bson_t *document, struct progress *progress)
 {
     struct progress_block block;
@@ -192,7 +640,8 @@ static truce_status read_records(truce_set *set, const bson_t *filter,
     return status;
 }
 
-truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
+/* Loads what all consumers recorded of the 2^shift numbers around `number`, and perhaps more. */
+static truce_status progress_load(truce_set *set, const char *source, int64_t number, int shift,
                                   struct progress *progress, bson_error_t *error)
 {
     int64_t first = number >> shift << shift, last = first + ((INT64_C(1) << shift) - 1);
@@ -213,7 +662,8 @@ truce_status truce__progress_load(truce_set *set, const char *source, int64_t nu
     return status;
 }
 
-/* Some of what was recorded from `number` on, or up to it, in documents of that width alone. */
+/* Loads some of the recorded numbers from `number` upward, or downward, from documents of only this
+ * width. */
 static truce_status progress_near(truce_set *set, const char *source, int64_t number, int shift,
                                   bool from, struct progress *progress, bson_error_t *error)
 {
@@ -233,31 +683,34 @@ static truce_status progress_near(truce_set *set, const char *source, int64_t nu
     return status;
 }
 
-void truce__progress_release(struct progress *progress)
+static void progress_release(struct progress *progress)
 {
     truce__ranges_release(&progress->recorded);
     truce__ranges_release(&progress->voided);
 }
 
-/* ---- numbers below the watermark ------------------------------------------------------------- */
+/* ---- the cache of recorded numbers ----------------------------------------------------------- */
 
 /*
- * What became of a number that is below the watermark. What was recorded stays so; so whatever a look at the
- * records has shown is kept with the handle, for the numbers that come next are often near: a file that is
- * applied again, a queue that delivers again. A look shows all records that are as wide as the numbers are far
- * apart, some hundreds of numbers at least.
+ * The cache of recorded numbers, for operations below the watermark. A recorded number stays
+ * recorded, so the handle caches what a read of the records has shown. The next numbers are often
+ * near: a file is applied again, or a queue delivers again. A read loads all records of the width
+ * that fits the distance between numbers, at least some hundreds of numbers.
  *
- *   K1  Only what stands in a record is kept, never that a number is missing.
- *   K2  It takes at most RANGES_KEPT ranges of all sources together; then it begins anew.
- *   K3  Numbers that are far apart fill many documents with some each; who comes again with one brings those
- *       around it, newest first, so the documents on both sides are looked at with it.
+ * K1. Only recorded numbers are cached, never the absence of a number.
+ * K2. The cache has at most RANGES_KEPT ranges over all sources; then it starts over.
+ * K3. Distant numbers fill many documents with a few numbers each. A consumer that repeats one of
+ *     them usually repeats its neighbours, newest first, so the documents on both sides are read
+ *     with it.
  */
 
-#define RANGES_KEPT  (1 << 20) /* 16 MiB: as many as lie between those of one worker among others */
+/* 16 MiB: as many ranges as the numbers of one of many workers have. */
+#define RANGES_KEPT  (1 << 20)
 #define SOURCES_KEPT 64
 
 struct recorded {
-    size_t count, ranges; /* sources; ranges of all of them */
+    /* The number of sources, and of the ranges of all sources. */
+    size_t count, ranges;
     struct {
         char source[SET_CONSUMER_MAX + 1];
         struct ranges ranges;
@@ -278,7 +731,7 @@ void truce__recorded_free(struct recorded *recorded)
     bson_free(recorded);
 }
 
-/* NULL: nothing is known of the source. */
+/* Returns NULL if nothing is cached for the source. */
 static struct ranges *ranges_of(struct recorded *recorded, const char *source)
 {
     for (size_t i = 0; recorded && i < recorded->count; i++) {
@@ -288,7 +741,7 @@ static struct ranges *ranges_of(struct recorded *recorded, const char *source)
     return NULL;
 }
 
-/* With the set's mutex held. */
+/* The caller holds the set's mutex. */
 static struct ranges *recorded_room_for(truce_set *set, const char *source, size_t more)
 {
     struct recorded *recorded = set->recorded;
@@ -335,7 +788,7 @@ bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
     return found;
 }
 
-/* K3. What cannot be read is looked at when its turn comes. */
+/* K3. An error is ignored here: the number is read again when it is needed. */
 static void recorded_look_around(truce_set *set, const char *source, int64_t seq, int shift)
 {
     for (int from = 0; from <= 1; from++) {
@@ -343,7 +796,7 @@ static void recorded_look_around(truce_set *set, const char *source, int64_t seq
 
         if (!progress_near(set, source, seq, shift, from, &progress, NULL))
             keep_recorded(set, source, &progress.recorded);
-        truce__progress_release(&progress);
+        progress_release(&progress);
     }
 }
 
@@ -355,8 +808,9 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
     truce_status status;
 
     *fate = (struct number_fate){0};
-    truce__source_id(set, source, &filter);
-    /* latest: an operation whose number is not recorded goes to the quarantine, also if it is a repeat */
+    source_id(set, source, &filter);
+    /* A latest read: an operation whose number is not recorded goes to the quarantine, even if it
+     * is a repeat. */
     status =
         truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
     if (status == TRUCE_NOT_FOUND) {
@@ -367,18 +821,18 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
     }
     bson_destroy(&document);
     bson_destroy(&filter);
-    /* two looks: between the pages of one, the archive may be written behind it and a consumer's
-     * document removed before it */
+    /* Two reads: while one read goes from page to page, the archiver may write behind it and remove
+     * a consumer's document ahead of it. */
     for (int i = 0; i < 2 && !status && !fate->recorded; i++) {
         struct progress progress;
 
-        status = truce__progress_load(set, source, seq, BLOCK_SHIFT, &progress, error);
+        status = progress_load(set, source, seq, BLOCK_SHIFT, &progress, error);
         fate->recorded = !status && truce__ranges_has(&progress.recorded, seq);
         fate->voided = !status && truce__ranges_has(&progress.voided, seq);
         if (!status)
             keep_recorded(set, source, &progress.recorded);
         narrowest = progress.narrowest;
-        truce__progress_release(&progress);
+        progress_release(&progress);
     }
     if (fate->recorded && narrowest > BLOCK_SHIFT && narrowest < WIDE_SHIFT_MAX)
         recorded_look_around(set, source, seq, narrowest);
@@ -388,37 +842,41 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
 /* ---- records --------------------------------------------------------------------------------- */
 
 #define WINDOW_PIECES 256
-#define RANGES_MAX    512 /* of a wide block */
-#define WIDTHS        ((WIDE_SHIFT_MAX - WIDE_SHIFT_MIN) / WIDE_SHIFT_STEP + 2)
+/* The ranges of a wide block. */
+#define RANGES_MAX 512
+#define WIDTHS     ((WIDE_SHIFT_MAX - WIDE_SHIFT_MIN) / WIDE_SHIFT_STEP + 2)
 
 /* ---- recording ---- */
 
-/* A range that is to be recorded, inside one block of the widest width. */
+/* A range to record, inside one block of the widest width. */
 struct piece {
     const char *source;
     struct range range;
 };
 
-/* A document that it may go to, as it was read. */
+/* A document that may take it, as it was read. */
 struct place {
     const char *source;
     int shift;
     int64_t number;
     bool exists, changed;
-    bson_t content; /* the field as it was read; initialised if it exists */
+    /* The field as it was read; initialised if the document exists. */
+    bson_t content;
     struct ranges ranges;
 };
 
 struct recording {
     truce_set *set;
     const char *consumer;
-    struct piece *pieces; /* by source and number */
+    /* Sorted by source and number. */
+    struct piece *pieces;
     size_t count;
-    struct place *places; /* by source, width and number */
+    /* Sorted by source, width, and number. */
+    struct place *places;
     size_t places_count;
 };
 
-/* Does it lie in one block of that width? */
+/* Returns whether the range lies in one block of that width. */
 static bool progress_is_inside(struct range range, int shift)
 {
     return range.from >> shift == range.to >> shift;
@@ -444,7 +902,8 @@ static struct place *find_place(const struct recording *recording, const char *s
                                    : NULL;
 }
 
-/* Where the pieces may go; `hint`: only to the width that their source's numbers went to last. */
+/* Lists the places that the pieces may go to. `hint`: only those of the width that the source's
+ * last numbers went to. */
 static void list_places(struct recording *recording, bool hint)
 {
     size_t kept = 0;
@@ -453,7 +912,7 @@ static void list_places(struct recording *recording, bool hint)
     recording->places_count = 0;
     for (size_t i = 0; i < recording->count; i++) {
         const struct piece *piece = &recording->pieces[i];
-        int only = hint ? truce__source_shift(recording->set, piece->source) : 0;
+        int only = hint ? source_shift(recording->set, piece->source) : 0;
 
         for (int shift = WIDE_SHIFT_MAX; progress_is_inside(piece->range, shift);
              shift = progress_narrower(shift)) {
@@ -541,7 +1000,7 @@ static truce_status progress_look(struct recording *recording, bson_error_t *err
     return status;
 }
 
-/* The end of the numbers from `next` on that one of the documents for the piece has. */
+/* Returns the end of the run from `next` that one of the piece's documents has. */
 static int64_t recorded_to(const struct recording *recording, const struct piece *piece,
                            int64_t next)
 {
@@ -560,7 +1019,7 @@ static int64_t recorded_to(const struct recording *recording, const struct piece
     return end;
 }
 
-/* Is all of it in what was read? */
+/* Returns whether the documents that were read have all of the piece. */
 static bool is_recorded(const struct recording *recording, const struct piece *piece)
 {
     int64_t end = piece->range.from - 1, before;
@@ -572,7 +1031,8 @@ static bool is_recorded(const struct recording *recording, const struct piece *p
     return end >= piece->range.to;
 }
 
-/* To the widest block that has room; false: to none of those that were read. */
+/* Adds the piece to the widest block that has space. Returns false if none of those that were read
+ * has. */
 static bool progress_put(struct recording *recording, const struct piece *piece)
 {
     struct range range = piece->range;
@@ -586,7 +1046,7 @@ static bool progress_put(struct recording *recording, const struct piece *piece)
                       truce__ranges_touch(&place->ranges, range.from, range.to))) {
             truce__ranges_add(&place->ranges, range.from, range.to);
             place->changed = true;
-            truce__source_shift_keep(recording->set, piece->source, shift);
+            source_shift_keep(recording->set, piece->source, shift);
             return true;
         }
         if (last)
@@ -595,7 +1055,7 @@ static bool progress_put(struct recording *recording, const struct piece *piece)
     return false;
 }
 
-/* {_id, content: as read} -> {$set: {content: with what was added}}, or an insert */
+/* {_id, content: as read} -> {$set: {content: with the added numbers}}, or an insert. */
 static void progress_build(const struct recording *recording, const struct place *place,
                            bson_t *filter, bson_t *document)
 {
@@ -615,7 +1075,7 @@ static void progress_build(const struct recording *recording, const struct place
     bson_append_document_end(document, &change);
 }
 
-/* `all`: every place that changed is written now. */
+/* `all`: every changed place is written. */
 static truce_status write_places(struct recording *recording, bool *all, bson_error_t *error)
 {
     static const truce_bulk_options options = {.unordered = true};
@@ -657,7 +1117,7 @@ static truce_status write_places(struct recording *recording, bool *all, bson_er
     return first;
 }
 
-/* One look, and what it leads to. */
+/* One attempt: read, distribute the pieces, write. */
 static truce_status progress_attempt(struct recording *recording, bool hint, bool *done,
                                      bson_error_t *error)
 {
@@ -693,11 +1153,14 @@ static truce_status progress_run(struct recording *recording, bson_error_t *erro
         if (status ? !truce__repeatable(status) : done)
             return status;
     }
-    return truce__fail(TRUCE_CONFLICT, error, "consumer %s of set %s: others write its records",
-                       recording->consumer, recording->set->id);
+    return truce__fail(
+        TRUCE_CONFLICT, error,
+        "consumer %s of set %s: another process writes the same records all the time",
+        recording->consumer, recording->set->id);
 }
 
-/* A range that crosses blocks of the widest width is a piece in each of them. True: there is room for more. */
+/* Adds a range; a range that crosses blocks of the widest width becomes one piece in each. Returns
+ * whether there is space for more. */
 static bool add_piece(struct recording *recording, const char *source, struct range *range)
 {
     int64_t block = range->from >> WIDE_SHIFT_MAX;
@@ -744,7 +1207,8 @@ static int by_source_and_number(const void *left, const void *right)
     return order ? order : (a->seq > b->seq) - (a->seq < b->seq);
 }
 
-/* The ranges of sorted operations, up to a window of them; returns how many operations went in. */
+/* Gathers the ranges of sorted operations, up to one window; returns the number of operations that
+ * went in. */
 static size_t progress_gather(struct recording *recording, const truce_set_operation *const *sorted,
                               size_t count)
 {
@@ -767,14 +1231,15 @@ static size_t progress_gather(struct recording *recording, const truce_set_opera
     return i;
 }
 
-static truce_status progress_check(const truce_set *set, const char *consumer,
-                                   const truce_set_operation *operations, size_t count,
-                                   bson_error_t *error)
+truce_status truce__set_record_check(const truce_set *set, const char *consumer,
+                                     const truce_set_operation *operations, size_t count,
+                                     bson_error_t *error)
 {
     if (!consumer || !consumer[0] || consumer[0] == ':' || strlen(consumer) > SET_CONSUMER_MAX)
-        return truce__fail(TRUCE_INVALID, error,
-                           "set %s: a consumer's name has 1 to %d bytes and begins with no colon",
-                           set->id, SET_CONSUMER_MAX);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "set %s: the name of a consumer must have 1 to %d bytes and not begin with a colon",
+            set->id, SET_CONSUMER_MAX);
     for (size_t i = 0; i < count; i++) {
         if (operations[i].seq < 1)
             return truce__fail(TRUCE_INVALID, error,
@@ -793,7 +1258,7 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
     truce_status status = truce__set_ready(set, error);
 
     if (!status)
-        status = progress_check(set, consumer, operations, count, error);
+        status = truce__set_record_check(set, consumer, operations, count, error);
     if (status || !count)
         return status;
     sorted = bson_malloc(count * sizeof *sorted);
@@ -810,41 +1275,5 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
     }
     bson_free(recording.pieces);
     bson_free(sorted);
-    return status;
-}
-
-truce_status truce_set_consume(truce_set *set, const char *consumer,
-                               const truce_set_operation *operations, size_t count,
-                               truce_set_result *results, bson_error_t *error)
-{
-    DEADLINE_SCOPE(set->deadline_ms);
-    truce_set_operation *applied;
-    size_t applied_count = 0;
-    bson_error_t why;
-    truce_status status = truce__set_ready(set, error), recorded;
-
-    if (!status)
-        status = progress_check(set, consumer, operations, count, error);
-    for (size_t i = 0; !status && i < count; i++) {
-        const char *source = operations[i].source ? operations[i].source : "";
-
-        if (!i || strcmp(source, operations[i - 1].source ? operations[i - 1].source : ""))
-            status = truce__source_known(set, source, error);
-    }
-    if (status)
-        return status;
-    status = truce_set_apply(set, NULL, operations, count, results, error);
-    applied = bson_malloc((count + 1) * sizeof *applied);
-    for (size_t i = 0; i < count; i++) {
-        if (!results[i].status)
-            applied[applied_count++] = operations[i];
-    }
-    recorded = truce_set_record(set, consumer, applied, applied_count, &why);
-    if (recorded && !status) {
-        status = recorded;
-        if (error)
-            *error = why;
-    }
-    bson_free(applied);
     return status;
 }

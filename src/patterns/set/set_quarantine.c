@@ -1,18 +1,19 @@
 /*
- * The quarantine for what comes too late, and how it is replayed.
+ * The quarantine for late operations, and their replay.
  *
- * An operation at or below `_wm` that no entry settles is either a repeat of what was collected,
- * and then its number was recorded, or it breaks what its source or an operator declared. That one
- * is not applied, and not dropped in silence either:
+ * An operation at or below `_wm` that no stored entry decides has two possible causes. It is a
+ * repeat of a collected operation, and then its number was recorded. Or it violates a declaration
+ * of its source or of an operator. Such a late operation is not applied, but it is not dropped
+ * silently either:
  *
  *     truce_quarantine: {_id: {set, source, seq, verb, key, name}, element, reason, time}
  *
- * The `_id` makes a repeat of it the same document.
+ * A repeat has the same `_id`, and therefore the same document.
  *
- * A replay is a commit that applies the operation and takes it out of the quarantine. By its own number
- * first: if something stands for the name that is newer than it, there is nothing to do. Else under a
- * new number, which its source gives out now. So an operation that was replayed twice, or while a newer one
- * was on its way, ends as if it had come in time.
+ * A replay is a commit that applies the operation and removes it from the quarantine. It first
+ * tries the operation's own number: if a newer entry of the name is stored, nothing must be done.
+ * Otherwise it uses a new number, which the source gives out now. So if an operation is replayed
+ * twice, or while a newer one is on its way, the result is as if it had come in time.
  */
 #include "base/clock.h"
 #include "base/field.h"
@@ -29,12 +30,12 @@ static void quarantine_append_reason(const struct number_fate *fate, const struc
     if (fate->voided)
         reason = bson_strdup_printf("number %lld was declared void", (long long)rank->seq);
     else if (fate->known && rank->seq <= fate->floor)
-        reason = bson_strdup_printf("its source said that nothing below %lld would come",
-                                    (long long)truce__number_behind(fate->floor));
+        reason = bson_strdup_printf("its source declared that no number below %lld would come",
+                                    (long long)truce__number_after(fate->floor));
     else if (!fate->known)
         reason = bson_strdup("its source was not announced before the watermark passed its number");
     else
-        reason = bson_strdup("the watermark passed its number, which nobody recorded");
+        reason = bson_strdup("the watermark passed its number, which no consumer recorded");
     bson_append_utf8(document, "reason", -1, reason, -1);
     bson_free(reason);
 }
@@ -65,7 +66,8 @@ void truce__set_quarantine_document(const truce_set *set, const struct set_opera
     bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
 }
 
-/* It is there: for good, or as the stub of a commit that may come to nothing. NOT_FOUND: it did. */
+/* The document exists: for good, or as the stub of an undecided commit. Returns TRUCE_NOT_FOUND if
+ * that commit was undone. */
 static truce_status quarantine_is_there(truce_set *set, const bson_t *document, bson_error_t *error)
 {
     struct worker worker;
@@ -138,10 +140,11 @@ struct replay {
     const bson_value_t *id;
     int64_t seq;
     truce_set_outcome outcome;
-    char *source; /* of the operation; owned */
+    /* The operation's source; owned. */
+    char *source;
 };
 
-/* The operation that a quarantined document speaks of; it borrows from the parts. */
+/* Reads the operation of a quarantined document; the result borrows from the parts. */
 static truce_status quarantine_read_operation(const truce_set *set, const bson_t *kept, bson_t *key,
                                               bson_t *element, truce_set_operation *given,
                                               bson_error_t *error)
@@ -152,8 +155,8 @@ static truce_status quarantine_read_operation(const truce_set *set, const bson_t
         strcmp(truce__field_text(&id, "set"), set->id) != 0 ||
         !truce__value_subdocument(&id, "key", key) ||
         !truce__value_subdocument(kept, "element", element))
-        return truce__fail(TRUCE_INVALID, error, "it is no quarantined operation of set %s",
-                           set->id);
+        return truce__fail(TRUCE_INVALID, error,
+                           "the document is not a quarantined operation of set %s", set->id);
     *given = (truce_set_operation){
         .verb = strcmp(truce__field_text(&id, "verb"), "add") ? TRUCE_SET_REMOVE : TRUCE_SET_ADD,
         .key = key,
@@ -196,7 +199,7 @@ static truce_status replay_committed(truce_commit *commit, void *arg, bson_error
     return status;
 }
 
-/* The number is used up, whatever became of the operation. */
+/* Records the new number as used, whatever the outcome. */
 static truce_status record_replay(const struct replay *replay, const char *consumer,
                                   bson_error_t *error)
 {

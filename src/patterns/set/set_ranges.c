@@ -1,10 +1,11 @@
 /*
- * Sets of numbers, as ranges, and as bytes.
+ * Sets of numbers: as ranges in memory, and as bytes in documents.
  *
- * As bytes, ranges are variable-length numbers (seven bits in a byte, the lowest first, the highest bit:
- * there is more). For each range: twice how far it begins behind the end of the one before, the first
- * behind the base; plus 1 if it has more than one number, and then how many more. A block has one bit for each
- * of its numbers.
+ * Stored ranges are variable-length numbers: seven bits in a byte, the lowest first; the highest
+ * bit says that another byte follows. Each range has the number 2 * gap, where the gap is the
+ * distance from the end of the range before it (from the base for the first range). If the range
+ * has more than one number, the number is 2 * gap + 1, and the count of further numbers follows. A
+ * block has one bit for each of its numbers.
  */
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static void ranges_grow(struct ranges *ranges)
     ranges->at = bson_realloc(ranges->at, ranges->room * sizeof *ranges->at);
 }
 
-/* The first that ends at or behind `number`. */
+/* Returns the first range that ends at or after `number`. */
 static size_t first_from(const struct ranges *ranges, int64_t number)
 {
     size_t low = 0, high = ranges->count;
@@ -45,7 +46,7 @@ bool truce__ranges_touch(const struct ranges *ranges, int64_t from, int64_t to)
 {
     size_t i = first_from(ranges, from - 1);
 
-    return i < ranges->count && ranges->at[i].from <= truce__number_behind(to);
+    return i < ranges->count && ranges->at[i].from <= truce__number_after(to);
 }
 
 bool truce__ranges_has(const struct ranges *ranges, int64_t number)
@@ -67,7 +68,7 @@ void truce__ranges_add(struct ranges *ranges, int64_t from, int64_t to)
     size_t i = first_from(ranges, from - 1), end = i;
 
     truce_assert(from > INT64_MIN && from <= to);
-    for (; end < ranges->count && ranges->at[end].from <= truce__number_behind(to); end++) {
+    for (; end < ranges->count && ranges->at[end].from <= truce__number_after(to); end++) {
         from = ranges->at[end].from < from ? ranges->at[end].from : from;
         to = ranges->at[end].to > to ? ranges->at[end].to : to;
     }
@@ -104,7 +105,7 @@ void truce__ranges_settle(struct ranges *ranges)
     for (size_t i = 1; i < ranges->count; i++) {
         struct range *last = &ranges->at[kept], next = ranges->at[i];
 
-        if (next.from > truce__number_behind(last->to))
+        if (next.from > truce__number_after(last->to))
             ranges->at[++kept] = next;
         else if (next.to > last->to)
             last->to = next.to;
@@ -124,7 +125,7 @@ void truce__ranges_merge(struct ranges *ranges, const struct ranges *more)
         struct range next = old ? ranges->at[i++] : more->at[k++];
         struct range *last = both.count ? &both.at[both.count - 1] : NULL;
 
-        if (!last || next.from > truce__number_behind(last->to))
+        if (!last || next.from > truce__number_after(last->to))
             truce__ranges_append(&both, next.from, next.to);
         else if (next.to > last->to)
             last->to = next.to;
@@ -171,7 +172,7 @@ void truce__ranges_store(const struct ranges *ranges, int64_t base, bson_t *docu
         ranges_put_number(&bytes, (uint64_t)(range.from - next) * 2 + (range.to > range.from));
         if (range.to > range.from)
             ranges_put_number(&bytes, (uint64_t)(range.to - range.from));
-        next = truce__number_behind(range.to);
+        next = truce__number_after(range.to);
     }
     bson_append_binary(document, field, -1, BSON_SUBTYPE_BINARY, bytes.bytes, (uint32_t)bytes.size);
     truce__buffer_release(&bytes);
@@ -193,7 +194,8 @@ bool truce__ranges_read(const bson_t *document, const char *field, int64_t base,
                         struct ranges *ranges)
 {
     const uint8_t *at, *bytes_end;
-    uint64_t gap, more, left = (uint64_t)end - (uint64_t)base + 1; /* numbers from `next` on */
+    /* `left`: the count of numbers from `next` to `end`. */
+    uint64_t gap, more, left = (uint64_t)end - (uint64_t)base + 1;
     int64_t next = base;
     uint32_t size;
 
@@ -209,7 +211,7 @@ bool truce__ranges_read(const bson_t *document, const char *field, int64_t base,
             return false;
         left -= more;
         truce__ranges_append(ranges, next, next + (int64_t)more);
-        next = truce__number_behind(next + (int64_t)more);
+        next = truce__number_after(next + (int64_t)more);
     }
     return true;
 }

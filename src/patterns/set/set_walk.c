@@ -1,17 +1,20 @@
 /*
- * Documents of a set looked at one after the other, and written many at a time: what collecting, converting
- * and protecting share.
+ * Reads the documents of a set one after the other, and writes many at a time. Collecting,
+ * converting, and protecting use it.
  *
- *   1. A document that a commit holds is waited for, and looked at once it is free; one that stays held is left.
- *   2. A document that cannot be written is left, and stops no other: the first reason is told at the end.
- *   3. A write whose filter finds nothing lost a race: `again`.
+ * 1. If a commit holds a document, the walk waits and reads the document again. It skips a document
+ *    that stays held.
+ * 2. A document that cannot be written is skipped and does not stop the walk. The walk reports the
+ *    first reason at its end.
+ * 3. A write whose filter matches nothing lost a race: `again`.
  */
 #include "patterns/set/set_walk.h"
 
 #include "base/assert.h"
 
 #define WINDOW_BYTES (8 * 1024 * 1024)
-#define HELD_MS      2000 /* how long a walk waits for commits that hold documents */
+/* The time that a walk waits for commits that hold documents. */
+#define HELD_MS 2000
 
 static void walk_leave(struct set_walk *walk, truce_status status, const bson_error_t *why)
 {

@@ -6,30 +6,36 @@
 
 #define SET_WALK_WINDOW 100
 
-/* One document's write. */
+/* The write of one document. */
 struct set_change {
     bson_t filter, update, array_filters;
-    int64_t entries; /* of its lists that are different afterwards, or gone */
+    /* The number of entries of its lists that the write changes or drops. */
+    int64_t entries;
 };
 
 struct set_walk {
     truce_set *set;
-    /* Adds the change of a document that nobody holds, if it needs one. */
+    /* Adds the change of a document that no commit holds, if it needs one. */
     void (*add)(struct set_walk *walk, const bson_t *document);
-    int64_t documents, entries; /* out: that were written, of all walks */
-    int64_t left;               /* out: that could not be, of this walk; `first` and `why` of one */
-    bool again;                 /* out: some lost a race */
+    /* Out: documents written and entries changed, in all walks. */
+    int64_t documents, entries;
+    /* Out: documents that could not be written in this walk; `first` and `why` belong to one of
+     * them. */
+    int64_t left;
+    /* Out: a write lost a race. */
+    bool again;
     truce_status first;
     bson_error_t why;
 
-    struct worker worker; /* its own */
+    /* The walk's own. */
+    struct worker worker;
     size_t count;
     struct set_change changes[SET_WALK_WINDOW];
 };
 
-/* To be filled; the walk releases it. */
+/* Returns a change for the caller to fill; the walk releases it. */
 struct set_change *truce__set_walk_change(struct set_walk *walk);
-/* What the filter finds. A failure is that of the reading. */
+/* Walks over the documents that match the filter. Only a failed read fails the walk. */
 truce_status truce__set_walk(struct set_walk *walk, const bson_t *filter, const bson_t *projection,
                              bson_error_t *error);
 

@@ -33,9 +33,6 @@ struct sync_rules {
     struct sync_rule rules[SYNC_RULES_MAX];
 };
 
-/* The rules as they are kept, read again when they are SYNC_FRESH_MS old. Give them back. */
-truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules, bson_error_t *error);
-void truce__sync_rules_leave(truce_sync *sync, struct sync_rules *rules);
 /* NULL: there is none. */
 const struct sync_rule *truce__sync_rule(const struct sync_rules *rules, const char *name);
 
@@ -51,8 +48,6 @@ struct truce_sync {
     int64_t read_ns;    /* when */
     uint64_t structure; /* of the store, before they were read; 0: never */
 };
-
-truce_status truce__sync_usable(const truce_sync *sync, bson_error_t *error);
 
 /* What one call has at hand. */
 struct sync_work {
@@ -72,8 +67,6 @@ void truce__sync_end(struct sync_work *work);
 struct value truce__sync_at(const bson_t *document, const char *path);
 /* The master that a dependent refers to; false: to none. Borrowed. */
 bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id);
-/* Does an array lie on the path, so that it leads to no field of a document? `end`: a value that is an array counts, too. */
-bool truce__sync_meets_array(const bson_t *document, const char *path, bool end);
 /* INVALID: an array lies on a path of the rule, in a document of its collection; NULL: none is looked at. */
 truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
                                       const bson_t *master, bson_error_t *error);
@@ -93,11 +86,6 @@ truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next
                               bson_error_t *error);
 /* Appends to `set`: the number, and the token of a new incarnation to a source without one. */
 void truce__sync_append_number(const bson_t *master, int64_t number, bson_t *set);
-/* Appends to `set` and `unset`: the copies of `master`. */
-void truce__sync_append_copies(const struct sync_rule *rule, const bson_t *master, bson_t *set,
-                               bson_t *unset);
-/* Appends to `set`: the stamp of these copies. */
-void truce__sync_append_stamp(const struct sync_rule *rule, const bson_t *master, bson_t *set);
 /* Do the copies equal the master's fields? */
 bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
 bool truce__sync_token(const bson_t *document, const char *flag);
@@ -143,9 +131,6 @@ void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk);
 /* Every dependent of the master, if it carries a flag. */
 truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
                                        const bson_value_t *id, bson_error_t *error);
-/* The dependent, if it carries a flag. */
-truce_status truce__sync_settle_dependent(struct sync_work *work, const char *collection,
-                                          const bson_value_t *id, bson_error_t *error);
 truce_status truce__sync_settle(struct sync_work *work, const char *collection,
                                 const bson_value_t *id, bson_error_t *error);
 /* One dependent by one rule, as its master is now. The master is read after it. */

@@ -28,7 +28,7 @@ static bson_t *older(const char *flag, int64_t then_ms)
                     "}", "}", "]");
 }
 
-/* ---- the sweep -------------------------------------------------------------------------------- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 static truce_status care_settle(struct sweep *sweep, const char *collection, const bson_t *document,
                                 void *arg, bson_error_t *error)
@@ -72,7 +72,7 @@ truce_status truce__sync_sweep(struct sweep *sweep, bson_error_t *error)
     return status;
 }
 
-/* ---- the check -------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 struct looking {
     struct check *check;

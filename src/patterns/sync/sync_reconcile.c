@@ -29,7 +29,7 @@ static truce_status pace(struct sync_work *work, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* ---- one batch of copies ---------------------------------------------------------------------- */
+/* ---- one batch of copies --------------------------------------------------------------------- */
 
 struct batch {
     struct sync_work *work;
@@ -140,7 +140,7 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
     return status ? status : pace(batch->work, error);
 }
 
-/* ---- one master ------------------------------------------------------------------------------- */
+/* ---- one master ------------------------------------------------------------------------------ */
 
 /* Each dependent that refers to it now. One that comes later carries a flag of its own (S4). */
 static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
@@ -265,7 +265,7 @@ static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
     return seen->len > 5 && truce__sync_token(now, flag) && !truce__value_identical(one, other);
 }
 
-/* ---- one dependent ---------------------------------------------------------------------------- */
+/* ---- one dependent --------------------------------------------------------------------------- */
 
 /* The master as it is, under a flag of truce's own if it has one. NOT_FOUND: there is none. */
 static truce_status settle_read_master(struct sync_work *work, const struct sync_rule *rule,
@@ -377,7 +377,7 @@ truce_status truce__sync_bring_up_by_all(struct sync_work *work, const char *col
     return status;
 }
 
-/* ---- flags ------------------------------------------------------------------------------------ */
+/* ---- flags ----------------------------------------------------------------------------------- */
 
 typedef truce_status flag_function(struct sync_work *work, const char *collection,
                                    const bson_t *document, bson_error_t *error);
@@ -431,7 +431,8 @@ truce_status truce__sync_settle_master(struct sync_work *work, const char *colle
                          error);
 }
 
-truce_status truce__sync_settle_dependent(struct sync_work *work, const char *collection,
+/* The dependent, if it carries a flag. */
+static truce_status sync_settle_dependent(struct sync_work *work, const char *collection,
                                           const bson_value_t *id, bson_error_t *error)
 {
     return settle_settle(work, collection, id,
@@ -442,7 +443,7 @@ truce_status truce__sync_settle_dependent(struct sync_work *work, const char *co
 truce_status truce__sync_settle(struct sync_work *work, const char *collection,
                                 const bson_value_t *id, bson_error_t *error)
 {
-    truce_status status = truce__sync_settle_dependent(work, collection, id, error);
+    truce_status status = sync_settle_dependent(work, collection, id, error);
 
     return status ? status : truce__sync_settle_master(work, collection, id, error);
 }

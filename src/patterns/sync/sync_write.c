@@ -1,14 +1,502 @@
-/* Changes and inserts of masters and dependents: S1 and S4 of sync.c. */
+/* Values, and the single writes of masters and dependents. */
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/id.h"
 #include "base/null.h"
+#include "bson/number.h"
 #include "commit/commit.h"
 #include "patterns/sync/sync.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
 #include "store/store.h"
+#include "truce/id.h"
+
+/* ---- looking at documents -------------------------------------------------------------------- */
+
+struct value truce__sync_at(const bson_t *document, const char *path)
+{
+    struct value value = truce__value_document(document);
+
+    for (;;) {
+        size_t length = strcspn(path, ".");
+
+        value = truce__value_field(value, path, length);
+        if (!path[length] || value.type != BSON_TYPE_DOCUMENT)
+            return path[length] ? truce__value_missing() : value;
+        path += length + 1;
+    }
+}
+
+/* Borrowed from the document. */
+static bool copy_value_at(const bson_t *document, const char *path, bson_value_t *value)
+{
+    bson_iter_t iter, found;
+
+    if (truce__sync_at(document, path).type == VALUE_MISSING || !bson_iter_init(&iter, document) ||
+        !bson_iter_find_descendant(&iter, path, &found))
+        return false;
+    *value = *bson_iter_value(&found);
+    return true;
+}
+
+bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id)
+{
+    return copy_value_at(dependent, rule->reference, id) && id->value_type != BSON_TYPE_NULL &&
+           id->value_type != BSON_TYPE_ARRAY && id->value_type != BSON_TYPE_REGEX &&
+           id->value_type != BSON_TYPE_UNDEFINED;
+}
+
+/* Does an array lie on the path, so that it leads to no field of a document? `end`: a value that is an array counts, too. */
+static bool sync_meets_array(const bson_t *document, const char *path, bool end)
+{
+    struct value value = truce__value_document(document);
+
+    for (;;) {
+        size_t length = strcspn(path, ".");
+
+        value = truce__value_field(value, path, length);
+        if (value.type == BSON_TYPE_ARRAY)
+            return end || path[length];
+        if (!path[length] || value.type != BSON_TYPE_DOCUMENT)
+            return false;
+        path += length + 1;
+    }
+}
+
+static truce_status refuse_array(const struct sync_rule *rule, const char *path,
+                                 const char *collection, const bson_t *document,
+                                 bson_error_t *error)
+{
+    char text[200];
+
+    truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
+                      sizeof text);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "rule \"%s\": \"%s\" leads through an array in %s {_id: %s}; a reference and "
+        "a copy are fields of documents",
+        rule->name, path, collection, text);
+}
+
+truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
+                                      const bson_t *master, bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    if (dependent && sync_meets_array(dependent, rule->reference, true))
+        return refuse_array(rule, rule->reference, rule->dependent, dependent, error);
+    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
+        const char *to = bson_iter_key(&iter), *from = bson_iter_utf8(&iter, NULL);
+
+        if (dependent && sync_meets_array(dependent, to, false))
+            return refuse_array(rule, to, rule->dependent, dependent, error);
+        if (master && sync_meets_array(master, from, false))
+            return refuse_array(rule, from, rule->master, master, error);
+    }
+    return TRUCE_OK;
+}
+
+/* ---- numbers and stamps ---------------------------------------------------------------------- */
+
+static struct value copy_origin_of(const bson_t *master)
+{
+    return truce__value_field(truce__value_document(master), SYNC_ORIGIN, strlen(SYNC_ORIGIN));
+}
+
+int64_t truce__sync_revision(const bson_t *master)
+{
+    struct value value =
+        truce__value_field(truce__value_document(master), SYNC_REVISION, strlen(SYNC_REVISION));
+
+    return copy_origin_of(master).type == BSON_TYPE_OID && truce__value_is_integer(value) &&
+                   truce__value_integer(value) > 0
+               ? truce__value_integer(value)
+               : 0;
+}
+
+bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    struct value stamp = truce__sync_at(dependent, rule->copied), origin;
+
+    if (stamp.type != BSON_TYPE_DOCUMENT)
+        return false;
+    origin = truce__value_field(stamp, "origin", 6);
+    return truce__value_equal(truce__value_field(stamp, "source", 6),
+                              truce__value_field(truce__value_document(master), "_id", 3)) &&
+           (truce__sync_revision(master) ? truce__value_identical(origin, copy_origin_of(master))
+                                         : origin.type == VALUE_MISSING);
+}
+
+int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent)
+{
+    struct value revision = truce__sync_at(dependent, rule->copied);
+
+    if (revision.type == BSON_TYPE_DOCUMENT)
+        revision = truce__value_field(revision, "revision", 8);
+    return truce__value_is_integer(revision) ? truce__value_integer(revision) : -1;
+}
+
+bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    struct value id = truce__value_field(truce__value_document(master), "_id", 3);
+    int64_t revision = truce__sync_revision(master);
+
+    if (!truce__value_equal(truce__sync_at(dependent, rule->reference), id))
+        return true;
+    if (!truce__sync_same(rule, dependent, master))
+        return false;
+    return revision ? truce__sync_copied(rule, dependent) >= revision
+                    : truce__sync_equal(rule, dependent, master);
+}
+
+bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
+                          const bson_t *master)
+{
+    return truce__sync_revision(master) ||
+           truce__sync_at(dependent, rule->copied).type == VALUE_MISSING;
+}
+
+truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
+                              bson_error_t *error)
+{
+    int64_t revision = truce__sync_revision(master);
+
+    if (revision < least)
+        revision = least;
+    if (revision == INT64_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "%s is at its last number", SYNC_REVISION);
+    *next = revision + 1;
+    return TRUCE_OK;
+}
+
+void truce__sync_append_number(const bson_t *master, int64_t number, bson_t *set)
+{
+    bson_oid_t origin;
+
+    if (!truce__sync_revision(master)) {
+        truce__id_new(&origin);
+        BSON_APPEND_OID(set, SYNC_ORIGIN, &origin);
+    }
+    BSON_APPEND_INT64(set, SYNC_REVISION, number);
+}
+
+bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
+        if (!truce__value_identical(truce__sync_at(dependent, bson_iter_key(&iter)),
+                                    truce__sync_at(master, bson_iter_utf8(&iter, NULL))))
+            return false;
+    }
+    return true;
+}
+
+bool truce__sync_token(const bson_t *document, const char *flag)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, flag) && BSON_ITER_HOLDS_OID(&iter);
+}
+
+/* ---- parts of filters and updates ------------------------------------------------------------ */
+
+static void sync_append_copies(const struct sync_rule *rule, const bson_t *master, bson_t *set,
+                               bson_t *unset)
+{
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
+        struct value value = truce__sync_at(master, bson_iter_utf8(&iter, NULL));
+        const char *to = bson_iter_key(&iter);
+
+        if (value.type == VALUE_MISSING)
+            BSON_APPEND_BOOL(unset, to, true);
+        else
+            truce__value_append(set, to, strlen(to), value);
+    }
+}
+
+/* Appends to `set`: the stamp of these copies. */
+static void sync_append_stamp(const struct sync_rule *rule, const bson_t *master, bson_t *set)
+{
+    bson_value_t id = truce__document_id(master);
+    int64_t revision = truce__sync_revision(master);
+    bson_t stamp;
+
+    BSON_APPEND_DOCUMENT_BEGIN(set, rule->copied, &stamp);
+    BSON_APPEND_VALUE(&stamp, "source", &id);
+    if (revision)
+        truce__value_append(&stamp, "origin", 6, copy_origin_of(master));
+    BSON_APPEND_INT64(&stamp, "revision", revision);
+    bson_append_document_end(set, &stamp);
+}
+
+void truce__sync_operators(bson_t *set, bson_t *unset, bson_t *update)
+{
+    bson_oid_t rev;
+
+    truce__id_new(&rev);
+    BSON_APPEND_OID(set, "_rev", &rev);
+    BSON_APPEND_DOCUMENT(update, "$set", set);
+    if (!bson_empty(unset))
+        BSON_APPEND_DOCUMENT(update, "$unset", unset);
+    bson_destroy(set);
+    bson_destroy(unset);
+}
+
+static void append_equal(bson_t *filter, const char *field, const bson_value_t *value)
+{
+    bson_t inner;
+
+    BSON_APPEND_DOCUMENT_BEGIN(filter, field, &inner);
+    BSON_APPEND_VALUE(&inner, "$eq", value);
+    bson_append_document_end(filter, &inner);
+}
+
+/* An array with the master in it is no reference. */
+void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *master,
+                                  bson_t *filter)
+{
+    bson_t inner;
+
+    BSON_APPEND_DOCUMENT_BEGIN(filter, rule->reference, &inner);
+    BSON_APPEND_VALUE(&inner, "$eq", master);
+    BCON_APPEND(&inner, "$not", "{", "$type", "array", "}");
+    bson_append_document_end(filter, &inner);
+}
+
+/* {synced.RULE.FIELD: condition} */
+static void append_part(const struct sync_rule *rule, const char *field, const bson_t *condition,
+                        bson_t *filter)
+{
+    char path[sizeof rule->copied + 16];
+
+    snprintf(path, sizeof path, "%s.%s", rule->copied, field);
+    BSON_APPEND_DOCUMENT(filter, path, condition);
+}
+
+/* The stamp is of this source and incarnation; `revision` >= 0: and has this revision or a later one. */
+static void append_same(const struct sync_rule *rule, const bson_t *master, int64_t revision,
+                        bson_t *filter)
+{
+    bson_value_t id = truce__document_id(master);
+    bson_t source = BSON_INITIALIZER, origin = BSON_INITIALIZER, least = BSON_INITIALIZER;
+
+    BSON_APPEND_VALUE(&source, "$eq", &id);
+    if (truce__sync_revision(master))
+        truce__value_append(&origin, "$eq", 3, copy_origin_of(master));
+    else
+        BSON_APPEND_BOOL(&origin, "$exists", false);
+    BSON_APPEND_INT64(&least, "$gte", revision);
+    append_part(rule, "source", &source, filter);
+    append_part(rule, "origin", &origin, filter);
+    if (revision >= 0)
+        append_part(rule, "revision", &least, filter);
+    bson_destroy(&least);
+    bson_destroy(&origin);
+    bson_destroy(&source);
+}
+
+void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *master, bson_t *filter)
+{
+    bson_value_t id = truce__document_id(master);
+    bson_t none, one, inner;
+
+    /* In a form that no index serves: the documents are found by _id, and not by all that have the same reference. */
+    BSON_APPEND_ARRAY_BEGIN(filter, "$nor", &none);
+    BSON_APPEND_DOCUMENT_BEGIN(&none, "0", &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&one, rule->reference, &inner);
+    BSON_APPEND_VALUE(&inner, "$ne", &id);
+    bson_append_document_end(&one, &inner);
+    bson_append_document_end(&none, &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&none, "1", &one);
+    BCON_APPEND(&one, rule->reference, "{", "$type", "array", "}");
+    bson_append_document_end(&none, &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&none, "2", &one);
+    append_same(rule, master, truce__sync_revision(master), &one);
+    bson_append_document_end(&none, &one);
+    bson_append_array_end(filter, &none);
+}
+
+/* What every copy compares (S2): the reference, the stamp, no intent. */
+static void copy_append_guard(const struct sync_rule *rule, const bson_t *master,
+                              const bson_t *seen, bson_t *filter)
+{
+    struct value stamp = seen ? truce__sync_at(seen, rule->copied) : truce__value_missing();
+    bson_t any, one, inner;
+
+    truce__sync_append_behind(rule, master, filter);
+    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
+    BSON_APPEND_DOCUMENT_BEGIN(&any, "0", &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&one, rule->copied, &inner);
+    if (stamp.type == VALUE_MISSING)
+        BSON_APPEND_BOOL(&inner, "$exists", false);
+    else
+        truce__value_append(&inner, "$eq", 3, stamp);
+    bson_append_document_end(&one, &inner);
+    bson_append_document_end(&any, &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&any, "1", &one);
+    append_same(rule, master, -1, &one);
+    bson_append_document_end(&any, &one);
+    bson_append_array_end(filter, &any);
+    truce__intent_append_absent(filter);
+}
+
+/* ---- writes ---------------------------------------------------------------------------------- */
+
+truce_status truce__sync_write(struct sync_work *work, const char *collection, const bson_t *filter,
+                               const bson_t *update, bool multi, int64_t *matched,
+                               bson_error_t *error)
+{
+    truce_write_options options = {.multi = multi};
+    truce_write_result result = {0};
+    bson_error_t waited;
+    truce_status status;
+
+    for (int round = 0;; round++) {
+        status =
+            truce_update(work->sync->store, collection, filter, update, &options, &result, error);
+        *matched = result.matched;
+        truce_write_result_release(&result);
+        if (!truce__repeatable(status) ||
+            (round > 1 && truce__worker_wait(&work->worker, collection, &waited)))
+            return status;
+    }
+}
+
+/* Of what is copied on: the write is a change of a master. `numbered`: of those that have a revision. */
+static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *update)
+{
+    bson_oid_t token;
+
+    truce__id_new(&token);
+    BSON_APPEND_OID(set, SYNC_FLAG, &token);
+    if (numbered) {
+        BCON_APPEND(filter, SYNC_REVISION, "{", "$gt", BCON_INT64(0), "}", SYNC_ORIGIN, "{",
+                    "$type", "objectId", "}");
+        BCON_APPEND(update, "$inc", "{", SYNC_REVISION, BCON_INT64(1), "}");
+        return;
+    }
+    BCON_APPEND(filter, "$and", "[", "{", "$or", "[", "{", SYNC_REVISION, "{", "$not", "{", "$gt",
+                BCON_INT64(0), "}", "}", "}", "{", SYNC_ORIGIN, "{", "$not", "{", "$type",
+                "objectId", "}", "}", "}", "]", "}", "]");
+    BSON_APPEND_OID(set, SYNC_ORIGIN, &token);
+    BSON_APPEND_INT64(set, SYNC_REVISION, 1);
+}
+
+/* The filter and the update of a copy; both are initialised here. */
+static void copy_build(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
+                       const bson_t *which, bool numbered, bson_t *filter, bson_t *update)
+{
+    bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
+
+    bson_copy_to(which, filter);
+    bson_init(update);
+    copy_append_guard(rule, master, seen, filter);
+    sync_append_copies(rule, master, &set, &unset);
+    sync_append_stamp(rule, master, &set);
+    if (rule->feeds)
+        append_feed(numbered, filter, &set, update);
+    truce__sync_operators(&set, &unset, update);
+}
+
+static truce_status copy_once(struct sync_work *work, const struct sync_rule *rule,
+                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              bool numbered, int64_t *matched, bson_error_t *error)
+{
+    bson_t filter, update;
+    truce_status status;
+
+    copy_build(rule, master, seen, which, numbered, &filter, &update);
+    status = truce__sync_write(work, rule->dependent, &filter, &update, true, matched, error);
+    work->copies += *matched;
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- many at once ---------------------------------------------------------------------------- */
+
+void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
+                          const bson_t *dependent, const bson_t *master)
+{
+    bson_value_t id = truce__document_id(dependent);
+    bson_t which = BSON_INITIALIZER, *parts = bson_malloc(2 * sizeof *parts);
+
+    truce_assert(bulk->count < SYNC_BULK && !rule->feeds);
+    BSON_APPEND_VALUE(&which, "_id", &id);
+    copy_build(rule, master, dependent, &which, false, &parts[0], &parts[1]);
+    bulk->writes[bulk->count++] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
+                                                .collection = rule->dependent,
+                                                .filter = &parts[0],
+                                                .document = &parts[1]};
+    bson_destroy(&which);
+}
+
+void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk)
+{
+    truce_bulk_options options = {.unordered = true};
+
+    if (bulk->count)
+        (void)!truce_bulk(work->sync->store, bulk->writes, bulk->count, &options, bulk->outcomes,
+                          NULL);
+    for (uint32_t i = 0; i < bulk->count; i++) {
+        bson_t *parts = (bson_t *)bulk->writes[i].filter;
+
+        bulk->copied[i] = !bulk->outcomes[i].status && bulk->outcomes[i].result.matched;
+        work->copies += bulk->copied[i];
+        truce_write_result_release(&bulk->outcomes[i].result);
+        bson_destroy(&parts[0]);
+        bson_destroy(&parts[1]);
+        bson_free(parts);
+    }
+    bulk->count = 0;
+}
+
+truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
+                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              int64_t *matched, bson_error_t *error)
+{
+    int64_t more = 0;
+    truce_status status = copy_once(work, rule, master, seen, which, true, matched, error);
+
+    if (!status && rule->feeds) {
+        status = copy_once(work, rule, master, seen, which, false, &more, error);
+        *matched += more;
+    }
+    return status;
+}
+
+truce_status truce__sync_take_off(struct sync_work *work, const char *collection,
+                                  const bson_t *document, const char *flag, bool *off,
+                                  bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
+           update = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(document), token;
+    int64_t matched;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    if (copy_value_at(document, flag, &token))
+        append_equal(&filter, flag, &token);
+    truce__intent_append_absent(&filter);
+    BSON_APPEND_BOOL(&unset, flag, true);
+    truce__sync_operators(&set, &unset, &update);
+    status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
+    *off = !status && matched;
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- sync write ------------------------------------------------------------------------------ */
+
+/* Changes and inserts of masters and dependents: S1 and S4 of sync.c. */
 
 struct writing {
     struct sync_work *work;
@@ -19,7 +507,7 @@ struct writing {
     bool changed;
 };
 
-/* ---- what may not be written ------------------------------------------------------------------ */
+/* ---- what may not be written ----------------------------------------------------------------- */
 
 static truce_status check_own_fields(const struct writing *writing, const bson_t *before,
                                      const bson_t *after, bson_error_t *error)
@@ -56,7 +544,7 @@ static truce_status sync_write_check_copies(const struct writing *writing,
     return TRUCE_OK;
 }
 
-/* ---- what is added ---------------------------------------------------------------------------- */
+/* ---- what is added --------------------------------------------------------------------------- */
 
 struct addition {
     bson_t set, unset;
@@ -97,9 +585,9 @@ static truce_status begin_copies(const struct writing *writing, const struct syn
     status = truce_find_one(writing->work->sync->store, rule->master, &filter, &truce__find_latest,
                             &master, error);
     if (!status)
-        truce__sync_append_copies(rule, &master, &addition->set, &addition->unset);
+        sync_append_copies(rule, &master, &addition->set, &addition->unset);
     if (!status && truce__sync_revision(&master))
-        truce__sync_append_stamp(rule, &master, &addition->set);
+        sync_append_stamp(rule, &master, &addition->set);
     else if (!status || status == TRUCE_NOT_FOUND)
         BSON_APPEND_BOOL(&addition->unset, rule->copied, true);
     bson_destroy(&master);
@@ -175,7 +663,7 @@ static truce_status sync_write_put(truce_commit *commit, struct writing *writing
     return status;
 }
 
-/* ---- the commit ------------------------------------------------------------------------------- */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
 static truce_status sync_write_add(truce_commit *commit, struct writing *writing,
                                    const bson_t *before, const bson_t *after, bson_error_t *error)
@@ -241,7 +729,7 @@ static truce_status insert_in(truce_commit *commit, void *arg, bson_error_t *err
     return status;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static truce_status alone(struct writing *writing, truce_commit_function *function,
                           truce_sync_result *result, bson_error_t *error)

@@ -86,7 +86,7 @@ struct at_once {
     bson_error_t why;
 };
 
-/* ---- in a commit ------------------------------------------------------------------------------ */
+/* ---- in a commit ----------------------------------------------------------------------------- */
 
 static truce_status commit_meet(struct at_once *once, const bson_value_t *id, const bson_t *there,
                                 bson_error_t *error)
@@ -162,7 +162,7 @@ static truce_status commit_make(truce_commit *commit, void *arg, bson_error_t *e
     return status ? status : commit_put(commit, once, error);
 }
 
-/* ---- alone ------------------------------------------------------------------------------------ */
+/* ---- alone ----------------------------------------------------------------------------------- */
 
 static truce_status transfer_commit_transact(struct at_once *once, bson_error_t *error)
 {
@@ -273,7 +273,7 @@ static truce_status transfer_at_once(truce_transfers *transfers, truce_commit *c
     return status;
 }
 
-/* ---- the handle ------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 static void transfer_refuse(truce_transfers *transfers, const char *format, const char *what)
 {
@@ -394,7 +394,7 @@ static truce_status transfers_usable(const truce_transfers *transfers, const bso
                               "bool or a binary");
 }
 
-/* ---- the layout that is kept ------------------------------------------------------------------ */
+/* ---- the layout that is kept ----------------------------------------------------------------- */
 
 static const char *transfer_or_else(const char *text, const char *otherwise)
 {
@@ -595,7 +595,7 @@ static truce_status transfers_ready(truce_transfers *transfers, bson_error_t *er
     return status;
 }
 
-/* ---- the calls -------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 static truce_status transfer_transfer_begin(truce_transfers *transfers, const bson_value_t *id,
                                             bson_error_t *error)

@@ -12,7 +12,7 @@
 
 /* Single writes of the documents that take part: F1 to F4, F7 of transfer.c. */
 
-/* ---- filters and updates ---------------------------------------------------------------------- */
+/* ---- filters and updates --------------------------------------------------------------------- */
 
 static void append_condition(bson_t *filter, const char *field, const char *operator,
                              const bson_value_t * value)
@@ -97,7 +97,7 @@ static truce_status step_write_one(const struct transfer_step *step, const bson_
     return status;
 }
 
-/* ---- looks ------------------------------------------------------------------------------------ */
+/* ---- looks ----------------------------------------------------------------------------------- */
 
 /* The document, when no commit holds it. OK with *there false: there is none. */
 static truce_status step_look(const struct transfer_step *step, bson_t *document, bool *there,
@@ -141,7 +141,7 @@ static bool fence_moved(const struct transfer_step *step, const bson_t *document
     return moved;
 }
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static void step_refused(enum transfer_made *made, bson_error_t *error, const char *format,
                          const char *text)
@@ -228,7 +228,7 @@ static truce_status transfer_make(const struct transfer_step *step, enum transfe
     return status;
 }
 
-/* ---- marks and fences ------------------------------------------------------------------------- */
+/* ---- marks and fences ------------------------------------------------------------------------ */
 
 static truce_status transfer_unmark(const struct transfer_step *step, const bson_t *undo,
                                     bool *was_there, bson_error_t *error)
@@ -299,7 +299,7 @@ struct drive {
     uint32_t rounds;
 };
 
-/* ---- states ----------------------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 enum transfer_state truce__transfer_state(const bson_t *document)
 {
@@ -381,7 +381,7 @@ static truce_status drive_enter(struct drive *drive, enum transfer_state to, con
     return truce__repeatable(status) ? TRUCE_OK : status;
 }
 
-/* ---- looks ------------------------------------------------------------------------------------ */
+/* ---- looks ----------------------------------------------------------------------------------- */
 
 static truce_status read_current(struct drive *drive, bson_error_t *error)
 {
@@ -450,7 +450,7 @@ static struct transfer_step step_of(struct drive *drive, uint32_t at)
     };
 }
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* The entries before the decision, or those after it, one after the other, until one is not made. */
 static truce_status make_entries(struct drive *drive, bool after, enum transfer_made *made,
@@ -530,7 +530,7 @@ static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t 
     return status ? status : drive_enter(drive, TRANSFER_DONE, NULL, changed, error);
 }
 
-/* ---- back ------------------------------------------------------------------------------------- */
+/* ---- back ------------------------------------------------------------------------------------ */
 
 static truce_status drive_take_back(struct drive *drive, uint32_t at, bson_error_t *error)
 {
@@ -570,7 +570,7 @@ static truce_status go_canceling(struct drive *drive, bool *changed, bson_error_
     return status ? status : drive_enter(drive, TRANSFER_CANCELED, NULL, changed, error);
 }
 
-/* ---- to its end ------------------------------------------------------------------------------- */
+/* ---- to its end ------------------------------------------------------------------------------ */
 
 static bool drive_has_ended(const struct drive *drive)
 {

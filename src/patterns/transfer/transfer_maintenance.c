@@ -22,7 +22,7 @@ static bson_t *care_under_way(int64_t since_ms)
                     "$not", "{", "$gte", BCON_DATE_TIME(since_ms), "}", "}");
 }
 
-/* ---- the sweep -------------------------------------------------------------------------------- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 static truce_status care_resume(struct sweep *sweep, const char *collection, const bson_t *document,
                                 void *arg, bson_error_t *error)
@@ -83,7 +83,7 @@ truce_status truce__transfer_sweep(struct sweep *sweep, bson_error_t *error)
     return truce__sweep_each(sweep, TRANSFERS, NULL, sweep_book, NULL, error);
 }
 
-/* ---- the check -------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 struct looking {
     struct check *check;

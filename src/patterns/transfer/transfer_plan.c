@@ -37,7 +37,7 @@ static const char *build_shown(struct building *building)
     return building->shown;
 }
 
-/* ---- updates ---------------------------------------------------------------------------------- */
+/* ---- updates --------------------------------------------------------------------------------- */
 
 static bool build_is_operator(const char *name)
 {
@@ -98,7 +98,7 @@ static truce_status check_update(struct building *building, const bson_t *update
     return TRUCE_OK;
 }
 
-/* ---- the undo --------------------------------------------------------------------------------- */
+/* ---- the undo -------------------------------------------------------------------------------- */
 
 static bool transfer_make_undo(const bson_t *effect, bson_t *undo)
 {
@@ -139,7 +139,7 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
     return status;
 }
 
-/* ---- entries ---------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static truce_status build_check_guard(struct building *building, bson_error_t *error)
 {
@@ -258,7 +258,7 @@ static truce_status build_append_entries(const truce_transfers *transfers,
     return status;
 }
 
-/* ---- from one account to another -------------------------------------------------------------- */
+/* ---- from one account to another ------------------------------------------------------------- */
 
 static bool is_amount(const bson_value_t *amount)
 {
@@ -341,7 +341,7 @@ static truce_status append_move(const truce_transfers *transfers, const truce_tr
     return status;
 }
 
-/* ---- the document ----------------------------------------------------------------------------- */
+/* ---- the document ---------------------------------------------------------------------------- */
 
 truce_status truce__transfer_build(const truce_transfers *transfers, const truce_transfer *request,
                                    bson_t *document, bson_error_t *error)
@@ -407,7 +407,7 @@ bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_
     return value;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool look_add_field(const char *field, size_t length, void *arg)
 {
@@ -524,7 +524,7 @@ truce_status truce__transfer_look(truce_transfers *transfers, const struct trans
     return status;
 }
 
-/* ---- can it come to its end? ------------------------------------------------------------------ */
+/* ---- can it come to its end? ----------------------------------------------------------------- */
 
 static truce_status look_apply(const bson_t *update, const bson_t *before, bson_t *after,
                                bson_error_t *error)
@@ -636,7 +636,7 @@ const char *truce__transfer_show(const char *collection, const bson_value_t *id,
     return text;
 }
 
-/* ---- paths ------------------------------------------------------------------------------------ */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 static bool first_part(const char *path, size_t length, transfer_field_function *function,
                        void *arg)
@@ -672,7 +672,7 @@ static bool transfer_each_field(const bson_t *update, transfer_field_function *f
     return on;
 }
 
-/* ---- entries ---------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 /* {ns, id, when: "before", effect, undo}: what the recipe does to one of its two documents */
 static void append_recipe(const struct transfer_layout *layout, const char *key,

@@ -63,7 +63,7 @@
 
 /* The master: how it is read, and written. */
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool read_published(const bson_t *document, struct tree_master *master)
 {
@@ -169,7 +169,7 @@ bool truce__tree_accepts(const struct tree_master *master, const bson_t *documen
     return truce__tree_counts(master, &item);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static truce_status tree_indexes(truce_tree *tree, bson_error_t *error)
 {
@@ -361,7 +361,7 @@ bool truce__tree_relaxed(const truce_tree *tree)
     return tree->store->capabilities & TRUCE_CAN_KEEP_ORDER;
 }
 
-/* ---- what is kept of it ------------------------------------------------------------------------ */
+/* ---- what is kept of it ---------------------------------------------------------------------- */
 
 static truce_status tree_take(truce_tree *tree, const char *field, const char *kept, char **own,
                               bson_error_t *error)
@@ -429,123 +429,150 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
     return status;
 }
 
-/* ---- status ----------------------------------------------------------------------------------- */
+/* ---- drop ------------------------------------------------------------------------------------ */
 
-static truce_status tree_count(truce_tree *tree, const char *collection, bson_t *filter,
-                               const char *key, bson_t *status, bson_error_t *error)
+/*
+ * Dropping a tree: its master says so first, and from then on nobody finds it; then everything of it goes, the master last. Whoever
+ * dies in between leaves the rest to the sweep, or to whoever makes a tree of this name.
+ */
+
+static truce_status drop_remove_all(truce_tree *tree, const char *collection, const bson_t *filter,
+                                    int64_t *removed, bson_error_t *error)
 {
-    int64_t found = 0;
-    truce_status result = truce_count(tree->store, collection, filter, NULL, &found, error);
+    truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(tree)};
+    truce_write_result result = {0};
+    struct worker worker;
+    truce_status status;
 
-    BSON_APPEND_INT64(status, key, found);
-    bson_destroy(filter);
-    return result;
+    *removed = 0;
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do {
+        status = truce_remove(tree->store, collection, filter, &options, &result, error);
+        *removed += result.removed;
+        truce_write_result_release(&result);
+    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    return status;
 }
 
-static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *error)
+/* A part of them; *more: there may be others. */
+static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
+                                bool *more, bson_error_t *error)
 {
-    bson_t *filter =
-               BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(true), "}"),
-           tags;
-    const bson_t *document;
+    bson_t *keys = BCON_NEW("_id", BCON_INT32(1)), these = BSON_INITIALIZER, inner, array;
+    truce_find_options options = {.projection = keys, .limit = TREE_REMOVALS};
     truce_cursor *cursor = NULL;
-    truce_status result = truce_find(tree->store, TREE_HOLDS, filter, NULL, &cursor, error);
+    const bson_t *document;
+    uint32_t count = 0;
+    int64_t removed;
+    truce_status status = truce_find(tree->store, collection, filter, &options, &cursor, error);
 
-    BSON_APPEND_DOCUMENT_BEGIN(status, "tags", &tags);
-    while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
-        BSON_APPEND_INT64(&tags, truce__field_text(document, "tag"),
-                          truce__field_count(document, "version"));
-    bson_append_document_end(status, &tags);
+    BSON_APPEND_DOCUMENT_BEGIN(&these, "_id", &inner);
+    BSON_APPEND_ARRAY_BEGIN(&inner, "$in", &array);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
+        truce__value_append_element(&array, &count,
+                                    truce__value_field(truce__value_document(document), "_id", 3));
+    bson_append_array_end(&inner, &array);
+    bson_append_document_end(&these, &inner);
+    if (!status && count)
+        status = drop_remove_all(tree, collection, &these, &removed, error);
+    *more = count == TREE_REMOVALS;
     truce_cursor_close(cursor);
-    bson_destroy(filter);
-    return result;
+    bson_destroy(&these);
+    bson_destroy(keys);
+    return status;
 }
 
-static truce_status append_from(truce_tree *tree, bson_t *status, bson_error_t *error)
+static truce_status remove_every(truce_tree *tree, const char *collection, bson_t *filter,
+                                 bson_error_t *error)
 {
-    struct tree_from from;
-    truce_status result = truce__tree_from(tree, &from, error);
+    truce_status status = TRUCE_OK;
+    bool more = true;
 
-    if (!result && from.merges)
-        BCON_APPEND(status, "from", "{", "tree", BCON_UTF8(from.tree), "theirs",
-                    BCON_INT64(from.theirs), "ours", BCON_INT64(from.ours), "merges",
-                    BCON_INT64(from.merges - 1), "}");
-    return result;
+    while (!status && more)
+        status = remove_some(tree, collection, filter, &more, error);
+    bson_destroy(filter);
+    return status;
 }
 
-static truce_status append_branches(truce_tree *tree, bson_t *status, bson_error_t *error)
+static truce_status remove_rest(truce_tree *tree, const char *items, const bson_oid_t *born,
+                                bson_error_t *error)
+{
+    bson_t *master =
+        BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born), "dropped", BCON_BOOL(true));
+    int64_t removed;
+    truce_status status = remove_every(tree, items, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
+
+    if (!status)
+        status = remove_every(tree, TREE_EDITS, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
+    if (!status)
+        status = remove_every(tree, TREE_HOLDS,
+                              BCON_NEW("$or", "[", "{", "tree", BCON_UTF8(tree->name), "}", "{",
+                                       "branch", BCON_UTF8(tree->name), "}", "]"),
+                              error);
+    truce__intent_append_absent(master); /* of a commit at work on it: the sweep comes again */
+    if (!status)
+        status = drop_remove_all(tree, TREES, master, &removed, error);
+    bson_destroy(master);
+    return status;
+}
+
+truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "dropped", BCON_BOOL(true)), found;
+    bson_iter_t iter;
+    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
+
+    if (!status && bson_iter_init_find(&iter, &found, "born") && BSON_ITER_HOLDS_OID(&iter))
+        status =
+            remove_rest(tree, truce__field_text(&found, "collection"), bson_iter_oid(&iter), error);
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("from.tree", BCON_UTF8(tree->name), "dropped", "{", "$exists",
                               BCON_BOOL(false), "}"),
-           names;
-    const bson_t *document;
-    uint32_t index = 0;
-    truce_cursor *cursor = NULL;
-    truce_status result = truce_find(tree->store, TREES, filter, NULL, &cursor, error);
+           found;
+    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
 
-    BSON_APPEND_ARRAY_BEGIN(status, "branches", &names);
-    while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
-        truce__value_append_element(&names, &index,
-                                    truce__value_field(truce__value_document(document), "_id", 3));
-    bson_append_array_end(status, &names);
-    truce_cursor_close(cursor);
+    if (!status)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "tree \"%s\" has the branch \"%s\": drop that one first", tree->name,
+                             truce__field_text(&found, "_id"));
+    bson_destroy(&found);
     bson_destroy(filter);
-    return result;
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static void append_master(const truce_tree *tree, const struct tree_master *master, bson_t *status)
+/* Once; CONFLICT: a commit is at work on the master. */
+static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
 {
-    BSON_APPEND_UTF8(status, "tree", tree->name);
-    BSON_APPEND_UTF8(status, "collection", tree->collection);
-    if (tree->parent)
-        BSON_APPEND_UTF8(status, "parent", tree->parent);
-    BSON_APPEND_INT64(status, "current", master->current);
-    if (master->current)
-        BSON_APPEND_DATE_TIME(status, "at", master->at_ms);
-    BSON_APPEND_INT64(status, "settled", master->settled);
-    BSON_APPEND_INT64(status, "kept", truce__tree_kept(master));
-    if (master->keep.versions || master->keep.age_ms) {
-        bson_t keep;
+    struct tree_master master;
+    bool done = false;
+    truce_status status = truce__tree_master(tree, &master, error);
 
-        BSON_APPEND_DOCUMENT_BEGIN(status, "keep", &keep);
-        if (master->keep.versions)
-            BSON_APPEND_INT64(&keep, "versions", master->keep.versions);
-        if (master->keep.age_ms)
-            BSON_APPEND_INT64(&keep, "age_ms", master->keep.age_ms);
-        bson_append_document_end(status, &keep);
-    }
-}
-
-truce_status truce_tree_status(truce_tree *tree, bson_t *status, bson_error_t *error)
-{
-    RETURN_IF_NULL(status, error);
-
-    DEADLINE_SCOPE(tree->deadline_ms);
-    struct tree_master master = {0};
-    truce_status result = truce__tree_ready(tree, false, error);
-
-    bson_init(status);
-    if (!result)
-        result = truce__tree_master(tree, &master, error);
-    if (!result) {
-        append_master(tree, &master, status);
-        result = append_tags(tree, status, error);
-    }
-    if (!result)
-        result = append_from(tree, status, error);
-    if (!result)
-        result = append_branches(tree, status, error);
-    if (!result)
-        result = tree_count(tree, TREE_HOLDS,
-                            BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists",
-                                     BCON_BOOL(false), "}", "branch", "{", "$exists",
-                                     BCON_BOOL(false), "}"),
-                            "readers", status, error);
-    if (!result)
-        result = tree_count(tree, TREE_EDITS,
-                            BCON_NEW("tree", BCON_UTF8(tree->name), "state", BCON_UTF8("open"),
-                                     "version", "{", "$gt", BCON_INT64(master.current), "}"),
-                            "edits", status, error);
+    if (!status)
+        status = truce__tree_write_master(tree, &master, bson_new(),
+                                          BCON_NEW("$set", "{", "dropped", BCON_BOOL(true), "}"),
+                                          &done, error);
     truce__tree_master_release(&master);
-    return result;
+    return status || done ? status : TRUCE_CONFLICT;
+}
+
+truce_status truce_tree_drop(truce_tree *tree, bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    struct worker worker;
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    if (!status)
+        status = check_branches(tree, error);
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    while (!status && (status = drop_mark(tree, error)) == TRUCE_CONFLICT)
+        status = truce__worker_wait(&worker, "the master", error);
+    return status ? status : truce__tree_end_drop(tree, error);
 }

@@ -59,6 +59,8 @@ static inline int64_t truce__tree_kept(const struct tree_master *master)
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
+#define TREE_REMOVALS 500 /* in one write */
+
 /* Is this item part of a published version? */
 struct tree_item;
 bool truce__tree_counts(const struct tree_master *master, const struct tree_item *item);
@@ -68,7 +70,7 @@ static inline int64_t truce__tree_low(const struct tree_master *master, int64_t 
     return version < master->settled ? version : master->settled;
 }
 
-/* ---- tree_edit.c: the documents ---- */
+/* ---- tree_item.c ---- */
 
 #define TREE_OWN_FIELDS 7 /* that users do not see */
 
@@ -95,6 +97,13 @@ void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
 void truce__tree_show(const bson_t *document, bson_t *item);
 /* Equal contents, whatever versions; NULL: it is not there. */
 bool truce__tree_same(const bson_t *item, const bson_t *other);
+
+/* Checks an item that a user puts; `id` borrows its itemId. */
+truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_error_t *error);
+/* Appends the stored form of an item at a version: truce's fields first, so that an index finds them
+ * without reading the user's. `item` NULL: the item is removed in this version. */
+void truce__tree_item_document(const truce_tree *tree, int64_t version, const bson_oid_t *token,
+                               struct value id, const bson_t *item, bson_t *document);
 
 /* {tree, itemId: {$eq}} and more; begun here. */
 void truce__tree_filter(const truce_tree *tree, bson_t *filter);
@@ -214,9 +223,6 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
 
 /* ---- tree_edit.c ---- */
 
-/* INVALID: published, the edit would leave an orphan or a circle. */
-truce_status truce__tree_check_shape(truce_tree_edit *edit, bson_error_t *error);
-
 /* ---- tree_publish.c, tree_collect.c ---- */
 
 /* The first version that is not; *done: there was one, and it is now (by whom ever). */
@@ -253,15 +259,6 @@ struct tree_joint {
     truce_tree_published published;
 };
 
-/* Holds what both will have, for a day: whether the merge comes about is not known yet. Under a reader's hold of the same
- * version. */
-truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
-                                     struct tree_joint *joint, bson_error_t *error);
-/* Publishes the edit, writes `from` and keeps the hold for good, in one commit. REFUSED: somebody was faster. */
-truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error);
-/* What was erased at the source after it was read, while nobody could see that it would come to the target, too. */
-truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
-                                     const struct tree_ids *ids, bson_error_t *error);
 /* The holds of what both had before this merge go. */
 truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_error_t *error);
 

@@ -18,13 +18,14 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/reserved_fields.h"
+#include "merge/merge.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
 
 #define PORTION 50 /* items looked at at once, of any size */
 
-/* ---- what the master says ---------------------------------------------------------------------- */
+/* ---- what the master says -------------------------------------------------------------------- */
 
 static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
                                  struct tree_from *from, bson_error_t *error)
@@ -81,7 +82,7 @@ truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_err
     return status;
 }
 
-/* ---- the hold of what both had ------------------------------------------------------------------ */
+/* ---- the hold of what both had --------------------------------------------------------------- */
 
 truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_error_t *error)
 {
@@ -100,7 +101,9 @@ truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_e
     return status;
 }
 
-truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
+/* Holds what both will have, for a day: whether the merge comes about is not known yet. Under a reader's hold of the same
+ * version. */
+static truce_status tree_hold_common(const truce_tree *tree, int64_t version,
                                      struct tree_joint *joint, bson_error_t *error)
 {
     const truce_tree *branch = joint->branch;
@@ -122,7 +125,7 @@ truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 
-/* ---- erased meanwhile -------------------------------------------------------------------------- */
+/* ---- erased meanwhile ------------------------------------------------------------------------ */
 
 static void branch_append_ids(bson_t *filter, const struct tree_ids *ids, size_t at)
 {
@@ -137,7 +140,8 @@ static void branch_append_ids(bson_t *filter, const struct tree_ids *ids, size_t
     bson_append_document_end(filter, &inner);
 }
 
-truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
+/* What was erased at the source after it was read, while nobody could see that it would come to the target, too. */
+static truce_status tree_erase_again(truce_tree *source, truce_tree *target,
                                      const struct tree_ids *ids, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -160,7 +164,7 @@ truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
     return status;
 }
 
-/* ---- the commit -------------------------------------------------------------------------------- */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
 static truce_status branch_read_master(truce_commit *commit, const truce_tree *tree, bson_t *master,
                                        bson_error_t *error)
@@ -236,7 +240,8 @@ static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error
     return status ? status : keep_hold(commit, joint, error);
 }
 
-truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error)
+/* Publishes the edit, writes `from` and keeps the hold for good, in one commit. REFUSED: somebody was faster. */
+static truce_status tree_join(struct tree_joint *joint, bson_error_t *error)
 {
     const truce_tree *tree = joint->edit->tree;
     truce_commit_options options = {.deadline_ms = tree->deadline_ms};
@@ -245,7 +250,7 @@ truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error)
     return status ? status : truce__tree_let_go_common(joint->branch, joint->from->merges, error);
 }
 
-/* ---- a new branch ------------------------------------------------------------------------------- */
+/* ---- a new branch ---------------------------------------------------------------------------- */
 
 struct branching {
     truce_tree *origin, *branch;
@@ -305,9 +310,9 @@ static truce_status end_branch(struct branching *branching, bson_error_t *error)
     strcpy(from.tree, origin->name); /* of a length that was checked */
     strcpy(from.root, *above.root ? above.root : origin->name);
     if (!status)
-        status = truce__tree_hold_common(branching->branch, from.ours, &joint, error);
+        status = tree_hold_common(branching->branch, from.ours, &joint, error);
     if (!status)
-        status = truce__tree_join(&joint, error);
+        status = tree_join(&joint, error);
     return status == TRUCE_REFUSED
                ? truce__fail(TRUCE_DUPLICATE, error, "there is a tree \"%s\" already",
                              branching->branch->name)
@@ -323,8 +328,7 @@ static truce_status branch_off(struct branching *branching, bson_error_t *error)
     if (!status)
         status = end_branch(branching, error);
     if (!status)
-        status =
-            truce__tree_erase_again(branching->origin, branching->branch, &branching->ids, error);
+        status = tree_erase_again(branching->origin, branching->branch, &branching->ids, error);
     if (status && branching->edit)
         (void)!truce_tree_abandon(branching->edit, NULL);
     return status;
@@ -355,5 +359,740 @@ truce_status truce_tree_branch(truce_tree *tree, const truce_tree_at *at, const 
     truce_tree_edit_free(branching.edit);
     truce_tree_free(branching.branch);
     truce_tree_close(branching.snapshot);
+    return status;
+}
+
+/* ---- tree merge ------------------------------------------------------------------------------ */
+
+/*
+ * Merges: of one item, of an edit into another version (rebase, revert), and of a branch and its origin.
+ *
+ * One item, three ways: what comes in, beside what stands, both from what they had in common. An edit that is rebased comes in, and so
+ * does the other side of a branch.
+ */
+
+/* Looks at the options, which are borrowed. To be ended also after a failure. */
+static truce_status tree_merging_begin(struct tree_merging *merging,
+                                       const truce_tree_rebase_options *options,
+                                       bson_error_t *error)
+{
+    static const truce_tree_rebase_options nothing;
+    truce_status status = ROOM_CHECK(options, "truce_tree_rebase_options", error);
+
+    *merging = (struct tree_merging){.options = options ? options : &nothing};
+    if (!status && options &&
+        (options->prefer < TRUCE_TREE_ASK || options->prefer > TRUCE_TREE_THEIRS))
+        status = truce__fail(TRUCE_INVALID, error, "there is no such preference");
+    if (!status && options)
+        status = truce__check_optional(options->rules, "rules", error);
+    if (!status && options && options->rules)
+        status = truce__merge_rules_new(options->rules, &merging->rules, error);
+    return status;
+}
+
+static void tree_merging_end(struct tree_merging *merging)
+{
+    truce__merge_rules_free(merging->rules);
+    merging->rules = NULL;
+}
+
+/* ---- what is put ----------------------------------------------------------------------------- */
+
+static truce_status tree_merge_put(struct tree_merging *merging, const bson_t *kept,
+                                   bson_error_t *error)
+{
+    bson_t item = BSON_INITIALIZER;
+    truce_status status;
+
+    truce__tree_show(kept, &item);
+    status = truce_tree_put(merging->fresh, &item, error);
+    bson_destroy(&item);
+    return status;
+}
+
+static truce_status put_incoming(struct tree_merging *merging, const struct tree_three_way *item,
+                                 bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER;
+    bson_iter_t iter;
+    truce_status status = TRUCE_OK;
+
+    if (item->incoming)
+        return tree_merge_put(merging, item->incoming, error);
+    truce__value_append(&holder, "itemId", 6, item->id);
+    if (bson_iter_init_find(&iter, &holder, "itemId"))
+        status = truce_tree_remove(merging->fresh, bson_iter_value(&iter), error);
+    bson_destroy(&holder);
+    return status;
+}
+
+/* ---- a conflict ------------------------------------------------------------------------------ */
+
+/* The user's part of it; nothing: {}. */
+static void merge_content(const bson_t *kept, bson_t *item)
+{
+    bson_t shown = BSON_INITIALIZER;
+
+    bson_init(item);
+    if (kept)
+        truce__tree_show(kept, &shown);
+    bson_copy_to_excluding_noinit(&shown, item, "version", NULL);
+    bson_destroy(&shown);
+}
+
+static void merge_tell(struct tree_merging *merging, const struct tree_three_way *item,
+                       const bson_t *paths)
+{
+    truce_tree_conflict conflict = {.paths = paths};
+    const bson_t *mine = merging->foreign ? item->standing : item->incoming,
+                 *theirs = merging->foreign ? item->incoming : item->standing,
+                 *kept[] = {item->base, mine, theirs};
+    bson_t parts[3], holder = BSON_INITIALIZER;
+    bson_iter_t iter;
+
+    merging->conflicts++;
+    truce__value_append(&holder, "itemId", 6, item->id);
+    for (int i = 0; i < 3; i++)
+        merge_content(kept[i], &parts[i]);
+    conflict.base = kept[0] ? &parts[0] : NULL;
+    conflict.mine = kept[1] ? &parts[1] : NULL;
+    conflict.theirs = kept[2] ? &parts[2] : NULL;
+    if (merging->options->conflict && bson_iter_init_find(&iter, &holder, "itemId")) {
+        conflict.item = bson_iter_value(&iter);
+        merging->options->conflict(&conflict, merging->options->arg);
+    }
+    for (int i = 0; i < 3; i++)
+        bson_destroy(&parts[i]);
+    bson_destroy(&holder);
+}
+
+/* What comes in is taken, if not otherwise said. */
+static bool takes(const struct tree_merging *merging)
+{
+    return merging->options->prefer == (merging->foreign ? TRUCE_TREE_THEIRS : TRUCE_TREE_MINE);
+}
+
+/* It cannot be merged. */
+static truce_status merge_disagree(struct tree_merging *merging, const struct tree_three_way *item,
+                                   bson_error_t *error)
+{
+    bson_t all = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    if (takes(merging))
+        status = put_incoming(merging, item, error);
+    else if (merging->options->prefer == TRUCE_TREE_ASK)
+        merge_tell(merging, item, &all);
+    bson_destroy(&all);
+    return status;
+}
+
+/* ---- a merge --------------------------------------------------------------------------------- */
+
+static truce_status tree_merge_merge(struct tree_merging *merging,
+                                     const struct tree_three_way *item, bson_error_t *error)
+{
+    static const enum merge_settle settle[] = {
+        [TRUCE_TREE_ASK] = MERGE_REPORT,
+        [TRUCE_TREE_MINE] = MERGE_SETTLE_MINE,
+        [TRUCE_TREE_THEIRS] = MERGE_SETTLE_THEIRS,
+    };
+    struct merge_options options = {.rules = merging->rules,
+                                    .mine_is_newer = !merging->foreign,
+                                    .settle = settle[merging->options->prefer]};
+    bson_t base, mine, theirs, merged, conflicts;
+    truce_status status;
+
+    merge_content(item->base, &base);
+    merge_content(merging->foreign ? item->standing : item->incoming, &mine);
+    merge_content(merging->foreign ? item->incoming : item->standing, &theirs);
+    status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
+                          truce__value_document(&theirs), &options, &merged, &conflicts, error);
+    if (!status && !bson_empty(&conflicts) && merging->options->prefer == TRUCE_TREE_ASK)
+        merge_tell(merging, item, &conflicts);
+    else if (!status && !bson_equal(&merged, merging->foreign ? &mine : &theirs))
+        status = truce_tree_put(merging->fresh, &merged, error);
+    bson_destroy(&conflicts);
+    bson_destroy(&merged);
+    bson_destroy(&theirs);
+    bson_destroy(&mine);
+    bson_destroy(&base);
+    return status;
+}
+
+/* Puts what is neither what stands nor what both had; or counts, and tells, a conflict. */
+static truce_status truce__tree_merge(struct tree_merging *merging,
+                                      const struct tree_three_way *item, bson_error_t *error)
+{
+    if (truce__tree_same(item->base, item->standing))
+        return put_incoming(merging, item, error);
+    if (truce__tree_same(item->incoming, item->standing) ||
+        truce__tree_same(item->incoming, item->base))
+        return TRUCE_OK;
+    return item->incoming && item->standing ? tree_merge_merge(merging, item, error)
+                                            : merge_disagree(merging, item, error);
+}
+
+/* ---- rebase and revert ----------------------------------------------------------------------- */
+
+/* An edit as one of another version: rebase, revert. */
+
+#define REBASE_ITEMS 200 /* items of an edit that are merged at once */
+
+struct rebase {
+    truce_tree_edit *edit; /* as it was; as it will be: merging.fresh */
+    struct tree_merging merging;
+    truce_tree_snapshot current; /* both versions are read by it */
+    uint32_t count;
+    size_t bytes;                            /* of what the edit wrote of them */
+    bson_t *own[REBASE_ITEMS];               /* as the edit wrote them */
+    struct tree_three_way all[REBASE_ITEMS]; /* of these */
+};
+
+/* ---- a portion of them ----------------------------------------------------------------------- */
+
+static void forget_pairs(struct rebase *rebase)
+{
+    for (uint32_t i = 0; i < rebase->count; i++) {
+        struct tree_three_way *item = &rebase->all[i];
+
+        if (item->base)
+            bson_destroy(item->base);
+        if (item->standing)
+            bson_destroy(item->standing);
+        item->base = item->standing = NULL;
+    }
+}
+
+/* A tree_pair_function. */
+static truce_status take_pair(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                              bson_error_t *error)
+{
+    struct rebase *rebase = arg;
+
+    (void)error;
+    for (uint32_t i = 0; i < rebase->count; i++) {
+        struct tree_three_way *item = &rebase->all[i];
+
+        if (!truce__value_equal(item->id, id))
+            continue;
+        item->base = low ? bson_copy(low) : NULL;
+        item->standing = high ? bson_copy(high) : NULL;
+    }
+    return TRUCE_OK;
+}
+
+static void forget_own(struct rebase *rebase)
+{
+    for (uint32_t i = 0; i < rebase->count; i++)
+        bson_destroy(rebase->own[i]);
+    rebase->count = 0;
+    rebase->bytes = 0;
+}
+
+static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
+{
+    bson_t ids = BSON_INITIALIZER;
+    uint32_t index = 0;
+    truce_status status;
+
+    for (uint32_t i = 0; i < rebase->count; i++)
+        truce__value_append_element(&ids, &index, rebase->all[i].id);
+    do {
+        forget_pairs(rebase);
+        status = truce__tree_pairs(&rebase->current, rebase->edit->base, rebase->current.version,
+                                   &ids, take_pair, rebase, error);
+        if (!status)
+            status = truce__tree_still(&rebase->current, error);
+    } while (status == TRUCE_CONFLICT);
+    for (uint32_t i = 0; !status && i < rebase->count; i++)
+        status = truce__tree_merge(&rebase->merging, &rebase->all[i], error);
+    forget_pairs(rebase);
+    forget_own(rebase);
+    bson_destroy(&ids);
+    return status;
+}
+
+/* A tree_own_function. */
+static truce_status rebase_take_own(const bson_t *document, void *arg, bson_error_t *error)
+{
+    struct rebase *rebase = arg;
+
+    bson_t *own = bson_copy(document);
+
+    rebase->all[rebase->count] = (struct tree_three_way){
+        .id = truce__tree_item_id(own), .incoming = truce__tree_absent(own) ? NULL : own};
+    rebase->own[rebase->count++] = own;
+    rebase->bytes += document->len;
+    return rebase->count == REBASE_ITEMS || rebase->bytes > TREE_BATCH_BYTES
+               ? rebase_portion(rebase, error)
+               : TRUCE_OK;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* The base has to be there still: what is read of it is looked at by `current`, whose version is higher. */
+static truce_status base_is_there(const struct rebase *rebase, bson_error_t *error)
+{
+    truce_tree_snapshot base;
+    truce_status status = truce__tree_open(rebase->edit->tree, rebase->edit->base, &base, error);
+
+    if (!status && base.master.gone > rebase->edit->base)
+        status = truce__fail(TRUCE_EXPIRED, error, "version %" PRId64 " is collected",
+                             rebase->edit->base);
+    truce__tree_leave(&base);
+    return status;
+}
+
+static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
+{
+    truce_tree_edit *edit = rebase->edit;
+    truce_status status =
+        truce__tree_own(edit->tree, edit->base + 1, &edit->token, rebase_take_own, rebase, error);
+
+    if (!status)
+        status = rebase_portion(rebase, error);
+    forget_own(rebase);
+    if (!status)
+        status = base_is_there(rebase, error);
+    if (!status && edit->recorded)
+        status = truce__tree_renew(edit->tree, &edit->token, error); /* T8 */
+    if (!status && rebase->merging.conflicts)
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "%u item%s cannot be merged with version %" PRId64 " of tree \"%s\"",
+                             rebase->merging.conflicts, rebase->merging.conflicts == 1 ? "" : "s",
+                             rebase->current.version, edit->tree->name);
+    if (!status)
+        status = truce_tree_flush(rebase->merging.fresh, error);
+    return status;
+}
+
+static void swap(truce_tree_edit *edit, truce_tree_edit *fresh)
+{
+    truce_tree_edit before = *edit;
+
+    *edit = *fresh;
+    *fresh = before;
+}
+
+static truce_status check_edit(truce_tree_edit *edit, const struct tree_master *master,
+                               bson_error_t *error)
+{
+    bool published = edit->published;
+    truce_status status = TRUCE_OK;
+
+    if (!bson_oid_equal(&master->born, &edit->born))
+        return truce__fail(TRUCE_NOT_FOUND, error,
+                           "tree \"%s\" is another one than that which was edited",
+                           edit->tree->name);
+    if (!published)
+        status = truce__tree_published(edit, master, &published, error);
+    if (!status && published)
+        status = truce__fail(TRUCE_INVALID, error, "the edit was published");
+    return status;
+}
+
+truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_options *options,
+                               uint32_t *conflicts, bson_error_t *error)
+{
+    DEADLINE_SCOPE(edit->tree->deadline_ms);
+    struct rebase *rebase;
+    struct tree_merging merging;
+    struct tree_master master = {0};
+    truce_status status = tree_merging_begin(&merging, options, error);
+
+    if (conflicts)
+        *conflicts = 0;
+    if (!status)
+        status = truce_tree_flush(edit, error);
+    if (!status)
+        status = truce__tree_master(edit->tree, &master, error);
+    if (!status)
+        status = check_edit(edit, &master, error);
+    if (status) {
+        tree_merging_end(&merging);
+        truce__tree_master_release(&master);
+        return status;
+    }
+    rebase = bson_malloc0(sizeof *rebase);
+    rebase->edit = edit;
+    rebase->merging = merging;
+    rebase->merging.fresh =
+        truce__tree_edit_new(edit->tree, &master, master.current, edit->message, edit->author);
+    rebase->merging.fresh->has_id = edit->has_id;
+    rebase->merging.fresh->id = edit->id;
+    rebase->merging.fresh->since = edit->since;
+    rebase->merging.fresh->since_said = edit->since_said;
+    rebase->current =
+        (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
+    status = rebase_all(rebase, error);
+    if (status == TRUCE_CONFLICT && truce__tree_exists(edit)) { /* publish will tell which */
+        rebase->merging.conflicts = 0;
+        status = TRUCE_OK;
+    } else if (!status) {
+        swap(edit, rebase->merging.fresh);
+    }
+    if (conflicts)
+        *conflicts = rebase->merging.conflicts;
+    (void)!truce_tree_abandon(rebase->merging.fresh, NULL); /* the one that is not gone on with */
+    truce__tree_leave(&rebase->current);
+    truce_tree_edit_free(rebase->merging.fresh);
+    tree_merging_end(&rebase->merging);
+    bson_free(rebase);
+    return status;
+}
+
+/* ---- revert ---------------------------------------------------------------------------------- */
+
+struct reverting {
+    truce_tree_edit *edit;
+    truce_status status;
+    bson_error_t *error;
+};
+
+static bool revert_item(const truce_tree_change *change, void *arg)
+{
+    struct reverting *reverting = arg;
+
+    reverting->status = change->after
+                            ? truce_tree_put(reverting->edit, change->after, reverting->error)
+                            : truce_tree_remove(reverting->edit, change->item, reverting->error);
+    return !reverting->status;
+}
+
+truce_status truce_tree_revert(truce_tree_edit *edit, int64_t version, bson_error_t *error)
+{
+    struct reverting reverting = {edit, TRUCE_OK, error};
+    truce_status status =
+        truce_tree_diff(edit->tree, edit->base, version, revert_item, &reverting, error);
+
+    return status ? status : reverting.status;
+}
+
+/* ---- merges of branches ---------------------------------------------------------------------- */
+
+/* Merges of a branch and its origin (T10 of tree.c). */
+
+#define LOOK_ITEMS 50 /* items looked at at once, of any size */
+
+/* ---- which versions -------------------------------------------------------------------------- */
+
+struct joining {
+    truce_tree *target, *source, *branch; /* the branch is one of the two */
+    struct tree_from from;                /* of the branch */
+    const truce_tree_merge_options *options;
+    truce_tree_snapshot *incoming; /* of the source; it holds it */
+    truce_tree_snapshot base, standing;
+    struct tree_merging merging;
+    struct tree_ids ids;
+    bool differs;
+    truce_tree_published published;
+};
+
+static truce_status relate(struct joining *joining, bson_error_t *error)
+{
+    struct tree_from *from = &joining->from;
+    truce_status status = truce__tree_from(joining->target, from, error);
+
+    joining->branch = joining->target;
+    if (!status && strcmp(from->tree, joining->source->name)) {
+        joining->branch = joining->source;
+        status = truce__tree_from(joining->source, from, error);
+        if (!status && strcmp(from->tree, joining->target->name))
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "neither of the trees \"%s\" and \"%s\" is a branch of the other",
+                                 joining->target->name, joining->source->name);
+    }
+    return status;
+}
+
+static bool pulls(const struct joining *joining)
+{
+    return joining->branch == joining->target;
+}
+
+static truce_tree *join_origin_of(const struct joining *joining)
+{
+    return pulls(joining) ? joining->source : joining->target;
+}
+
+/* What both had: of the origin, or of the branch. */
+static truce_status open_base(struct joining *joining, bson_error_t *error)
+{
+    const struct tree_from *from = &joining->from;
+
+    return from->pulled
+               ? truce__tree_open(join_origin_of(joining), from->theirs, &joining->base, error)
+               : truce__tree_open(joining->branch, from->ours, &joining->base, error);
+}
+
+static truce_status check_origin(const struct joining *joining, bson_error_t *error)
+{
+    const truce_tree_snapshot *of = pulls(joining) ? joining->incoming : &joining->standing;
+
+    return bson_oid_equal(&of->master.born, &joining->from.born)
+               ? TRUCE_OK
+               : truce__fail(TRUCE_NOT_FOUND, error,
+                             "tree \"%s\" is another one than that which \"%s\" is a branch of",
+                             of->tree->name, joining->branch->name);
+}
+
+static truce_status open_versions(struct joining *joining, bson_error_t *error)
+{
+    truce_tree_at now = {.hold = true};
+    char message[TREE_NAME_MAX + 64];
+    truce_tree_edit_options options = {.message = joining->options->message,
+                                       .author = joining->options->author};
+    truce_status status = truce_tree_open(joining->source, &now, &joining->incoming, error);
+
+    if (status)
+        return status;
+    snprintf(message, sizeof message, "merge of %s, version %" PRId64, joining->source->name,
+             joining->incoming->version);
+    if (!options.message)
+        options.message = message;
+    status = truce_tree_begin(joining->target, &options, &joining->merging.fresh, error);
+    if (!status)
+        status = truce__tree_open(joining->target, joining->merging.fresh->base, &joining->standing,
+                                  error);
+    if (!status)
+        status = check_origin(joining, error);
+    return status ? status : open_base(joining, error);
+}
+
+/* ---- their items ----------------------------------------------------------------------------- */
+
+/* The items of one version, of a portion. */
+struct gathering {
+    struct tree_three_way *items;
+    size_t count;
+    size_t which; /* offset of the document in them */
+};
+
+static bson_t **join_document_of(struct tree_three_way *item, size_t which)
+{
+    return (bson_t **)((char *)item + which);
+}
+
+/* A tree_pair_function. */
+static truce_status join_take(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                              bson_error_t *error)
+{
+    struct gathering *gathering = arg;
+
+    (void)low, (void)error;
+    for (size_t i = 0; i < gathering->count; i++) {
+        if (high && truce__value_equal(gathering->items[i].id, id))
+            *join_document_of(&gathering->items[i], gathering->which) = bson_copy(high);
+    }
+    return TRUCE_OK;
+}
+
+static void join_forget(struct gathering *gathering)
+{
+    for (size_t i = 0; i < gathering->count; i++) {
+        bson_t **document = join_document_of(&gathering->items[i], gathering->which);
+
+        if (*document)
+            bson_destroy(*document);
+        *document = NULL;
+    }
+}
+
+static truce_status join_gather(struct gathering *gathering, truce_tree_snapshot *snapshot,
+                                const bson_t *ids, bson_error_t *error)
+{
+    truce_status status;
+
+    do {
+        join_forget(gathering);
+        status =
+            truce__tree_pairs(snapshot, 0, snapshot->version, ids, join_take, gathering, error);
+        if (!status)
+            status = truce__tree_still(snapshot, error);
+    } while (status == TRUCE_CONFLICT);
+    return status;
+}
+
+static truce_status merge_portion(struct joining *joining, const struct value *ids, size_t count,
+                                  bson_error_t *error)
+{
+    struct tree_three_way items[LOOK_ITEMS] = {0};
+    struct gathering base = {items, count, offsetof(struct tree_three_way, base)},
+                     incoming = {items, count, offsetof(struct tree_three_way, incoming)},
+                     standing = {items, count, offsetof(struct tree_three_way, standing)};
+    bson_t array = BSON_INITIALIZER;
+    uint32_t index = 0;
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++) {
+        items[i].id = ids[i];
+        truce__value_append_element(&array, &index, ids[i]);
+    }
+    status = join_gather(&base, &joining->base, &array, error);
+    if (!status)
+        status = join_gather(&incoming, joining->incoming, &array, error);
+    if (!status)
+        status = join_gather(&standing, &joining->standing, &array, error);
+    for (size_t i = 0; !status && i < count; i++) {
+        if (truce__tree_same(items[i].base, items[i].incoming))
+            continue;
+        joining->differs = true;
+        status = truce__tree_merge(&joining->merging, &items[i], error);
+    }
+    join_forget(&base);
+    join_forget(&incoming);
+    join_forget(&standing);
+    bson_destroy(&array);
+    return status;
+}
+
+/* What the source wrote since; or, where what both had is of the other tree, everything. */
+static truce_status find_ids(struct joining *joining, bson_error_t *error)
+{
+    bool own = joining->base.tree == joining->source;
+    truce_status status = truce__tree_ids_between(joining->source, own ? joining->base.version : 0,
+                                                  joining->incoming->version, &joining->ids, error);
+
+    return status || own ? status
+                         : truce__tree_ids_between(joining->base.tree, 0, joining->base.version,
+                                                   &joining->ids, error);
+}
+
+static truce_status join_merge_items(struct joining *joining, bson_error_t *error)
+{
+    truce_status status = find_ids(joining, error);
+    uint32_t conflicts;
+
+    for (size_t at = 0; !status && at < joining->ids.count; at += LOOK_ITEMS)
+        status = merge_portion(
+            joining, joining->ids.all + at,
+            joining->ids.count - at < LOOK_ITEMS ? joining->ids.count - at : LOOK_ITEMS, error);
+    conflicts = joining->merging.conflicts;
+    if (!status && conflicts)
+        status = truce__fail(
+            TRUCE_CONFLICT, error, "%u item%s of tree \"%s\" cannot be merged into tree \"%s\"",
+            conflicts, conflicts == 1 ? "" : "s", joining->source->name, joining->target->name);
+    return status;
+}
+
+/* ---- the merge ------------------------------------------------------------------------------- */
+
+static truce_status join_publish(struct joining *joining, bson_error_t *error)
+{
+    struct tree_from from = joining->from;
+    struct tree_joint joint = {
+        .edit = joining->merging.fresh, .branch = joining->branch, .from = &from};
+    truce_status status;
+
+    from.merges++;
+    from.pulled = pulls(joining);
+    if (from.pulled)
+        from.theirs = joining->incoming->version;
+    else
+        from.ours = joining->incoming->version;
+    status = tree_hold_common(joining->source, joining->incoming->version, &joint, error);
+    if (!status)
+        status = tree_join(&joint, error);
+    joining->published = joint.published;
+    return status ? status
+                  : tree_erase_again(joining->source, joining->target, &joining->ids, error);
+}
+
+/* What was read is collected: has one of the trees gone on since? */
+static bool went_on(struct joining *joining)
+{
+    struct tree_from now;
+    struct tree_master target = {0}, source = {0};
+    bool there = !truce__tree_from(joining->branch, &now, NULL) &&
+                 !truce__tree_master(joining->target, &target, NULL) &&
+                 !truce__tree_master(joining->source, &source, NULL);
+    bool went = there && (now.merges != joining->from.merges ||
+                          target.current != joining->standing.version ||
+                          source.current != joining->incoming->version);
+
+    truce__tree_master_release(&source);
+    truce__tree_master_release(&target);
+    return went;
+}
+
+/* REFUSED: somebody was faster. */
+static truce_status merge_once(struct joining *joining, bson_error_t *error)
+{
+    truce_status status = relate(joining, error);
+
+    joining->differs = false;
+    joining->base = joining->standing = (truce_tree_snapshot){0};
+    if (!status)
+        status = open_versions(joining, error);
+    if (!status)
+        status = join_merge_items(joining, error);
+    if (!status) {
+        joining->published =
+            (truce_tree_published){.version = joining->merging.fresh->base, .nothing = true};
+        if (joining->differs)
+            status = join_publish(joining, error);
+    }
+    if (status == TRUCE_EXPIRED && joining->incoming && went_on(joining))
+        status = TRUCE_REFUSED;
+    if (status && joining->merging.fresh)
+        (void)!truce_tree_abandon(joining->merging.fresh, NULL);
+    truce__tree_leave(&joining->base);
+    truce__tree_leave(&joining->standing);
+    truce_tree_close(joining->incoming);
+    joining->incoming = NULL;
+    truce__tree_ids_release(&joining->ids);
+    truce_tree_edit_free(joining->merging.fresh);
+    joining->merging.fresh = NULL;
+    return status;
+}
+
+static truce_status join_merge(struct joining *joining, bson_error_t *error)
+{
+    struct worker worker;
+    bson_error_t why;
+    truce_status status;
+
+    truce__worker_init(&worker, joining->target->store, joining->target->deadline_ms);
+    while ((status = merge_once(joining, &why)) == TRUCE_REFUSED) {
+        status = truce__worker_wait(&worker, "the master", &why);
+        if (status)
+            break;
+    }
+    if (status && error)
+        *error = why;
+    return status;
+}
+
+truce_status truce_tree_merge(truce_tree *tree, const char *other,
+                              const truce_tree_merge_options *options,
+                              truce_tree_published *published, uint32_t *conflicts,
+                              bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    static const truce_tree_merge_options nothing;
+    struct joining joining = {.target = tree, .options = options ? options : &nothing};
+    truce_status status = ROOM_CHECK(options, "truce_tree_merge_options", error);
+
+    if (!status && !other)
+        status = truce__fail(TRUCE_INVALID, error, "say the name of the other tree");
+    joining.source =
+        truce_tree_new(tree->store, &(truce_tree_options){.name = other ? other : "",
+                                                          .deadline_ms = tree->deadline_ms});
+    if (!status)
+        status = tree_merging_begin(&joining.merging, &joining.options->how, error);
+    joining.merging.foreign = true;
+    if (!status)
+        status = truce__tree_ready(tree, false, error);
+    if (!status)
+        status = truce__tree_ready(joining.source, false, error);
+    if (!status)
+        status = join_merge(&joining, error);
+    tree_merging_end(&joining.merging);
+    truce_tree_free(joining.source);
+    if (published)
+        *published = joining.published;
+    if (conflicts)
+        *conflicts = joining.merging.conflicts;
     return status;
 }

@@ -15,6 +15,7 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
+#include "query/incoming.h"
 #include "store/reserved.h"
 
 /* ---- holds ----------------------------------------------------------------------------------- */
@@ -28,7 +29,7 @@
  * reader its version, and it is told so; nobody reads what is not there.
  */
 
-/* ---- of readers ------------------------------------------------------------------------------- */
+/* ---- of readers ------------------------------------------------------------------------------ */
 
 /* An upsert: a sweep may have removed it; then it is *anew. */
 static truce_status hold_note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
@@ -132,7 +133,7 @@ static truce_status tree_held(truce_tree *tree, int64_t *held, bson_error_t *err
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- tags ------------------------------------------------------------------------------------- */
+/* ---- tags ------------------------------------------------------------------------------------ */
 
 static void tag_filter(const truce_tree *tree, const char *tag, bson_t *filter)
 {
@@ -261,156 +262,6 @@ truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *
     return status;
 }
 
-/* ---- drop ------------------------------------------------------------------------------------ */
-
-/*
- * Dropping a tree: its master says so first, and from then on nobody finds it; then everything of it goes, the master last. Whoever
- * dies in between leaves the rest to the sweep, or to whoever makes a tree of this name.
- */
-
-#define REMOVALS 500 /* in one write */
-
-static truce_status drop_remove_all(truce_tree *tree, const char *collection, const bson_t *filter,
-                                    int64_t *removed, bson_error_t *error)
-{
-    truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(tree)};
-    truce_write_result result = {0};
-    struct worker worker;
-    truce_status status;
-
-    *removed = 0;
-    truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    do {
-        status = truce_remove(tree->store, collection, filter, &options, &result, error);
-        *removed += result.removed;
-        truce_write_result_release(&result);
-    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
-    return status;
-}
-
-/* A part of them; *more: there may be others. */
-static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
-                                bool *more, bson_error_t *error)
-{
-    bson_t *keys = BCON_NEW("_id", BCON_INT32(1)), these = BSON_INITIALIZER, inner, array;
-    truce_find_options options = {.projection = keys, .limit = REMOVALS};
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    uint32_t count = 0;
-    int64_t removed;
-    truce_status status = truce_find(tree->store, collection, filter, &options, &cursor, error);
-
-    BSON_APPEND_DOCUMENT_BEGIN(&these, "_id", &inner);
-    BSON_APPEND_ARRAY_BEGIN(&inner, "$in", &array);
-    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
-        truce__value_append_element(&array, &count,
-                                    truce__value_field(truce__value_document(document), "_id", 3));
-    bson_append_array_end(&inner, &array);
-    bson_append_document_end(&these, &inner);
-    if (!status && count)
-        status = drop_remove_all(tree, collection, &these, &removed, error);
-    *more = count == REMOVALS;
-    truce_cursor_close(cursor);
-    bson_destroy(&these);
-    bson_destroy(keys);
-    return status;
-}
-
-static truce_status remove_every(truce_tree *tree, const char *collection, bson_t *filter,
-                                 bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-    bool more = true;
-
-    while (!status && more)
-        status = remove_some(tree, collection, filter, &more, error);
-    bson_destroy(filter);
-    return status;
-}
-
-static truce_status remove_rest(truce_tree *tree, const char *items, const bson_oid_t *born,
-                                bson_error_t *error)
-{
-    bson_t *master =
-        BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born), "dropped", BCON_BOOL(true));
-    int64_t removed;
-    truce_status status = remove_every(tree, items, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
-
-    if (!status)
-        status = remove_every(tree, TREE_EDITS, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
-    if (!status)
-        status = remove_every(tree, TREE_HOLDS,
-                              BCON_NEW("$or", "[", "{", "tree", BCON_UTF8(tree->name), "}", "{",
-                                       "branch", BCON_UTF8(tree->name), "}", "]"),
-                              error);
-    truce__intent_append_absent(master); /* of a commit at work on it: the sweep comes again */
-    if (!status)
-        status = drop_remove_all(tree, TREES, master, &removed, error);
-    bson_destroy(master);
-    return status;
-}
-
-truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error)
-{
-    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "dropped", BCON_BOOL(true)), found;
-    bson_iter_t iter;
-    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
-
-    if (!status && bson_iter_init_find(&iter, &found, "born") && BSON_ITER_HOLDS_OID(&iter))
-        status =
-            remove_rest(tree, truce__field_text(&found, "collection"), bson_iter_oid(&iter), error);
-    bson_destroy(&found);
-    bson_destroy(filter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-}
-
-/* ---- the call ----------------------------------------------------------------------------------- */
-
-static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
-{
-    bson_t *filter = BCON_NEW("from.tree", BCON_UTF8(tree->name), "dropped", "{", "$exists",
-                              BCON_BOOL(false), "}"),
-           found;
-    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
-
-    if (!status)
-        status = truce__fail(TRUCE_INVALID, error,
-                             "tree \"%s\" has the branch \"%s\": drop that one first", tree->name,
-                             truce__field_text(&found, "_id"));
-    bson_destroy(&found);
-    bson_destroy(filter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-}
-
-/* Once; CONFLICT: a commit is at work on the master. */
-static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
-{
-    struct tree_master master;
-    bool done = false;
-    truce_status status = truce__tree_master(tree, &master, error);
-
-    if (!status)
-        status = truce__tree_write_master(tree, &master, bson_new(),
-                                          BCON_NEW("$set", "{", "dropped", BCON_BOOL(true), "}"),
-                                          &done, error);
-    truce__tree_master_release(&master);
-    return status || done ? status : TRUCE_CONFLICT;
-}
-
-truce_status truce_tree_drop(truce_tree *tree, bson_error_t *error)
-{
-    DEADLINE_SCOPE(tree->deadline_ms);
-    struct worker worker;
-    truce_status status = truce__tree_ready(tree, false, error);
-
-    if (!status)
-        status = check_branches(tree, error);
-    truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    while (!status && (status = drop_mark(tree, error)) == TRUCE_CONFLICT)
-        status = truce__worker_wait(&worker, "the master", error);
-    return status ? status : truce__tree_end_drop(tree, error);
-}
-
 /* ---- the collector --------------------------------------------------------------------------- */
 
 struct collecting {
@@ -445,7 +296,7 @@ static truce_status collect_remove_all(struct collecting *collecting, const char
     return status;
 }
 
-/* ---- the floor --------------------------------------------------------------------------------- */
+/* ---- the floor ------------------------------------------------------------------------------- */
 
 static truce_status collect_settle_all(struct collecting *collecting, bson_error_t *error)
 {
@@ -550,7 +401,7 @@ static truce_status move_gone(struct collecting *collecting, bson_error_t *error
                                            : raise(collecting, "gone", first, &done, error);
 }
 
-/* ---- what is superseded ------------------------------------------------------------------------ */
+/* ---- what is superseded ---------------------------------------------------------------------- */
 
 static bool is_removal(const bson_t *document)
 {
@@ -601,7 +452,7 @@ static truce_status collect_version(struct collecting *collecting, int64_t versi
         if (is_removal(document))
             truce__value_append_element(
                 &removals, &removed, truce__value_field(truce__value_document(document), "_id", 3));
-        if (count < REMOVALS)
+        if (count < TREE_REMOVALS)
             continue;
         status = remove_older(collecting, version, &ids, &removals, error);
         bson_reinit(&ids);
@@ -648,7 +499,7 @@ static truce_status forget_records(struct collecting *collecting, bson_error_t *
     return status;
 }
 
-/* ---- what was never published ------------------------------------------------------------------ */
+/* ---- what was never published ---------------------------------------------------------------- */
 
 /* Its number is another's for ever, or (not settled yet) may be so: it waits. */
 static truce_status drop_edit(struct collecting *collecting, const bson_t *record,
@@ -730,7 +581,7 @@ static truce_status let_go_common(truce_tree *tree, bson_error_t *error)
     return status || !from.merges ? status : truce__tree_let_go_common(tree, from.merges, error);
 }
 
-/* ---- a round ----------------------------------------------------------------------------------- */
+/* ---- a round --------------------------------------------------------------------------------- */
 
 static truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
                                         bson_error_t *error)
@@ -769,7 +620,7 @@ truce_status truce_tree_collect(truce_tree *tree, truce_tree_collected *collecte
     return status ? status : truce__tree_collect(tree, collected, error);
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
 
 /* Once; CONFLICT: a commit is at work on the master. */
 static truce_status retain(truce_tree *tree, const truce_tree_keep *keep, bson_error_t *error)
@@ -806,5 +657,127 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
         if (status)
             break;
     }
+    return status;
+}
+
+/* ---- tree erase ------------------------------------------------------------------------------ */
+
+/*
+ * Erase: an item's contents go out of every version of a tree, of the tree that it is a branch of, and of all their branches.
+ *
+ * A branch, or a merge, that has read the item already looks for what was erased after it has become visible (tree_branch.c): this
+ * here marks the items first, and then looks which trees there are.
+ */
+
+/* Operators, so that a stamp that is set meanwhile stays. The document stays, and so the index refuses an insert of it that lands
+ * late. */
+static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
+{
+    bson_t shown = BSON_INITIALIZER, filter = BSON_INITIALIZER, update = BSON_INITIALIZER, unset;
+    bson_value_t id = truce__document_id(document);
+    struct worker worker;
+    bson_iter_t iter;
+    truce_status status;
+
+    truce__tree_show(document, &shown);
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    BCON_APPEND(&update, "$set", "{", "erased", BCON_BOOL(true), "}");
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$unset", &unset);
+    for (bson_iter_init(&iter, &shown); bson_iter_next(&iter);) {
+        if (strcmp(bson_iter_key(&iter), "itemId") && strcmp(bson_iter_key(&iter), "version"))
+            BSON_APPEND_BOOL(&unset, bson_iter_key(&iter), true);
+    }
+    BSON_APPEND_BOOL(&unset, "removed", true);
+    bson_append_document_end(&update, &unset);
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do
+        status = truce_update(tree->store, tree->collection, &filter, &update, NULL, NULL, error);
+    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    bson_destroy(&shown);
+    return status;
+}
+
+truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,
+                               bson_error_t *error)
+{
+    bson_t filter;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status;
+
+    truce__tree_filter(tree, &filter);
+    truce__tree_append_id(&filter, "itemId", id);
+    BCON_APPEND(&filter, "removed", "{", "$exists", BCON_BOOL(false), "}", "erased", "{", "$exists",
+                BCON_BOOL(false), "}");
+    status = truce_find(tree->store, tree->collection, &filter, NULL, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        status = erase_one(tree, document, error);
+        *versions += !status;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Those of one root, but for `tree` itself. */
+static truce_status erase_family(truce_tree *tree, struct value id, int64_t *versions,
+                                 bson_error_t *error)
+{
+    struct tree_from from;
+    bson_t *filter;
+    truce_cursor *cursor = NULL;
+    const bson_t *master;
+    const char *root;
+    truce_status status = truce__tree_from(tree, &from, error);
+
+    if (status)
+        return status;
+    root = *from.root ? from.root : tree->name;
+    filter = BCON_NEW("$or", "[", "{", "_id", BCON_UTF8(root), "}", "{", "from.root",
+                      BCON_UTF8(root), "}", "]");
+    status = truce_find(tree->store, TREES, filter, NULL, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &master, error)) && master) {
+        truce_tree_options options = {.name = truce__field_text(master, "_id"),
+                                      .deadline_ms = tree->deadline_ms};
+        truce_tree *other;
+
+        if (!strcmp(options.name, tree->name))
+            continue;
+        other = truce_tree_new(tree->store, &options);
+        status = truce__tree_ready(other, false, error);
+        if (!status)
+            status = truce__tree_erase(other, id, versions, error);
+        if (status == TRUCE_NOT_FOUND) /* it is being dropped */
+            status = TRUCE_OK;
+        truce_tree_free(other);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return status;
+}
+
+truce_status truce_tree_erase(truce_tree *tree, const bson_value_t *id, int64_t *versions,
+                              bson_error_t *error)
+{
+    RETURN_IF_NULL(versions, error);
+
+    DEADLINE_SCOPE(tree->deadline_ms);
+    bson_t holder = BSON_INITIALIZER;
+    struct value item;
+    truce_status status = truce__check_value(id, "itemId", error);
+
+    *versions = 0;
+    if (!status)
+        status = truce__tree_ready(tree, false, error);
+    if (!status) {
+        BSON_APPEND_VALUE(&holder, "itemId", id);
+        item = truce__tree_item_id(&holder);
+        status = truce__tree_erase(tree, item, versions, error);
+        if (!status)
+            status = erase_family(tree, item, versions, error);
+    }
+    bson_destroy(&holder);
     return status;
 }

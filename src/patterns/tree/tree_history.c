@@ -16,7 +16,7 @@
 
 #define PORTION 50 /* items looked at at once, of any size */
 
-/* ---- the diff ---------------------------------------------------------------------------------- */
+/* ---- the diff -------------------------------------------------------------------------------- */
 
 struct diffing {
     truce_tree_snapshot snapshot; /* of the older version */
@@ -256,7 +256,7 @@ static truce_status tree_entry(truce_tree *tree, const struct tree_master *maste
     return status;
 }
 
-/* ---- out --------------------------------------------------------------------------------------- */
+/* ---- out ------------------------------------------------------------------------------------- */
 
 struct exporting {
     truce_tree *tree;
@@ -424,7 +424,7 @@ truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_functi
     return status;
 }
 
-/* ---- in ---------------------------------------------------------------------------------------- */
+/* ---- in -------------------------------------------------------------------------------------- */
 
 struct truce_tree_import {
     truce_tree *tree;

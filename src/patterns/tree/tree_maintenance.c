@@ -10,7 +10,7 @@
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
 
-/* ---- the sweep -------------------------------------------------------------------------------- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 static truce_status sweep_tree(struct sweep *sweep, const char *collection, const bson_t *master,
                                void *arg, bson_error_t *error)
@@ -35,7 +35,7 @@ truce_status truce__tree_sweep(struct sweep *sweep, bson_error_t *error)
     return truce__sweep_each(sweep, TREES, NULL, sweep_tree, NULL, error);
 }
 
-/* ---- the check -------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 struct looking {
     struct check *check;

@@ -85,7 +85,7 @@ void truce__tree_ids_release(struct tree_ids *ids)
 
 #define CANDIDATES 500
 
-/* ---- handing out ------------------------------------------------------------------------------- */
+/* ---- handing out ----------------------------------------------------------------------------- */
 
 struct handing {
     truce_tree_snapshot *snapshot;
@@ -102,7 +102,7 @@ static void find_hand(struct handing *handing, const bson_t *item)
     handing->enough = !handing->function(item, handing->arg) || !--handing->left;
 }
 
-/* ---- all items --------------------------------------------------------------------------------- */
+/* ---- all items ------------------------------------------------------------------------------- */
 
 /* An item as it is shown, in the arena. */
 struct shown {
@@ -254,7 +254,7 @@ static truce_status tree_find_find_all(struct handing *handing, bson_error_t *er
     return status;
 }
 
-/* ---- some items -------------------------------------------------------------------------------- */
+/* ---- some items ------------------------------------------------------------------------------ */
 
 /* Items that match, of any version: what counts is whether it is the one of the snapshot. */
 struct candidates {
@@ -447,7 +447,7 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
                           : tree_find_find_all(&handing, error);
 }
 
-/* ---- open ------------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static truce_status gone(const truce_tree *tree, int64_t version, int64_t from, bson_error_t *error)
 {
@@ -629,7 +629,7 @@ const char *truce_tree_snapshot_token(const truce_tree_snapshot *snapshot)
     return snapshot->token;
 }
 
-/* ---- the second look --------------------------------------------------------------------------- */
+/* ---- the second look ------------------------------------------------------------------------- */
 
 truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *error)
 {
@@ -650,7 +650,7 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
     return status;
 }
 
-/* ---- one item --------------------------------------------------------------------------------- */
+/* ---- one item -------------------------------------------------------------------------------- */
 
 /* The greatest version of it that was published; NOT_FOUND. */
 static truce_status pick(const truce_tree_snapshot *snapshot, struct value id, bson_t *found,
@@ -729,7 +729,7 @@ truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *i
     return status;
 }
 
-/* ---- two versions of some items ----------------------------------------------------------------- */
+/* ---- two versions of some items -------------------------------------------------------------- */
 
 struct pair {
     const truce_tree_snapshot *snapshot;
@@ -812,4 +812,125 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
     bson_destroy(&pair.low);
     bson_destroy(&pair.high);
     return status;
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+static truce_status tree_count(truce_tree *tree, const char *collection, bson_t *filter,
+                               const char *key, bson_t *status, bson_error_t *error)
+{
+    int64_t found = 0;
+    truce_status result = truce_count(tree->store, collection, filter, NULL, &found, error);
+
+    BSON_APPEND_INT64(status, key, found);
+    bson_destroy(filter);
+    return result;
+}
+
+static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    bson_t *filter =
+               BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(true), "}"),
+           tags;
+    const bson_t *document;
+    truce_cursor *cursor = NULL;
+    truce_status result = truce_find(tree->store, TREE_HOLDS, filter, NULL, &cursor, error);
+
+    BSON_APPEND_DOCUMENT_BEGIN(status, "tags", &tags);
+    while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
+        BSON_APPEND_INT64(&tags, truce__field_text(document, "tag"),
+                          truce__field_count(document, "version"));
+    bson_append_document_end(status, &tags);
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return result;
+}
+
+static truce_status append_from(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    struct tree_from from;
+    truce_status result = truce__tree_from(tree, &from, error);
+
+    if (!result && from.merges)
+        BCON_APPEND(status, "from", "{", "tree", BCON_UTF8(from.tree), "theirs",
+                    BCON_INT64(from.theirs), "ours", BCON_INT64(from.ours), "merges",
+                    BCON_INT64(from.merges - 1), "}");
+    return result;
+}
+
+static truce_status append_branches(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("from.tree", BCON_UTF8(tree->name), "dropped", "{", "$exists",
+                              BCON_BOOL(false), "}"),
+           names;
+    const bson_t *document;
+    uint32_t index = 0;
+    truce_cursor *cursor = NULL;
+    truce_status result = truce_find(tree->store, TREES, filter, NULL, &cursor, error);
+
+    BSON_APPEND_ARRAY_BEGIN(status, "branches", &names);
+    while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
+        truce__value_append_element(&names, &index,
+                                    truce__value_field(truce__value_document(document), "_id", 3));
+    bson_append_array_end(status, &names);
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return result;
+}
+
+static void append_master(const truce_tree *tree, const struct tree_master *master, bson_t *status)
+{
+    BSON_APPEND_UTF8(status, "tree", tree->name);
+    BSON_APPEND_UTF8(status, "collection", tree->collection);
+    if (tree->parent)
+        BSON_APPEND_UTF8(status, "parent", tree->parent);
+    BSON_APPEND_INT64(status, "current", master->current);
+    if (master->current)
+        BSON_APPEND_DATE_TIME(status, "at", master->at_ms);
+    BSON_APPEND_INT64(status, "settled", master->settled);
+    BSON_APPEND_INT64(status, "kept", truce__tree_kept(master));
+    if (master->keep.versions || master->keep.age_ms) {
+        bson_t keep;
+
+        BSON_APPEND_DOCUMENT_BEGIN(status, "keep", &keep);
+        if (master->keep.versions)
+            BSON_APPEND_INT64(&keep, "versions", master->keep.versions);
+        if (master->keep.age_ms)
+            BSON_APPEND_INT64(&keep, "age_ms", master->keep.age_ms);
+        bson_append_document_end(status, &keep);
+    }
+}
+
+truce_status truce_tree_status(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    RETURN_IF_NULL(status, error);
+
+    DEADLINE_SCOPE(tree->deadline_ms);
+    struct tree_master master = {0};
+    truce_status result = truce__tree_ready(tree, false, error);
+
+    bson_init(status);
+    if (!result)
+        result = truce__tree_master(tree, &master, error);
+    if (!result) {
+        append_master(tree, &master, status);
+        result = append_tags(tree, status, error);
+    }
+    if (!result)
+        result = append_from(tree, status, error);
+    if (!result)
+        result = append_branches(tree, status, error);
+    if (!result)
+        result = tree_count(tree, TREE_HOLDS,
+                            BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists",
+                                     BCON_BOOL(false), "}", "branch", "{", "$exists",
+                                     BCON_BOOL(false), "}"),
+                            "readers", status, error);
+    if (!result)
+        result = tree_count(tree, TREE_EDITS,
+                            BCON_NEW("tree", BCON_UTF8(tree->name), "state", BCON_UTF8("open"),
+                                     "version", "{", "$gt", BCON_INT64(master.current), "}"),
+                            "edits", status, error);
+    truce__tree_master_release(&master);
+    return result;
 }

@@ -31,7 +31,7 @@ struct page {
     uint32_t mended[PAGE]; /* the dependents of the bulk */
 };
 
-/* ---- one page --------------------------------------------------------------------------------- */
+/* ---- one page -------------------------------------------------------------------------------- */
 
 static int walk_by_id(const void *a, const void *b)
 {
@@ -123,7 +123,7 @@ static void release_page(struct page *page)
     page->count = page->masters_count = 0;
 }
 
-/* ---- one dependent ---------------------------------------------------------------------------- */
+/* ---- one dependent --------------------------------------------------------------------------- */
 
 static bool walk_under_way(const bson_t *dependent, const bson_t *master)
 {
@@ -279,7 +279,7 @@ static truce_status mend_together(const struct walk *walk, struct page *page, bs
     return status;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static truce_status compare_page(const struct walk *walk, struct page *page, bson_error_t *error)
 {

@@ -1,0 +1,1444 @@
+/* Operations of an ordered set on the way to its documents: the public calls, the queue that
+ * combines the calls of several threads, and batches. A single operation without company is applied
+ * by set_form.c or set_element.c. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/null.h"
+#include "base/reserved_fields.h"
+#include "bson/field_names.h"
+#include "patterns/set/set.h"
+#include "store/store.h"
+
+static void set_submit(truce_set *set, struct set_call *call);
+static void set_apply_batch(truce_set *set, struct set_operation *operations, size_t count);
+
+/* ---- the public calls ------------------------------------------------------------------------ */
+
+const char *truce_set_outcome_name(truce_set_outcome outcome)
+{
+    switch (outcome) {
+    case TRUCE_SET_APPLIED:
+        return "applied";
+    case TRUCE_SET_STALE:
+        return "stale";
+    case TRUCE_SET_DUPLICATE:
+        return "duplicate";
+    case TRUCE_SET_QUARANTINED:
+        return "quarantined";
+    }
+    return "unknown";
+}
+
+truce_status truce_set_check(truce_set *set, const truce_set_operation *operation,
+                             bson_error_t *error)
+{
+    struct set_operation checked;
+
+    return truce__set_operation_check(set, operation, &checked, error);
+}
+
+/* Notes the failure of operation `number` unless the call already has one. */
+static void set_call_fail(struct set_call *call, size_t number, truce_status status,
+                          const bson_error_t *why)
+{
+    if (call->status)
+        return;
+    call->status = status;
+    call->error = *why;
+    if (call->given > 1)
+        (void)truce__fail(status, &call->error, "operation %zu: %s", number, why->message);
+}
+
+/* Checks all operations and moves the valid ones to the front. Invalid ones get their results here.
+ * Returns the number of valid operations. */
+static size_t set_check_all(truce_set *set, const truce_set_operation *given, struct set_call *call)
+{
+    size_t good = 0;
+    bson_error_t why;
+
+    for (size_t i = 0; i < call->count; i++) {
+        struct set_operation *operation = &call->operations[good];
+        truce_status status = truce__set_operation_check(set, &given[i], operation, &why);
+
+        call->results[i] = (truce_set_result){status, 0};
+        operation->call = call;
+        operation->number = i;
+        good += !status;
+        if (status)
+            set_call_fail(call, i, status, &why);
+    }
+    return good;
+}
+
+/* Applies the operations whose documents a commit holds. The caller's thread waits for the commit
+ * here. */
+static void settle_held(truce_set *set, struct set_call *call)
+{
+    struct worker worker;
+
+    truce__worker_init(&worker, set->store, 0);
+    for (size_t i = 0; i < call->count; i++) {
+        const struct set_operation *operation = &call->operations[i];
+        truce_set_result *result = &call->results[operation->number];
+        bson_error_t why = {0};
+
+        if (result->status || result->outcome != SET_OUTCOME_HELD)
+            continue;
+        *result = (truce_set_result){TRUCE_OK, 0};
+        result->status =
+            set->layout == TRUCE_SET_BY_ELEMENT
+                ? truce__set_element_apply(set, operation, &worker, &result->outcome, &why)
+                : truce__set_apply_one(set, operation, &worker, &result->outcome, &why);
+        if (result->status)
+            set_call_fail(call, operation->number, result->status, &why);
+    }
+}
+
+truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
+                             size_t count, truce_set_result *results, bson_error_t *error)
+{
+    if (count)
+        RETURN_IF_NULL(results, error);
+
+    DEADLINE_SCOPE(set->deadline_ms);
+    struct set_operation single;
+    struct set_call call = {
+        .operations = &single, .count = count, .given = count, .results = results};
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (!count)
+        return TRUCE_OK;
+    if (count > 1)
+        call.operations = bson_malloc(count * sizeof *call.operations);
+    call.count = set_check_all(set, given, &call);
+    status = commit ? call.status : TRUCE_OK;
+    if (!status && call.count)
+        status = truce__set_ready(set, &why);
+    else if (status)
+        why = call.error;
+    /* Valid operations of the call are not applied either. */
+    for (size_t i = 0; status && i < count; i++)
+        results[i].status = results[i].status ? results[i].status : status;
+    if (!status && commit) {
+        status = truce__set_apply_committed(set, commit, call.operations, count, results, &why);
+    } else if (!status) {
+        if (call.count)
+            set_submit(set, &call);
+        if (call.held)
+            settle_held(set, &call);
+        status = call.status;
+        why = call.error;
+    }
+    if (status && error)
+        *error = why;
+    if (count > 1)
+        bson_free(call.operations);
+    return status;
+}
+
+static truce_status apply_one(truce_set *set, truce_commit *commit, truce_set_operation operation,
+                              truce_set_outcome *outcome, bson_error_t *error)
+{
+    truce_set_result result = {0};
+    truce_status status = truce_set_apply(set, commit, &operation, 1, &result, error);
+
+    if (outcome)
+        *outcome = result.outcome;
+    return status;
+}
+
+truce_status truce_set_add(truce_set *set, truce_commit *commit, const bson_t *key,
+                           const bson_t *element, int64_t seq, truce_set_outcome *outcome,
+                           bson_error_t *error)
+{
+    return apply_one(set, commit, (truce_set_operation){TRUCE_SET_ADD, key, element, seq, NULL},
+                     outcome, error);
+}
+
+truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t *key,
+                              const bson_t *element, int64_t seq, truce_set_outcome *outcome,
+                              bson_error_t *error)
+{
+    return apply_one(set, commit, (truce_set_operation){TRUCE_SET_REMOVE, key, element, seq, NULL},
+                     outcome, error);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Copies the document without truce's fields, and with numbers. Returns TRUCE_NOT_FOUND if an
+ * undecided commit inserted it. */
+static truce_status plain_document(const truce_set *set, const bson_t *found, bson_t *document,
+                                   bson_error_t *error)
+{
+    bson_t lists = BSON_INITIALIZER, whole = BSON_INITIALIZER;
+    bson_iter_t iter, is_new;
+
+    if (bson_iter_init(&iter, found) && bson_iter_find_descendant(&iter, "_intent.new", &is_new))
+        return truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
+    if (truce__set_has_bare(set, found)) {
+        truce__set_converted(set, found, &lists);
+        truce__set_with_lists(found, &lists, &whole);
+        found = &whole;
+    }
+    truce__document_append_without(found, (const char *const[]){"_rev", "_intent", NULL}, document);
+    bson_destroy(&lists);
+    bson_destroy(&whole);
+    return TRUCE_OK;
+}
+
+truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
+                            bson_error_t *error)
+{
+    RETURN_IF_NULL(document, error);
+
+    DEADLINE_SCOPE(set->deadline_ms);
+    truce_status status;
+    bson_t found;
+
+    bson_init(document);
+    status = set->refused ? truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message)
+                          : truce__set_key_check(set, key, error);
+    if (status)
+        return status;
+    if (set->layout == TRUCE_SET_BY_ELEMENT) {
+        bson_destroy(document);
+        status = truce__set_element_show(set, key, document, error);
+    } else {
+        status = truce__set_look(set, key, &found, error);
+        if (!status)
+            status = plain_document(set, &found, document, error);
+        bson_destroy(&found);
+    }
+    truce__names_restore_own(document);
+    return status;
+}
+
+truce_status truce_set_members(truce_set *set, const bson_t *key, bson_t *members,
+                               bson_error_t *error)
+{
+    RETURN_IF_NULL(members, error);
+
+    bson_t document;
+    struct value list;
+    truce_status status = truce_set_show(set, key, &document, error);
+
+    bson_init(members);
+    if (!status) {
+        list = truce__value_field(truce__value_document(&document), set->field, strlen(set->field));
+        if (list.type == BSON_TYPE_ARRAY) {
+            bson_t borrowed;
+
+            truce__value_bson(list, &borrowed);
+            bson_concat(members, &borrowed);
+        }
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_set_consume(truce_set *set, const char *consumer,
+                               const truce_set_operation *operations, size_t count,
+                               truce_set_result *results, bson_error_t *error)
+{
+    DEADLINE_SCOPE(set->deadline_ms);
+    truce_set_operation *applied;
+    size_t applied_count = 0;
+    bson_error_t why;
+    truce_status status = truce__set_ready(set, error), recorded;
+
+    if (!status)
+        status = truce__set_record_check(set, consumer, operations, count, error);
+    for (size_t i = 0; !status && i < count; i++) {
+        const char *source = operations[i].source ? operations[i].source : "";
+
+        if (!i || strcmp(source, operations[i - 1].source ? operations[i - 1].source : ""))
+            status = truce__source_known(set, source, error);
+    }
+    if (status)
+        return status;
+    status = truce_set_apply(set, NULL, operations, count, results, error);
+    applied = bson_malloc((count + 1) * sizeof *applied);
+    for (size_t i = 0; i < count; i++) {
+        if (!results[i].status)
+            applied[applied_count++] = operations[i];
+    }
+    recorded = truce_set_record(set, consumer, applied, applied_count, &why);
+    if (recorded && !status) {
+        status = recorded;
+        if (error)
+            *error = why;
+    }
+    bson_free(applied);
+    return status;
+}
+
+/* ---- the queue --- --------------------------------------------------------------------------- */
+
+/*
+ * The calls of several threads on one handle. A leader combines them into rounds.
+ *
+ *     call     waits in the queue until it may lead
+ *     leader   removes calls from the queue (its round) and applies them as one batch; then wakes
+ *              the callers of that round and the next call that may lead
+ *
+ * No two concurrent rounds share a document: `busy` counts the operations of all rounds by the
+ * hashes of their documents. A call with more than SMALL_ROUND operations touches so many documents
+ * that its round runs alone.
+ *
+ * A store that merges in its own write (`rewrites`) waits for the disk once for each round, of any
+ * size. A round therefore takes as many calls as it can, and up to two small rounds run
+ * concurrently: one reads and merges while the other waits. Operations that wait for the disk are
+ * folded in the meantime, so each document is read and written once for all of them.
+ *
+ * Other stores are reached by messages, one for each written document, so the latency is that of
+ * the network. There (`by_document`) a round takes only calls that share a document with its first
+ * call. Operations on other documents form rounds of their own, on other connections.
+ *
+ *     in the queue   a1   a2   c1   a3+b1   b2   c2     rounds   {a1, a2, a3+b1, b2}  {c1, c2}
+ *
+ * A call does not overtake another call that waits for one of its documents, but it overtakes all
+ * others. So one contended document delays only the calls that need it.
+ *
+ * Callers in one process do not lose races against each other. No call waits to fill a round: a
+ * single operation that is alone is applied at once. Safety does not depend on the queue, because
+ * other handles and processes bypass it.
+ */
+
+#define ROUND_OPERATIONS 32768
+#define SMALL_ROUND      64
+
+/* A set of document hashes. */
+struct documents {
+    uint64_t bits[SET_BUSY / 64];
+};
+
+static bool is_large(const struct set_call *call)
+{
+    return call->count > SMALL_ROUND;
+}
+
+/* In the layout by element each name has a document of its own. */
+static size_t queue_place_of(const truce_set *set, const struct set_operation *operation)
+{
+    uint64_t hash = operation->key_hash;
+
+    if (set->layout == TRUCE_SET_BY_ELEMENT)
+        hash += operation->name_hash * UINT64_C(0xff51afd7ed558ccd);
+    /* 0 to SET_BUSY - 1 */
+    return hash * UINT64_C(0x9e3779b97f4a7c15) >> 52;
+}
+
+static void add_documents(const truce_set *set, const struct set_call *call,
+                          struct documents *documents)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        size_t place = queue_place_of(set, &call->operations[i]);
+
+        documents->bits[place / 64] |= UINT64_C(1) << place % 64;
+    }
+}
+
+static bool has_one_of(const truce_set *set, const struct documents *documents,
+                       const struct set_call *call)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        size_t place = queue_place_of(set, &call->operations[i]);
+
+        if (documents->bits[place / 64] >> place % 64 & 1)
+            return true;
+    }
+    return false;
+}
+
+/* Returns whether a round in progress may share a document with the call. */
+static bool overlaps(const truce_set *set, const struct set_call *call)
+{
+    for (size_t i = 0; set->rounds && i < call->count; i++) {
+        if (set->busy[queue_place_of(set, &call->operations[i])])
+            return true;
+    }
+    return false;
+}
+
+/* Returns whether the rounds in progress allow another one for this call. */
+static bool queue_has_room(const truce_set *set, const struct set_call *call)
+{
+    if (set->large || set->rounds == (set->by_document ? SET_ROUNDS_CONCURRENT : SET_ROUNDS_MAX))
+        return false;
+    return !set->rounds || (!is_large(call) && !overlaps(set, call));
+}
+
+/* Returns the first call in the queue that may lead, or `wanted` if it may lead. `wanted` NULL: any
+ * call. Returns NULL if no call may lead. */
+static struct set_call *find_leader(const truce_set *set, const struct set_call *wanted)
+{
+    struct set_call *call = set->queue_first;
+    struct documents before;
+
+    if (!call)
+        return NULL;
+    if (!set->by_document || !call->next || is_large(call))
+        return (!wanted || wanted == call) && queue_has_room(set, call) ? call : NULL;
+    memset(&before, 0, sizeof before);
+    for (; call && !is_large(call); call = call->next) {
+        if ((!wanted || wanted == call) && queue_has_room(set, call) &&
+            !has_one_of(set, &before, call))
+            return call;
+        add_documents(set, call, &before);
+    }
+    return NULL;
+}
+
+/* Adds the calls to the counters of rounds in progress, or removes them. */
+static void queue_mark(truce_set *set, const struct set_call *calls, bool begin)
+{
+    for (const struct set_call *call = calls; call; call = call->next) {
+        for (size_t i = 0; i < call->count; i++) {
+            uint16_t *busy = &set->busy[queue_place_of(set, &call->operations[i])];
+
+            truce_assert(begin || *busy > 0);
+            *busy = (uint16_t)(begin ? *busy + 1 : *busy - 1);
+        }
+    }
+}
+
+/* Takes the calls after the leader, up to the size of a round. */
+static struct set_call *queue_take_all(truce_set *set, size_t *operations)
+{
+    struct set_call *first = set->queue_first, *last = first;
+    size_t most = is_large(first) ? ROUND_OPERATIONS : SMALL_ROUND;
+
+    *operations = first->count;
+    while (last->next && *operations + last->next->count <= most &&
+           (most > SMALL_ROUND || !overlaps(set, last->next))) {
+        last = last->next;
+        *operations += last->count;
+    }
+    set->queue_first = last->next;
+    if (!last->next)
+        set->queue_last = NULL;
+    last->next = NULL;
+    return first;
+}
+
+/* Takes the leader and the calls that share its documents, except those that would overtake a call
+ * that stays. */
+static struct set_call *queue_take_own(truce_set *set, struct set_call *leader, size_t *operations)
+{
+    struct documents own, left;
+    struct set_call **at = &set->queue_first, *last = NULL, *end = NULL, *call;
+
+    memset(&own, 0, sizeof own);
+    memset(&left, 0, sizeof left);
+    add_documents(set, leader, &own);
+    *operations = 0;
+    while ((call = *at) && !is_large(call)) {
+        bool mine = call == leader ||
+                    (last && has_one_of(set, &own, call) && !has_one_of(set, &left, call) &&
+                     *operations + call->count <= SMALL_ROUND && !overlaps(set, call));
+
+        if (!mine) {
+            add_documents(set, call, &left);
+            end = call;
+            at = &call->next;
+            continue;
+        }
+        *at = call->next;
+        call->next = NULL;
+        if (last)
+            last->next = call;
+        last = call;
+        add_documents(set, call, &own);
+        *operations += call->count;
+    }
+    if (!call)
+        set->queue_last = end;
+    return leader;
+}
+
+/* Removes a round from the queue. The caller holds the mutex. */
+static struct set_call *take_round(truce_set *set, struct set_call *leader, size_t *operations)
+{
+    struct set_call *calls = set->by_document && !is_large(leader)
+                                 ? queue_take_own(set, leader, operations)
+                                 : queue_take_all(set, operations);
+
+    set->rounds++;
+    set->large = *operations > SMALL_ROUND;
+    if (!set->large)
+        queue_mark(set, calls, true);
+    return calls;
+}
+
+static void end_round(truce_set *set, const struct set_call *calls)
+{
+    truce_assert(set->rounds > 0 && (!set->large || set->rounds == 1));
+    if (!set->large)
+        queue_mark(set, calls, false);
+    set->large = false;
+    set->rounds--;
+}
+
+static void queue_apply_alone(truce_set *set, struct set_call *call)
+{
+    const struct set_operation *operation = &call->operations[0];
+    truce_set_result *result = &call->results[operation->number];
+    bson_error_t why = {0};
+
+    if (set->rewrites) {
+        set_apply_batch(set, call->operations, 1);
+        return;
+    }
+    result->status = set->layout == TRUCE_SET_BY_ELEMENT
+                         ? truce__set_element_apply(set, operation, NULL, &result->outcome, &why)
+                         : truce__set_apply_one(set, operation, NULL, &result->outcome, &why);
+    call->held = !result->status && result->outcome == SET_OUTCOME_HELD;
+    if (result->status)
+        set_call_fail(call, operation->number, result->status, &why);
+}
+
+static void queue_apply_round(truce_set *set, struct set_call *calls, size_t count)
+{
+    struct set_operation *all;
+    size_t at = 0;
+
+    if (count == 1) {
+        queue_apply_alone(set, calls);
+    } else if (!calls->next) {
+        set_apply_batch(set, calls->operations, count);
+    } else {
+        all = bson_malloc(count * sizeof *all);
+        for (struct set_call *call = calls; call; call = call->next) {
+            memcpy(all + at, call->operations, call->count * sizeof *all);
+            at += call->count;
+        }
+        truce_assert(at == count);
+        set_apply_batch(set, all, count);
+        bson_free(all);
+    }
+}
+
+/* Each call has its own mutex, so that woken threads do not contend for the queue's mutex, which
+ * the leader needs. */
+static void queue_wake(struct set_call *call, bool done)
+{
+    pthread_mutex_lock(&call->mutex);
+    call->turn = true;
+    call->done = done;
+    pthread_cond_signal(&call->wake);
+    pthread_mutex_unlock(&call->mutex);
+}
+
+/* Waits until the call is done (returns true) or may lead (returns false). */
+static bool queue_wait_for_turn(struct set_call *call)
+{
+    bool done;
+
+    pthread_mutex_lock(&call->mutex);
+    while (!call->turn)
+        pthread_cond_wait(&call->wake, &call->mutex);
+    call->turn = false;
+    done = call->done;
+    pthread_mutex_unlock(&call->mutex);
+    return done;
+}
+
+/* The caller holds the queue's mutex, so the call cannot leave the queue in the meantime. */
+static void wake_next(const truce_set *set)
+{
+    struct set_call *call = find_leader(set, NULL);
+
+    if (call)
+        queue_wake(call, false);
+}
+
+/* Leads a round. The caller holds the queue's mutex, which is released here. */
+static void queue_lead(truce_set *set, struct set_call *leader)
+{
+    size_t count;
+    struct set_call *own = take_round(set, leader, &count), *call, *next;
+
+    truce_assert(own == leader);
+    wake_next(set);
+    pthread_mutex_unlock(&set->queue_mutex);
+    queue_apply_round(set, own, count);
+    pthread_mutex_lock(&set->queue_mutex);
+    end_round(set, own);
+    wake_next(set);
+    pthread_mutex_unlock(&set->queue_mutex);
+    for (call = own->next; call; call = next) {
+        next = call->next;
+        queue_wake(call, true);
+    }
+}
+
+static void queue_enqueue(truce_set *set, struct set_call *call)
+{
+    if (set->queue_last)
+        set->queue_last->next = call;
+    else
+        set->queue_first = call;
+    set->queue_last = call;
+}
+
+/* Applies a call together with other calls that wait on this handle. */
+static void set_submit(truce_set *set, struct set_call *call)
+{
+    bool done = false;
+
+    truce_assert(call->count > 0 && !call->done && !call->next);
+    pthread_mutex_init(&call->mutex, NULL);
+    pthread_cond_init(&call->wake, NULL);
+    pthread_mutex_lock(&set->queue_mutex);
+    queue_enqueue(set, call);
+    while (!done && !find_leader(set, call)) {
+        pthread_mutex_unlock(&set->queue_mutex);
+        done = queue_wait_for_turn(call);
+        if (!done)
+            pthread_mutex_lock(&set->queue_mutex);
+    }
+    if (!done)
+        queue_lead(set, call);
+    pthread_cond_destroy(&call->wake);
+    pthread_mutex_destroy(&call->mutex);
+}
+
+/* ---- set batch ------------------------------------------------------------------------------- */
+
+/*
+ * Batches. After the fold, each document has a group of operations that are sorted by name; the
+ * first operation of each name is its winner. Documents are processed in windows of some hundreds.
+ *
+ * If the store can rewrite (sys/store.h), the winners are merged into each document inside the
+ * store's own write:
+ *
+ *     {student_id: 5}  ->  stored document  --merge-->  new document
+ *
+ * Nothing happens between the read and the write, so this needs no guard and has no race. Either
+ * all documents of a window are written or none. For other stores, and for documents whose rewrite
+ * failed with a duplicate or without an answer, a window takes three steps:
+ *
+ *     look     one find for all keys of the window
+ *     merge    the winners with the stored lists, in this process
+ *     write    one bulk call with an update for each document that changes, guarded by the whole
+ *              state that was read:
+ *
+ *                 {_id, key, classes, deleted_classes, _wm, _rev: as read, _intent: absent}
+ * -> {$set: ...}
+ *                 {key} -> {$setOnInsert: ...}, upsert, if there was no document
+ *
+ * The guard is the whole state. So the write has the effect of applying the winners one by one, or
+ * no effect. The state never returns to an earlier one (ranks and `_wm` only increase). A write
+ * that lands late, after the call gave up waiting for its answer, therefore finds another state and
+ * changes nothing, or finds the same state and is correct.
+ *
+ * A document goes into the next round if its guard did not match, if its key was a duplicate, or if
+ * the answer was lost. After ROUNDS rounds its winners are applied one by one by set_form.c, whose
+ * updates do not lose races. If a write may have failed because of one operation, each half of the
+ * document's operations is tried separately, and so on. One bad operation of n then costs about
+ * log2(n) writes.
+ *
+ * A round does not wait for a document that a commit holds, because other callers wait for the
+ * round. It returns those operations to their callers (SET_OUTCOME_HELD).
+ *
+ * A crash leaves some documents of the window written and others not. When the batch is delivered
+ * again, the operations that are stored are DUPLICATE.
+ */
+
+/* The operations of one document: operations[from, to), winners[first, last). */
+struct set_group {
+    size_t from, to, first, last;
+    int rounds;
+    /* `seen`: the document was in this window's answer. */
+    bool done, seen;
+    /* The stored state shows that nothing must be written. */
+    bool unchanged;
+    /* The whole document is read, because it is short of space. */
+    bool whole;
+};
+
+struct set_batch {
+    truce_set *set;
+    struct set_operation *operations;
+    const struct set_operation **winners;
+    /* The verdicts of the winners. */
+    enum set_verdict *verdicts;
+    /* For each winner, the number of following operations without space. */
+    uint32_t *passed;
+    struct set_group *groups;
+    /* `left`: the number of groups that are not done. */
+    size_t groups_count, left;
+    /* A group was divided in this round. */
+    bool divided;
+    struct set_scratch scratch;
+};
+
+/* One update of the window, and the groups that it was built from. */
+struct set_draft {
+    struct set_group *group;
+    bson_t filter, update;
+};
+
+struct set_window {
+    struct set_batch *batch;
+    /* Sorted by key hash. */
+    struct set_group **groups;
+    size_t count;
+    /* The update is of one document that is short of space. */
+    bool whole;
+    struct set_draft *drafts;
+    size_t drafts_count, bytes;
+};
+
+/* ---- rewrites -------------------------------------------------------------------------------- */
+
+/* If the store can rewrite (truce/sys/store.h), the winners are merged into each document inside
+ * the store's own write. */
+
+/* The result of a group. An open group goes into another round. */
+struct fate {
+    enum { FATE_OPEN, FATE_SETTLED, FATE_HELD, FATE_FAILED } kind;
+    /* The failure, if any. */
+    truce_status status;
+    bson_error_t *why;
+};
+
+struct rewriting {
+    /* The first field: truce_rewrite functions get a pointer to it. */
+    truce_rewrite base;
+    const struct set_window *window;
+    /* One for each group of the window. */
+    struct fate *fates;
+};
+
+static void set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
+                           const bson_error_t *why);
+static bool set_group_split(struct set_batch *batch, struct set_group *group, truce_status status);
+static void set_group_hand_back(struct set_batch *batch, struct set_group *group);
+static void set_group_settle(struct set_batch *batch, struct set_group *group);
+
+static struct fate *fate_of(truce_rewrite *rewrite, size_t number)
+{
+    return &((struct rewriting *)rewrite)->fates[number];
+}
+
+static void fail_fate(struct fate *fate, truce_status status, const bson_error_t *why)
+{
+    fate->kind = FATE_FAILED;
+    fate->status = status;
+    if (!fate->why)
+        fate->why = bson_malloc(sizeof *fate->why);
+    *fate->why = *why;
+}
+
+static void begin_rewriting(truce_rewrite *rewrite)
+{
+    for (size_t i = 0; i < rewrite->count; i++)
+        fate_of(rewrite, i)->kind = FATE_OPEN;
+}
+
+/* Appends {_id, key}, the new document without lists. */
+static void set_document_begin(const truce_set *set, const bson_t *key, bson_t *document)
+{
+    struct value root = truce__value_document(key);
+    struct value id = truce__value_field(root, "_id", 3);
+    bson_oid_t fresh;
+
+    if (id.type == VALUE_MISSING) {
+        truce__id_new(&fresh);
+        bson_append_oid(document, "_id", 3, &fresh);
+    } else {
+        truce__value_append(document, "_id", 3, id);
+    }
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        size_t length = strlen(set->keys[i]);
+
+        if (strcmp(set->keys[i], "_id"))
+            truce__value_append(document, set->keys[i], length,
+                                truce__value_field(root, set->keys[i], length));
+    }
+}
+
+/* Copies `before` with other lists, and with a new revision if it has one. */
+static void append_changed(const bson_t *before, const bson_t *lists, bson_t *after)
+{
+    struct value changed = truce__value_document(lists);
+    struct fields fields = truce__fields(truce__value_document(before));
+    bool renew = truce__set_has_revision(before);
+
+    while (truce__fields_next(&fields)) {
+        struct value list = truce__value_field(changed, fields.key, fields.key_length);
+
+        if (renew && !strcmp(fields.key, "_rev"))
+            truce__set_revision_append(after);
+        else
+            truce__value_append(after, fields.key, fields.key_length,
+                                list.type == VALUE_MISSING ? fields.value : list);
+    }
+    fields = truce__fields(changed);
+    while (truce__fields_next(&fields)) {
+        if (truce__value_field(truce__value_document(before), fields.key, fields.key_length).type ==
+            VALUE_MISSING)
+            truce__value_append(after, fields.key, fields.key_length, fields.value);
+    }
+}
+
+static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
+                                  bson_t *after)
+{
+    const struct set_window *window = ((struct rewriting *)rewrite)->window;
+    struct set_batch *batch = window->batch;
+    struct set_group *group = window->groups[number];
+    struct fate *fate = fate_of(rewrite, number);
+    struct set_merge merge = {.scratch = &batch->scratch,
+                              .winners = batch->winners + group->first,
+                              .count = group->last - group->first,
+                              .whole = true,
+                              .end = batch->operations + group->to,
+                              .verdicts = batch->verdicts + group->first,
+                              .passed = batch->passed + group->first};
+    bson_t begun = BSON_INITIALIZER;
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (before && !truce__intent_absent(before)) {
+        fate->kind = FATE_HELD;
+        return false;
+    }
+    if (!before) {
+        set_document_begin(batch->set, rewrite->keys[number], &begun);
+        before = &begun;
+    }
+    status = truce__set_merge(batch->set, before, &merge, &why);
+    if (!status && merge.changed)
+        append_changed(before, &merge.change, after);
+    bson_destroy(&merge.change);
+    bson_destroy(&begun);
+    if (status)
+        fail_fate(fate, status, &why);
+    else
+        fate->kind = FATE_SETTLED;
+    return !status && merge.changed;
+}
+
+static void refuse_document(truce_rewrite *rewrite, size_t number, truce_status status,
+                            const bson_error_t *why)
+{
+    if (status == TRUCE_DUPLICATE || truce__repeatable(status))
+        fate_of(rewrite, number)->kind = FATE_OPEN;
+    else
+        fail_fate(fate_of(rewrite, number), status, why);
+}
+
+static void meet_fate(struct set_batch *batch, struct set_group *group, const struct fate *fate)
+{
+    switch (fate->kind) {
+    case FATE_OPEN:
+        return;
+    case FATE_SETTLED:
+        set_group_settle(batch, group);
+        return;
+    case FATE_HELD:
+        set_group_hand_back(batch, group);
+        return;
+    case FATE_FAILED:
+        if (set_group_split(batch, group, fate->status))
+            return;
+        set_group_fail(batch, group, fate->status, fate->why);
+        return;
+    }
+}
+
+/* Without an index of the key, or without an answer, the window is left to the next round. */
+static void set_rewrite_window(struct set_window *window)
+{
+    const struct set_batch *batch = window->batch;
+    const bson_t **keys = bson_malloc(window->count * sizeof *keys);
+    struct rewriting rewriting = {.base = {.collection = batch->set->collection,
+                                           .keys = keys,
+                                           .count = window->count,
+                                           .begin = begin_rewriting,
+                                           .make = rewrite_make_document,
+                                           .refuse = refuse_document},
+                                  .window = window};
+    bson_error_t why = {0};
+    truce_status status;
+
+    rewriting.fates = bson_malloc0(window->count * sizeof *rewriting.fates);
+    for (size_t i = 0; i < window->count; i++)
+        keys[i] = batch->operations[window->groups[i]->from].given->key;
+    status = truce__store_rewrite(batch->set->store, &rewriting.base, &why);
+    for (size_t i = 0; i < window->count; i++) {
+        if (!status)
+            meet_fate(window->batch, window->groups[i], &rewriting.fates[i]);
+        else if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+            set_group_fail(window->batch, window->groups[i], status, &why);
+        bson_free(rewriting.fates[i].why);
+    }
+    bson_free(rewriting.fates);
+    bson_free(keys);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+#define WINDOW_DOCUMENTS 512
+/* The documents of a window that is rewritten. Only the fate of each one is kept in memory. */
+#define REWRITE_DOCUMENTS 1024
+#define WINDOW_BYTES      (8 * 1024 * 1024)
+#define ROUNDS            4
+
+/* ---- results ---- */
+
+static truce_set_result *batch_result_of(const struct set_operation *operation)
+{
+    return &operation->call->results[operation->number];
+}
+
+static void fail_operation(const struct set_operation *operation, truce_status status,
+                           const bson_error_t *why)
+{
+    batch_result_of(operation)->status = status;
+    set_call_fail(operation->call, operation->number, status, why);
+}
+
+static void batch_finish(struct set_batch *batch, struct set_group *group)
+{
+    truce_assert(!group->done && batch->left > 0);
+    group->done = true;
+    batch->left--;
+}
+
+static void set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
+                           const bson_error_t *why)
+{
+    for (size_t i = group->from; i < group->to; i++)
+        fail_operation(&batch->operations[i], status, why);
+    batch_finish(batch, group);
+}
+
+/* Divides a group in two by names; if it has one name, into single operations. */
+static void divide_group(struct set_batch *batch, struct set_group *group)
+{
+    size_t middle = group->first + (group->last - group->first) / 2;
+    struct set_group *other;
+
+    group->rounds = ROUNDS;
+    if (middle == group->first)
+        return;
+    group->rounds = 0;
+    /* The array has space for one group for each winner. */
+    other = &batch->groups[batch->groups_count++];
+    *other = *group;
+    other->first = group->last = middle;
+    other->from = group->to = (size_t)(batch->winners[middle] - batch->operations);
+    batch->left++;
+}
+
+/* Divides a group whose write may have failed because of one of its operations, so that each half
+ * gets a separate try. Returns false if that cannot help. */
+static bool set_group_split(struct set_batch *batch, struct set_group *group, truce_status status)
+{
+    if (group->to - group->from == 1 || group->rounds > ROUNDS ||
+        (status != TRUCE_LIMIT && status != TRUCE_INVALID && status != TRUCE_DUPLICATE))
+        return false;
+    batch->divided = true;
+    if (status == TRUCE_LIMIT && !group->whole)
+        group->rounds = 0;
+    else
+        divide_group(batch, group);
+    group->whole = true;
+    return true;
+}
+
+static void hand_back(const struct set_operation *operation)
+{
+    *batch_result_of(operation) = (truce_set_result){TRUCE_OK, SET_OUTCOME_HELD};
+    operation->call->held = true;
+}
+
+static void set_group_hand_back(struct set_batch *batch, struct set_group *group)
+{
+    for (size_t i = group->from; i < group->to; i++)
+        hand_back(&batch->operations[i]);
+    batch_finish(batch, group);
+}
+
+static void settle_below(struct set_batch *batch, const struct set_operation *operation)
+{
+    truce_set_result *result = batch_result_of(operation);
+    bson_error_t why = {0};
+
+    if (truce__number_recorded(batch->set, operation->rank.source, operation->rank.seq)) {
+        *result = (truce_set_result){TRUCE_OK, TRUCE_SET_DUPLICATE};
+        return;
+    }
+    result->status = truce__set_below(batch->set, operation, &result->outcome, &why);
+    if (result->status)
+        fail_operation(operation, result->status, &why);
+}
+
+static truce_set_outcome batch_outcome_of(enum set_verdict verdict)
+{
+    return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
+           : verdict == SET_STALE ? TRUCE_SET_STALE
+                                  : TRUCE_SET_DUPLICATE;
+}
+
+static void batch_apply_alone(struct set_batch *batch, const struct set_operation *operation)
+{
+    truce_set_result *result = batch_result_of(operation);
+    bson_error_t why = {0};
+
+    result->status = truce__set_apply_one(batch->set, operation, NULL, &result->outcome, &why);
+    if (result->status)
+        fail_operation(operation, result->status, &why);
+    else if (result->outcome == SET_OUTCOME_HELD)
+        hand_back(operation);
+}
+
+static void fail_full(struct set_batch *batch, size_t from, size_t to)
+{
+    bson_error_t why;
+    truce_status status =
+        truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, &why, "the document would exceed %d bytes",
+                      TRUCE_DOCUMENT_BYTES_MAX);
+
+    for (size_t i = from; i < to; i++)
+        fail_operation(&batch->operations[i], status, &why);
+}
+
+/* Settles the operations on one name, [from, to); the first of them has `verdict`. */
+static void batch_settle_name(struct set_batch *batch, size_t from, size_t to,
+                              enum set_verdict verdict)
+{
+    const struct set_operation *operations = batch->operations;
+
+    for (size_t i = from; i < to; i++) {
+        truce_set_result *result = batch_result_of(&operations[i]);
+
+        if (verdict == SET_BELOW) {
+            settle_below(batch, &operations[i]);
+            continue;
+        }
+        result->status = TRUCE_OK;
+        if (i == from)
+            result->outcome = batch_outcome_of(verdict);
+        else if (!truce__set_rank_compare(&operations[i].rank, &operations[i - 1].rank))
+            result->outcome = TRUCE_SET_DUPLICATE;
+        else
+            result->outcome = TRUCE_SET_STALE;
+    }
+}
+
+static void set_group_settle(struct set_batch *batch, struct set_group *group)
+{
+    for (size_t w = group->first; w < group->last; w++) {
+        size_t from = (size_t)(batch->winners[w] - batch->operations);
+        size_t to =
+            w + 1 < group->last ? (size_t)(batch->winners[w + 1] - batch->operations) : group->to;
+        size_t fits = batch->verdicts[w] == SET_FULL ? to : from + batch->passed[w];
+
+        if (from < fits)
+            fail_full(batch, from, fits);
+        batch_settle_name(batch, fits, to, batch->verdicts[w]);
+    }
+    batch_finish(batch, group);
+}
+
+/* ---- drafts ---- */
+
+static void add_draft(struct set_window *window, struct set_group *group, const bson_t *document,
+                      const bson_t *change)
+{
+    const truce_set *set = window->batch->set;
+    struct set_draft *draft = &window->drafts[window->drafts_count++];
+    struct value id = truce__value_field(truce__value_document(document), "_id", 3);
+
+    draft->group = group;
+    bson_init(&draft->filter);
+    bson_init(&draft->update);
+    if (id.type == VALUE_MISSING) {
+        truce__set_key_append(set, window->batch->operations[group->from].given->key,
+                              &draft->filter);
+        bson_append_document(&draft->update, "$setOnInsert", -1, change);
+    } else {
+        truce__set_state_append(set, document, &draft->filter);
+        truce__set_change_append(document, change, &draft->update);
+    }
+    window->bytes += draft->filter.len + draft->update.len;
+}
+
+/* Merges a group with `document`, which is empty if none is stored. */
+static void merge_group(struct set_window *window, struct set_group *group, const bson_t *document)
+{
+    struct set_batch *batch = window->batch;
+    struct set_merge merge = {.scratch = &batch->scratch,
+                              .winners = batch->winners + group->first,
+                              .count = group->last - group->first,
+                              .whole = window->whole,
+                              .end = batch->operations + group->to,
+                              .verdicts = batch->verdicts + group->first,
+                              .passed = batch->passed + group->first};
+    bson_t begun = BSON_INITIALIZER;
+    bson_error_t why = {0};
+    truce_status status;
+
+    group->seen = true;
+    if (!truce__intent_absent(document)) {
+        set_group_hand_back(batch, group);
+        return;
+    }
+    if (window->whole && bson_empty(document))
+        set_document_begin(batch->set, batch->operations[group->from].given->key, &begun);
+    status = truce__set_merge(batch->set, bson_empty(&begun) ? document : &begun, &merge, &why);
+    bson_destroy(&begun);
+    if (status && !set_group_split(batch, group, status))
+        set_group_fail(batch, group, status, &why);
+    else if (!status && !merge.changed)
+        group->unchanged = true;
+    else if (!status)
+        add_draft(window, group, document, &merge.change);
+    bson_destroy(&merge.change);
+}
+
+/* ---- look ---- */
+
+/* Appends {key: {$in: [...]}}, or {$or: [{...}, ...]} for a key of several fields. */
+static void append_keys(const struct set_window *window, bson_t *filter)
+{
+    const truce_set *set = window->batch->set;
+    bool single = set->keys_count == 1;
+    bson_t outer, list;
+    uint32_t index = 0;
+
+    if (single)
+        bson_append_document_begin(filter, set->keys[0], -1, &outer);
+    bson_append_array_begin(single ? &outer : filter, single ? "$in" : "$or", -1, &list);
+    for (size_t i = 0; i < window->count; i++) {
+        const bson_t *key = window->batch->operations[window->groups[i]->from].given->key;
+
+        truce__value_append_element(&list, &index,
+                                    single ? truce__value_field(truce__value_document(key),
+                                                                set->keys[0], strlen(set->keys[0]))
+                                           : truce__value_document(key));
+    }
+    bson_append_array_end(single ? &outer : filter, &list);
+    if (single)
+        bson_append_document_end(filter, &outer);
+}
+
+static void append_projection(const truce_set *set, bson_t *projection)
+{
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        bson_append_int32(projection, set->keys[i], -1, 1);
+    bson_append_int32(projection, set->field, -1, 1);
+    bson_append_int32(projection, set->deleted, -1, 1);
+    bson_append_int32(projection, set->watermark, -1, 1);
+    bson_append_int32(projection, "_rev", 4, 1);
+    bson_append_int32(projection, "_intent", 7, 1);
+}
+
+static struct set_group *batch_group_of(const struct set_window *window, const bson_t *document)
+{
+    const struct set_batch *batch = window->batch;
+    uint64_t hash = truce__set_key_hash(batch->set, document);
+    size_t low = 0, high = window->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (batch->operations[window->groups[middle]->from].key_hash < hash)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < window->count; low++) {
+        const struct set_operation *first = &batch->operations[window->groups[low]->from];
+
+        if (first->key_hash != hash)
+            break;
+        if (truce__set_key_equal(batch->set, first->given->key, document))
+            return window->groups[low];
+    }
+    return NULL;
+}
+
+static truce_status batch_look(struct set_window *window, bson_error_t *error)
+{
+    const truce_set *set = window->batch->set;
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = window->whole ? NULL : &projection, .early = true};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status;
+
+    append_keys(window, &filter);
+    append_projection(set, &projection);
+    status = truce_find(set->store, set->collection, &filter, &options, &cursor, error);
+    while (!status && window->bytes < WINDOW_BYTES) {
+        struct set_group *group;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        group = batch_group_of(window, document);
+        if (group && !group->seen)
+            merge_group(window, group, document);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(&projection);
+    return status;
+}
+
+/* ---- write ---- */
+
+static void batch_take_outcome(struct set_window *window, struct set_draft *draft,
+                               const truce_write_outcome *outcome, truce_status bulk_status)
+{
+    struct set_batch *batch = window->batch;
+    truce_status status = outcome->status;
+
+    if (!status && (outcome->result.modified || outcome->result.upserted)) {
+        set_group_settle(batch, draft->group);
+        return;
+    }
+    /* Not reached. */
+    if (status == TRUCE_NOT_FOUND)
+        status = bulk_status;
+    /* Another process inserted the document. */
+    if (status == TRUCE_DUPLICATE && bson_has_field(&draft->update, "$setOnInsert"))
+        return;
+    if (status && !truce__repeatable(status) && !set_group_split(batch, draft->group, status))
+        set_group_fail(batch, draft->group, status, &outcome->error);
+}
+
+/* Returns whether the bulk ran and therefore waited for the disk. */
+static bool write_drafts(struct set_window *window)
+{
+    static const truce_bulk_options options = {.unordered = true};
+    size_t count = window->drafts_count;
+    truce_write *writes;
+    truce_write_outcome *outcomes;
+    truce_status status;
+
+    if (!count)
+        return false;
+    writes = bson_malloc0(count * sizeof *writes);
+    outcomes = bson_malloc0(count * sizeof *outcomes);
+    for (size_t i = 0; i < count; i++) {
+        struct set_draft *draft = &window->drafts[i];
+
+        writes[i] =
+            (truce_write){.kind = TRUCE_WRITE_UPDATE,
+                          .collection = window->batch->set->collection,
+                          .filter = &draft->filter,
+                          .document = &draft->update,
+                          .options = {.upsert = bson_has_field(&draft->update, "$setOnInsert")}};
+    }
+    status = truce_bulk(window->batch->set->store, writes, count, &options, outcomes, NULL);
+    for (size_t i = 0; i < count; i++) {
+        batch_take_outcome(window, &window->drafts[i], &outcomes[i], status);
+        truce_write_result_release(&outcomes[i].result);
+    }
+    bson_free(writes);
+    bson_free(outcomes);
+    return !status || status == TRUCE_DUPLICATE;
+}
+
+/* Settles groups that need no write, after the state that was read is durable. */
+static void settle_unchanged(struct set_window *window, bool waited)
+{
+    struct set_batch *batch = window->batch;
+    bson_error_t why = {0};
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < window->count; i++) {
+        struct set_group *group = window->groups[i];
+
+        if (!group->unchanged || group->done)
+            continue;
+        if (!waited)
+            status = truce_settle(batch->set->store, &why);
+        waited = true;
+        if (status)
+            set_group_fail(batch, group, status, &why);
+        else
+            set_group_settle(batch, group);
+    }
+}
+
+/* ---- windows and rounds ---- */
+
+static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
+{
+    for (size_t i = group->from; i < group->to; i++)
+        batch_apply_alone(batch, &batch->operations[i]);
+    batch_finish(batch, group);
+}
+
+static void look_and_write(struct set_window *window)
+{
+    static const bson_t none = BSON_INITIALIZER;
+    struct set_batch *batch = window->batch;
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (!window->drafts)
+        window->drafts = bson_malloc(WINDOW_DOCUMENTS * sizeof *window->drafts);
+    window->drafts_count = window->bytes = 0;
+    for (size_t i = 0; i < window->count; i++)
+        window->groups[i]->seen = false;
+    status = batch_look(window, &why);
+    for (size_t i = 0; !status && i < window->count && window->bytes < WINDOW_BYTES; i++) {
+        if (!window->groups[i]->seen && !window->groups[i]->done)
+            merge_group(window, window->groups[i], &none);
+    }
+    if (!status || truce__repeatable(status))
+        settle_unchanged(window, write_drafts(window));
+    for (size_t i = 0; status && !truce__repeatable(status) && i < window->count; i++) {
+        if (!window->groups[i]->done)
+            set_group_fail(batch, window->groups[i], status, &why);
+    }
+    for (size_t i = 0; i < window->count && window->bytes >= WINDOW_BYTES; i++) {
+        /* The draft did not fit and lost no race. */
+        if (!window->groups[i]->seen)
+            window->groups[i]->rounds--;
+    }
+    for (size_t i = 0; i < window->drafts_count; i++) {
+        bson_destroy(&window->drafts[i].filter);
+        bson_destroy(&window->drafts[i].update);
+    }
+}
+
+/* Fills the window with documents that are not done. Returns false if all are done. */
+static bool batch_next_window(struct set_window *window, size_t room, size_t *at)
+{
+    struct set_batch *batch = window->batch;
+
+    window->count = 0;
+    window->whole = false;
+    for (; *at < batch->groups_count && window->count < room && !window->whole; (*at)++) {
+        struct set_group *group = &batch->groups[*at];
+
+        if (group->done)
+            continue;
+        /* It gets a window of its own. */
+        if (group->whole && group->rounds < ROUNDS) {
+            if (window->count)
+                break;
+            window->whole = true;
+        }
+        if (group->rounds++ < ROUNDS)
+            window->groups[window->count++] = group;
+        else
+            apply_one_by_one(batch, group);
+    }
+    return window->count > 0;
+}
+
+static void batch_run_rounds(struct set_batch *batch)
+{
+    struct set_group *in_window[REWRITE_DOCUMENTS];
+    struct set_window window = {.batch = batch, .groups = in_window};
+
+    for (int round = 0; batch->left; round++) {
+        bool rewrites = batch->set->rewrites && round == 0;
+        size_t at = 0;
+
+        truce__set_pause(batch->divided ? 0 : round);
+        batch->divided = false;
+        while (batch_next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
+            if (rewrites)
+                set_rewrite_window(&window);
+            else
+                look_and_write(&window);
+        }
+    }
+    bson_free(window.drafts);
+}
+
+/* Builds the groups and winners of the sorted operations. */
+static void batch_divide(struct set_batch *batch, size_t count)
+{
+    const struct set_operation *before = NULL;
+    size_t winners = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct set_operation *now = &batch->operations[i];
+        bool same_key = before && before->key_hash == now->key_hash &&
+                        truce__set_key_equal(batch->set, before->given->key, now->given->key);
+
+        if (!same_key)
+            batch->groups[batch->groups_count++] = (struct set_group){.from = i, .first = winners};
+        if (!same_key || before->name_hash != now->name_hash ||
+            !truce__set_name_equal(before->name, now->name))
+            batch->winners[winners++] = now;
+        batch->groups[batch->groups_count - 1].to = i + 1;
+        batch->groups[batch->groups_count - 1].last = winners;
+        before = now;
+    }
+    batch->left = batch->groups_count;
+}
+
+static enum set_verdict verdict_of(truce_set_outcome outcome)
+{
+    return outcome == TRUCE_SET_APPLIED       ? SET_OPEN
+           : outcome == TRUCE_SET_STALE       ? SET_STALE
+           : outcome == TRUCE_SET_QUARANTINED ? SET_BELOW
+                                              : SET_DUPLICATE;
+}
+
+/* Applies the winners in the layout by element, where each winner is a document. */
+static void run_elements(struct set_batch *batch)
+{
+    size_t count = batch->groups_count ? batch->groups[batch->groups_count - 1].last : 0;
+    truce_set_result *of_winners = bson_malloc0(count * sizeof *of_winners);
+    bson_error_t why = {0};
+    truce_status status =
+        truce__set_element_batch(batch->set, batch->winners, count, of_winners, &why);
+
+    for (size_t g = 0; g < batch->groups_count; g++) {
+        struct set_group *group = &batch->groups[g];
+
+        for (size_t w = group->first; w < group->last; w++) {
+            batch->verdicts[w] = verdict_of(of_winners[w].outcome);
+        }
+        set_group_settle(batch, group);
+    }
+    for (size_t w = 0; w < count; w++) {
+        if (status && of_winners[w].status)
+            fail_operation(batch->winners[w], of_winners[w].status, &why);
+        else if (of_winners[w].outcome == SET_OUTCOME_HELD)
+            hand_back(batch->winners[w]);
+    }
+    bson_free(of_winners);
+}
+
+/* Sorts the operations, applies them, and fills the results of their calls. */
+static void set_apply_batch(truce_set *set, struct set_operation *operations, size_t count)
+{
+    struct set_batch batch = {.set = set, .operations = operations};
+
+    truce__set_fold(set, operations, count);
+    batch.winners = bson_malloc(count * sizeof *batch.winners);
+    batch.verdicts = bson_malloc0(count * sizeof *batch.verdicts);
+    batch.passed = bson_malloc0(count * sizeof *batch.passed);
+    batch.groups = bson_malloc0(count * sizeof *batch.groups);
+    batch_divide(&batch, count);
+    if (set->layout == TRUCE_SET_BY_ELEMENT)
+        run_elements(&batch);
+    else
+        batch_run_rounds(&batch);
+    truce_assert(!batch.left);
+    truce__set_scratch_release(&batch.scratch);
+    bson_free(batch.winners);
+    bson_free(batch.verdicts);
+    bson_free(batch.passed);
+    bson_free(batch.groups);
+}
