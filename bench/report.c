@@ -273,7 +273,7 @@ static void append_disk(bson_t *document, const char *key, const struct histogra
     bson_append_document_end(document, &child);
 }
 
-/* Where the target counts them: see file_facts.c. */
+/* Where the target counts them: see file.c. */
 static void append_writes(bson_t *document, const struct bench_writes *writes)
 {
     if (!writes->groups)

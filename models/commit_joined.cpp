@@ -1,4 +1,4 @@
-// Steps of a journal commit that go to the server as one message (src/commit/journal_joined.c): the prepares of all documents of a
+// Steps of a journal commit that go to the server as one message (src/commit/journal.c): the prepares of all documents of a
 // collection, and their releases. A message is done by the server statement by statement, at any pace, beside everybody else's;
 // it may be lost after any of them, and it may go on when nobody waits for its answer any more. The answer says how many
 // statements found their document, not which. See README.md.

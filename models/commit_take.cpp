@@ -1,5 +1,5 @@
 // Commits beside plain writers, and beside each other (src/commit): what is compared when a document is written
-// (entry.c E1, E2; journal.c), documents that are taken before the function runs (journal_take.c T1-T5), and looks that
+// (entry.c E1, E2; journal.c), documents that are taken before the function runs (journal.c T1-T5), and looks that
 // hold stubs (read_many.c R3). A document is (rev, val): a plain writer changes val alone, or wipes rev and intent. See README.md.
 #include "mc.hpp"
 enum { ND = 3, NC = 6, NP = 4, FREE = 1 };

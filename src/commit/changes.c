@@ -5,7 +5,6 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "base/null.h"
-#include "commit/commit.h"
 #include "merge/diff.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
@@ -323,86 +322,4 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
     bson_destroy(&old);
     bson_destroy(&new);
     return status;
-}
-
-/* ---- diffs in a commit ---------------------------------------------------------------------- */
-
-truce_status truce_commit_change(truce_commit *commit, const char *collection,
-                                 const bson_value_t *id, const bson_t *diff, bson_error_t *error)
-{
-    truce_status status = truce__check_required(diff, "diff", error);
-
-    if (!status)
-        status = truce__changes_check(diff, error);
-    if (status || bson_empty(diff))
-        return status;
-    return truce__commit_change(commit, collection, id, NULL, CHANGE_DIFF, diff, error);
-}
-
-/* The _id that a text stands for; borrows it. */
-static bson_value_t id_of_text(const char *text, uint32_t length)
-{
-    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
-
-    if (length == 24 && bson_oid_is_valid(text, length)) {
-        id.value_type = BSON_TYPE_OID;
-        bson_oid_init_from_string(&id.value.v_oid, text);
-    } else {
-        id.value.v_utf8.str = (char *)text;
-        id.value.v_utf8.len = length;
-    }
-    return id;
-}
-
-truce_status truce_commit_changes(truce_commit *commit, const char *collection,
-                                  const bson_t *changes, bson_error_t *error)
-{
-    struct fields fields;
-    truce_status status = truce__check_required(changes, "changes", error);
-
-    if (status)
-        return status;
-    fields = truce__fields(truce__value_document(changes));
-    while (!status && truce__fields_next(&fields)) {
-        bson_value_t id = id_of_text(fields.key, fields.key_length);
-        bson_t diff;
-
-        if (fields.value.type != BSON_TYPE_DOCUMENT)
-            return truce__fail(TRUCE_INVALID, error,
-                               "\"%s\" of the changes has no diff: {key: [old, new]}", fields.key);
-        truce__value_bson(fields.value, &diff);
-        status = truce_commit_change(commit, collection, &id, &diff, error);
-        if (status == TRUCE_INVALID && error) {
-            bson_error_t why = *error;
-
-            (void)truce__fail(status, error, "\"%.100s\": %s", fields.key, why.message);
-        }
-    }
-    return status;
-}
-
-void truce_commit_changes_fixed(truce_commit *commit)
-{
-    commit->fixed = true;
-}
-
-struct application {
-    const char *collection;
-    const bson_t *changes;
-};
-
-static truce_status changes_apply(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    const struct application *application = arg;
-
-    truce_commit_changes_fixed(commit);
-    return truce_commit_changes(commit, application->collection, application->changes, error);
-}
-
-truce_status truce_changes_apply(truce_store *store, const char *collection, const bson_t *changes,
-                                 const truce_commit_options *options, bson_error_t *error)
-{
-    struct application application = {collection, changes};
-
-    return truce_transact(store, changes_apply, &application, options, error);
 }

@@ -1,19 +1,3 @@
-#include "commit/commit.h"
-
-#include <stdio.h>
-
-#include "base/assert.h"
-#include "base/deadline.h"
-#include "base/id.h"
-#include "base/limits.h"
-#include "base/null.h"
-#include "base/reserved_fields.h"
-#include "commit/counters.h"
-#include "commit/metadata_cache.h"
-#include "commit/shadow.h"
-#include "query/incoming.h"
-#include "query/update/update.h"
-
 /*
  * Commits from the caller's side: entries are gathered and folded to one for each document, then
  * one of three ways is taken.
@@ -25,6 +9,26 @@
  * Each way is one attempt: it answers OK, CONFLICT (somebody else was faster: the function runs
  * again on what is there now), or something final.
  */
+#include "commit/commit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/deadline.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/null.h"
+#include "base/reserved_fields.h"
+#include "commit/changes.h"
+#include "commit/counters.h"
+#include "commit/metadata_cache.h"
+#include "commit/unique.h"
+#include "query/incoming.h"
+#include "query/update/update.h"
+#include "store/overlay/overlay.h"
+#include "store/view.h"
+#include "truce/changes.h"
 
 /* ---- begin and end -------------------------------------------------------------------------- */
 
@@ -134,22 +138,25 @@ static bool id_allowed(const bson_value_t *id)
            id->value_type != BSON_TYPE_REGEX && id->value_type != BSON_TYPE_UNDEFINED;
 }
 
-truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *error)
+/* What a read of its own said: the answer of every later call. */
+static truce_status commit_failed(const truce_commit *commit, bson_error_t *error)
 {
     if (error)
         *error = commit->why;
     return commit->failed;
 }
 
-truce_status truce__commit_fail(truce_commit *commit, truce_status status, const bson_error_t *why,
+/* Every later call answers this. */
+static truce_status commit_fail(truce_commit *commit, truce_status status, const bson_error_t *why,
                                 bson_error_t *error)
 {
     commit->why = *why;
     commit->failed = status;
-    return truce__commit_failed(commit, error);
+    return commit_failed(commit, error);
 }
 
-truce_status truce__commit_open_for(const truce_commit *commit, const char *collection,
+/* Can documents of this collection be a part of the commit, now? */
+static truce_status commit_open_for(const truce_commit *commit, const char *collection,
                                     bson_error_t *error)
 {
     const struct reserved *reserved = collection ? truce__reserved(collection) : NULL;
@@ -157,7 +164,7 @@ truce_status truce__commit_open_for(const truce_commit *commit, const char *coll
     if (commit->applied)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
     if (commit->failed)
-        return truce__commit_failed(commit, error);
+        return commit_failed(commit, error);
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "a collection has a name");
     if (collection[0] ==
@@ -172,11 +179,12 @@ truce_status truce__commit_open_for(const truce_commit *commit, const char *coll
     return TRUCE_OK;
 }
 
-truce_status truce__commit_entry(truce_commit *commit, const char *collection,
+/* The entry of a document, made if the commit has none. */
+static truce_status commit_entry(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, struct entry **found, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = truce__commit_open_for(commit, collection, error);
+    truce_status status = commit_open_for(commit, collection, error);
 
     if (status)
         return status;
@@ -220,7 +228,9 @@ static void queue_up(truce_commit *commit, const struct entry *entry)
         truce__turn_take(&commit->turn, commit->turns, place, commit->worker.deadline_ns);
 }
 
-truce_status truce__commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error)
+/* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
+ * made of what is there, the commit is at its end. */
+static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
     int64_t before_ns;
@@ -236,7 +246,7 @@ truce_status truce__commit_know(truce_commit *commit, struct entry *entry, bson_
     if (!status || status == TRUCE_NOT_FOUND) {
         status = truce__entry_know(entry, status ? NULL : &document, true, &why);
         if (status)
-            status = truce__commit_fail(commit, status, &why, NULL);
+            status = commit_fail(commit, status, &why, NULL);
     }
     bson_destroy(&document);
     if (status && error)
@@ -250,11 +260,11 @@ truce_status truce_commit_read(truce_commit *commit, const char *collection, con
     RETURN_IF_NULL(document, error);
 
     struct entry *entry;
-    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
+    truce_status status = commit_entry(commit, collection, id, &entry, error);
     char text[300];
 
     if (!status)
-        status = truce__commit_know(commit, entry, error);
+        status = commit_know(commit, entry, error);
     if (status) {
         bson_init(document);
         return status;
@@ -269,11 +279,11 @@ truce_status truce_commit_require(truce_commit *commit, const char *collection,
                                   const bson_value_t *id, const bson_t *guard, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
+    truce_status status = commit_entry(commit, collection, id, &entry, error);
     char text[300];
 
     if (!status)
-        status = truce__commit_know(commit, entry, error);
+        status = commit_know(commit, entry, error);
     if (!status && !entry->token.found)
         status = truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
                              truce__entry_show(entry, text, sizeof text));
@@ -284,11 +294,11 @@ truce_status truce_commit_require_missing(truce_commit *commit, const char *coll
                                           const bson_value_t *id, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
+    truce_status status = commit_entry(commit, collection, id, &entry, error);
     char text[300];
 
     if (!status)
-        status = truce__commit_know(commit, entry, error);
+        status = commit_know(commit, entry, error);
     if (!status && entry->token.found)
         status = truce__fail(TRUCE_DUPLICATE, error, "%s exists",
                              truce__entry_show(entry, text, sizeof text));
@@ -302,7 +312,7 @@ truce_status truce_commit_hold(truce_commit *commit, const char *collection, con
     struct entry *entry;
 
     if (!status)
-        status = truce__commit_entry(commit, collection, id, &entry, error);
+        status = commit_entry(commit, collection, id, &entry, error);
     if (!status)
         entry->hold = true;
     return status;
@@ -314,17 +324,19 @@ static truce_status commit_change(truce_commit *commit, const char *collection,
                                   const struct update *compiled, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
+    truce_status status = commit_entry(commit, collection, id, &entry, error);
 
     if (!status)
         status = truce__entry_guard(entry, guard, error);
     return status ? status : truce__entry_change(entry, kind, document, compiled, error);
 }
 
-truce_status truce__commit_change(truce_commit *commit, const char *collection,
-                                  const bson_value_t *id, const bson_t *guard,
-                                  enum change_kind kind, const bson_t *document,
-                                  bson_error_t *error)
+/* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. The document was checked
+ * (truce__check_required), the guard is here. */
+static truce_status truce__commit_change(truce_commit *commit, const char *collection,
+                                         const bson_value_t *id, const bson_t *guard,
+                                         enum change_kind kind, const bson_t *document,
+                                         bson_error_t *error)
 {
     return commit_change(commit, collection, id, guard, kind, document, NULL, error);
 }
@@ -458,54 +470,520 @@ truce_status truce_commit_remove(truce_commit *commit, const char *collection,
     return truce__commit_change(commit, collection, id, guard, CHANGE_REMOVE, NULL, error);
 }
 
-/* ---- what the mechanisms share -------------------------------------------------------------- */
+/* ---- diffs (changes.c) ------------------------------------------------------------------------ */
 
-truce_status truce__commit_conflict(const struct entry *entry, const char *why, bson_error_t *error)
+truce_status truce_commit_change(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, const bson_t *diff, bson_error_t *error)
 {
-    char text[300];
+    truce_status status = truce__check_required(diff, "diff", error);
 
-    return truce__fail(TRUCE_CONFLICT, error, "%s %s", truce__entry_show(entry, text, sizeof text),
-                       why);
+    if (!status)
+        status = truce__changes_check(diff, error);
+    if (status || bson_empty(diff))
+        return status;
+    return truce__commit_change(commit, collection, id, NULL, CHANGE_DIFF, diff, error);
 }
 
-truce_status truce__commit_same(const struct entry *entry, const bson_t *document,
-                                bson_error_t *error)
+/* The _id that a text stands for; borrows it. */
+static bson_value_t commit_id_of_text(const char *text, uint32_t length)
 {
-    struct token token;
-    truce_status status = truce__token_of(document, &token, error);
+    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
 
-    truce_assert(entry->known);
+    if (length == 24 && bson_oid_is_valid(text, length)) {
+        id.value_type = BSON_TYPE_OID;
+        bson_oid_init_from_string(&id.value.v_oid, text);
+    } else {
+        id.value.v_utf8.str = (char *)text;
+        id.value.v_utf8.len = length;
+    }
+    return id;
+}
+
+truce_status truce_commit_changes(truce_commit *commit, const char *collection,
+                                  const bson_t *changes, bson_error_t *error)
+{
+    struct fields fields;
+    truce_status status = truce__check_required(changes, "changes", error);
+
     if (status)
         return status;
-    if (token.found != entry->token.found)
-        return truce__commit_conflict(entry, token.found ? "was inserted" : "was removed", error);
-    if (!truce__token_same(&token, &entry->token))
-        return truce__commit_conflict(entry, "was changed by another commit", error);
-    if (token.found && !bson_equal(document, &entry->base))
-        return truce__commit_conflict(entry, "was changed by a plain write", error);
-    return TRUCE_OK;
+    fields = truce__fields(truce__value_document(changes));
+    while (!status && truce__fields_next(&fields)) {
+        bson_value_t id = commit_id_of_text(fields.key, fields.key_length);
+        bson_t diff;
+
+        if (fields.value.type != BSON_TYPE_DOCUMENT)
+            return truce__fail(TRUCE_INVALID, error,
+                               "\"%s\" of the changes has no diff: {key: [old, new]}", fields.key);
+        truce__value_bson(fields.value, &diff);
+        status = truce_commit_change(commit, collection, &id, &diff, error);
+        if (status == TRUCE_INVALID && error) {
+            bson_error_t why = *error;
+
+            (void)truce__fail(status, error, "\"%.100s\": %s", fields.key, why.message);
+        }
+    }
+    return status;
 }
 
-truce_status truce__commit_take(truce_commit *commit, struct entry *entry, const bson_t *document,
+void truce_commit_changes_fixed(truce_commit *commit)
+{
+    commit->fixed = true;
+}
+
+/* ---- keyed ------------------------------------------------------------------------------- */
+
+/*
+ * Documents by a unique key: patterns know theirs by fields such as {student_id: 1}, commits by
+ * their _id. The _id is looked up; what is found is read, and guarded, by its _id like any other,
+ * and must still have the key then.
+ *
+ * That there is none of that key cannot be guarded by an _id: the unique index does it. An insert
+ * that the index refuses is judged by another look: a document of that key is there now, so somebody
+ * was faster (CONFLICT, the function runs again and finds it); there is none, so it is another index
+ * that refuses (DUPLICATE).
+ */
+
+static bool keyed_has_key(const bson_t *document, const bson_t *key)
+{
+    struct fields fields = truce__fields(truce__value_document(key));
+
+    while (truce__fields_next(&fields)) {
+        struct value there =
+            truce__value_field(truce__value_document(document), fields.key, fields.key_length);
+
+        if (there.type == VALUE_MISSING || !truce__value_equal(there, fields.value))
+            return false;
+    }
+    return true;
+}
+
+/* What this commit itself has of that key. */
+static struct entry *keyed_own_entry(const truce_commit *commit, const char *collection,
+                                     const bson_t *key)
+{
+    for (uint32_t i = 0; i < commit->count; i++) {
+        struct entry *entry = commit->entries[i];
+
+        if (!strcmp(entry->collection, collection) && entry->known && entry->after_found &&
+            keyed_has_key(&entry->after, key))
+            return entry;
+    }
+    return NULL;
+}
+
+/* The document in the store, free of intents. NOT_FOUND: none. */
+static truce_status keyed_find(truce_commit *commit, const char *collection, const bson_t *key,
+                               bson_t *document, bson_error_t *error)
+{
+    struct worker *worker = &commit->worker;
+
+    worker->waits = 0;
+    for (;;) {
+        truce_status status = truce_find_one(commit->store, collection, key, NULL, document, error);
+
+        if (status == TRUCE_UNKNOWN)
+            status = truce__worker_wait(worker, "the store", error);
+        else if (status || truce__intent_absent(document))
+            return status;
+        else if (truce__is_only_read(commit->store))
+            return truce__intent_see(commit->store, collection, document, error);
+        else
+            status = truce__intent_meet(worker, collection, document, error);
+        if (status)
+            return status;
+        bson_destroy(document);
+    }
+}
+
+static void keyed_id_of(const bson_t *document, bson_value_t *id)
+{
+    bson_iter_t iter;
+
+    truce_assert(bson_iter_init_find(&iter, document, "_id"));
+    bson_value_copy(bson_iter_value(&iter), id);
+}
+
+static void fresh_id(const bson_t *key, bson_value_t *id)
+{
+    if (bson_has_field(key, "_id")) {
+        keyed_id_of(key, id);
+        return;
+    }
+    id->value_type = BSON_TYPE_OID;
+    truce__id_new(&id->value.v_oid);
+}
+
+truce_status truce__commit_read_keyed(truce_commit *commit, const char *collection,
+                                      const bson_t *key, bson_value_t *id, bson_t *document,
+                                      bson_error_t *error)
+{
+    struct entry *entry = keyed_own_entry(commit, collection, key);
+    truce_status status;
+    bson_t found;
+
+    memset(id, 0, sizeof *id);
+    if (entry) {
+        bson_value_copy(&entry->id, id);
+        return truce_commit_read(commit, collection, id, document, error);
+    }
+    status = keyed_find(commit, collection, key, &found, error);
+    if (!status)
+        keyed_id_of(&found, id);
+    else if (status == TRUCE_NOT_FOUND)
+        fresh_id(key, id);
+    bson_destroy(&found);
+    if (status) {
+        bson_init(document);
+        return status;
+    }
+    status = truce_commit_read(commit, collection, id, document, error);
+    if (!status && !keyed_has_key(document, key))
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "a document of \"%s\" got another key between two looks", collection);
+    return status;
+}
+
+truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collection,
+                                        const bson_t *key, const bson_t *document,
+                                        bson_error_t *error)
+{
+    return truce__commit_insert_shown(commit, collection, key, NULL, document, error);
+}
+
+truce_status truce__commit_insert_shown(truce_commit *commit, const char *collection,
+                                        const bson_t *key, const bson_t *shows,
+                                        const bson_t *document, bson_error_t *error)
+{
+    truce_status status = truce_commit_insert(commit, collection, document, error);
+    struct entry *entry;
+    bson_value_t id;
+
+    if (status)
+        return status;
+    keyed_id_of(document, &id);
+    status = commit_entry(commit, collection, &id, &entry, error);
+    bson_value_destroy(&id);
+    if (!status && !entry->key)
+        entry->key = bson_copy(key);
+    if (!status && shows && !entry->shows)
+        entry->shows = bson_copy(shows);
+    return status;
+}
+
+/* OK: somebody's document has the entry's key, held or not. NOT_FOUND. */
+static truce_status keyed_is_there(truce_commit *commit, const struct entry *entry,
+                                   bson_error_t *error)
+{
+    truce_status status;
+
+    do {
+        bson_t found;
+
+        status = truce_find_one(commit->store, entry->collection, entry->key, NULL, &found, error);
+        bson_destroy(&found);
+    } while (status == TRUCE_UNKNOWN && !truce__worker_wait(&commit->worker, "the store", NULL));
+    return status;
+}
+
+/* A commit was refused with DUPLICATE: CONFLICT if a document of such a key is there now. */
+static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *error)
+{
+    for (uint32_t i = 0; i < commit->count; i++) {
+        const struct entry *entry = commit->entries[i];
+        bson_error_t why = {0};
+        truce_status status;
+
+        if (!entry->key || truce__entry_net(entry) != NET_INSERT)
+            continue;
+        status = keyed_is_there(commit, entry, &why);
+        if (!status)
+            return truce__entry_conflict(entry, "was inserted by somebody else under its key",
+                                         error);
+        if (status != TRUCE_NOT_FOUND) { /* that it is another index, nobody has seen */
+            if (error)
+                *error = why;
+            return status;
+        }
+    }
+    return TRUCE_DUPLICATE;
+}
+
+/* ---- queries ----------------------------------------------------------------------------- */
+
+/*
+ * Guarded queries of a commit: what truce_commit_find has shown is so still when the commit takes effect.
+ *
+ *     first query    a transaction (store/overlay) is opened, which shows one moment
+ *     each query     nobody holds a document of the collection | what the commit has changed of it is written there | find
+ *     apply          the commit's own bulk, with all that was read there as its checks (native.c, N8)
+ *
+ * The transaction is read, and never committed: the commit has its changes itself. What was read in it is what the store
+ * looks at again where nobody else writes (engine/documents/bulk_check.c).
+ *
+ * Invariants:
+ *
+ *   G1  What a cursor has given, and that there was no more where it came to its end, is looked at in the step that
+ *       makes the commit's changes. So a commit with queries is as serializable as one that reads single documents; there
+ *       are no phantoms.
+ *   G2  All queries of a try show one moment. One that only asks is done with that: nothing is looked at again.
+ *   G3  A query never sees, and no commit of one takes effect beside, a document of its collections that the journal holds:
+ *       what a decided commit has not released yet is in no index, and would be a phantom. That there was none is read as
+ *       the first thing, by the index on `_intent`, and looked at again like all that was read. Who meets one helps or waits, as every
+ *       reader does, and takes a later moment; if there were queries before, the function runs again.
+ *   G4  The commit's own changes of a document are shown: it is read (commit_know), so that they can be made, and
+ *       written there without its validator, which looks at it at the commit.
+ *   G5  Documents are not taken for a function that asks (journal.c): its own intents would be in the way of G3, and what
+ *       it loses by is no document that could be taken. So one that asks for much, of what many change, may come to its
+ *       last try; it should ask for less.
+ *
+ * A crash leaves nothing: until the bulk nothing was written.
+ */
+
+/* ---- cursors ---------------------------------------------------------------------------------- */
+
+/* A cursor of the caller's, who may close it after the commit, and after the store. */
+struct answer {
+    truce_cursor base;    /* first */
+    truce_cursor *under;  /* NULL: the commit has ended */
+    truce_commit *commit; /* the same */
+    struct answer *next;  /* of the commit's */
+};
+
+static truce_status answer_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct answer *answer = (struct answer *)base;
+
+    return answer->under ? truce_cursor_next(answer->under, document, error)
+                         : truce__fail(TRUCE_INVALID, error, "the commit of the cursor has ended");
+}
+
+static void end_answer(struct answer *answer)
+{
+    truce_cursor_close(answer->under);
+    answer->under = NULL;
+    answer->commit = NULL;
+}
+
+static void answer_close(truce_cursor *base)
+{
+    struct answer *answer = (struct answer *)base;
+
+    if (answer->commit) {
+        struct answer **at = &answer->commit->answers;
+
+        while (*at != answer)
+            at = &(*at)->next;
+        *at = answer->next;
+    }
+    end_answer(answer);
+    bson_free(answer);
+}
+
+static truce_cursor *make_answer(truce_commit *commit, truce_cursor *under)
+{
+    static const truce_cursor_ops ops = {answer_next, answer_close};
+    struct answer *answer = bson_malloc0(sizeof *answer);
+
+    answer->base.ops = &ops;
+    answer->under = under;
+    answer->commit = commit;
+    answer->next = commit->answers;
+    commit->answers = answer;
+    return &answer->base;
+}
+
+void truce__commit_queries_forget(truce_commit *commit)
+{
+    while (commit->answers) {
+        struct answer *answer = commit->answers;
+
+        commit->answers = answer->next;
+        end_answer(answer);
+    }
+    truce_store_close(commit->asked);
+    commit->asked = NULL;
+}
+
+/* ---- who may ask ------------------------------------------------------------------------------ */
+
+static truce_status can_ask(truce_commit *commit, const char *collection, bson_error_t *error)
+{
+    truce_status status = commit_open_for(commit, collection, error);
+
+    if (status)
+        return status;
+    if (!(commit->store->capabilities & TRUCE_CAN_CHECK))
+        return truce__fail(TRUCE_INVALID, error,
+                           "a store of the kind \"%s\" cannot guard a query of a commit; read the "
+                           "documents by their _ids",
+                           commit->store->ops->scheme);
+    if (commit->options.mechanism == TRUCE_MECHANISM_JOURNAL)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the journal cannot guard a query; leave the mechanism to truce");
+    commit->untakeable = true; /* G5 */
+    return commit->owner ? truce__fail(TRUCE_CONFLICT, error,
+                                       "documents were taken for a commit that has queries")
+                         : TRUCE_OK;
+}
+
+/* ---- nobody holds a document (G3) ------------------------------------------------------------- */
+
+/* In a collection that is not there yet, nothing is made. */
+static truce_status queries_make_index(truce_commit *commit, const char *collection,
+                                       bson_error_t *error)
+{
+    bson_t indexes;
+    truce_status status = truce__memo_indexes(commit->store, collection, &indexes, error);
+    bool exists = !status && !bson_empty(&indexes);
+
+    bson_destroy(&indexes);
+    return exists ? truce__memo_intents(commit->store, collection, error) : status;
+}
+
+/* NOT_FOUND: nobody does. */
+static truce_status find_held(const truce_commit *commit, const char *collection, bson_t *document,
+                              bson_error_t *error)
+{
+    bson_t held = BSON_INITIALIZER;
+    truce_status status;
+
+    BCON_APPEND(&held, "_intent", "{", "$exists", BCON_BOOL(true), "}");
+    status = truce_find_one(commit->asked, collection, &held, NULL, document, error);
+    bson_destroy(&held);
+    return status;
+}
+
+static truce_status open_moment(truce_commit *commit, bson_error_t *error)
+{
+    const struct overlay_options options = {0};
+
+    truce__commit_queries_forget(commit);
+    return truce__overlay_open(commit->store, &options, &commit->asked, error);
+}
+
+/* *free: nobody holds one in the moment of the queries; otherwise who holds one was helped or waited for. */
+static truce_status queries_look_for_held(truce_commit *commit, const char *collection, bool *free,
+                                          bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = find_held(commit, collection, &document, error);
+
+    *free = status == TRUCE_NOT_FOUND;
+    if (*free)
+        status = TRUCE_OK;
+    else if (!status && truce__journal_at_work(&document))
+        status = truce__fail(TRUCE_LOCKED, error,
+                             "a document of %s is held by the commit within whose function this "
+                             "one asks",
+                             collection);
+    else if (!status)
+        status = truce__intent_meet(&commit->worker, collection, &document, error);
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status find_moment(truce_commit *commit, const char *collection, bson_error_t *error)
+{
+    bool first = !commit->asked, free = false;
+    truce_status status = queries_make_index(commit, collection, error);
+
+    commit->worker.waits = 0;
+    while (!status && !free) {
+        if (first)
+            status = open_moment(commit, error);
+        if (!status)
+            status = queries_look_for_held(commit, collection, &free, error);
+        if (!status && !free && !first)
+            status = truce__fail(TRUCE_CONFLICT, error, "a document of %s was held by a commit",
+                                 collection);
+    }
+    return status;
+}
+
+/* ---- what the commit has changed (G4) --------------------------------------------------------- */
+
+static bool is_new_there(const struct entry *entry, const char *collection)
+{
+    return entry->changes_count > entry->shown && !strcmp(entry->collection, collection);
+}
+
+/* Its documents go before any comes, so that two may trade a unique value. */
+static truce_status write_own(truce_commit *commit, struct entry *entry, bool comes,
+                              bson_error_t *error)
+{
+    bson_t filter;
+    truce_write write = {.kind = comes ? TRUCE_WRITE_INSERT : TRUCE_WRITE_REMOVE,
+                         .collection = entry->collection,
+                         .filter = comes ? NULL : &filter,
+                         .document = comes ? &entry->after : NULL,
+                         .options.unvalidated = true};
+    truce_write_outcome outcome;
+    truce_status status;
+
+    if (comes && !entry->after_found)
+        return TRUCE_OK;
+    truce__filter_id(&entry->id, &filter);
+    status = truce_bulk(commit->asked, &write, 1, NULL, &outcome, error);
+    truce_write_result_release(&outcome.result);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status show_own(truce_commit *commit, const char *collection, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < commit->count && !status; i++)
+        if (is_new_there(commit->entries[i], collection))
+            status = commit_know(commit, commit->entries[i], error);
+    for (int comes = 0; comes <= 1; comes++)
+        for (uint32_t i = 0; i < commit->count && !status; i++)
+            if (is_new_there(commit->entries[i], collection))
+                status = write_own(commit, commit->entries[i], comes, error);
+    for (uint32_t i = 0; i < commit->count && !status; i++)
+        if (!strcmp(commit->entries[i]->collection, collection))
+            commit->entries[i]->shown = commit->entries[i]->changes_count;
+    return status;
+}
+
+/* ---- a query ---------------------------------------------------------------------------------- */
+
+static truce_status queries_ask(truce_commit *commit, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
                                 bson_error_t *error)
 {
-    truce_status status = truce__entry_take(entry, document, error);
+    bson_error_t why = {0};
+    truce_cursor *under = NULL;
+    truce_status status = find_moment(commit, collection, error);
 
-    return !status && entry->keyed ? truce__shadow_set(commit->store, entry, error) : status;
+    if (status)
+        return status;
+    status = show_own(commit, collection, &why);
+    if (status) /* half of it may be shown */
+        return commit_fail(commit, status, &why, error);
+    status = truce_find(commit->asked, collection, filter, options, &under, error);
+    if (!status)
+        *cursor = make_answer(commit, under);
+    return status;
 }
 
-truce_status truce__commit_exists(const struct entry *entry, bson_error_t *error)
+truce_status truce_commit_find(truce_commit *commit, const char *collection, const bson_t *filter,
+                               const truce_find_options *options, truce_cursor **cursor,
+                               bson_error_t *error)
 {
-    char text[300];
+    RETURN_IF_NULL(cursor, error);
 
-    return truce__refuse(CODE_DUPLICATE_KEY, error, "%s exists already",
-                         truce__entry_show(entry, text, sizeof text));
-}
+    truce_status status = can_ask(commit, collection, error);
+    int64_t before_ns;
 
-truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error)
-{
-    truce_assert(!entry->known);
-    return truce__entry_take(entry, document, error);
+    *cursor = NULL;
+    if (status)
+        return status;
+    before_ns = truce__deadline_set(commit->worker.deadline_ns);
+    status = queries_ask(commit, collection, filter, options, cursor, error);
+    truce__deadline_set(before_ns);
+    return status;
 }
 
 /* ---- apply ---------------------------------------------------------------------------------- */
@@ -546,7 +1024,7 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
             continue;
         status = truce__memo_keyed(commit->store, entry->collection, &entry->keyed, error);
         if (!status && entry->keyed && !fast)
-            status = truce__commit_know(commit, entry, error);
+            status = commit_know(commit, entry, error);
         if (!status && entry->keyed && entry->known)
             status = truce__shadow_set(commit->store, entry, error);
     }
@@ -615,7 +1093,7 @@ static truce_status commit_commit_apply(truce_commit *commit, bson_error_t *erro
     if (commit->earlier)
         return TRUCE_OK;
     if (commit->failed)
-        return truce__commit_failed(commit, error);
+        return commit_failed(commit, error);
     if (!commit->count && !commit->options.key)
         return TRUCE_OK;
     if (commit->count)
@@ -623,7 +1101,7 @@ static truce_status commit_commit_apply(truce_commit *commit, bson_error_t *erro
     commit->worker.waits = 0;
     status = apply_once(commit, error);
     if (status == TRUCE_DUPLICATE)
-        status = truce__commit_keyed_duplicate(commit, error);
+        status = commit_keyed_duplicate(commit, error);
     if (!status)
         COUNT(committed);
     else if (status == TRUCE_CONFLICT)

@@ -19,19 +19,18 @@ struct truce_commit {
     truce_status outcome; /* what apply answered */
     truce_status failed;  /* not OK: it can take no effect any more, because: */
     bson_error_t why;
-    uint32_t searched; /* so often nobody was found who has a unique value that was refused */
-    struct owner
-        *owner; /* of documents that were taken before the function runs (journal_take.c) */
+    uint32_t searched;    /* so often nobody was found who has a unique value that was refused */
+    struct owner *owner;  /* of documents that were taken before the function runs (journal.c) */
     truce_commit *around; /* whose function this one's was called by, while it runs */
     bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
     bool untakeable; /* the journal cannot do what the function does */
     bool earlier;    /* its key says that it took effect before */
     bson_t *result;  /* what it leaves under its key; NULL: nothing */
     bson_t inserted; /* an array: the ids that were made for inserts without one */
-    bool apart;      /* the journal takes its documents one by one (journal_joined.c, K3) */
+    bool apart;      /* the journal takes its documents one by one (journal.c, K3) */
     bool fixed;      /* nobody can make its diffs again: a stale one is the end */
 
-    /* its queries (queries.c) */
+    /* its queries (commit.c) */
     truce_store *asked;     /* what they look at, with what they saw; NULL: there were none */
     struct answer *answers; /* their cursors that are open */
 
@@ -40,7 +39,7 @@ struct truce_commit {
     struct commit_turn turn;
     bool lost; /* the last try, on a document of this place */
     uint32_t lost_at;
-    /* A call of its function, apart from it, did not wait for another commit (journal_take.c, T2). */
+    /* A call of its function, apart from it, did not wait for another commit (journal.c, T2). */
     bool yielded;
     bool settled; /* a write that waited for the disk came behind all that was read */
 };
@@ -69,34 +68,8 @@ static inline void truce__commit_lost(truce_commit *commit, const struct entry *
     commit->lost_at = truce__turn_place(entry);
 }
 
-/* What a read of its own said: the answer of every later call. */
-truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *error);
-
-/* The entry of a document, made if the commit has none. */
-truce_status truce__commit_entry(truce_commit *commit, const char *collection,
-                                 const bson_value_t *id, struct entry **found, bson_error_t *error);
-
-/* Can documents of this collection be a part of the commit, now? */
-truce_status truce__commit_open_for(const truce_commit *commit, const char *collection,
-                                    bson_error_t *error);
-
-/* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
- * made of what is there, the commit is at its end. */
-truce_status truce__commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error);
-
-/* Every later call answers this. */
-truce_status truce__commit_fail(truce_commit *commit, truce_status status, const bson_error_t *why,
-                                bson_error_t *error);
-
-/* The queries of a try and what they saw are over (queries.c). */
+/* The queries of a try and what they saw are over (commit.c). */
 void truce__commit_queries_forget(truce_commit *commit);
-
-/* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. The document was checked
- * (truce__check_required), the guard is here. */
-truce_status truce__commit_change(truce_commit *commit, const char *collection,
-                                  const bson_value_t *id, const bson_t *guard,
-                                  enum change_kind kind, const bson_t *document,
-                                  bson_error_t *error);
 
 /* Does the commit take this document (intent or stub), or only look at it? */
 static inline bool truce__commit_takes(const struct entry *entry)
@@ -111,7 +84,7 @@ truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 
-/* Takes the documents of the last try, before the function runs again (journal_take.c). CONFLICT: not this
+/* Takes the documents of the last try, before the function runs again (journal.c). CONFLICT: not this
  * time. *already: the key says that the commit took effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
 /* Whose function this thread runs from now on (T8); NULL: nobody's. Answers whose it was. */
@@ -121,37 +94,7 @@ void truce__journal_drop(truce_commit *commit, const char *why);
 /* After the end of a commit whose documents were taken. */
 void truce__journal_let_go(truce_commit *commit);
 
-/* CONFLICT about an entry, with a sentence: `why` goes behind the document's name. */
-truce_status truce__commit_conflict(const struct entry *entry, const char *why,
-                                    bson_error_t *error);
-
-/* Compares a document that was just read (NULL: missing) with a known entry: OK, or CONFLICT. */
-truce_status truce__commit_same(const struct entry *entry, const bson_t *document,
-                                bson_error_t *error);
-
-/* Why a blind entry's write found nothing in `document` (NULL: missing): NOT_FOUND (missing, or a
- * guard does not hold), or OK: now it would. */
-truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
-
-/* truce__entry_take, with `_keys` in `after` where the entry's collection has declared keys. */
-truce_status truce__commit_take(truce_commit *commit, struct entry *entry, const bson_t *document,
-                                bson_error_t *error);
-
-/* DUPLICATE: the entry inserts a document that exists. */
-truce_status truce__commit_exists(const struct entry *entry, bson_error_t *error);
-
-/* The write that brings a known or taken entry's document from base to after, with `_rev: rev`:
- * operators (*replacement false) or the whole document. */
-void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
-                         bool *replacement);
-/* The same from what stands there now. */
-void truce__commit_write_over(const bson_t *now, const struct entry *entry, const bson_oid_t *rev,
-                              bson_t *update, bool *replacement);
-
-/* `after` of the entry with `_rev: rev` at its end */
-void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document);
-
-/* ---- documents by a unique key (keyed.c) ---- */
+/* ---- documents by a unique key (commit.c) ---- */
 
 /* truce_commit_read of the document whose fields are those of `key`, which stand under a unique
  * index; the commit's own inserts are found, too. `id` (always initialised; the caller destroys it)
@@ -170,9 +113,6 @@ truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collec
 truce_status truce__commit_insert_shown(truce_commit *commit, const char *collection,
                                         const bson_t *key, const bson_t *shows,
                                         const bson_t *document, bson_error_t *error);
-
-/* A commit was refused with DUPLICATE: CONFLICT if a document of such a key is there now. */
-truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *error);
 
 /* The caller's key: who has it? OK: its commit took effect, there is nothing to do. NOT_FOUND:
  * nobody. DUPLICATE: another input. EXPIRED: at or below the horizon. LOCKED: a pending commit does

@@ -4,9 +4,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
-#include "commit/commit_care.h"
+#include "commit/commit_maintenance.h"
 #include "commit/metadata_cache.h"
-#include "commit/shadow.h"
 #include "commit/unique.h"
 
 /*

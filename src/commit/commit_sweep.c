@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/null.h"
-#include "commit/commit_care.h"
+#include "commit/commit_maintenance.h"
 #include "commit/journal.h"
 
 /*

@@ -1,21 +1,3 @@
-#include "commit/journal.h"
-
-#include <stdio.h>
-
-#include "base/assert.h"
-#include "base/clock.h"
-#include "base/deadline.h"
-#include "base/field.h"
-#include "base/limits.h"
-#include "base/random.h"
-#include "commit/counters.h"
-#include "commit/metadata_cache.h"
-#include "commit/shadow.h"
-#include "query/update/update.h"
-#include "store/store.h"
-#include "store/view.h"
-#include "truce/sys/store.h"
-
 /*
  * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
  * its way, a reader, or the sweeper. The document is read first, its commit after:
@@ -42,6 +24,23 @@
  *
  * A crash at any step leaves what the next one who comes finds and goes on with.
  */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/deadline.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "base/random.h"
+#include "commit/counters.h"
+#include "commit/journal.h"
+#include "commit/metadata_cache.h"
+#include "commit/unique.h"
+#include "query/update/update.h"
+#include "store/store.h"
+#include "store/view.h"
+#include "truce/sys/store.h"
 
 #define WAIT_MS_MAX 32
 
@@ -224,7 +223,8 @@ static bool find_post(const bson_t *commit, const char *collection, struct value
     return false;
 }
 
-bool truce__journal_post(const bson_t *commit, const char *collection, const bson_t *document,
+/* The element of a commit's post that is about this document, borrowed; false: it writes no such one. */
+static bool journal_post(const bson_t *commit, const char *collection, const bson_t *document,
                          bson_t *post)
 {
     return find_post(commit, collection,
@@ -237,7 +237,7 @@ static truce_status help_release_one(struct worker *worker, const char *collecti
 {
     bson_t post;
 
-    if (!truce__journal_post(commit, collection, document, &post)) {
+    if (!journal_post(commit, collection, document, &post)) {
         bson_iter_t iter;
 
         truce_assert(bson_iter_init_find(&iter, document, "_id"));
@@ -318,7 +318,8 @@ static truce_status help_meet(struct worker *worker, const char *collection, con
     return status;
 }
 
-truce_status truce__intent_foreign(const char *collection, bson_error_t *error)
+/* INVALID: the field is there, and not of truce. */
+static truce_status intent_foreign(const char *collection, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
                        "the field \"_intent\" of a document of \"%s\" belongs to truce; here it "
@@ -333,7 +334,7 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
     bson_oid_t id;
 
     if (!truce__intent_commit(document, &id))
-        return truce__intent_foreign(collection, error);
+        return intent_foreign(collection, error);
     status = help_meet(worker, collection, document, &id, error);
     if (truce__unanswered(status)) /* every step may be repeated: look again */
         status = truce__worker_wait(worker, "the store", error);
@@ -381,4 +382,91 @@ truce_status truce__journal_look(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error)
 {
     return read_free(worker, collection, id, true, document, error);
+}
+
+/* ---- seen -------------------------------------------------------------------------------- */
+
+/*
+ * Meeting an intent where nobody helps and nobody waits. What the commit took whose function this thread runs is what it
+ * was before (journal.c, T8). A view (truce/snapshot.h) has the document and its commit as they were in one moment,
+ * so what the document is in that moment is a matter of looking:
+ *
+ *     committed or done                   what the release leaves
+ *     pending, aborted or missing         what was there before; a stub: nothing
+ *
+ * A commit that is pending in the moment may be decided later. In the moment it had not taken effect anywhere.
+ */
+
+static bool is_decided(const bson_t *commit)
+{
+    const char *state = truce__commit_state(commit);
+
+    return state && (!strcmp(state, "committed") || !strcmp(state, "done"));
+}
+
+/* What the decided commit leaves; NOT_FOUND: nothing. */
+static truce_status see_after(const bson_oid_t *id, const bson_t *post, const bson_t *document,
+                              bson_t *seen)
+{
+    const char *op = truce__field_text(post, "op");
+
+    if (!strcmp(op, "hold")) {
+        bson_destroy(seen);
+        truce__shadow_restore(document, seen);
+        return TRUCE_OK;
+    }
+    if (!strcmp(op, "remove") || !strcmp(op, "free"))
+        return TRUCE_NOT_FOUND;
+    bson_destroy(seen);
+    truce__journal_after(id, post, document, seen);
+    return bson_empty(seen) ? TRUCE_NOT_FOUND : TRUCE_OK;
+}
+
+static truce_status see_before(const bson_t *document, bson_t *seen)
+{
+    bson_iter_t iter, found;
+
+    if (bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, "_intent.new", &found))
+        return TRUCE_NOT_FOUND;
+    bson_destroy(seen);
+    truce__shadow_restore(document, seen);
+    return TRUCE_OK;
+}
+
+static truce_status seen_look(truce_store *store, const char *collection, const bson_t *document,
+                              bson_t *seen, bson_error_t *error)
+{
+    bson_t commit, post;
+    truce_status status;
+    bson_oid_t id;
+
+    if (!truce__intent_commit(document, &id))
+        return intent_foreign(collection, error);
+    if (truce__journal_at_work(document))
+        return see_before(document, seen);
+    status = truce__commit_find(store, &id, &commit, error);
+    if (!status && is_decided(&commit) && journal_post(&commit, collection, document, &post)) {
+        status = truce__journal_post_check(&id, &post, error);
+        if (!status)
+            status = see_after(&id, &post, document, seen);
+    } else if (!status || status == TRUCE_NOT_FOUND) {
+        status = see_before(document, seen);
+    }
+    bson_destroy(&commit);
+    return status;
+}
+
+truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,
+                               bson_error_t *error)
+{
+    bson_t seen = BSON_INITIALIZER;
+    truce_status status = seen_look(store, collection, document, &seen, error);
+
+    bson_destroy(document);
+    if (status)
+        bson_init(document);
+    else
+        bson_copy_to(&seen, document);
+    bson_destroy(&seen);
+    return status;
 }

@@ -1,16 +1,3 @@
-#include "commit/entry.h"
-
-#include <stdio.h>
-
-#include "base/assert.h"
-#include "base/clock.h"
-#include "base/limits.h"
-#include "commit/changes.h"
-#include "query/incoming.h"
-#include "query/match/match.h"
-#include "query/update/update.h"
-#include "truce/sys/store.h"
-
 /*
  * Entries are folded as they grow: a known entry has `after` at every moment, so that the commit
  * reads its own writes and a bad change is refused where it is made. Two fields are truce's own,
@@ -24,6 +11,20 @@
  *   E2  The value alone would not do either: one that came back is not the same version (two
  *       requires, a repeated send). So the revision, which never comes back, is always part of it.
  */
+#include "commit/entry.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "commit/changes.h"
+#include "commit/commit.h"
+#include "merge/diff.h"
+#include "query/incoming.h"
+#include "query/match/match.h"
+#include "query/update/update.h"
+#include "truce/sys/store.h"
 
 static struct value value_of(const bson_value_t *id, bson_t *holder)
 {
@@ -117,7 +118,7 @@ truce_status truce__token_of(const bson_t *document, struct token *token, bson_e
     return TRUCE_OK;
 }
 
-bool truce__token_same(const struct token *a, const struct token *b)
+static bool token_same(const struct token *a, const struct token *b)
 {
     return a->found == b->found && a->has_rev == b->has_rev &&
            (!a->has_rev || bson_oid_equal(&a->rev, &b->rev));
@@ -535,4 +536,87 @@ bool truce__entry_comparable(const truce_store *store, const struct entry *entry
 {
     return (store->capabilities & TRUCE_CAN_COMPARE) || !entry->token.found ||
            entry->base.len + (entry->prepared ? INTENT_BYTES : 0) <= VALUE_GUARD_BYTES_MAX;
+}
+
+/* ---- commit write ------------------------------------------------------------------------ */
+
+/* The write of an entry: from what its document was to what the commit wants it to be. */
+
+void truce__entry_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document)
+{
+    bson_init(document);
+    truce__document_append_without(&entry->after, (const char *const[]){"_rev", NULL}, document);
+    BSON_APPEND_OID(document, "_rev", rev);
+}
+
+void truce__entry_update(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
+                         bool *replacement)
+{
+    truce__entry_update_over(&entry->base, entry, rev, update, replacement);
+}
+
+void truce__entry_update_over(const bson_t *now, const struct entry *entry, const bson_oid_t *rev,
+                              bson_t *update, bool *replacement)
+{
+    struct diff diff;
+    bson_t unset;
+
+    *replacement =
+        !truce__diff(truce__value_document(now), truce__value_document(&entry->after), &diff);
+    if (*replacement) {
+        truce__entry_document(entry, rev, update);
+    } else {
+        bson_init(update);
+        BSON_APPEND_OID(&diff.set, "_rev", rev);
+        BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
+        /* a replacement has no _rev yet: it is set, not gone */
+        bson_init(&unset);
+        truce__document_append_without(&diff.unset, (const char *const[]){"_rev", NULL}, &unset);
+        if (!bson_empty(&unset))
+            BSON_APPEND_DOCUMENT(update, "$unset", &unset);
+        bson_destroy(&unset);
+    }
+    truce__diff_release(&diff);
+}
+
+/* ---- what the mechanisms report about an entry ---------------------------------------------- */
+
+truce_status truce__entry_conflict(const struct entry *entry, const char *why, bson_error_t *error)
+{
+    char text[300];
+
+    return truce__fail(TRUCE_CONFLICT, error, "%s %s", truce__entry_show(entry, text, sizeof text),
+                       why);
+}
+
+truce_status truce__entry_same(const struct entry *entry, const bson_t *document,
+                               bson_error_t *error)
+{
+    struct token token;
+    truce_status status = truce__token_of(document, &token, error);
+
+    truce_assert(entry->known);
+    if (status)
+        return status;
+    if (token.found != entry->token.found)
+        return truce__entry_conflict(entry, token.found ? "was inserted" : "was removed", error);
+    if (!token_same(&token, &entry->token))
+        return truce__entry_conflict(entry, "was changed by another commit", error);
+    if (token.found && !bson_equal(document, &entry->base))
+        return truce__entry_conflict(entry, "was changed by a plain write", error);
+    return TRUCE_OK;
+}
+
+truce_status truce__entry_exists(const struct entry *entry, bson_error_t *error)
+{
+    char text[300];
+
+    return truce__refuse(CODE_DUPLICATE_KEY, error, "%s exists already",
+                         truce__entry_show(entry, text, sizeof text));
+}
+
+truce_status truce__entry_blame(struct entry *entry, const bson_t *document, bson_error_t *error)
+{
+    truce_assert(!entry->known);
+    return truce__entry_take(entry, document, error);
 }

@@ -50,7 +50,7 @@ struct entry {
     bson_t *shows;  /* paths of fields that its stub has, too: {path: 1}; NULL: none */
     struct change *changes;
     uint32_t changes_count, changes_room;
-    uint32_t shown; /* how many of them the commit's queries see (queries.c) */
+    uint32_t shown; /* how many of them the commit's queries see (commit.c) */
 
     /* while the journal applies it */
     bool sent;     /* the prepare was sent: it may have taken the document */
@@ -98,10 +98,34 @@ bool truce__entry_writes(const struct entry *entry);
 /* One of its changes is a diff, which only this process can compare. */
 bool truce__entry_has_diff(const struct entry *entry);
 
+/* CONFLICT about an entry, with a sentence: `why` goes behind the document's name. */
+truce_status truce__entry_conflict(const struct entry *entry, const char *why, bson_error_t *error);
+
+/* Compares a document that was just read (NULL: missing) with a known entry: OK, or CONFLICT. */
+truce_status truce__entry_same(const struct entry *entry, const bson_t *document,
+                               bson_error_t *error);
+
+/* Why a blind entry's write found nothing in `document` (NULL: missing): NOT_FOUND (missing, or a
+ * guard does not hold), or OK: now it would. */
+truce_status truce__entry_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
+
+/* DUPLICATE: the entry inserts a document that exists. */
+truce_status truce__entry_exists(const struct entry *entry, bson_error_t *error);
+
+/* The same from what stands there now. */
+void truce__entry_update_over(const bson_t *now, const struct entry *entry, const bson_oid_t *rev,
+                              bson_t *update, bool *replacement);
+
+/* The write that brings a known or taken entry's document from base to after, with `_rev: rev`:
+ * operators (*replacement false) or the whole document. */
+void truce__entry_update(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
+                         bool *replacement);
+/* `after` of the entry with `_rev: rev` at its end */
+void truce__entry_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document);
+
 /* The token of a document as it stands in the store (NULL: missing). INVALID: its _rev is not ours.
  */
 truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error);
-bool truce__token_same(const struct token *a, const struct token *b);
 
 /* A filter is a document, too, and has its limits. */
 #define VALUE_GUARD_BYTES_MAX (8u * 1024 * 1024)

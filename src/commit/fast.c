@@ -25,7 +25,7 @@
  *   F3  `_intent: absent` keeps out of the way of journal commits: their documents are waited for.
  *   F4  After a send without an answer, "found nothing" is no answer either: only the revision tells.
  *   F5  Nor is that a unique value is taken: the first send may land when it comes free.
- *   F6  The document may have been taken before the function ran (journal_take.c, T7): then it is compared as
+ *   F6  The document may have been taken before the function ran (journal.c, T7): then it is compared as
  *       it is held, and the same write lets it go. Its commit document says nothing of that: nobody asks for it.
  *
  * A blind change that lost a race reads again and goes on; a known one is a conflict.
@@ -42,7 +42,7 @@ static truce_write make_write(const struct entry *entry, const bson_t *now, cons
     case NET_INSERT:
         write.kind = TRUCE_WRITE_INSERT;
         bson_destroy(document);
-        truce__commit_document(entry, rev, document);
+        truce__entry_document(entry, rev, document);
         break;
     case NET_REMOVE:
         write.kind = TRUCE_WRITE_REMOVE;
@@ -50,7 +50,7 @@ static truce_write make_write(const struct entry *entry, const bson_t *now, cons
     default:
         write.kind = TRUCE_WRITE_UPDATE;
         bson_destroy(document);
-        truce__commit_write_over(now, entry, rev, document, &replacement);
+        truce__entry_update_over(now, entry, rev, document, &replacement);
     }
     return write;
 }
@@ -70,6 +70,15 @@ static const bson_t *compare_with(const truce_commit *commit, const struct entry
     if (!commit->owner)
         return truce__filter_base(commit->store, entry, filter);
     return truce__filter_held(commit->store, &entry->id, now, &commit->id, filter);
+}
+
+/* truce__entry_take, with `_keys` in `after` where the collection of the entry has declared keys. */
+static truce_status fast_take(truce_commit *commit, struct entry *entry, const bson_t *document,
+                              bson_error_t *error)
+{
+    truce_status status = truce__entry_take(entry, document, error);
+
+    return !status && entry->keyed ? truce__shadow_set(commit->store, entry, error) : status;
 }
 
 /* Sends it once. *took: it changed the document. */
@@ -188,8 +197,8 @@ static truce_status fast_look_again(truce_commit *commit, struct entry *entry, b
     const bson_t *found = status ? NULL : &document;
 
     if (!status || status == TRUCE_NOT_FOUND)
-        status = entry->known ? truce__commit_same(entry, found, error)
-                              : truce__commit_take(commit, entry, found, error);
+        status = entry->known ? truce__entry_same(entry, found, error)
+                              : fast_take(commit, entry, found, error);
     if (status == TRUCE_CONFLICT)
         truce__commit_lost(commit, entry);
     bson_destroy(&document);
@@ -206,8 +215,8 @@ static truce_status fast_refused(truce_commit *commit, struct entry *entry, bson
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
     bson_destroy(&document);
     if (!status && truce__entry_net(entry) == NET_INSERT)
-        return entry->read ? truce__commit_conflict(entry, "was inserted", error)
-                           : truce__commit_exists(entry, error);
+        return entry->read ? truce__entry_conflict(entry, "was inserted", error)
+                           : truce__entry_exists(entry, error);
     return status && status != TRUCE_NOT_FOUND ? status
                                                : truce__unique_refused(commit, entry, error);
 }
@@ -264,7 +273,7 @@ static truce_status write_held(truce_commit *commit, struct entry *entry, bson_e
     status = truce__owner_still(commit->owner, entry, error);
     return status
                ? status
-               : truce__commit_conflict(entry, "was not as it had been taken for a moment", error);
+               : truce__entry_conflict(entry, "was not as it had been taken for a moment", error);
 }
 
 truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error)

@@ -1,16 +1,3 @@
-#include "commit/journal_owner.h"
-
-#include <stdio.h>
-
-#include "base/assert.h"
-#include "base/clock.h"
-#include "base/id.h"
-#include "base/limits.h"
-#include "commit/counters.h"
-#include "commit/metadata_cache.h"
-#include "commit/shadow.h"
-#include "commit/unique.h"
-
 /*
  * The write-intent journal: a commit over several documents on a store that updates one document at
  * a time. Its steps were model-checked; a guard or an order that looks superfluous is not.
@@ -25,7 +12,7 @@
  *   1. inserts the commit document, before it touches any document;
  *   2. prepares every document that it writes or holds, in the order of (collection, _id): one
  *      find-and-modify that compares guard and revision and sets the intent; an insert puts a stub
- *      there; documents that were read may be taken together, by one bulk (journal_joined.c). It
+ *      there; documents that were read may be taken together, by one bulk (journal.c). It
  *      applies its changes in memory to what came back, so nothing can fail later;
  *   3. looks at everything that it only requires, after all prepares, a missing one first;
  *   4. decides: pending -> committed with the changes resolved to values, one write: the commit
@@ -68,6 +55,23 @@
  * there. Plain writers that ignore intents are not stopped: `was` in the commit finds them at the
  * release.
  */
+#include "commit/journal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "commit/counters.h"
+#include "commit/journal_owner.h"
+#include "commit/journal_release.h"
+#include "commit/metadata_cache.h"
+#include "commit/unique.h"
+#include "commit/validated.h"
+#include "store/store.h"
 
 #define RELEASE_TRIES 3
 
@@ -83,6 +87,15 @@ static void append_lease(const truce_commit *commit, bson_t *document)
     bson_append_document_end(document, &lease);
 }
 
+static void owner_target(bson_t *array, uint32_t index, const struct entry *entry, bson_t *element)
+{
+    char key[16];
+
+    bson_append_document_begin(array, key, snprintf(key, sizeof key, "%u", index), element);
+    BSON_APPEND_UTF8(element, "ns", entry->collection);
+    BSON_APPEND_VALUE(element, "id", &entry->id);
+}
+
 static void journal_append_targets(const truce_commit *commit, const char *name, bool taken,
                                    bson_t *document)
 {
@@ -93,7 +106,7 @@ static void journal_append_targets(const truce_commit *commit, const char *name,
     for (uint32_t i = 0; i < commit->count; i++) {
         if (truce__commit_takes(commit->entries[i]) != taken)
             continue;
-        truce__owner_target(&list, index++, commit->entries[i], &element);
+        owner_target(&list, index++, commit->entries[i], &element);
         if (taken && commit->entries[i]->keyed)
             BSON_APPEND_BOOL(&element, "keyed", true);
         bson_append_document_end(&list, &element);
@@ -151,7 +164,8 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-truce_status truce__owner_open(struct owner *owner, bool *already, bson_error_t *error)
+/* Step 1: the commit document, the key and its horizon. *already: the key says that it took effect. */
+static truce_status owner_open(struct owner *owner, bool *already, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
     truce_status status = insert_commit(owner, error);
@@ -172,8 +186,6 @@ truce_status truce__owner_open(struct owner *owner, bool *already, bson_error_t 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- steps 5 to 7 --------------------------------------------------------------------------- */
-
 void truce__owner_held(const truce_commit *commit, const struct entry *entry, bson_t *held)
 {
     bson_t intent;
@@ -183,6 +195,788 @@ void truce__owner_held(const truce_commit *commit, const struct entry *entry, bs
     BSON_APPEND_OID(&intent, "c", &commit->id);
     bson_append_document_end(held, &intent);
 }
+
+/* ---- journal prepare --------------------------------------------------------------------- */
+
+/*
+ * Step 2 of the journal: taking documents. One find-and-modify sets the intent, or the insert of a stub puts
+ * one there; what is in the way is met, and what came back is the base of the changes.
+ */
+
+#define REVISION_BYTES 18 /* the field `_rev` */
+
+truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
+                                 bson_error_t *error)
+{
+    uint32_t size = entry->after.len + (bson_has_field(&entry->after, "_rev") ? 0 : REVISION_BYTES);
+    truce_status status = TRUCE_OK;
+    char text[300];
+
+    if (truce__entry_net(entry) == NET_INSERT || truce__entry_net(entry) == NET_UPDATE) {
+        if (size > TRUCE_DOCUMENT_BYTES_MAX)
+            return truce__fail(
+                TRUCE_LIMIT, error, "%s would have %u bytes with its revision, at most %d fit",
+                truce__entry_show(entry, text, sizeof text), size, TRUCE_DOCUMENT_BYTES_MAX);
+        status = truce__document_check(&entry->after, "document", error);
+    }
+    if (!status)
+        status = truce__unique_check(owner->commit->store, entry, error);
+    return status ? status
+                  : truce__validator_lets(owner->commit->store, entry, &owner->commit->id, error);
+}
+
+/* What came back from the prepare is the base of a blind entry, and must be that of a known one. */
+static truce_status prepare_taken(struct owner *owner, struct entry *entry, const bson_t *document,
+                                  bson_error_t *error)
+{
+    truce_status status;
+
+    entry->prepared = true;
+    status = entry->known ? truce__entry_same(entry, document, error)
+                          : truce__entry_take(entry, document, error);
+    return status ? status : truce__owner_can_be(owner, entry, error);
+}
+
+/* Reads the document as it is, with its intent if it has one. */
+truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, bson_t *document,
+                               bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter;
+
+    truce__filter_id(&entry->id, &filter);
+    for (;;) {
+        /* latest: what was read only must be as it was when the decision is written, and no write compares it (J6);
+         * after a prepare without an answer, an intent that is missing abandons the id (J1) */
+        status = truce_find_one(owner->commit->store, entry->collection, &filter,
+                                &truce__find_latest, document, error);
+        if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
+            break;
+        bson_destroy(document);
+    }
+    bson_destroy(&filter);
+    return status;
+}
+
+static bool prepare_is_ours(const struct owner *owner, const bson_t *document)
+{
+    bson_oid_t holder;
+
+    return truce__intent_commit(document, &holder) && bson_oid_equal(&holder, &owner->commit->id);
+}
+
+/* J1: a prepare without an answer. */
+static truce_status look_for_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    bson_t document, plain = BSON_INITIALIZER;
+    truce_status status = truce__owner_peek(owner, entry, &document, error);
+
+    if (!status && prepare_is_ours(owner, &document)) {
+        if (entry->stub) {
+            entry->prepared = true;
+        } else {
+            bson_destroy(&plain);
+            truce__shadow_restore(&document, &plain);
+            status = prepare_taken(owner, entry, &plain, error);
+        }
+    } else if (!status || status == TRUCE_NOT_FOUND) {
+        owner->again = true;
+        status = truce__entry_conflict(entry, "was not taken: the store did not answer", error);
+    }
+    bson_destroy(&plain);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__owner_still(struct owner *owner, const struct entry *entry, bson_error_t *error)
+{
+    bson_t document, now = BSON_INITIALIZER;
+    truce_status status = truce__owner_peek(owner, entry, &document, error);
+
+    if (!status && prepare_is_ours(owner, &document)) {
+        bson_destroy(&now);
+        truce__shadow_restore(&document, &now);
+        if (!bson_equal(&now, &entry->base))
+            status = truce__entry_conflict(entry, "was changed by a plain write", error);
+    } else if (!status || status == TRUCE_NOT_FOUND) {
+        status = truce__entry_conflict(entry, "is not held any more", error);
+    }
+    bson_destroy(&now);
+    bson_destroy(&document);
+    return status;
+}
+
+/* The prepare found nothing to take. OK: try again. */
+static truce_status why_not(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = truce__owner_peek(owner, entry, &document, error);
+    const bson_t *found = status ? NULL : &document;
+
+    if (!status && !truce__intent_absent(&document)) {
+        truce_assert(!prepare_is_ours(owner, &document));
+        status = truce__intent_meet(owner->worker, entry->collection, &document, error);
+    } else if (!status || status == TRUCE_NOT_FOUND) {
+        status = entry->known ? truce__entry_same(entry, found, error)
+                              : truce__entry_blame(entry, found, error);
+        if (!status)
+            status = truce__worker_wait(owner->worker, "a document", error);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+/* A unique index refused a prepare. OK: try again. CONFLICT: the value is held by another commit, which
+ * is waited for as soon as nothing is held here (U5). */
+static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
+
+    owner->held_in = entry->collection;
+    return status ? status : truce__unique_nobody(owner->commit, entry, error);
+}
+
+/* {$set: {_intent, and `_keys` with what is reserved}} */
+static bson_t *journal_prepare_prepare_update(const struct owner *owner, struct entry *entry)
+{
+    int32_t keys = truce__shadow_reserves(entry);
+    bson_t *update = bson_new(), set, intent;
+
+    entry->reserved = keys >= 0;
+    entry->keys = keys;
+    bson_append_document_begin(update, "$set", 4, &set);
+    bson_append_document_begin(&set, "_intent", 7, &intent);
+    BSON_APPEND_OID(&intent, "c", &owner->commit->id);
+    if (entry->reserved)
+        BSON_APPEND_INT32(&intent, "keys", keys);
+    bson_append_document_end(&set, &intent);
+    if (entry->reserved)
+        truce__shadow_reserve(entry, &set);
+    bson_append_document_end(update, &set);
+    return update;
+}
+
+static truce_status prepare_document(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
+    bson_t *update = journal_prepare_prepare_update(owner, entry);
+    truce_status status;
+    bson_t filter, document;
+
+    truce__filter_entry(entry, !entry->known, &filter);
+    for (;;) {
+        entry->sent = true;
+        status = truce_find_and_modify(owner->commit->store, entry->collection, &filter, update,
+                                       &options, &document, NULL, error);
+        if (!status)
+            status = prepare_taken(owner, entry, &document, error);
+        else if (truce__unanswered(status))
+            status = look_for_prepare(owner, entry, error);
+        else if (status == TRUCE_NOT_FOUND)
+            status = why_not(owner, entry, error);
+        else if (status == TRUCE_DUPLICATE)
+            status = key_refused(owner, entry, error);
+        bson_destroy(&document);
+        if (status || entry->prepared)
+            break;
+    }
+    bson_destroy(&filter);
+    bson_destroy(update);
+    return status;
+}
+
+/* The stub was refused: its _id or a uniquely indexed value is taken. OK: try again. */
+static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    bson_error_t ignored;
+    bson_t document;
+    truce_status status = truce__owner_peek(owner, entry, &document, &ignored);
+
+    if (status == TRUCE_NOT_FOUND) {
+        status = key_refused(owner, entry, error);
+    } else if (!status && !truce__intent_absent(&document)) {
+        status = truce__intent_meet(owner->worker, entry->collection, &document, error);
+    } else if (!status) {
+        status = entry->read || entry->hold ? truce__entry_conflict(entry, "was inserted", error)
+                                            : truce__entry_exists(entry, error);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status insert_stub(struct owner *owner, struct entry *entry, const bson_t *stub,
+                                bson_error_t *error)
+{
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
+    truce_write write = {
+        .kind = TRUCE_WRITE_INSERT, .collection = entry->collection, .document = stub};
+    truce_write_outcome outcome;
+
+    entry->sent = true;
+    return truce__validator_pass(owner->commit->store, &write, &options, &outcome, error);
+}
+
+static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_status status = truce__owner_can_be(owner, entry, error);
+    bson_t stub = BSON_INITIALIZER;
+
+    if (!status) {
+        bson_destroy(&stub);
+        status = truce__unique_stub(owner->commit->store, entry, &owner->commit->id, &stub, error);
+    }
+    entry->stub = true;
+    while (!status && !entry->prepared) {
+        status = insert_stub(owner, entry, &stub, error);
+        if (!status)
+            entry->prepared = true;
+        else if (truce__unanswered(status))
+            status = look_for_prepare(owner, entry, error);
+        else if (status == TRUCE_DUPLICATE)
+            status = who_has_it(owner, entry, error);
+    }
+    bson_destroy(&stub);
+    return status;
+}
+
+/* U4 */
+static truce_status look_for_key(struct owner *owner, const struct entry *entry,
+                                 bson_error_t *error)
+{
+    owner->held_in = entry->collection;
+    return truce__unique_look(owner->commit, entry, &owner->held, error);
+}
+
+/* Step 2: takes the entry's document, or puts a stub there. */
+static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_status status = truce__memo_intents(owner->commit->store, entry->collection, error);
+
+    if (status)
+        return status;
+    owner->worker->waits = 0;
+    if (entry->known && !entry->token.found)
+        return prepare_stub(owner, entry, error);
+    status = prepare_document(owner, entry, error);
+    if (status == TRUCE_CONFLICT)
+        truce__commit_lost(owner->commit, entry);
+    return !status && entry->reserved ? look_for_key(owner, entry, error) : status;
+}
+
+/* ---- journal joined ---------------------------------------------------------------------- */
+
+/*
+ * Steps of the journal that go together: the prepares of all documents, their releases, or what takes the intents off again,
+ * as one bulk each. A server gets one message for each collection (one more where stubs are inserted), and a store of one
+ * file makes one step of all; so a commit over any number of documents of one collection takes five messages, not three and
+ * two for each document.
+ *
+ * models/commit_joined.cpp is its model: a message is done statement by statement beside everybody else, may be lost
+ * after any of them, and may land when nobody waits for it any more.
+ *
+ *   K1  Only documents that were read go together, and each prepare compares what was read as a whole: nothing
+ *       comes back that the changes could be applied to. What reserves unique values, or was taken before the
+ *       function ran, goes one by one.
+ *   K2  All, or none: the answer says how many were taken, not which. Who has not got all, or got no answer, gives the
+ *       whole id up: aborts, then strips (J1). So nobody waits while he holds what he took out of its turn, and two
+ *       who want the same documents do not wait for each other.
+ *   K3  The next try, under a fresh id, goes one by one, in the order of all: it waits where somebody holds a document, and
+ *       says which one was not as it was read.
+ *   K4  A commit whose joined releases were not all answered as done releases one by one, as whoever meets it would, and
+ *       is marked done behind that (J5).
+ *   K5  A stub passes by the validator that is known (validated.c, V2): it would be refused, and all with it.
+ */
+
+/* ---- a bulk of steps ------------------------------------------------------------------------- */
+
+struct steps {
+    truce_write *writes;
+    struct step_write *made; /* what they are made of */
+    uint32_t count;
+};
+
+static void steps_init(struct steps *steps, uint32_t room)
+{
+    *steps = (struct steps){.writes = bson_malloc0(room * sizeof *steps->writes),
+                            .made = bson_malloc0(room * sizeof *steps->made)};
+}
+
+static void steps_release(struct steps *steps)
+{
+    for (uint32_t i = 0; i < steps->count; i++)
+        truce__step_write_free(&steps->made[i]);
+    bson_free(steps->made);
+    bson_free(steps->writes);
+}
+
+/* *all: each of them changed its document. */
+static truce_status joined_send(const struct owner *owner, const struct steps *steps, bool *all,
+                                bson_error_t *error)
+{
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(owner->worker),
+                                  .joined = true};
+    truce_write_outcome *outcomes = bson_malloc0(steps->count * sizeof *outcomes);
+    truce_status status;
+    int64_t changed = 0;
+
+    status =
+        truce_bulk(owner->commit->store, steps->writes, steps->count, &options, outcomes, error);
+    for (uint32_t i = 0; i < steps->count; i++) {
+        changed += outcomes[i].result.matched + outcomes[i].result.inserted;
+        truce_write_result_release(&outcomes[i].result);
+    }
+    *all = !status && changed == steps->count;
+    bson_free(outcomes);
+    return status;
+}
+
+/* Writes of one kind and one collection stand side by side: the entries are in the order of their collections. */
+static void joined_sort(struct steps *steps)
+{
+    static const truce_write_kind kinds[] = {TRUCE_WRITE_UPDATE, TRUCE_WRITE_REMOVE,
+                                             TRUCE_WRITE_INSERT};
+    uint32_t count = 0;
+
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        for (uint32_t i = 0; i < steps->count; i++) {
+            if (steps->made[i].write.kind == kinds[kind])
+                steps->writes[count++] = steps->made[i].write;
+        }
+    }
+    truce_assert(count == steps->count);
+}
+
+/* ---- step 2 ---------------------------------------------------------------------------------- */
+
+/* K1 */
+static bool can_join(const struct owner *owner, const struct entry *entry)
+{
+    return entry->known && !entry->prepared &&
+           truce__entry_comparable(owner->commit->store, entry) &&
+           truce__shadow_reserves(entry) < 0;
+}
+
+/* Steps 2, 5 and 7 of all documents as one bulk each (journal.c). Whether step 2 can be. */
+static bool owner_joins(const struct owner *owner)
+{
+    const truce_commit *commit = owner->commit;
+    uint32_t taken = 0;
+
+    if (commit->apart)
+        return false;
+    for (uint32_t i = 0; i < commit->count; i++) {
+        if (!truce__commit_takes(commit->entries[i]))
+            continue;
+        if (!can_join(owner, commit->entries[i]))
+            return false;
+        taken++;
+    }
+    return taken > 1;
+}
+
+/* K5 */
+static truce_status make_stub(const struct owner *owner, const struct entry *entry,
+                              struct step_write *made, bson_error_t *error)
+{
+    truce_store *store = owner->commit->store;
+    bson_t validator;
+    truce_status status = truce__memo_validator(store, entry->collection, &validator, error);
+
+    made->write.options.unvalidated = !bson_empty(&validator);
+    bson_destroy(&validator);
+    if (status)
+        return status;
+    bson_destroy(&made->document);
+    return truce__unique_stub(store, entry, &owner->commit->id, &made->document, error);
+}
+
+static truce_status add_prepare(struct owner *owner, struct entry *entry, struct steps *steps,
+                                bson_error_t *error)
+{
+    truce_store *store = owner->commit->store;
+    struct step_write *made = &steps->made[steps->count];
+    truce_status status = truce__memo_intents(store, entry->collection, error);
+
+    if (!status)
+        status = truce__owner_can_be(owner, entry, error);
+    if (status)
+        return status;
+    steps->count++;
+    entry->stub = !entry->token.found;
+    truce__step_write_init(made, entry->stub ? TRUCE_WRITE_INSERT : TRUCE_WRITE_UPDATE,
+                           entry->collection);
+    if (entry->stub)
+        return make_stub(owner, entry, made, error);
+    bson_destroy(&made->filter);
+    made->write.exact = truce__filter_base(store, entry, &made->filter);
+    BCON_APPEND(&made->document, "$set", "{", "_intent", "{", "c", BCON_OID(&owner->commit->id),
+                "}", "}");
+    return TRUCE_OK;
+}
+
+static truce_status add_prepares(struct owner *owner, struct steps *steps, bson_error_t *error)
+{
+    const truce_commit *commit = owner->commit;
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < commit->count; i++) {
+        if (truce__commit_takes(commit->entries[i]))
+            status = add_prepare(owner, commit->entries[i], steps, error);
+    }
+    return status;
+}
+
+static void joined_mark(const struct owner *owner, bool prepared)
+{
+    const truce_commit *commit = owner->commit;
+
+    for (uint32_t i = 0; i < commit->count; i++) {
+        struct entry *entry = commit->entries[i];
+
+        if (!truce__commit_takes(entry))
+            continue;
+        entry->sent = true;
+        entry->prepared = prepared;
+    }
+}
+
+/* CONFLICT: it is not as it was read. OK: it is, or is ours, or held by another, or that is for K3 to say. */
+static truce_status joined_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = truce__owner_peek(owner, entry, &document, error);
+
+    if (status == TRUCE_NOT_FOUND || (!status && truce__intent_absent(&document)))
+        status = truce__entry_same(entry, status ? NULL : &document, error);
+    bson_destroy(&document);
+    if (status == TRUCE_CONFLICT)
+        truce__commit_lost(owner->commit, entry);
+    return status;
+}
+
+/* K2. Where a look says that the function has to run again, the fresh id would be for nothing. */
+static truce_status why_not_all(struct owner *owner, truce_status status, bson_error_t *error)
+{
+    truce_commit *commit = owner->commit;
+    bool answered = !truce__unanswered(status);
+
+    status = TRUCE_OK;
+    for (uint32_t i = 0; answered && !status && i < commit->count; i++) {
+        const struct entry *entry = commit->entries[i];
+
+        if (truce__commit_takes(entry) && !entry->stub)
+            status = joined_look(owner, entry, error);
+    }
+    if (status)
+        return status;
+    commit->apart = true;
+    owner->again = true;
+    return truce__fail(TRUCE_CONFLICT, error,
+                       "the documents of a commit could not be taken together");
+}
+
+/* CONFLICT with `again`: not all of them were taken, and the commit goes one by one from now on. */
+static truce_status owner_prepare_joined(struct owner *owner, bson_error_t *error)
+{
+    struct steps steps;
+    truce_status status;
+    bool all = false;
+
+    steps_init(&steps, owner->commit->count);
+    status = add_prepares(owner, &steps, error);
+    if (!status) {
+        joined_sort(&steps);
+        joined_mark(owner, false);
+        status = joined_send(owner, &steps, &all, error);
+        joined_mark(owner, all);
+        if (!all)
+            status = why_not_all(owner, status, error);
+    }
+    steps_release(&steps);
+    return status;
+}
+
+/* ---- step 5 ---------------------------------------------------------------------------------- */
+
+static void add_release(const struct owner *owner, const struct entry *entry,
+                        const bson_iter_t *element, struct steps *steps)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+    bson_t post, held;
+
+    bson_iter_document(element, &length, &bytes);
+    truce_assert(bson_init_static(&post, bytes, length));
+    if (!entry->stub)
+        truce__owner_held(owner->commit, entry, &held);
+    truce__journal_release_write(owner->commit->store, &owner->commit->id, &post,
+                                 entry->stub ? NULL : &held, &steps->made[steps->count++]);
+}
+
+/* What it reserved goes with the release of one document alone (unique.c); what cannot be compared is looked at. */
+static bool can_release(const struct owner *owner, const struct entry *entry)
+{
+    return !entry->reserved && truce__entry_comparable(owner->commit->store, entry);
+}
+
+/* False: not all of them are known to be released. */
+static bool owner_release_joined(struct owner *owner)
+{
+    const truce_commit *commit = owner->commit;
+    bson_iter_t element;
+    struct steps steps;
+    bool all = true;
+
+    steps_init(&steps, commit->count);
+    truce_assert(bson_iter_init(&element, &owner->post));
+    for (uint32_t i = 0; all && i < commit->count; i++) {
+        const struct entry *entry = commit->entries[i];
+
+        if (!truce__commit_takes(entry))
+            continue;
+        truce_assert(bson_iter_next(&element));
+        all = can_release(owner, entry);
+        if (all)
+            add_release(owner, entry, &element, &steps);
+    }
+    all = all && steps.count > 1;
+    if (all) {
+        joined_sort(&steps);
+        (void)joined_send(owner, &steps, &all, NULL);
+    }
+    owner->worker->did += all ? steps.count : 0;
+    steps_release(&steps);
+    return all;
+}
+
+/* ---- step 7 ---------------------------------------------------------------------------------- */
+
+static void add_strip(const truce_commit *commit, const struct entry *entry, struct steps *steps)
+{
+    struct step_write *made = &steps->made[steps->count++];
+
+    if (entry->stub)
+        truce__journal_strip_stub_write(entry->collection, &entry->id, &commit->id, made);
+    else
+        truce__journal_strip_write(entry->collection, &entry->id, &commit->id, -1, made);
+}
+
+/* Of step 7. False: not all of them are known to be stripped, if they were held. */
+static bool owner_strip_joined(struct owner *owner)
+{
+    const truce_commit *commit = owner->commit;
+    struct steps steps;
+    bool all, can = true;
+
+    steps_init(&steps, commit->count);
+    for (uint32_t i = 0; can && i < commit->count; i++) {
+        const struct entry *entry = commit->entries[i];
+
+        can = !entry->reserved;
+        if (can && entry->sent)
+            add_strip(commit, entry, &steps);
+    }
+    can = can && steps.count > 1;
+    if (can) {
+        joined_sort(&steps);
+        can = !joined_send(owner, &steps, &all,
+                           NULL); /* what was not held is none the worse for it */
+    }
+    steps_release(&steps);
+    return can;
+}
+
+/* ---- journal decide ---------------------------------------------------------------------- */
+
+/*
+ * Steps 3 and 4 of the journal: the look at what is only required, the changes resolved to values, and the
+ * decision.
+ */
+
+/* ---- step 3 --------------------------------------------------------------------------------- */
+
+static truce_status decide_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = truce__owner_peek(owner, entry, &document, error);
+
+    if (!status && !truce__intent_absent(&document))
+        status = truce__entry_conflict(entry, "is held by another commit", error);
+    else if (!status || status == TRUCE_NOT_FOUND)
+        status = truce__entry_same(entry, status ? NULL : &document, error);
+    bson_destroy(&document);
+    return status;
+}
+
+/* J6 */
+static truce_status owner_requires(struct owner *owner, bson_error_t *error)
+{
+    truce_commit *commit = owner->commit;
+    truce_status status = TRUCE_OK;
+
+    for (int found = 0; found <= 1; found++) {
+        for (uint32_t i = 0; !status && i < commit->count; i++) {
+            const struct entry *entry = commit->entries[i];
+
+            if (!truce__commit_takes(entry) && entry->token.found == (found == 1))
+                status = decide_look(owner, entry, error);
+        }
+    }
+    return status;
+}
+
+/* J6: all missing requires but one are held. */
+static void owner_hold_missing(truce_commit *commit)
+{
+    bool looked_at = false;
+
+    for (uint32_t i = 0; i < commit->count; i++) {
+        struct entry *entry = commit->entries[i];
+
+        if (truce__commit_takes(entry) || entry->token.found)
+            continue;
+        if (looked_at)
+            entry->hold = true;
+        looked_at = true;
+    }
+}
+
+/* ---- step 4 --------------------------------------------------------------------------------- */
+
+static void decide_append_document(bson_t *element, const struct entry *entry)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    bson_copy_to_excluding_noinit(&entry->after, &document, "_rev", NULL);
+    BSON_APPEND_DOCUMENT(element, "document", &document);
+    bson_destroy(&document);
+}
+
+static void append_update(bson_t *element, const struct entry *entry)
+{
+    struct diff diff;
+    bool paths = truce__diff(truce__value_document(&entry->base),
+                             truce__value_document(&entry->after), &diff);
+
+    BSON_APPEND_UTF8(element, "op", paths ? "set" : "whole");
+    if (paths)
+        truce__changes_append(element, entry, &diff);
+    else
+        decide_append_document(element, entry);
+    truce__diff_release(&diff);
+}
+
+static void append_post(bson_t *post, uint32_t index, const struct entry *entry)
+{
+    enum net net = truce__entry_net(entry);
+    bson_t element;
+
+    owner_target(post, index, entry, &element);
+    if (net == NET_INSERT) {
+        BSON_APPEND_UTF8(&element, "op", "insert");
+        decide_append_document(&element, entry);
+    } else if (net == NET_REMOVE) {
+        BSON_APPEND_UTF8(&element, "op", "remove");
+    } else if (net == NET_UPDATE) {
+        append_update(&element, entry);
+    } else {
+        BSON_APPEND_UTF8(&element, "op", entry->stub ? "free" : "hold");
+    }
+    if (entry->token.has_rev)
+        BSON_APPEND_OID(&element, "pre", &entry->token.rev);
+    if (!entry->stub)
+        BSON_APPEND_INT64(&element, "was", truce__journal_hash(&entry->base, entry->reserved));
+    bson_append_document_end(post, &element);
+}
+
+/* Step 4: the changes resolved to values, then the decision. OK: decided. CONFLICT: somebody aborted
+ * it. UNKNOWN: J8. */
+static truce_status owner_post(struct owner *owner, bson_error_t *error)
+{
+    truce_commit *commit = owner->commit;
+    uint32_t index = 0;
+
+    bson_reinit(&owner->post);
+    for (uint32_t i = 0; i < commit->count; i++) {
+        if (truce__commit_takes(commit->entries[i]))
+            append_post(&owner->post, index++, commit->entries[i]);
+    }
+    if (owner->post.len > TRUCE_DOCUMENT_BYTES_MAX / 2)
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the changes of one journal commit come to more than %d bytes",
+                           TRUCE_DOCUMENT_BYTES_MAX / 2);
+    return TRUCE_OK;
+}
+
+static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t *error)
+{
+    truce_write_options options = {.relaxed = owner->commit->options.relaxed};
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set;
+    truce_write_result result = {0};
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "_id", &owner->commit->id);
+    BSON_APPEND_UTF8(&filter, "state", "pending");
+    bson_append_document_begin(&update, "$set", 4, &set);
+    BSON_APPEND_UTF8(&set, "state", "committed");
+    BSON_APPEND_ARRAY(&set, "post", &owner->post);
+    truce__commit_append_left(owner->commit, &set);
+    bson_append_document_end(&update, &set);
+    status =
+        truce_update(owner->commit->store, COMMITS, &filter, &update, &options, &result, error);
+    *decided = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status undecided(truce_status status, const struct owner *owner, bson_error_t *error)
+{
+    char hex[25];
+
+    bson_oid_to_string(&owner->commit->id, hex);
+    if (status == TRUCE_UNKNOWN)
+        return truce__fail(status, error,
+                           "the store did not answer the decision of commit %s, and it cannot be "
+                           "found out now",
+                           hex);
+    return truce__fail(status, error, "commit %s was undone by somebody else: its lease was over",
+                       hex);
+}
+
+/* OK: decided. CONFLICT: somebody aborted it. UNKNOWN: J8. */
+static truce_status owner_decide(struct owner *owner, bson_error_t *error)
+{
+    bool unanswered = false;
+
+    for (;;) {
+        bool decided;
+        truce_status status = send_decide(owner, &decided, error);
+        const char *state;
+        bson_t document;
+
+        if (decided)
+            return TRUCE_OK;
+        if (status && !truce__unanswered(status))
+            return unanswered ? undecided(TRUCE_UNKNOWN, owner, error) : status;
+        unanswered = unanswered || status;
+        status = truce__owner_find(owner, &document, error);
+        state = status ? NULL : truce__commit_state(&document);
+        decided = state && (!strcmp(state, "committed") || !strcmp(state, "done"));
+        bool pending = state && !strcmp(state, "pending");
+        bool aborted = state && !strcmp(state, "aborted");
+        bson_destroy(&document);
+        if (decided)
+            return TRUCE_OK;
+        if (aborted || (status == TRUCE_NOT_FOUND && !unanswered))
+            return undecided(TRUCE_CONFLICT, owner, error);
+        if (!pending || truce__worker_wait(owner->worker, "the store", NULL))
+            return undecided(TRUCE_UNKNOWN, owner, error);
+    }
+}
+
+/* ---- steps 5 to 7 --------------------------------------------------------------------------- */
 
 /* `element` of post is the entry's. */
 static truce_status release_entry(struct owner *owner, const struct entry *entry,
@@ -227,7 +1021,7 @@ static truce_status journal_release_entries(struct owner *owner)
 /* Never fails: what is not answered is left to whoever comes (J4, J5). */
 static void release_all(struct owner *owner)
 {
-    if (truce__owner_release_joined(owner) &&
+    if (owner_release_joined(owner) &&
         !truce__journal_done(owner->worker, &owner->commit->id, NULL))
         return;
     for (int i = 0; i < RELEASE_TRIES; i++) {
@@ -257,7 +1051,7 @@ void truce__owner_give_up(struct owner *owner, const char *why)
         if (!aborted)
             return;
     }
-    if (truce__owner_strip_joined(owner))
+    if (owner_strip_joined(owner))
         return;
     for (uint32_t i = 0; i < commit->count; i++) {
         struct entry *entry = commit->entries[i];
@@ -296,7 +1090,7 @@ static truce_status commit_journal_take(struct owner *owner, struct entry *entry
     truce_status status;
 
     if (!entry->prepared)
-        return truce__owner_prepare(owner, entry, error);
+        return owner_prepare(owner, entry, error);
     status = truce__owner_can_be(owner, entry, error);
     return status ? status : truce__owner_still(owner, entry, error);
 }
@@ -322,13 +1116,13 @@ static truce_status journal_take_all(struct owner *owner, bson_error_t *error)
     truce_status status = renew(owner, error);
 
     if (!status)
-        status = truce__owner_joins(owner) ? truce__owner_prepare_joined(owner, error)
-                                           : journal_take_each(owner, error);
+        status = owner_joins(owner) ? owner_prepare_joined(owner, error)
+                                    : journal_take_each(owner, error);
     if (!status)
         status = renew(owner, error);
     if (!status)
-        status = truce__owner_requires(owner, error);
-    return status ? status : truce__owner_post(owner, error);
+        status = owner_requires(owner, error);
+    return status ? status : owner_post(owner, error);
 }
 
 /* From an open commit document to the end. */
@@ -338,7 +1132,7 @@ static truce_status bring_through(struct owner *owner, bson_error_t *error)
     truce_status status = journal_take_all(owner, &why);
 
     if (!status) {
-        status = truce__owner_decide(owner, &why);
+        status = owner_decide(owner, &why);
         if (!status)
             release_all(owner);
     }
@@ -353,7 +1147,7 @@ static truce_status journal_run(struct owner *owner, bson_error_t *error)
 {
     bool already = false;
     bson_error_t why = {0};
-    truce_status status = truce__owner_open(owner, &already, &why);
+    truce_status status = owner_open(owner, &already, &why);
 
     if (already)
         return TRUCE_OK;
@@ -411,7 +1205,7 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
 
     if (status)
         return status;
-    truce__owner_hold_missing(commit);
+    owner_hold_missing(commit);
     commit->apart = false;
     if (commit->owner)
         return finish_taken(commit, error);
@@ -424,4 +1218,196 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
             return status;
         truce__id_new(&commit->id);
     }
+}
+
+/* ---- journal take ------------------------------------------------------------------------ */
+
+/*
+ * Documents first. A commit whose function reads, thinks and writes is a conflict whenever somebody was
+ * faster; one of many documents, beside many short ones, would never get through. So after some lost tries
+ * the documents of the last one are taken by the journal's own steps, and then the function runs:
+ *
+ *     commit document | prepare each, in order | function | (prepare what is new) | requires | decide ...
+ *
+ *   T1  The steps and their order are the journal's (journal.c): to it this is a commit whose base is what
+ *       came back from the prepares, as that of a blind change is. What the function leaves as it was is a
+ *       hold. So it needs no luck: a prepare compares nothing that was read before.
+ *   T2  Who holds documents waits for nobody: what the function wants besides is read, and prepared,
+ *       only if it is free; else the try ends, what it held is given back, and the next one takes that
+ *       document, too, in the order that is the same for everybody. So two that take first cannot wait
+ *       for each other, and each try that fails has found a document that it did not know of. The same holds for
+ *       calls that the function makes apart from its commit: a ledger that reads a balance for itself, a set operation,
+ *       a commit within the function. If such a call encounters another pending commit, it fails with LOCKED at once,
+ *       and the function runs again.
+ *   T3  Not everything can be taken first: values of unique indexes are reserved by the prepare, which
+ *       does not know them here. Where a collection has declared keys, or the journal refuses what the
+ *       store's own step could do, the commit goes on as before. Documents that are missing are not taken,
+ *       so one that others insert and remove all the time can cost any number of tries.
+ *   T4  A plain writer may change what is held while the function runs: each document is looked at once
+ *       more before the decision.
+ *   T5  A document that is gone is not taken, and the others are: its prepare was answered, so it took
+ *       nothing and cannot land any more. The function reads that it is missing.
+ *   T6  Where the store changes several documents in one step, and the caller does not insist on the journal, the
+ *       end is one such step (native.c, N7): it compares what is held, so no plain write is lost.
+ *   T7  Elsewhere a commit of one document, which nobody will ask for, ends with one write that compares what is held
+ *       (fast.c, F6): it needs no decision, and no plain write is lost to it.
+ *   T8  The function looks at documents by other ways than its commit, too: several at a time, a balance, a
+ *       tree. What its own commit holds is no answer to wait for: it is read as it stands, without the
+ *       intent. Nobody but a plain writer can change it until the function has ended, and what it changed is
+ *       found by T4. Once the commit is applied its intents are like those of any other commit. A write that the
+ *       function makes apart from its commit cannot change what its commit holds: it fails with LOCKED at once.
+ */
+
+static _Thread_local truce_commit *at_work; /* the innermost; each knows the one around it */
+
+truce_commit *truce__journal_work_set(truce_commit *commit)
+{
+    truce_commit *before = at_work;
+
+    at_work = commit;
+    return before;
+}
+
+bool truce__journal_work_yields(void)
+{
+    bool holds = false;
+
+    for (truce_commit *commit = at_work; commit; commit = commit->around) {
+        commit->yielded = commit->yielded || commit->worker.holding;
+        holds = holds || commit->worker.holding;
+    }
+    return holds;
+}
+
+bool truce__journal_work_owns(const bson_oid_t *id)
+{
+    for (const truce_commit *commit = at_work; commit; commit = commit->around) {
+        if (commit->owner && bson_oid_equal(&commit->id, id))
+            return true;
+    }
+    return false;
+}
+
+/* T8 */
+bool truce__journal_at_work(const bson_t *document)
+{
+    bson_oid_t id;
+
+    return at_work && truce__intent_commit(document, &id) && truce__journal_work_owns(&id);
+}
+
+static int take_compare_entries(const void *a, const void *b)
+{
+    return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
+}
+
+/* Only which documents they were is left of the entries; those that were missing are left out. */
+static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < commit->count; i++) {
+        struct entry *old = commit->entries[i];
+        bool keyed = false;
+
+        if (!status)
+            status = truce__memo_keyed(commit->store, old->collection, &keyed, error);
+        commit->untakeable = commit->untakeable || keyed; /* T3 */
+        if (!old->known || old->token.found) {
+            commit->entries[count] = truce__entry_new(old->collection, &old->id);
+            commit->entries[count]->hold = true;
+            commit->entries[count]->keys = -1;
+            count++;
+        }
+        truce__entry_free(old);
+    }
+    commit->count = count;
+    if (count)
+        qsort(commit->entries, count, sizeof *commit->entries, take_compare_entries);
+    return status;
+}
+
+/* T1 */
+static truce_status journal_take_take_one(struct owner *owner, struct entry *entry,
+                                          bson_error_t *error)
+{
+    truce_status status;
+
+    entry->must_exist = true; /* for the prepare */
+    status = owner_prepare(owner, entry, error);
+    entry->must_exist = false;
+    entry->known = entry->read = !status;
+    return status;
+}
+
+/* T5 */
+static void take_drop(truce_commit *commit, uint32_t at)
+{
+    truce__entry_free(commit->entries[at]);
+    commit->count--;
+    memmove(commit->entries + at, commit->entries + at + 1,
+            (commit->count - at) * sizeof *commit->entries);
+}
+
+static truce_status journal_take_take_all(struct owner *owner, bson_error_t *error)
+{
+    truce_commit *commit = owner->commit;
+
+    for (uint32_t i = 0; i < commit->count;) {
+        truce_status status = journal_take_take_one(owner, commit->entries[i], error);
+
+        if (status == TRUCE_NOT_FOUND)
+            take_drop(commit, i);
+        else if (status)
+            return status;
+        else
+            i++;
+    }
+    return TRUCE_OK;
+}
+
+truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error)
+{
+    struct owner *owner;
+    truce_status status = forget_all_but_names(commit, error);
+
+    if (!status)
+        status = truce__memo_commits(commit->store, error);
+    if (status)
+        return status;
+    if (!commit->count || commit->untakeable)
+        return truce__fail(TRUCE_CONFLICT, error, "its documents cannot be taken first");
+    owner = bson_aligned_alloc0(_Alignof(struct owner), sizeof *owner);
+    owner->commit = commit;
+    owner->worker = &commit->worker;
+    bson_init(&owner->post);
+    bson_init(&owner->held);
+    commit->owner = owner;
+    status = owner_open(owner, already, error);
+    if (!status && !*already)
+        status = journal_take_take_all(owner, error);
+    commit->worker.holding = !status && !*already;
+    if (*already)
+        truce__journal_let_go(commit);
+    else if (status)
+        truce__journal_drop(commit, "it did not get its documents");
+    return status;
+}
+
+void truce__journal_let_go(truce_commit *commit)
+{
+    bson_destroy(&commit->owner->post);
+    bson_destroy(&commit->owner->held);
+    bson_free(commit->owner);
+    commit->owner = NULL;
+    commit->worker.holding = false;
+}
+
+void truce__journal_drop(truce_commit *commit, const char *why)
+{
+    if (!commit->owner)
+        return;
+    truce__owner_give_up(commit->owner, why);
+    truce__journal_let_go(commit);
 }

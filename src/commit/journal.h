@@ -13,7 +13,7 @@
  *
  *     `_intent` in a document: {c: C, new?: true, keys?: how many elements `_keys` had before}
  *
- *     op "set"     changes: [{p: path, v: value (absent: unset), ...}] (journal_change.c)
+ *     op "set"     changes: [{p: path, v: value (absent: unset), ...}] (journal_release.c)
  *        "whole"   document: all of it                "insert"  the same, over a stub
  *        "remove"  the document goes                  "hold"    only the intent goes
  *        "free"    the stub goes
@@ -109,13 +109,7 @@ bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, cons
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                    const bson_t *commit, bson_error_t *error);
 
-/* INVALID: the field is there, and not of truce. */
-truce_status truce__intent_foreign(const char *collection, bson_error_t *error);
-/* The element of a commit's post that is about this document, borrowed; false: it writes no such one. */
-bool truce__journal_post(const bson_t *commit, const char *collection, const bson_t *document,
-                         bson_t *post);
-
-/* `document` is held by a commit whose function this thread runs (journal_take.c, T8). */
+/* `document` is held by a commit whose function this thread runs (journal.c, T8). */
 bool truce__journal_at_work(const bson_t *document);
 /* This thread runs the function of the commit with this id, which took its documents first. */
 bool truce__journal_work_owns(const bson_oid_t *id);
@@ -123,7 +117,7 @@ bool truce__journal_work_owns(const bson_oid_t *id);
  * another commit then (T2), and the function runs again if it fails with LOCKED. */
 bool truce__journal_work_yields(void);
 /* The document, which has an intent, becomes what it was in the view's moment, or before this thread's own commit took it
- * (seen.c). NOT_FOUND: nothing; it is empty then. */
+ * (complete_commit.c). NOT_FOUND: nothing; it is empty then. */
 truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,
                                bson_error_t *error);
 

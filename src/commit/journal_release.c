@@ -1,20 +1,368 @@
-#include "commit/journal_step.h"
+/*
+ * The single steps of the journal that anybody may do, the owner of a commit or whoever meets what it left:
+ * each is one guarded write that can be repeated at any time. The invariants are in journal.c and help.c.
+ */
+#include "commit/journal_release.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
-#include "commit/journal_change.h"
-#include "commit/shadow.h"
+#include "base/limits.h"
+#include "bson/field_names.h"
+#include "commit/counters.h"
+#include "commit/unique.h"
 #include "commit/validated.h"
+#include "query/update/update.h"
+#include "store/reserved.h"
 #include "store/store.h"
 #include "truce/sys/store.h"
+
+/* ---- filters and options -------------------------------------------------------------------- */
+
+static void filter_state(const bson_oid_t *commit, const char *state, bson_t *filter)
+{
+    bson_init(filter);
+    BSON_APPEND_OID(filter, "_id", commit);
+    BSON_APPEND_UTF8(filter, "state", state);
+}
+
+/* {_id: id, "_intent.c": commit} */
+static void filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
+{
+    truce__filter_id(id, filter);
+    BSON_APPEND_OID(filter, "_intent.c", commit);
+}
+
+static truce_write_options write_options(const struct worker *worker)
+{
+    return (truce_write_options){.relaxed = worker->relaxed};
+}
+
+/* J9 */
+static truce_write_options step_options(const struct worker *worker)
+{
+    return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
+}
+
+/* ---- one write ------------------------------------------------------------------------------ */
+
+void truce__step_write_init(struct step_write *made, truce_write_kind kind, const char *collection)
+{
+    bson_init(&made->filter);
+    bson_init(&made->document);
+    bson_init(&made->exact);
+    made->write = (truce_write){.kind = kind,
+                                .collection = collection,
+                                .filter = &made->filter,
+                                .document = &made->document};
+}
+
+void truce__step_write_free(struct step_write *made)
+{
+    bson_destroy(&made->filter);
+    bson_destroy(&made->document);
+    bson_destroy(&made->exact);
+}
+
+/* ---- journal change ---------------------------------------------------------------------- */
+
+/*
+ * One change of a decided commit: a path, and its new value. A plain writer may have written there between the
+ * prepare and the release, so the change says, too, what it was made from:
+ *
+ *     {p: path, v: value (absent: unset), h: hash of the old value (absent: there was none),
+ *      n: elements of the old list, a: [operators on the field "x", by stored names (bson/field_names.h)]}
+ *
+ *   D1  The commit was decided before the release, and what came later comes after it: what a plain writer
+ *       pushed to the old list stands behind the new one.
+ *   D2  Where the commit's own operators say what to do to any value ($inc, $push ...), they are done to what
+ *       stands there: that is the one order or the other.
+ *   D3  Of anything else only one of the two can stand: the commit's, which other documents may belong to. The
+ *       other is kept (journal_release.c).
+ */
+
+#define OPERAND "x"
+
+/* ---- operators ------------------------------------------------------------------------------ */
+
+/* One path is the other, or stands above it. */
+static bool change_touches(const char *a, const char *b)
+{
+    size_t length = strlen(a), other = strlen(b), shorter = length < other ? length : other;
+
+    return !memcmp(a, b, shorter) &&
+           (length == other || (length > other ? a[shorter] : b[shorter]) == '.');
+}
+
+static bool is_plain_push(const bson_iter_t *field)
+{
+    static const char *const modifiers[] = {"$position", "$slice", "$sort"};
+    bson_iter_t below;
+
+    for (size_t i = 0; i < sizeof modifiers / sizeof *modifiers; i++) {
+        if (BSON_ITER_HOLDS_DOCUMENT(field) && bson_iter_recurse(field, &below) &&
+            bson_iter_find(&below, modifiers[i]))
+            return false;
+    }
+    return true;
+}
+
+/* It means the same to any value. */
+static bool is_relative(const char *operator, const bson_iter_t * field)
+{
+    static const char *const names[] = {"$inc", "$addToSet", "$pull", "$max", "$min"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!strcmp(operator, names[i]))
+            return true;
+    }
+    return !strcmp(operator, "$push") && is_plain_push(field);
+}
+
+static void change_append_operator(bson_t *list, const char *operator, const bson_iter_t * field)
+{
+    bson_t one = BSON_INITIALIZER, fields;
+    char key[16];
+
+    bson_snprintf(key, sizeof key, "%u", bson_count_keys(list));
+    bson_append_document_begin(&one, operator, - 1, &fields);
+    bson_append_iter(&fields, OPERAND, 1, field);
+    bson_append_document_end(&one, &fields);
+    truce__names_append(list, key, &one);
+    bson_destroy(&one);
+}
+
+/* Appends those of one update that have to do with the path. False: one of them is none of D2. */
+static bool operators_in(const bson_t *update, const char *path, bson_t *list)
+{
+    bson_iter_t iter, field;
+
+    truce_assert(bson_iter_init(&iter, update));
+    while (bson_iter_next(&iter)) {
+        truce_assert(bson_iter_recurse(&iter, &field));
+        while (bson_iter_next(&field)) {
+            bool renames = !strcmp(bson_iter_key(&iter), "$rename");
+
+            if (renames && change_touches(bson_iter_utf8(&field, NULL), path))
+                return false;
+            if (!change_touches(bson_iter_key(&field), path))
+                continue;
+            if (strcmp(bson_iter_key(&field), path) != 0 ||
+                !is_relative(bson_iter_key(&iter), &field))
+                return false;
+            change_append_operator(list, bson_iter_key(&iter), &field);
+        }
+    }
+    return true;
+}
+
+static bool operators_of(const struct entry *entry, const char *path, bson_t *list)
+{
+    for (uint32_t i = 0; i < entry->changes_count; i++) {
+        if (entry->changes[i].kind != CHANGE_UPDATE ||
+            !operators_in(entry->changes[i].document, path, list))
+            return false;
+    }
+    return !bson_empty(list);
+}
+
+/* ---- into the commit ------------------------------------------------------------------------ */
+
+static uint32_t change_count_of(struct value array)
+{
+    struct fields fields = truce__fields(array);
+    uint32_t count = 0;
+
+    while (truce__fields_next(&fields))
+        count++;
+    return count;
+}
+
+static void change_append_change(bson_t *changes, const struct entry *entry, const char *path,
+                                 struct value now, struct value old)
+{
+    bson_t change, operators = BSON_INITIALIZER;
+    char key[16];
+
+    bson_snprintf(key, sizeof key, "%u", bson_count_keys(changes));
+    bson_append_document_begin(changes, key, -1, &change);
+    BSON_APPEND_UTF8(&change, "p", path);
+    truce__value_append(&change, "v", 1, now);
+    if (old.type)
+        BSON_APPEND_INT64(&change, "h", (int64_t)truce__value_hash(old));
+    if (old.type == BSON_TYPE_ARRAY)
+        BSON_APPEND_INT32(&change, "n", (int32_t)change_count_of(old));
+    if (operators_of(entry, path, &operators))
+        BSON_APPEND_ARRAY(&change, "a", &operators);
+    bson_append_document_end(changes, &change);
+    bson_destroy(&operators);
+}
+
+void truce__changes_append(bson_t *element, const struct entry *entry, const struct diff *diff)
+{
+    struct value old = truce__value_document(&diff->old);
+    struct fields fields = truce__fields(truce__value_document(&diff->set));
+    bson_t changes;
+
+    bson_append_array_begin(element, "changes", 7, &changes);
+    while (truce__fields_next(&fields))
+        change_append_change(&changes, entry, fields.key, fields.value,
+                             truce__value_field(old, fields.key, fields.key_length));
+    fields = truce__fields(truce__value_document(&diff->unset));
+    while (truce__fields_next(&fields)) {
+        if (strcmp(fields.key, "_rev") != 0) /* a replacement has none yet: it is set, not gone */
+            change_append_change(&changes, entry, fields.key, (struct value){.type = VALUE_MISSING},
+                                 fields.value);
+    }
+    bson_append_array_end(element, &changes);
+}
+
+/* ---- out of it ------------------------------------------------------------------------------ */
+
+static struct value change_field(const bson_t *change, const char *name)
+{
+    return truce__value_field(truce__value_document(change), name, strlen(name));
+}
+
+static bool has_hash(const bson_t *change, struct value value)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, change, "h"))
+        return !value.type;
+    return value.type && bson_iter_as_int64(&iter) == (int64_t)truce__value_hash(value);
+}
+
+/* The elements of `from` behind the first `skip`, numbered from `at`. */
+static void append_elements(bson_t *array, uint32_t at, struct value from, uint32_t skip,
+                            uint32_t most)
+{
+    struct fields fields = truce__fields(from);
+    char key[16];
+
+    for (uint32_t i = 0; i < most && truce__fields_next(&fields); i++) {
+        if (i < skip)
+            continue;
+        truce__value_append(array, key, (size_t)bson_snprintf(key, sizeof key, "%u", at++),
+                            fields.value);
+    }
+}
+
+static bool begins_with_old(const bson_t *change, struct value list, uint32_t count)
+{
+    bson_t holder = BSON_INITIALIZER, first;
+    bool same;
+
+    bson_append_array_begin(&holder, OPERAND, 1, &first);
+    append_elements(&first, 0, list, 0, count);
+    bson_append_array_end(&holder, &first);
+    same = has_hash(change, truce__value_field(truce__value_document(&holder), OPERAND, 1));
+    bson_destroy(&holder);
+    return same;
+}
+
+/* D1 */
+static bool merge_lists(const bson_t *change, struct value now, struct value there, bson_t *made)
+{
+    bson_iter_t iter;
+    uint32_t count = 0;
+    bson_t list;
+
+    if (now.type != BSON_TYPE_ARRAY || there.type != BSON_TYPE_ARRAY)
+        return false;
+    if (bson_iter_init_find(&iter, change, "n"))
+        count = (uint32_t)bson_iter_as_int64(&iter);
+    else if (change_field(change, "h").type)
+        return false;
+    if (change_count_of(there) < count || (count && !begins_with_old(change, there, count)))
+        return false;
+    bson_append_array_begin(made, OPERAND, 1, &list);
+    append_elements(&list, 0, now, 0, UINT32_MAX);
+    append_elements(&list, change_count_of(now), there, count, UINT32_MAX);
+    bson_append_array_end(made, &list);
+    return true;
+}
+
+/* What operators make of a document, in its place; if they cannot be applied, it stays as it is. */
+static truce_status change_apply(const bson_t *operators, bson_t *document, bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct update_options options = {.borrows = true};
+    struct update_result result;
+    struct update *update = NULL;
+    bson_t after = BSON_INITIALIZER;
+    truce_status status = truce__update_new(operators, &options, &update, error);
+
+    if (!status) {
+        bson_destroy(&after);
+        status = truce__update_apply(update, document, NULL, &context, &after, &result, error);
+    }
+    if (!status) {
+        bson_destroy(document);
+        bson_steal(document, &after);
+    } else {
+        bson_destroy(&after);
+    }
+    truce__update_free(update);
+    truce__arena_release(&arena);
+    return status;
+}
+
+/* D2 */
+static bool merge_operators(const bson_t *change, struct value there, bson_t *made)
+{
+    struct value list = change_field(change, "a");
+    struct fields operators;
+    bson_error_t ignored;
+    bool can = true;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return false;
+    truce__value_append(made, OPERAND, 1, there);
+    operators = truce__fields(list);
+    while (can && truce__fields_next(&operators)) {
+        bson_t stored, one;
+
+        truce__value_bson(operators.value, &stored);
+        truce__names_restore(&stored, &one);
+        can = !change_apply(&one, made, &ignored);
+        bson_destroy(&one);
+    }
+    return can;
+}
+
+/* What is to stand at the path of a change, where `there` stands now (either may be missing): *made, borrowed from
+ * `change` or from `holder`, which the caller has initialised and destroys. False: only one of the two can stand;
+ * *made is the commit's. */
+static bool change_merge(const bson_t *change, struct value there, bson_t *holder,
+                         struct value *made)
+{
+    struct value now = change_field(change, "v");
+
+    *made = now;
+    if (has_hash(change, there))
+        return true;
+    bson_reinit(holder);
+    if (!merge_lists(change, now, there, holder)) {
+        bson_reinit(holder);
+        if (!merge_operators(change, there, holder))
+            return truce__value_identical(there, now);
+    }
+    *made = truce__value_field(truce__value_document(holder), OPERAND, 1);
+    return true;
+}
 
 /*
  * The release of one document of a decided commit: its changes go in, the intent goes out. Anybody may do it,
  * at any time and again; models/release.cpp is its model. A plain writer may have written under the intent:
  *
  *   L1  A release goes over what it has seen, and over nothing else: its write compares the whole document.
- *       What a plain writer changed there is merged with the change, or kept beside it first (journal_force.c).
+ *       What a plain writer changed there is merged with the change, or kept beside it first (journal_release.c).
  *       So whoever dies where, nothing of a plain writer is lost without a word. A hold changes nothing, and
  *       compares nothing.
  *   L2  The owner knows the document as it took it: most releases are one write. Any other worker, and an owner that
@@ -53,7 +401,8 @@ static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *up
     bson_destroy(&unset);
 }
 
-void truce__journal_whole(const bson_t *post, const bson_oid_t *commit, bson_t *document)
+/* The document of an entry `whole` or `insert`, with its revision. */
+static void journal_whole(const bson_t *post, const bson_oid_t *commit, bson_t *document)
 {
     const uint8_t *bytes;
     uint32_t length;
@@ -82,7 +431,8 @@ int64_t truce__journal_hash(const bson_t *document, bool reserved)
     return hash;
 }
 
-bool truce__journal_was_changed(const bson_t *post, const bson_t *document)
+/* A plain writer changed the document under the intent. */
+static bool journal_was_changed(const bson_t *post, const bson_t *document)
 {
     bson_iter_t iter;
 
@@ -91,22 +441,480 @@ bool truce__journal_was_changed(const bson_t *post, const bson_t *document)
                truce__journal_hash(document, truce__shadow_reserved(document) >= 0);
 }
 
-/* Of an entry `set`. */
+/* At once and by whoever releases, because anybody may mark the commit done. */
+static truce_status journal_note(struct worker *worker, const bson_oid_t *commit,
+                                 const char *collection, const bson_value_t *id,
+                                 bson_error_t *error)
+{
+    truce_write_options options = {.relaxed = worker->relaxed};
+    bson_t filter = BSON_INITIALIZER, note = BSON_INITIALIZER, push, one;
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "_id", commit);
+    bson_append_document_begin(&note, "$addToSet", 9, &push);
+    bson_append_document_begin(&push, "overwritten", 11, &one);
+    BSON_APPEND_UTF8(&one, "ns", collection);
+    BSON_APPEND_VALUE(&one, "id", id);
+    bson_append_document_end(&push, &one);
+    bson_append_document_end(&note, &push);
+    status = truce_update(worker->store, COMMITS, &filter, &note, &options, NULL, error);
+    bson_destroy(&note);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status journal_write_same(struct worker *worker, const bson_oid_t *commit,
+                                       const char *collection, const bson_t *seen,
+                                       const bson_t *update, bool *done, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(seen);
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
+    bson_t filter;
+    truce_write write = {.kind = update ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_REMOVE,
+                         .collection = collection,
+                         .filter = &filter,
+                         .document = update};
+    truce_write_outcome outcome;
+    truce_status status;
+
+    write.exact = truce__filter_held(worker->store, &id, seen, commit, &filter);
+    status = truce__validator_pass(worker->store, &write, &options, &outcome, error);
+    *done = !status && outcome.result.matched + outcome.result.removed > 0;
+    truce_write_result_release(&outcome.result);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- journal force ----------------------------------------------------------------------- */
+
+/*
+ * A release of a document that a plain writer changed under the intent. The commit was decided first, so what
+ * came since comes after it; when it was decided, everything fitted.
+ *
+ *   X1  What is decided is brought to its end all the same, by one write that compares the whole document:
+ *       the change is made in this process, field by field. What a plain writer changed besides stays; in a
+ *       field that both changed the two are merged (journal_release.c), or the commit's value stands; what
+ *       is in the way of a path is replaced. If there is no room for the change, the document stays
+ *       as it is, with the commit's revision.
+ *   X2  What is lost by that, of the plain writer or of the commit, is kept first in the collection
+ *       `truce_displaced`, and `truce check` tells it until somebody removes it there. A document that goes,
+ *       or is replaced as a whole, is kept as a whole, under the path "".
+ *   X3  What is kept is so before the write, which compares what was seen (models/release.cpp). What is too large
+ *       to be kept is noted as in every release (journal_release.c).
+ *
+ *     {_id: {c: C, ns, id}, commit: C, ns, id, reason: "same field" | "in the way" | "no room", at,
+ *      values: [{p: path, v: value (absent: unset)}]}
+ */
+
+/* ---- values in and out of documents --------------------------------------------------------- */
+
+/* What an entry that changes a document leaves of one as a plain writer made it (journal_release.c). */
+struct merged {
+    bson_t after; /* empty: it goes */
+    bson_t lost;  /* [{p, v}]: what of it finds no place there */
+    const char *reason;
+};
+
+struct forcing {
+    const char *path;   /* the whole one */
+    struct value value; /* VALUE_MISSING: unset */
+    bson_t *lost;       /* array of {p, v} */
+};
+
+static const char same_field[] = "same field", in_the_way[] = "in the way", no_room[] = "no room";
+
+static void append_lost(bson_t *lost, const char *path, size_t length, struct value value)
+{
+    char key[16];
+    bson_t element;
+
+    bson_append_document_begin(lost, key, snprintf(key, sizeof key, "%u", bson_count_keys(lost)),
+                               &element);
+    bson_append_utf8(&element, "p", 1, path, (int)length);
+    truce__value_append(&element, "v", 1, value);
+    bson_append_document_end(lost, &element);
+}
+
+/* key: {the rest of the path: value}, or just key: value; nothing if the value is missing */
+static void append_nested(bson_t *made, const char *key, size_t length, const char *rest,
+                          struct value value)
+{
+    size_t part = strcspn(rest, ".");
+    bson_t below;
+
+    if (value.type == VALUE_MISSING)
+        return;
+    if (!*rest) {
+        truce__value_append(made, key, length, value);
+        return;
+    }
+    bson_append_document_begin(made, key, (int)length, &below);
+    append_nested(&below, rest, part, rest[part] ? rest + part + 1 : rest + part, value);
+    bson_append_document_end(made, &below);
+}
+
+static uint32_t force_count_of(struct value array)
+{
+    struct fields fields = truce__fields(array);
+    uint32_t count = 0;
+
+    while (truce__fields_next(&fields))
+        count++;
+    return count;
+}
+
+/* Does the first part of the path name an element that is there? */
+static bool names_element(struct value array, const char *path)
+{
+    size_t length = strcspn(path, ".");
+
+    return length > 0 && length < 8 && strspn(path, "0123456789") == length &&
+           (path[0] != '0' || length == 1) && strtoul(path, NULL, 10) < force_count_of(array);
+}
+
+static void force_below(const struct forcing *forcing, struct value container, const char *path,
+                        bson_t *made);
+
+/* The field that the first part of `path` names, as it is to be. */
+static void force_field(const struct forcing *forcing, struct value there, const char *path,
+                        bson_t *made)
+{
+    size_t length = strcspn(path, ".");
+    const char *rest = path[length] ? path + length + 1 : path + length;
+    bson_t below;
+
+    if (!*rest) {
+        truce__value_append(made, path, length, forcing->value);
+    } else if (there.type == BSON_TYPE_DOCUMENT) {
+        bson_append_document_begin(made, path, (int)length, &below);
+        force_below(forcing, there, rest, &below);
+        bson_append_document_end(made, &below);
+    } else if (there.type == BSON_TYPE_ARRAY && names_element(there, rest)) {
+        bson_append_array_begin(made, path, (int)length, &below);
+        force_below(forcing, there, rest, &below);
+        bson_append_array_end(made, &below);
+    } else if (forcing->value.type == VALUE_MISSING) { /* nothing of that path to take away */
+        truce__value_append(made, path, length, there);
+    } else {
+        append_lost(forcing->lost, forcing->path, (size_t)(path - forcing->path) + length, there);
+        append_nested(made, path, length, rest, forcing->value);
+    }
+}
+
+static void force_below(const struct forcing *forcing, struct value container, const char *path,
+                        bson_t *made)
+{
+    struct fields fields = truce__fields(container);
+    size_t length = strcspn(path, ".");
+    bool found = false;
+
+    while (truce__fields_next(&fields)) {
+        if (fields.key_length != length || memcmp(fields.key, path, length) != 0) {
+            truce__value_append(made, fields.key, fields.key_length, fields.value);
+            continue;
+        }
+        found = true;
+        force_field(forcing, fields.value, path, made);
+    }
+    if (!found)
+        append_nested(made, path, length, path[length] ? path + length + 1 : path + length,
+                      forcing->value);
+}
+
+static void force_path(bson_t *document, const char *path, struct value value, bson_t *lost)
+{
+    struct forcing forcing = {path, value, lost};
+    bson_t made = BSON_INITIALIZER;
+
+    force_below(&forcing, truce__value_document(document), path, &made);
+    bson_destroy(document);
+    bson_steal(document, &made);
+}
+
+static void without_intent(const bson_t *document, bson_t *plain)
+{
+    bson_init(plain);
+    bson_copy_to_excluding_noinit(document, plain, "_intent", NULL);
+}
+
+static void set_revision(bson_t *document, const bson_oid_t *commit)
+{
+    bson_t plain = BSON_INITIALIZER;
+
+    bson_copy_to_excluding_noinit(document, &plain, "_rev", NULL);
+    BSON_APPEND_OID(&plain, "_rev", commit);
+    bson_destroy(document);
+    bson_steal(document, &plain);
+}
+
+/* What stands at a path. False: something that is no document is in its way. */
+static bool force_reach(const bson_t *document, const char *path, struct value *there)
+{
+    *there = truce__value_document(document);
+    for (;;) {
+        size_t length = strcspn(path, ".");
+
+        if (there->type != BSON_TYPE_DOCUMENT)
+            return there->type == VALUE_MISSING;
+        *there = truce__value_field(*there, path, length);
+        if (!path[length])
+            return true;
+        path += length + 1;
+    }
+}
+
+/* X1 of one field. `_keys` are the commit's: the prepare has changed them. */
+static void merge_change(const bson_t *document, const bson_t *change, bool merge,
+                         struct merged *merged)
+{
+    const char *path = truce__field_text(change, "p");
+    struct value now = truce__value_field(truce__value_document(change), "v", 1), there;
+    bson_t holder = BSON_INITIALIZER;
+    uint32_t before;
+
+    if (force_reach(document, path, &there) && strcmp(path, "_keys") != 0) {
+        struct value made;
+        bool both = change_merge(change, there, &holder, &made);
+
+        if (merge)
+            now = made;
+        if (!both || (!merge && !truce__value_identical(made, now)))
+            append_lost(&merged->lost, path, strlen(path), there);
+    }
+    before = merged->lost.len;
+    force_path(&merged->after, path, now, &merged->lost);
+    if (merged->lost.len > before)
+        merged->reason = in_the_way;
+    bson_destroy(&holder);
+}
+
+static void merge_changes(const bson_t *post, const bson_t *document, bool merge,
+                          struct merged *merged)
+{
+    bson_iter_t iter;
+    struct fields changes;
+
+    truce_assert(bson_iter_init_find(&iter, post, "changes"));
+    changes = truce__fields(
+        truce__value_field(truce__value_document(post), "changes", strlen("changes")));
+    while (truce__fields_next(&changes)) {
+        bson_t change;
+
+        truce__value_bson(changes.value, &change);
+        merge_change(document, &change, merge, merged);
+    }
+}
+
+/* `merge` false: the commit's values stand, whatever they could be merged with. Initialises `merged`. */
+static void journal_merge(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                          bool merge, struct merged *merged)
+{
+    const char *op = truce__field_text(post, "op");
+
+    *merged = (struct merged){.lost = BSON_INITIALIZER, .reason = same_field};
+    without_intent(document, &merged->after);
+    if (!strcmp(op, "set")) {
+        merge_changes(post, document, merge, merged);
+        set_revision(&merged->after, commit);
+        return;
+    }
+    append_lost(&merged->lost, "", 0, truce__value_document(&merged->after));
+    bson_reinit(&merged->after);
+    if (!strcmp(op, "whole")) {
+        bson_destroy(&merged->after);
+        journal_whole(post, commit, &merged->after);
+    }
+}
+
+static void merged_release(struct merged *merged)
+{
+    bson_destroy(&merged->after);
+    bson_destroy(&merged->lost);
+}
+
+/* ---- what is displaced ---------------------------------------------------------------------- */
+
+/* Who came before kept what he saw, and may have seen another one. */
+static truce_status keep_more(struct worker *worker, const bson_t *kept, const char *reason,
+                              const bson_t *values, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(kept);
+    bson_t *update = BCON_NEW("$set", "{", "reason", BCON_UTF8(reason), "}", "$addToSet", "{",
+                              "values", "{", "$each", BCON_ARRAY(values), "}", "}");
+    truce_status status;
+    bson_t filter;
+
+    truce__filter_id(&id, &filter);
+    status = truce_update(worker->store, DISPLACED, &filter, update, NULL, NULL, error);
+    bson_destroy(&filter);
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status force_keep(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
+                               const char *reason, const bson_t *values, bson_error_t *error)
+{
+    bson_t kept = BSON_INITIALIZER, id;
+    const char *collection;
+    bson_value_t target;
+    truce_status status;
+    bson_t stored;
+
+    truce_assert(truce__journal_target(post, &collection, &target));
+    bson_append_document_begin(&kept, "_id", 3, &id);
+    BSON_APPEND_OID(&id, "c", commit);
+    BSON_APPEND_UTF8(&id, "ns", collection);
+    BSON_APPEND_VALUE(&id, "id", &target);
+    bson_append_document_end(&kept, &id);
+    BSON_APPEND_OID(&kept, "commit", commit);
+    BSON_APPEND_UTF8(&kept, "ns", collection);
+    BSON_APPEND_VALUE(&kept, "id", &target);
+    BSON_APPEND_UTF8(&kept, "reason", reason);
+    BSON_APPEND_DATE_TIME(&kept, "at", truce__clock_wall_ms());
+    truce__names_store(values, &stored);
+    BSON_APPEND_ARRAY(&kept, "values", &stored);
+    bson_destroy(&stored);
+    status = truce_insert(worker->store, DISPLACED, &kept, NULL, error);
+    if (status == TRUCE_DUPLICATE)
+        status = keep_more(worker, &kept, reason, values, error);
+    bson_destroy(&kept);
+    return status;
+}
+
+/* Their paths and values. */
+static void changes_of(const bson_t *post, bson_t *values)
+{
+    struct fields changes =
+        truce__fields(truce__value_field(truce__value_document(post), "changes", 7));
+
+    while (truce__fields_next(&changes)) {
+        bson_t change;
+
+        truce__value_bson(changes.value, &change);
+        append_lost(values, truce__field_text(&change, "p"),
+                    strlen(truce__field_text(&change, "p")),
+                    truce__value_field(changes.value, "v", 1));
+    }
+}
+
+/* Keeps what is lost, or notes it, if it is too large. */
+static truce_status journal_keep(struct worker *worker, const bson_oid_t *commit,
+                                 const bson_t *post, const struct merged *merged,
+                                 bson_error_t *error)
+{
+    const char *collection;
+    bson_value_t id;
+    truce_status status;
+
+    if (bson_empty(&merged->lost))
+        return TRUCE_OK;
+    status = force_keep(worker, commit, post, merged->reason, &merged->lost, error);
+    if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
+        return status;
+    truce_assert(truce__journal_target(post, &collection, &id)); /* X3 */
+    return journal_note(worker, commit, collection, &id, error);
+}
+
+/* X1: `after` cannot be. */
+static void give_way(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                     struct merged *merged)
+{
+    bson_reinit(&merged->lost);
+    merged->reason = no_room;
+    changes_of(post, &merged->lost);
+    bson_destroy(&merged->after);
+    without_intent(document, &merged->after);
+    set_revision(&merged->after, commit);
+}
+
+/* ---- the write ------------------------------------------------------------------------------ */
+
+static truce_status force_refused(const bson_oid_t *commit, const char *collection,
+                                  const bson_error_t *reason, bson_error_t *error)
+{
+    char hex[25];
+
+    bson_oid_to_string(commit, hex);
+    return truce__fail(
+        TRUCE_LOCKED, error,
+        "commit %s is decided, but the store refuses its change in \"%.60s\": %.200s", hex,
+        collection, reason->message);
+}
+
+/* Releases a document as it was `seen`, with the intent, and with what a plain writer changed. *done: it was so still.
+ */
+static truce_status journal_release_merged(struct worker *worker, const bson_oid_t *commit,
+                                           const bson_t *post, const bson_t *seen, bool *done,
+                                           bson_error_t *error)
+{
+    struct merged merged;
+    const char *collection;
+    bson_value_t id;
+    truce_status status;
+
+    truce_assert(truce__journal_target(post, &collection, &id));
+    journal_merge(commit, post, seen, true, &merged);
+    if (!strcmp(truce__field_text(post, "op"), "set") &&
+        truce__document_check(&merged.after, "document", NULL))
+        give_way(commit, post, seen, &merged);
+    status = journal_keep(worker, commit, post, &merged, error);
+    if (!status)
+        status = journal_write_same(worker, commit, collection, seen,
+                                    bson_empty(&merged.after) ? NULL : &merged.after, done, error);
+    merged_release(&merged);
+    return status;
+}
+
+/* Releases an entry `set` that the store refused for `reason` (journal_release.c). LOCKED: it is refused
+ * still. */
+static truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commit,
+                                         const bson_t *post, const bson_error_t *reason,
+                                         bson_error_t *error)
+{
+    const char *collection;
+    truce_status status = TRUCE_OK;
+    bool done = false;
+    bson_value_t id;
+    bson_t filter;
+
+    truce_assert(truce__journal_target(post, &collection, &id));
+    filter_intent(&id, commit, &filter);
+    for (int i = 0; i < TRIES && !status && !done; i++) {
+        bson_t document;
+
+        /* latest: a document without the intent counts as released (J5) */
+        status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
+                                error);
+        if (!status)
+            status = journal_release_merged(worker, commit, post, &document, &done, error);
+        bson_destroy(&document);
+    }
+    bson_destroy(&filter);
+    worker->did += done;
+    if (status == TRUCE_NOT_FOUND)
+        return TRUCE_OK; /* somebody released it */
+    if ((!status && !done) || (status && !truce__unanswered(status)))
+        return force_refused(commit, collection, reason, error);
+    return status;
+}
+
+/* ---- releasing one document ----------------------------------------------------------------- */
+
 static void release_set_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                               bson_t *after)
 {
     struct merged merged;
     bson_error_t ignored;
     bson_t changes;
-    bool changed = truce__journal_was_changed(post, document);
+    bool changed = journal_was_changed(post, document);
 
     set_changes(post, commit, &changes);
     bson_copy_to(document, after);
-    if (changed || truce__change_apply(&changes, after, &ignored)) {
-        truce__journal_merge(commit, post, document, true, &merged);
+    if (changed || change_apply(&changes, after, &ignored)) {
+        journal_merge(commit, post, document, true, &merged);
         bson_destroy(after);
         bson_copy_to(&merged.after, after);
-        truce__merged_release(&merged);
+        merged_release(&merged);
     }
     bson_destroy(&changes);
 }
@@ -117,7 +925,7 @@ void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bs
     const char *op = truce__field_text(post, "op");
 
     if (!strcmp(op, "whole") || !strcmp(op, "insert"))
-        truce__journal_whole(post, commit, after);
+        journal_whole(post, commit, after);
     else if (!strcmp(op, "set"))
         release_set_after(commit, post, document, after);
     else
@@ -148,53 +956,7 @@ static truce_status denied(const bson_oid_t *commit, const char *collection,
                        hex, collection, reason->message);
 }
 
-/* ---- telling -------------------------------------------------------------------------------- */
-
-/* At once and by whoever releases, because anybody may mark the commit done. */
-truce_status truce__journal_note(struct worker *worker, const bson_oid_t *commit,
-                                 const char *collection, const bson_value_t *id,
-                                 bson_error_t *error)
-{
-    truce_write_options options = {.relaxed = worker->relaxed};
-    bson_t filter = BSON_INITIALIZER, note = BSON_INITIALIZER, push, one;
-    truce_status status;
-
-    BSON_APPEND_OID(&filter, "_id", commit);
-    bson_append_document_begin(&note, "$addToSet", 9, &push);
-    bson_append_document_begin(&push, "overwritten", 11, &one);
-    BSON_APPEND_UTF8(&one, "ns", collection);
-    BSON_APPEND_VALUE(&one, "id", id);
-    bson_append_document_end(&push, &one);
-    bson_append_document_end(&note, &push);
-    status = truce_update(worker->store, COMMITS, &filter, &note, &options, NULL, error);
-    bson_destroy(&note);
-    bson_destroy(&filter);
-    return status;
-}
-
 /* ---- the write ------------------------------------------------------------------------------ */
-
-truce_status truce__journal_write_same(struct worker *worker, const bson_oid_t *commit,
-                                       const char *collection, const bson_t *seen,
-                                       const bson_t *update, bool *done, bson_error_t *error)
-{
-    bson_value_t id = truce__document_id(seen);
-    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
-    bson_t filter;
-    truce_write write = {.kind = update ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_REMOVE,
-                         .collection = collection,
-                         .filter = &filter,
-                         .document = update};
-    truce_write_outcome outcome;
-    truce_status status;
-
-    write.exact = truce__filter_held(worker->store, &id, seen, commit, &filter);
-    status = truce__validator_pass(worker->store, &write, &options, &outcome, error);
-    *done = !status && outcome.result.matched + outcome.result.removed > 0;
-    truce_write_result_release(&outcome.result);
-    bson_destroy(&filter);
-    return status;
-}
 
 struct release {
     struct worker *worker;
@@ -217,11 +979,11 @@ static void release_begin(struct release *release, struct worker *worker, const 
                                 .op = truce__field_text(post, "op"),
                                 .write = BSON_INITIALIZER};
     truce_assert(truce__journal_target(post, &release->collection, &release->id));
-    truce__filter_intent(&release->id, commit, &release->filter);
+    filter_intent(&release->id, commit, &release->filter);
     if (!strcmp(release->op, "set"))
         set_changes(post, commit, &release->write);
     else if (!strcmp(release->op, "whole") || !strcmp(release->op, "insert"))
-        truce__journal_whole(post, commit, &release->write);
+        journal_whole(post, commit, &release->write);
     else if (!strcmp(release->op, "hold"))
         BCON_APPEND(&release->write, "$unset", "{", "_intent", BCON_UTF8(""), "}");
     else
@@ -237,8 +999,7 @@ static void release_end(struct release *release)
 static truce_status release_note(struct release *release, bson_error_t *error)
 {
     release->noted = true;
-    return truce__journal_note(release->worker, release->commit, release->collection, &release->id,
-                               error);
+    return journal_note(release->worker, release->commit, release->collection, &release->id, error);
 }
 
 static bool release_is(const struct release *release, const char *op)
@@ -252,11 +1013,10 @@ static truce_status release_tell(struct release *release, const bson_t *before, 
     truce_status status = release->noted ? TRUCE_OK : release_note(release, error);
     struct merged merged;
 
-    truce__journal_merge(release->commit, release->post, before, false, &merged);
+    journal_merge(release->commit, release->post, before, false, &merged);
     if (!status)
-        status =
-            truce__journal_keep(release->worker, release->commit, release->post, &merged, error);
-    truce__merged_release(&merged);
+        status = journal_keep(release->worker, release->commit, release->post, &merged, error);
+    merged_release(&merged);
     return status;
 }
 
@@ -271,8 +1031,7 @@ static truce_status write_over(struct release *release, bson_error_t *error)
         release->remove ? NULL : &release->write, &options, &before, &release->reason);
 
     release->worker->did += !status;
-    if (!status && !release_is(release, "hold") &&
-        truce__journal_was_changed(release->post, &before))
+    if (!status && !release_is(release, "hold") && journal_was_changed(release->post, &before))
         status = release_tell(release, &before, error);
     else if (status && error)
         *error = release->reason;
@@ -322,13 +1081,13 @@ static truce_status write_seen(struct release *release, const bson_t *seen, bool
 {
     truce_status status;
 
-    if (truce__journal_was_changed(release->post, seen))
-        status = truce__journal_release_merged(release->worker, release->commit, release->post,
-                                               seen, done, &release->reason);
+    if (journal_was_changed(release->post, seen))
+        status = journal_release_merged(release->worker, release->commit, release->post, seen, done,
+                                        &release->reason);
     else
-        status = truce__journal_write_same(release->worker, release->commit, release->collection,
-                                           seen, release->remove ? NULL : &release->write, done,
-                                           &release->reason);
+        status =
+            journal_write_same(release->worker, release->commit, release->collection, seen,
+                               release->remove ? NULL : &release->write, done, &release->reason);
     release->worker->did += *done;
     if (status && error)
         *error = release->reason;
@@ -391,4 +1150,232 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         status = truce__journal_force(worker, commit, post, &release.reason, error);
     release_end(&release);
     return status;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* of a pending commit. *changed: it was pending. */
+static truce_status change_pending(struct worker *worker, const bson_oid_t *commit,
+                                   const bson_t *update, bool *changed, bson_error_t *error)
+{
+    truce_write_options options = step_options(worker);
+    truce_write_result result = {0};
+    truce_status status;
+    bson_t filter;
+
+    filter_state(commit, "pending", &filter);
+    status = truce_update(worker->store, COMMITS, &filter, update, &options, &result, error);
+    *changed = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, const char *why,
+                                  bool *changed, bson_error_t *error)
+{
+    bson_t *update = BCON_NEW("$set", "{", "state", BCON_UTF8("aborted"), "why", BCON_UTF8(why),
+                              "}", "$unset", "{", "key", BCON_UTF8(""), "}");
+    truce_status status = change_pending(worker, commit, update, changed, error);
+
+    if (*changed)
+        COUNT(aborted);
+    bson_destroy(update);
+    return status;
+}
+
+truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit,
+                                  uint32_t lease_ms, bool *pending, bson_error_t *error)
+{
+    bson_t *update =
+        BCON_NEW("$set", "{", "lease.until", BCON_INT64(truce__clock_wall_ms() + lease_ms), "}");
+    truce_status status = change_pending(worker, commit, update, pending, error);
+
+    bson_destroy(update);
+    return status;
+}
+
+/* All but the first `keys` elements of `_keys` (U3). An intent does not change while it stands, so the number is
+ * right whenever it was read. */
+static void append_strip(int32_t keys, bson_t *update)
+{
+    bson_t unset;
+
+    bson_append_document_begin(update, "$unset", 6, &unset);
+    BSON_APPEND_UTF8(&unset, "_intent", "");
+    if (keys == 0)
+        BSON_APPEND_UTF8(&unset, "_keys", "");
+    bson_append_document_end(update, &unset);
+    if (keys > 0)
+        BCON_APPEND(update, "$push", "{", "_keys", "{", "$each", "[", "]", "$slice",
+                    BCON_INT32(keys), "}", "}");
+}
+
+void truce__journal_strip_write(const char *collection, const bson_value_t *id,
+                                const bson_oid_t *commit, int32_t keys, struct step_write *made)
+{
+    truce__step_write_init(made, TRUCE_WRITE_UPDATE, collection);
+    bson_destroy(&made->filter);
+    filter_intent(id, commit, &made->filter);
+    BCON_APPEND(&made->filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
+    append_strip(keys, &made->document);
+}
+
+void truce__journal_strip_stub_write(const char *collection, const bson_value_t *id,
+                                     const bson_oid_t *commit, struct step_write *made)
+{
+    truce__step_write_init(made, TRUCE_WRITE_REMOVE, collection);
+    bson_destroy(&made->filter);
+    filter_intent(id, commit, &made->filter);
+    BSON_APPEND_BOOL(&made->filter, "_intent.new", true);
+}
+
+static truce_status strip_intent(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
+                                 bool *matched, bson_error_t *error)
+{
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
+    struct step_write made;
+    truce_write_outcome outcome;
+    truce_status status;
+
+    truce__journal_strip_write(collection, id, commit, keys, &made);
+    status = truce__validator_pass(worker->store, &made.write, &options, &outcome, error);
+    *matched = !status && outcome.result.matched > 0;
+    worker->did += *matched;
+    truce_write_result_release(&outcome.result);
+    truce__step_write_free(&made);
+    return status;
+}
+
+truce_status truce__journal_strip_stub(struct worker *worker, const char *collection,
+                                       const bson_value_t *id, const bson_oid_t *commit,
+                                       bson_error_t *error)
+{
+    truce_write_options options = step_options(worker);
+    truce_write_result result = {0};
+    struct step_write made;
+    truce_status status;
+
+    truce__journal_strip_stub_write(collection, id, commit, &made);
+    status = truce_remove(worker->store, collection, &made.filter, &options, &result, error);
+    worker->did += !status && result.removed > 0;
+    truce_write_result_release(&result);
+    truce__step_write_free(&made);
+    return status;
+}
+
+truce_status truce__journal_strip(struct worker *worker, const char *collection,
+                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
+                                  bson_error_t *error)
+{
+    bool matched = false;
+    truce_status status = strip_intent(worker, collection, id, commit, keys, &matched, error);
+
+    if (keys >= 0 && status && !truce__unanswered(status)) /* `_keys` is no array any more */
+        status = strip_intent(worker, collection, id, commit, -1, &matched, error);
+    if (!status && !matched)
+        status = truce__journal_strip_stub(worker, collection, id, commit, error);
+    return status;
+}
+
+/* ---- whole commits -------------------------------------------------------------------------- */
+
+truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
+                                 bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    truce_write_result result = {0};
+    truce_status status;
+    bson_t filter, update, set;
+
+    filter_state(commit, "committed", &filter);
+    bson_init(&update);
+    bson_append_document_begin(&update, "$set", 4, &set);
+    BSON_APPEND_UTF8(&set, "state", "done");
+    bson_append_document_end(&update, &set);
+    status = truce_update(worker->store, COMMITS, &filter, &update, &options, &result, error);
+    worker->ended += !status && result.matched > 0;
+    truce_write_result_release(&result);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+typedef truce_status element_function(struct worker *worker, const bson_oid_t *commit,
+                                      const bson_t *element, bson_error_t *error);
+
+static truce_status each_element(struct worker *worker, const bson_t *commit, const char *list,
+                                 element_function *function, bson_error_t *error)
+{
+    truce_status first = TRUCE_OK;
+    bson_iter_t iter, element;
+
+    if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
+        return TRUCE_OK;
+    const bson_oid_t *id = bson_iter_oid(&iter);
+    if (!bson_iter_init_find(&iter, commit, list) || !BSON_ITER_HOLDS_ARRAY(&iter) ||
+        !bson_iter_recurse(&iter, &element))
+        return TRUCE_OK;
+    while (bson_iter_next(&element)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t document;
+        truce_status status;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&element))
+            continue;
+        bson_iter_document(&element, &length, &bytes);
+        truce_assert(bson_init_static(&document, bytes, length));
+        status = function(worker, id, &document, first ? NULL : error);
+        first = first ? first : status;
+    }
+    return first;
+}
+
+static truce_status strip_element(struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *element, bson_error_t *error)
+{
+    const char *collection;
+    truce_status status;
+    bson_iter_t keyed;
+    bson_value_t id;
+    int32_t keys = -1;
+    bson_t filter, document;
+
+    if (!truce__journal_target(element, &collection, &id))
+        return TRUCE_OK;
+    if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
+        filter_intent(&id, commit, &filter);
+        /* latest: without the intent, reserved keys would stay behind */
+        status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
+                                error);
+        keys = status ? -1 : truce__shadow_reserved(&document);
+        bson_destroy(&document);
+        bson_destroy(&filter);
+        if (status)
+            return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    return truce__journal_strip(worker, collection, &id, commit, keys, error);
+}
+
+static truce_status release_element(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *element, bson_error_t *error)
+{
+    return truce__journal_release(worker, commit, element, NULL, error);
+}
+
+truce_status truce__journal_finish(struct worker *worker, const bson_t *commit, bson_error_t *error)
+{
+    truce_status status = each_element(worker, commit, "post", release_element, error);
+    bson_iter_t iter;
+
+    if (!status && bson_iter_init_find(&iter, commit, "_id") && BSON_ITER_HOLDS_OID(&iter))
+        status = truce__journal_done(worker, bson_iter_oid(&iter), error);
+    return status;
+}
+
+truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error)
+{
+    return each_element(worker, commit, "writes", strip_element, error);
 }

@@ -32,11 +32,11 @@
  *       write there), nothing was changed, and the journal does the commit, unless the caller wants
  *       this mechanism.
  *
- *   N7  Documents that were taken before the function ran (journal_take.c, T6) are compared as they are held,
+ *   N7  Documents that were taken before the function ran (journal.c, T6) are compared as they are held,
  *       and let go, in the same step that says in the commit document that it is done, if it is still
  *       pending. After a step without an answer the commit is undone, which tells: that fails if it was done.
  *
- *   N8  What the commit's queries saw is looked at again by the store in the same step (queries.c).
+ *   N8  What the commit's queries saw is looked at again by the store in the same step (commit.c).
  *   N9  Where the store compares the bytes of a known document, its one update is sent as it was given, if its operators
  *       make the same of the same document: they make there what they made here. Else what is different is sent.
  *
@@ -141,7 +141,7 @@ static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit
         return;
     }
     if (truce__entry_net(entry) == NET_UPDATE) {
-        truce__commit_write_over(held, entry, &commit->id, &made, &replacement);
+        truce__entry_update_over(held, entry, &commit->id, &made, &replacement);
     } else {
         bson_init(&made);
         bson_append_document_begin(&made, "$unset", 6, &none);
@@ -216,7 +216,7 @@ static bson_t *known_update(struct plan *plan, const struct entry *entry, const 
 
     if (goes_as_given(plan, entry))
         return operators_with_rev(plan, entry->changes[0].document, rev);
-    truce__commit_write(entry, rev, &made, &replacement);
+    truce__entry_update(entry, rev, &made, &replacement);
     return own_copy(plan, &made);
 }
 
@@ -228,7 +228,7 @@ static void plan_known(struct plan *plan, uint32_t owner, const struct entry *en
 
     switch (truce__entry_net(entry)) {
     case NET_INSERT:
-        truce__commit_document(entry, rev, &made);
+        truce__entry_document(entry, rev, &made);
         write = native_add(plan, owner, entry->collection, TRUCE_WRITE_INSERT);
         write->document = own_copy(plan, &made);
         return;
@@ -380,10 +380,10 @@ static truce_status native_look_again(truce_commit *commit, struct entry *entry,
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
     found = status ? NULL : &document;
     if (!status && duplicate && entry->known && !entry->read && !entry->token.found)
-        status = truce__commit_exists(entry, error);
+        status = truce__entry_exists(entry, error);
     else if (!status || status == TRUCE_NOT_FOUND)
-        status = entry->known ? truce__commit_same(entry, found, error)
-                              : truce__commit_blame(entry, found, error);
+        status = entry->known ? truce__entry_same(entry, found, error)
+                              : truce__entry_blame(entry, found, error);
     if (!status && duplicate)
         status = truce__unique_refused(commit, entry, error);
     if (status == TRUCE_CONFLICT)
@@ -411,7 +411,7 @@ static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson
 
     return status
                ? status
-               : truce__commit_conflict(entry, "was not as it had been taken for a moment", error);
+               : truce__entry_conflict(entry, "was not as it had been taken for a moment", error);
 }
 
 /* N8: it is told by the first write, whichever that is. */
@@ -459,7 +459,7 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
     *again = !status && !entry->known && !commit->owner; /* nothing that was read has changed */
     return status || *again
                ? status
-               : truce__commit_conflict(entry, "was held by another commit for a moment", error);
+               : truce__entry_conflict(entry, "was held by another commit for a moment", error);
 }
 
 /* The bulk was not answered. */

@@ -13,14 +13,14 @@
 /*
  * Snapshots: every commit is shown wholly or not at all. The snapshot of a backend has the documents as they are stored,
  * some of them with the intent of a commit that is decided but not released yet, or not decided. A read of such a
- * collection goes through an overlay, which shows these documents as their commit was in the snapshot (seen.c):
+ * collection goes through an overlay, which shows these documents as their commit was in the snapshot (complete_commit.c):
  *
  *     find, count, distinct, aggregate   ->  overlay  ->  snapshot of the backend
  *                                              |
  *                                              scratch: the few documents that had an intent
  *
  *   V1  Before the first read of a collection all of its documents with an intent are found, by the index on `_intent`,
- *       which is made before the first intent (journal_prepare.c). A collection without that index has none.
+ *       which is made before the first intent (journal.c). A collection without that index has none.
  *   V2  A collection in which no document has an intent is read without the overlay.
  *   V3  A pipeline is run on the overlay if any collection that it may name has documents with an intent.
  *   V4  The commit of a document is looked up in the document's own database. A server takes its snapshots of the store that

@@ -8,6 +8,7 @@
 #include "base/null.h"
 #include "commit/counters.h"
 #include "commit/metadata_cache.h"
+#include "truce/changes.h"
 
 /* The function applied its commit by itself, and says CONFLICT. It runs again if that was the answer of
  * the apply; after any other, a second run could do everything twice. */
@@ -206,7 +207,28 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
 {
     RETURN_IF_NULL(function, error);
 
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     return truce__transact(store, function, arg, options, true, error);
+}
+
+/* ---- diffs ------------------------------------------------------------------------------------ */
+
+struct change_list {
+    const char *collection;
+    const bson_t *changes;
+};
+
+static truce_status transact_changes(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct change_list *list = arg;
+
+    truce_commit_changes_fixed(commit);
+    return truce_commit_changes(commit, list->collection, list->changes, error);
+}
+
+truce_status truce_changes_apply(truce_store *store, const char *collection, const bson_t *changes,
+                                 const truce_commit_options *options, bson_error_t *error)
+{
+    struct change_list list = {collection, changes};
+
+    return truce_transact(store, transact_changes, &list, options, error);
 }

@@ -33,7 +33,7 @@ static truce_status validated_matches(const struct match *rules, const struct en
     if (entry->token.found &&
         truce__validator_test(rules, entry->collection, now_ms, &entry->base, NULL))
         return TRUCE_OK;
-    truce__commit_document(entry, rev, &after);
+    truce__entry_document(entry, rev, &after);
     status = truce__validator_test(rules, entry->collection, now_ms, &after, error);
     bson_destroy(&after);
     return status;

@@ -3,7 +3,7 @@
 
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "store/answer.h"
+#include "store/store.h"
 #include "store/view.h"
 
 truce_status truce_compact(truce_store *store, const truce_compact_options *options,

@@ -49,7 +49,7 @@
 #include "bson/number.h"
 #include "commit/journal.h"
 #include "query/index/index_set.h"
-#include "store/file/file.h"
+#include "store/store.h"
 #include "store/view.h"
 #include "truce/snapshot.h"
 
@@ -551,7 +551,7 @@ static truce_status truce__copy_options(struct copy *copy, const struct copy_par
         return TRUCE_OK;
     status = copy_validator(copy, part, error);
     if (!status && part->images)
-        status = truce__file_keep_images(copy->to, part->collection, true, error);
+        status = truce__store_keep_images(copy->to, part->collection, true, error);
     return status;
 }
 

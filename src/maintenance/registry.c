@@ -1,6 +1,6 @@
 #include "maintenance/registry.h"
 
-#include "commit/commit_care.h"
+#include "commit/commit_maintenance.h"
 #include "engine/documents/feed.h"
 #include "maintenance/session_sweep.h"
 #include "patterns/ledger/ledger_maintenance.h"

@@ -31,7 +31,7 @@
 #include "bson/value.h"
 #include "engine/storage/kv_format.h"
 #include "engine/storage/page_recovery.h"
-#include "store/file/file.h"
+#include "store/store.h"
 #include "truce/salvage.h"
 
 /* Rows above one and up to the other that cannot be reached. */
@@ -301,7 +301,7 @@ static void make_images(struct salvage *salvage, const struct salvage_table *tab
 
     if (!table->entry || !bson_has_field(table->entry, "keeps") || salvage->status)
         return;
-    status = truce__file_keep_images(salvage->to, table->name, true, &error);
+    status = truce__store_keep_images(salvage->to, table->name, true, &error);
     if (status && status != TRUCE_NOT_FOUND) {
         salvage->status = status;
         *salvage->error = error;

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "bson/value.h"
 #include "query/incoming.h"
-#include "store/answer.h"
 #include "store/maintenance.h"
+#include "store/store.h"
 
 #define BATCH 500
 

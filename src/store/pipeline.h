@@ -3,6 +3,7 @@
 
 /* Aggregation over a store: what every backend needs to turn a compiled pipeline into a cursor. */
 #include "query/aggregate/aggregate.h"
+#include "query/context.h"
 #include "store/store.h"
 
 /* A cursor over the stages of `pipeline` from number `first` on, which read `input`. Takes over

@@ -5,17 +5,6 @@
 #include "base/budget.h"
 #include "truce/sys/store.h"
 
-/* Backends. `path` is the URI without its scheme; the options are never NULL. */
-truce_status truce__memory_open(const char *path, const truce_store_options *options,
-                                truce_store **store, bson_error_t *error);
-truce_status truce__file_open(const char *path, const truce_store_options *options,
-                              truce_store **store, bson_error_t *error);
-truce_status truce__mongo_open(const char *path, const truce_store_options *options,
-                               truce_store **store, bson_error_t *error);
-/* mongodb+srv://, whose hosts are found by name service */
-truce_status truce__mongo_srv_open(const char *path, const truce_store_options *options,
-                                   truce_store **store, bson_error_t *error);
-
 /* For the work of one call; deadline_ms 0: as long as it takes. */
 void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct budget *budget);
 
@@ -24,13 +13,14 @@ void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct 
 /* TIMEOUT while the store is interrupted. */
 truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error);
 
-/* The same, where a call begins that may compile expressions. */
-truce_status truce__store_begin(const truce_store *store, bson_error_t *error);
-
 /* The token that truce_wait gives for one of 0, of a name that was checked before; the store can wait (TRUCE_CAN_WAIT). For who asks
  * so often that the checks of truce_wait would count. */
 truce_status truce__store_token(truce_store *store, const char *collection, uint64_t *token,
                                 bson_error_t *error);
+
+/* Copies the error a wrapper caught to the caller's, when there is one. */
+truce_status truce__pass_error(truce_status status, const bson_error_t *caught,
+                               bson_error_t *error);
 
 /* The structure of the store (truce/sys/store.h); 0: it is not known. */
 uint64_t truce__store_structure(truce_store *store);
@@ -58,7 +48,13 @@ truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bs
 /* {store: its scheme, ...}: what the backend's `facts` tells; always initialised. */
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error);
 
+/* keep_images of the backend. Does nothing if the store has no change feed. */
+truce_status truce__store_keep_images(truce_store *store, const char *collection, bool on,
+                                      bson_error_t *error);
+
 /* The options of a read with `latest` alone. The code at each use says why it must be linearizable. */
 extern const truce_find_options truce__find_latest;
+
+/* Who closes last, a store or one of its cursors, closes the store itself. */
 
 #endif

@@ -17,7 +17,7 @@
 #include "base/reserved_fields.h"
 #include "query/index/index.h"
 #include "query/index/index_set.h"
-#include "store/answer.h"
+#include "store/store.h"
 
 truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error)

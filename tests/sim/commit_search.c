@@ -60,7 +60,7 @@ static void search_named(const char *const *names, struct budget budget, long ru
     }
 }
 
-/* To its end: where both may begin again, one by one (journal_joined.c, K3), there are many. */
+/* To its end: where both may begin again, one by one (journal.c, K3), there are many. */
 static long runs_of_all(const struct sim_scenario *scenario)
 {
     return strcmp(scenario->name, "two commits read and write a, b") != 0 ? 20000 : 250000;

@@ -1,5 +1,5 @@
 /*
- * Steps of a journal commit that go together (src/commit/journal_joined.c): how many calls they are, and that a commit is
+ * Steps of a journal commit that go together (src/commit/journal.c): how many calls they are, and that a commit is
  * whole whatever part of such a call was done, when, and whether anybody heard of it.
  */
 #include "base/clock.h"

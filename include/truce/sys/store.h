@@ -240,6 +240,10 @@ typedef struct truce_store_ops {
     uint64_t (*structure)(truce_store *store);
     /* Of a view: fills the zeroed state. NULL: unknown. */
     void (*snapshot_state)(truce_store *view, truce_snapshot_state *state);
+    /* Makes the change feed store each document of the collection as it was before and after a
+     * change, or stops that. NULL: the store has no such feed. */
+    truce_status (*keep_images)(truce_store *store, const char *collection, bool on,
+                                bson_error_t *error);
 } truce_store_ops;
 
 /* The metadata cache of the layers above, for one store: for example the indexes that they have

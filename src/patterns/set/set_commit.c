@@ -12,7 +12,7 @@
  * C2. Operations of one commit see each other, and other changes of the commit to the document. A
  *     batch is folded as usual. The winner of each name comes first, and the others lose to it.
  * C3. A missing document is inserted; the unique index on the key ensures that there is only one
- *     (keyed.c).
+ *     (commit.c).
  * C4. The commit itself puts an operation below the watermark into the quarantine.
  *
  * An operation is not stored as a blind change to be applied when the commit takes the document,

@@ -23,7 +23,7 @@ struct database {
     char own[DATABASE_NAME_MAX + 1], name[DATABASE_NAME_MAX + 1];
 };
 
-static struct database *decorators_database_database_of(truce_store *store)
+static struct database *database_of_store(truce_store *store)
 {
     return (struct database *)store;
 }
@@ -56,7 +56,7 @@ static truce_status database_find(truce_store *store, const char *collection, co
                                   const truce_find_options *options, truce_cursor **cursor,
                                   bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -69,7 +69,7 @@ static truce_status database_count(truce_store *store, const char *collection, c
                                    const truce_count_options *options, int64_t *count,
                                    bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -81,7 +81,7 @@ static truce_status database_count(truce_store *store, const char *collection, c
 static truce_status database_distinct(truce_store *store, const char *collection, const char *path,
                                       const bson_t *filter, bson_t *values, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -98,7 +98,7 @@ static truce_status database_aggregate(truce_store *store, const char *collectio
                                        const truce_aggregate_options *options,
                                        truce_cursor **cursor, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     bson_t placed;
     truce_status status =
@@ -117,7 +117,7 @@ static truce_status database_explain(truce_store *store, const char *collection,
                                      const bson_t *filter, const truce_find_options *options,
                                      bool count, bson_t *plan, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -132,7 +132,7 @@ static truce_status database_explain(truce_store *store, const char *collection,
 static truce_status database_read_many(truce_store *store, truce_look *looks, size_t count,
                                        bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     truce_look *placed = bson_aligned_alloc0(_Alignof(truce_look), count * sizeof *placed);
     char(*places)[PLACE_MAX] = bson_malloc(count * sizeof *places);
     truce_status status = TRUCE_OK;
@@ -244,7 +244,7 @@ static truce_status database_bulk(truce_store *store, const truce_write *writes,
                                   const truce_bulk_options *options, truce_write_outcome *outcomes,
                                   bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     struct placed_writes placed = {bson_malloc(count * sizeof *placed.all),
                                    bson_malloc(sizeof *placed.places)};
     struct placed_checks checks = {0};
@@ -283,7 +283,7 @@ static truce_status database_modify(truce_store *store, const char *collection,
                                     const truce_modify_options *options, bson_t *document,
                                     truce_write_result *result, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     truce_receipt *receipt = options->receipt;
     const char *name = receipt ? receipt->collection : NULL;
     char place[PLACE_MAX], of_receipt[PLACE_MAX];
@@ -307,7 +307,7 @@ static truce_status database_modify(truce_store *store, const char *collection,
 static truce_status database_rewrite(truce_store *store, truce_rewrite *rewrite,
                                      bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     const char *name = rewrite->collection;
     char place[PLACE_MAX];
     truce_status status = map_name(database, name, place, error);
@@ -325,7 +325,7 @@ static truce_status database_rewrite(truce_store *store, truce_rewrite *rewrite,
 static truce_status database_index_create(truce_store *store, const char *collection,
                                           const bson_t *index, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -337,7 +337,7 @@ static truce_status database_index_create(truce_store *store, const char *collec
 static truce_status database_index_drop(truce_store *store, const char *collection,
                                         const char *name, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -350,7 +350,7 @@ static truce_status database_index_modify(truce_store *store, const char *collec
                                           const char *name, const bson_t *changes,
                                           bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -362,7 +362,7 @@ static truce_status database_index_modify(truce_store *store, const char *collec
 static truce_status database_index_list(truce_store *store, const char *collection, bson_t *indexes,
                                         bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -375,7 +375,7 @@ static truce_status database_index_list(truce_store *store, const char *collecti
 
 static truce_status database_create(truce_store *store, const char *collection, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -386,7 +386,7 @@ static truce_status database_create(truce_store *store, const char *collection, 
 
 static truce_status database_drop(truce_store *store, const char *collection, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -398,7 +398,7 @@ static truce_status database_drop(truce_store *store, const char *collection, bs
 static truce_status database_rename(truce_store *store, const char *from, const char *to,
                                     bool drop_target, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX], target[PLACE_MAX];
     truce_status status = map_name(database, from, place, error);
 
@@ -413,7 +413,7 @@ static truce_status database_rename(truce_store *store, const char *from, const 
 static truce_status database_validate(truce_store *store, const char *collection,
                                       const bson_t *validator, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -423,10 +423,22 @@ static truce_status database_validate(truce_store *store, const char *collection
     return name_places(database, status, error);
 }
 
+static truce_status database_keep_images(truce_store *store, const char *collection, bool on,
+                                         bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->keep_images(database->inner, place, on, error);
+    return name_places(database, status, error);
+}
+
 static truce_status database_validator(truce_store *store, const char *collection,
                                        bson_t *validator, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -452,7 +464,7 @@ static void append_facts(const bson_t *facts, const char *name, bson_t *collecti
 static truce_status database_list(truce_store *store, const truce_list_options *options,
                                   bson_t *collections, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     truce_list_options how = *options;
     char place[PLACE_MAX];
     bson_t all, facts;
@@ -484,7 +496,7 @@ static truce_status database_list(truce_store *store, const truce_list_options *
 static truce_status database_wait(truce_store *store, const char *collection, uint64_t *token,
                                   uint32_t timeout_ms, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     char place[PLACE_MAX];
     truce_status status = map_name(database, collection, place, error);
 
@@ -495,12 +507,12 @@ static truce_status database_wait(truce_store *store, const char *collection, ui
 
 static truce_status database_settle(truce_store *store, bson_error_t *error)
 {
-    return truce_settle(decorators_database_database_of(store)->inner, error);
+    return truce_settle(database_of_store(store)->inner, error);
 }
 
 static truce_status database_facts(truce_store *store, bson_t *facts, bson_error_t *error)
 {
-    truce_store *inner = decorators_database_database_of(store)->inner;
+    truce_store *inner = database_of_store(store)->inner;
 
     return inner->ops->facts(inner, facts, error);
 }
@@ -509,7 +521,7 @@ static truce_status database_examine(truce_store *store, bool repair,
                                      void (*tell)(const bson_t *finding, void *arg), void *arg,
                                      bson_error_t *error)
 {
-    truce_store *inner = decorators_database_database_of(store)->inner;
+    truce_store *inner = database_of_store(store)->inner;
 
     return inner->ops->examine(inner, repair, tell, arg, error);
 }
@@ -517,7 +529,7 @@ static truce_status database_examine(truce_store *store, bool repair,
 static truce_status database_compact(truce_store *store, const truce_compact_options *options,
                                      truce_compact_report *report, bson_error_t *error)
 {
-    truce_store *inner = decorators_database_database_of(store)->inner;
+    truce_store *inner = database_of_store(store)->inner;
 
     return inner->ops->compact(inner, options, report, error);
 }
@@ -525,7 +537,7 @@ static truce_status database_compact(truce_store *store, const truce_compact_opt
 /* Calls on the view end with those of the store, which the backend looks at; a store that is only borrowed goes on. */
 static void database_interrupt(truce_store *store, bool on)
 {
-    struct database *database = decorators_database_database_of(store);
+    struct database *database = database_of_store(store);
 
     if (!database->owns)
         return;
@@ -537,20 +549,20 @@ static void database_interrupt(truce_store *store, bool on)
 
 static uint64_t database_structure(truce_store *store)
 {
-    truce_store *inner = decorators_database_database_of(store)->inner;
+    truce_store *inner = database_of_store(store)->inner;
 
     return inner->ops->structure(inner);
 }
 
 static void database_counters(truce_store *store, truce_store_counters *counters)
 {
-    truce_store_count(decorators_database_database_of(store)->inner, counters);
+    truce_store_count(database_of_store(store)->inner, counters);
 }
 
 static truce_status database_snapshot(truce_store *store, const truce_snapshot_options *options,
                                       truce_store **view, bson_error_t *error)
 {
-    const struct database *database = decorators_database_database_of(store);
+    const struct database *database = database_of_store(store);
     truce_store *inner = NULL;
     truce_status status = truce__store_snapshot(database->inner, options, &inner, error);
 
@@ -562,14 +574,14 @@ static truce_status database_snapshot(truce_store *store, const truce_snapshot_o
 
 static void database_snapshot_state(truce_store *view, truce_snapshot_state *state)
 {
-    truce_store *inner = decorators_database_database_of(view)->inner;
+    truce_store *inner = database_of_store(view)->inner;
 
     inner->ops->snapshot_state(inner, state);
 }
 
 static void database_close(truce_store *store)
 {
-    struct database *database = decorators_database_database_of(store);
+    struct database *database = database_of_store(store);
 
     if (database->owns)
         truce_store_close(database->inner);
@@ -619,6 +631,7 @@ static truce_store *database_make_view(truce_store *inner, const char *own, cons
         WHERE_GIVEN(counters, database_counters),
         WHERE_GIVEN(snapshot, database_snapshot),
         WHERE_GIVEN(snapshot_state, database_snapshot_state),
+        WHERE_GIVEN(keep_images, database_keep_images),
     };
     made->base = (truce_store){.ops = &made->ops,
                                .capabilities = inner->capabilities,
@@ -638,8 +651,7 @@ truce_store *truce__database_wrap(truce_store *store, const char *own, const cha
 
 truce_store *truce__database_holder(truce_store *store)
 {
-    return store->ops->close == database_close ? decorators_database_database_of(store)->inner
-                                               : store;
+    return store->ops->close == database_close ? database_of_store(store)->inner : store;
 }
 
 /* ---- the own database ------------------------------------------------------------------------ */

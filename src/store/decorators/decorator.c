@@ -405,6 +405,12 @@ static void snapshot_state(truce_store *view, truce_snapshot_state *state)
         inner->ops->snapshot_state(inner, state);
 }
 
+static truce_status decorator_keep_images(truce_store *store, const char *collection, bool on,
+                                          bson_error_t *error)
+{
+    return truce__store_keep_images(decorator_of(store)->inner, collection, on, error);
+}
+
 static const truce_store_ops decorator_ops = {
     .close = decorator_close_store,
     .find = decorator_find,
@@ -436,6 +442,7 @@ static const truce_store_ops decorator_ops = {
     .snapshot = snapshot,
     .structure = structure,
     .snapshot_state = snapshot_state,
+    .keep_images = decorator_keep_images,
 };
 
 void truce__decorator_init(struct decorator *decorator, const struct decorator_kind *kind,

@@ -1,11 +1,7 @@
 /*
- * The trace decorator: a store that tells every call (truce/sys/decorate.h has the shape).
- *
- * Each call becomes an event: its arguments, then its answer. Events leave under one mutex, so that the
- * listener sees one at a time, in the order in which calls returned; the times in them, taken
- * outside of it, are what a checker of histories goes by.
+ * Arguments and answers of calls as parts of a trace's events. What has its default is left out.
  */
-#include "truce/sys/decorate.h"
+#include "store/decorators/trace.h"
 
 #include <pthread.h>
 
@@ -13,7 +9,272 @@
 #include "base/clock.h"
 #include "bson/json.h"
 #include "store/decorators/decorator.h"
-#include "store/decorators/trace_show.h"
+#include "store/store.h"
+#include "truce/sys/decorate.h"
+
+static void trace_show_add_document(bson_t *parent, const char *name, const bson_t *document)
+{
+    if (document && !bson_empty(document))
+        BSON_APPEND_DOCUMENT(parent, name, document);
+}
+
+static void trace_show_add_array(bson_t *parent, const char *name, const bson_t *array)
+{
+    if (array)
+        BSON_APPEND_ARRAY(parent, name, array);
+}
+
+static void trace_show_add_number(bson_t *parent, const char *name, int64_t number)
+{
+    if (number)
+        BSON_APPEND_INT64(parent, name, number);
+}
+
+static void add_truth(bson_t *parent, const char *name, bool truth)
+{
+    if (truth)
+        BSON_APPEND_BOOL(parent, name, true);
+}
+
+static void add_find_options(bson_t *parent, const truce_find_options *options)
+{
+    trace_show_add_document(parent, "projection", options->projection);
+    trace_show_add_document(parent, "sort", options->sort);
+    trace_show_add_document(parent, "hint", options->hint);
+    trace_show_add_document(parent, "min", options->min);
+    trace_show_add_document(parent, "max", options->max);
+    add_truth(parent, "returnKey", options->return_key);
+    add_truth(parent, "showRecordId", options->show_record_id);
+    trace_show_add_number(parent, "skip", options->skip);
+    trace_show_add_number(parent, "limit", options->limit);
+    trace_show_add_number(parent, "deadline_ms", options->deadline_ms);
+}
+
+static void trace_show_add_update(bson_t *parent, const bson_t *update, bool pipeline)
+{
+    if (pipeline)
+        trace_show_add_array(parent, "update", update);
+    else if (update)
+        BSON_APPEND_DOCUMENT(parent, "update", update);
+}
+
+static void trace_show_add_write(bson_t *parent, const truce_write *write)
+{
+    BSON_APPEND_UTF8(parent, "kind", truce__write_name(write->kind));
+    BSON_APPEND_UTF8(parent, "collection", write->collection);
+    if (write->kind != TRUCE_WRITE_INSERT)
+        BSON_APPEND_DOCUMENT(parent, "filter", write->filter);
+    if (write->kind == TRUCE_WRITE_INSERT)
+        BSON_APPEND_DOCUMENT(parent, "document", write->document);
+    if (write->kind == TRUCE_WRITE_UPDATE)
+        trace_show_add_update(parent, write->document, write->options.pipeline);
+    add_truth(parent, "upsert", write->options.upsert);
+    add_truth(parent, "multi", write->options.multi);
+    trace_show_add_array(parent, "arrayFilters", write->options.array_filters);
+    trace_show_add_document(parent, "sort", write->options.sort);
+}
+
+static void add_result(bson_t *parent, const truce_write_result *result)
+{
+    trace_show_add_number(parent, "matched", result->matched);
+    trace_show_add_number(parent, "modified", result->modified);
+    trace_show_add_number(parent, "inserted", result->inserted);
+    trace_show_add_number(parent, "removed", result->removed);
+    if (result->upserted)
+        BSON_APPEND_VALUE(parent, "upserted", &result->upserted_id);
+}
+
+static void element_begin(bson_t *array, size_t number, bson_t *child)
+{
+    char buffer[16];
+    const char *key;
+
+    bson_uint32_to_string((uint32_t)number, &key, buffer, sizeof(buffer));
+    BSON_APPEND_DOCUMENT_BEGIN(array, key, child);
+}
+
+static void add_writes(bson_t *parent, const truce_write *writes, size_t count)
+{
+    bson_t array, child;
+
+    BSON_APPEND_ARRAY_BEGIN(parent, "writes", &array);
+    for (size_t i = 0; i < count; i++) {
+        element_begin(&array, i, &child);
+        trace_show_add_write(&child, &writes[i]);
+        bson_append_document_end(&array, &child);
+    }
+    bson_append_array_end(parent, &array);
+}
+
+static void add_outcomes(bson_t *parent, const truce_write_outcome *outcomes, size_t count)
+{
+    bson_t array, child;
+
+    BSON_APPEND_ARRAY_BEGIN(parent, "outcomes", &array);
+    for (size_t i = 0; i < count; i++) {
+        element_begin(&array, i, &child);
+        BSON_APPEND_UTF8(&child, "status", truce_status_name(outcomes[i].status));
+        add_result(&child, &outcomes[i].result);
+        bson_append_document_end(&array, &child);
+    }
+    bson_append_array_end(parent, &array);
+}
+
+static void add_looks(bson_t *parent, const struct decorated_call *call, bool answered)
+{
+    bson_t array, child;
+
+    BSON_APPEND_ARRAY_BEGIN(parent, "looks", &array);
+    for (size_t i = 0; i < call->number; i++) {
+        element_begin(&array, i, &child);
+        BSON_APPEND_UTF8(&child, "collection", call->looks[i].collection);
+        BSON_APPEND_VALUE(&child, "_id", call->looks[i].id);
+        if (answered)
+            trace_show_add_document(&child, "document", &call->looks[i].document);
+        bson_append_document_end(&array, &child);
+    }
+    bson_append_array_end(parent, &array);
+}
+
+/* ---- by verb -------------------------------------------------------------------------------- */
+
+static void add_reading(bson_t *parent, const struct decorated_call *call)
+{
+    truce_find_options as_find;
+
+    if (call->text)
+        BSON_APPEND_UTF8(parent, "path", call->text);
+    BSON_APPEND_DOCUMENT(parent, "filter", call->filter);
+    if (call->verb == VERB_DISTINCT)
+        return;
+    as_find = call->verb == VERB_COUNT ? truce__count_as_find(call->how.count) : *call->how.find;
+    add_find_options(parent, &as_find);
+    add_truth(parent, "count", call->flag);
+}
+
+static void add_aggregation(bson_t *parent, const struct decorated_call *call)
+{
+    trace_show_add_array(parent, "pipeline", call->document);
+    trace_show_add_document(parent, "hint", call->how.aggregate->hint);
+    trace_show_add_number(parent, "deadline_ms", call->how.aggregate->deadline_ms);
+}
+
+static void trace_show_add_bulk(bson_t *parent, const struct decorated_call *call)
+{
+    add_writes(parent, call->writes, call->number);
+    add_truth(parent, "unordered", call->how.bulk->unordered);
+    add_truth(parent, "atomic", call->how.bulk->atomic);
+    add_truth(parent, "relaxed", call->how.bulk->relaxed);
+    add_truth(parent, "joined", call->how.bulk->joined);
+}
+
+static void add_modification(bson_t *parent, const struct decorated_call *call)
+{
+    const truce_modify_options *options = call->how.modify;
+
+    BSON_APPEND_DOCUMENT(parent, "filter", call->filter);
+    trace_show_add_update(parent, call->document, options->pipeline);
+    trace_show_add_document(parent, "sort", options->sort);
+    trace_show_add_document(parent, "projection", options->projection);
+    add_truth(parent, "remove", options->remove);
+    add_truth(parent, "new", options->return_new);
+    add_truth(parent, "upsert", options->upsert);
+    trace_show_add_array(parent, "arrayFilters", options->array_filters);
+}
+
+static void trace_add_arguments(bson_t *parent, const struct decorated_call *call)
+{
+    switch (call->verb) {
+    case VERB_FIND:
+    case VERB_COUNT:
+    case VERB_DISTINCT:
+    case VERB_EXPLAIN:
+        add_reading(parent, call);
+        break;
+    case VERB_NEXT:
+        trace_show_add_number(parent, "cursor", (int64_t)call->at->number);
+        break;
+    case VERB_AGGREGATE:
+        add_aggregation(parent, call);
+        break;
+    case VERB_READ_MANY:
+        add_looks(parent, call, false);
+        break;
+    case VERB_BULK:
+        trace_show_add_bulk(parent, call);
+        break;
+    case VERB_FIND_AND_MODIFY:
+        add_modification(parent, call);
+        break;
+    case VERB_REWRITE:
+        BSON_APPEND_INT64(parent, "documents", (int64_t)call->rewrite->count);
+        break;
+    case VERB_INDEX_CREATE:
+        BSON_APPEND_DOCUMENT(parent, "index", call->document);
+        break;
+    case VERB_INDEX_DROP:
+        BSON_APPEND_UTF8(parent, "name", call->text);
+        break;
+    case VERB_INDEX_MODIFY:
+        BSON_APPEND_UTF8(parent, "name", call->text);
+        BSON_APPEND_DOCUMENT(parent, "changes", call->document);
+        break;
+    case VERB_COLLECTION_VALIDATE:
+        BSON_APPEND_DOCUMENT(parent, "validator", call->document);
+        break;
+    case VERB_COLLECTION_RENAME:
+        BSON_APPEND_UTF8(parent, "to", call->text);
+        add_truth(parent, "drop_target", call->flag);
+        break;
+    case VERB_WAIT:
+        trace_show_add_number(parent, "token", (int64_t)*call->token);
+        trace_show_add_number(parent, "timeout_ms", call->timeout_ms);
+        break;
+    default:
+        break;
+    }
+}
+
+/* of a call that was answered with TRUCE_OK */
+static void trace_add_answer(bson_t *parent, const struct decorated_call *call)
+{
+    const bool lists = call->verb == VERB_INDEX_LIST || call->verb == VERB_COLLECTION_LIST;
+
+    if (call->cursor)
+        trace_show_add_number(parent, "cursor",
+                              (int64_t)((const struct decorated_cursor *)*call->cursor)->number);
+    if (call->next && *call->next)
+        BSON_APPEND_DOCUMENT(parent, "document", *call->next);
+    if (call->count)
+        BSON_APPEND_INT64(parent, "count", *call->count);
+    if (call->looks)
+        add_looks(parent, call, true);
+    if (call->outcomes)
+        add_outcomes(parent, call->outcomes, call->number);
+    if (call->verb == VERB_DISTINCT)
+        trace_show_add_array(parent, "values", call->answer);
+    else if (call->verb == VERB_EXPLAIN)
+        trace_show_add_document(parent, "plan", call->answer);
+    else if (lists)
+        trace_show_add_array(parent, call->verb == VERB_INDEX_LIST ? "indexes" : "collections",
+                             call->answer);
+    else if (call->answer)
+        trace_show_add_document(parent, "document", call->answer);
+    if (call->result)
+        add_result(parent, call->result);
+    if (call->token)
+        trace_show_add_number(parent, "token", (int64_t)*call->token);
+}
+
+/* ---- trace ------------------------------------------------------------------------------- */
+
+/*
+ * The trace decorator: a store that tells every call (truce/sys/decorate.h has the shape).
+ *
+ * Each call becomes an event: its arguments, then its answer. Events leave under one mutex, so that the
+ * listener sees one at a time, in the order in which calls returned; the times in them, taken
+ * outside of it, are what a checker of histories goes by.
+ */
 
 #define THREADS_MAX 1024
 
@@ -94,7 +355,7 @@ static void trace_append_answer(bson_t *parent, const struct decorated_call *cal
     bson_t child;
 
     BSON_APPEND_DOCUMENT_BEGIN(parent, "answer", &child);
-    truce__trace_add_answer(&child, call);
+    trace_add_answer(&child, call);
     bson_append_document_end(parent, &child);
 }
 
@@ -131,7 +392,7 @@ static truce_status trace_on_call(struct decorator *decorator, const struct deco
     truce_status status;
 
     number_call(trace, &told);
-    truce__trace_add_arguments(&told.arguments, call);
+    trace_add_arguments(&told.arguments, call);
     told.begin_ns = truce__clock_monotonic_ns();
     if (trace->options.beginnings)
         tell_begin(trace, call, &told);

@@ -3,7 +3,7 @@
  * It is the reference model that every other store is compared with, and the simulator's store. So
  * it has no pages and no cleverness: a read looks at every document, a unique index is checked
  * against every document, and one mutex is held from the first look to the last change. A plan
- * decides only the order of a read without a sort (memory_order.c).
+ * decides only the order of a read without a sort (memory_read.c).
  *
  *     memory_store    collections in the order of names
  *       memory_collection   documents in the order of insertion, which is $natural order
@@ -19,11 +19,12 @@
  *    rise; a token that differs from them means that something was written.
  *
  * Files: this one (the store, collections, indexes, wake-up, documents and their keys),
- * memory_read.c, memory_order.c, memory_write.c (with the journal of atomic bulks).
+ * memory_read.c, memory_read.c, memory_write.c (with the journal of atomic bulks).
  *
  * Deliberately not done: anything for speed, durability, sharing between processes.
  */
 #include "store/memory/memory.h"
+#include "store/kinds.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -118,11 +118,6 @@ truce_status truce__memory_select(const struct memory_collection *collection,
                                   bson_error_t *error);
 void truce__memory_matches_release(struct memory_matches *matches);
 
-/* memory_order.c: arranges matches, which are in the order of insertion, in the order that a find without a sort has. */
-truce_status truce__memory_order(const struct memory_collection *collection,
-                                 const struct memory_query *query, struct memory_matches *matches,
-                                 bson_error_t *error);
-
 truce_status truce__memory_find_documents(truce_store *base, const char *name, const bson_t *filter,
                                           const truce_find_options *options, truce_cursor **cursor,
                                           bson_error_t *error);

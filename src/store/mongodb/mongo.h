@@ -49,12 +49,7 @@ struct mongo_store {
     } at;
 };
 
-/* ---- mongo_uri.c ---- */
-
-/* The URI as truce uses it: INVALID if it has no database, or asks for less than durable writes and
- * reads that see them. Deadlines that it does not set are set. The caller destroys it. */
-truce_status truce__mongo_uri_parse(const char *text, const truce_store_options *options,
-                                    mongoc_uri_t **uri, bson_error_t *error);
+/* ---- mongo.c ---- */
 
 /* ---- mongo_error.c ---- */
 
@@ -145,7 +140,7 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
 /* Does the filter ask for one _id by value? `*id`, if not NULL, is a view of it. */
 bool truce__mongo_names_id(const bson_t *filter, bson_value_t *id);
 
-/* ---- mongo_view.c ---- */
+/* ---- mongo_read.c ---- */
 
 truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error);
@@ -209,31 +204,14 @@ truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t
 /* Does the server really keep a transaction? OK, or INVALID with what it answered. */
 truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error);
 
-/* ---- mongo_schema.c ---- */
+/* ---- mongo.c ---- */
 
-truce_status truce__mongo_index_create(truce_store *base, const char *collection,
-                                       const bson_t *index, bson_error_t *error);
-truce_status truce__mongo_index_drop(truce_store *base, const char *collection, const char *name,
-                                     bson_error_t *error);
-truce_status truce__mongo_index_modify(truce_store *base, const char *collection, const char *name,
-                                       const bson_t *changes, bson_error_t *error);
 truce_status truce__mongo_index_list(truce_store *base, const char *collection, bson_t *indexes,
                                      bson_error_t *error);
 truce_status truce__mongo_collection_create(truce_store *base, const char *collection,
                                             bson_error_t *error);
-truce_status truce__mongo_collection_drop(truce_store *base, const char *collection,
-                                          bson_error_t *error);
-truce_status truce__mongo_collection_rename(truce_store *base, const char *from, const char *to,
-                                            bool drop_target, bson_error_t *error);
-truce_status truce__mongo_collection_validate(truce_store *base, const char *collection,
-                                              const bson_t *validator, bson_error_t *error);
-truce_status truce__mongo_validator(truce_store *base, const char *collection, bson_t *validator,
-                                    bson_error_t *error);
 truce_status truce__mongo_collection_list(truce_store *base, const truce_list_options *options,
                                           bson_t *collections, bson_error_t *error);
-/* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */
-truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
-                                            bson_error_t *error);
 
 /* CORRUPT: what the server sent is no sound document, and why; by its _id, if that can be told. */
 truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);

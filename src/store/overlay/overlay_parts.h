@@ -74,20 +74,6 @@ struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part
 /* {_id: that of the document} */
 void truce__overlay_id(const bson_t *document, bson_t *filter);
 
-/* overlay_read.c */
-truce_status truce__overlay_find(truce_store *base, const char *collection, const bson_t *filter,
-                                 const truce_find_options *options, truce_cursor **cursor,
-                                 bson_error_t *error);
-truce_status truce__overlay_count(truce_store *base, const char *collection, const bson_t *filter,
-                                  const truce_count_options *options, int64_t *count,
-                                  bson_error_t *error);
-truce_status truce__overlay_distinct(truce_store *base, const char *collection, const char *path,
-                                     const bson_t *filter, bson_t *values, bson_error_t *error);
-truce_status truce__overlay_aggregate(truce_store *base, const char *collection,
-                                      const bson_t *pipeline,
-                                      const truce_aggregate_options *options, truce_cursor **cursor,
-                                      bson_error_t *error);
-
 /* overlay_write.c */
 truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,

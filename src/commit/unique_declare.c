@@ -1,13 +1,3 @@
-#include "base/assert.h"
-#include "base/clock.h"
-#include "base/limits.h"
-#include "base/null.h"
-#include "base/reserved_fields.h"
-#include "commit/commit.h"
-#include "commit/metadata_cache.h"
-#include "commit/shadow.h"
-#include "store/store.h"
-
 /*
  * Declaring keys: the index on `_keys`, then `_keys` in each document, each by a commit of its own,
  * beside whatever else goes on. A document that has none yet is safe already (unique.c, U4), so the
@@ -16,6 +6,15 @@
  * Between the two lies a pause: a process that read the list of indexes before may write documents
  * without `_keys` until it reads the list again.
  */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/null.h"
+#include "base/reserved_fields.h"
+#include "commit/commit.h"
+#include "commit/metadata_cache.h"
+#include "commit/unique.h"
+#include "store/store.h"
 
 #define SETTLE_MS (COMMIT_INDEXES_FRESH_MS + 1000)
 
@@ -63,15 +62,6 @@ truce_status truce__shadow_mend(truce_store *store, const char *collection, cons
 
 /* ---- the collection ------------------------------------------------------------------------- */
 
-static truce_status count_shadowed(const struct index_spec *spec, void *arg, bson_error_t *error)
-{
-    uint32_t *count = arg;
-
-    (void)error;
-    *count += truce__shadowed_index(spec);
-    return TRUCE_OK;
-}
-
 static truce_status declare_make_index(truce_store *store, const char *collection,
                                        const truce_unique_options *options, bool *made,
                                        bson_error_t *error)
@@ -82,7 +72,7 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
     bool keyed = false;
 
     truce__memo_forget(store, collection);
-    status = truce__each_index(store, collection, count_shadowed, &count, error);
+    status = truce__unique_count(store, collection, &count, error);
     if (!status && !count)
         return truce__fail(
             TRUCE_INVALID, error,

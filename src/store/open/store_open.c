@@ -1,0 +1,135 @@
+/*
+ * Opens a store by its URI: the table of kinds maps each scheme to the backend's open function, and the options
+ * wrap the new store into decorators (one database of a store, reports of slow calls).
+ *
+ * This file has a folder of its own because it depends on all backends, and they depend on src/store.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "base/null.h"
+#include "base/reserved_fields.h"
+#include "store/decorators/database.h"
+#include "store/decorators/slow.h"
+#include "store/kinds.h"
+#include "store/store.h"
+
+#if !TRUCE_MONGODB
+static truce_status not_built(const char *path, const truce_store_options *options,
+                              truce_store **store, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "this truce was built without mongodb:// (-DTRUCE_MONGODB=OFF)");
+}
+#endif
+
+static const struct store_kind {
+    const char *scheme;
+    open_function *open;
+} kinds[] = {
+    {"memory", truce__memory_open},
+    {"file", truce__file_open},
+#if TRUCE_MONGODB
+    {"mongodb", truce__mongo_open},
+    {"mongodb+srv", truce__mongo_srv_open},
+#else
+    {"mongodb", not_built},
+    {"mongodb+srv", not_built},
+#endif
+};
+
+/* Length of the scheme that the URI starts with; 0 for a bare path (also "C:..." and "./a:b"). */
+static size_t scheme_length(const char *uri)
+{
+    size_t length = 0;
+
+    while (isalnum((unsigned char)uri[length]) || (length > 0 && uri[length] == '+'))
+        length++;
+    return length > 1 && uri[length] == ':' ? length : 0;
+}
+
+/* user:password@host, without mongodb://: no sentence is to have it as the path of a file. */
+static bool has_password(const char *path)
+{
+    size_t length = strcspn(path, "/:@");
+
+    return path[length] == ':' && strchr(path + length, '@');
+}
+
+static const struct store_kind *find_kind(const char *scheme, size_t length)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strlen(kinds[i].scheme) == length && !memcmp(kinds[i].scheme, scheme, length))
+            return &kinds[i];
+    return NULL;
+}
+
+/* Its URI has the database. */
+static bool store_is_server(const truce_store *store)
+{
+    return !strcmp(store->ops->scheme, "mongodb");
+}
+
+/* The store becomes the view of its database. */
+static truce_status take_database(truce_store **store, const char *database, bson_error_t *error)
+{
+    char own[DATABASE_NAME_MAX + 1];
+    truce_status status = truce__database_name_check(database, error);
+
+    if (!status)
+        status = truce__own_database(*store, own, error);
+    if (status) {
+        truce_store_close(*store);
+        *store = NULL;
+        return status;
+    }
+    *store = truce__database_wrap(*store, own, database);
+    return TRUCE_OK;
+}
+
+truce_status truce_store_open(const char *uri, const truce_store_options *options,
+                              truce_store **store, bson_error_t *error)
+{
+    RETURN_IF_NULL(store, error);
+
+    static const truce_store_options defaults;
+    size_t length = uri ? scheme_length(uri) : 0;
+    const struct store_kind *kind = NULL;
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *store = NULL;
+    if (!uri || !*uri)
+        return truce__fail(TRUCE_INVALID, error, "the store's URI is empty");
+    status = ROOM_CHECK(options, "truce_store_options", error);
+    if (!status)
+        status = ROOM_CHECK(options ? options->hooks : NULL, "truce_store_hooks", error);
+    if (status)
+        return status;
+    if (!length && has_password(uri))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store's URI has a name and a password, but does not begin with "
+                           "mongodb:// (a file of such a name is file:PATH)");
+    kind = length ? find_kind(uri, length) : find_kind("file", 4);
+    if (!kind)
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "no store of the kind \"%.*s\" (file:PATH, a path, mongodb://, or memory:)",
+            length ? (int)length : 4, length ? uri : "file");
+    status =
+        kind->open(uri + (length ? length + 1 : 0), options ? options : &defaults, store, &caught);
+    truce_assert(!status == (*store != NULL));
+    truce_assert(status ||
+                 !strncmp((*store)->ops->scheme, kind->scheme, strlen((*store)->ops->scheme)));
+    if (!status && options && options->read_only)
+        (*store)->capabilities |= TRUCE_IS_READ_ONLY;
+    if (!status && options && options->database && !store_is_server(*store))
+        status = take_database(store, options->database, &caught);
+    if (!status && options)
+        (*store)->deadline_ms = options->deadline_ms;
+    if (!status && options && options->hooks && options->hooks->slow)
+        *store = truce__slow_wrap(*store, options->hooks);
+    return truce__pass_error(status, &caught, error);
+}
