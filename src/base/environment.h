@@ -13,6 +13,8 @@ struct world {
     int64_t (*monotonic_ns)(void *arg);
     void (*sleep_ms)(void *arg, int64_t duration_ms);
     uint64_t (*entropy)(void *arg);
+    /* Names the monotonic clock (truce__clock_name); NULL: the clock has no name. */
+    const char *(*clock_name)(void *arg);
 };
 
 /* For this thread, until it is called again; NULL: the system's. The world is borrowed. */

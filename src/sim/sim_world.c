@@ -457,7 +457,7 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
                     struct sim_result *result)
 {
     struct run *run = bson_malloc0(sizeof *run);
-    struct world world = {run, wall_ms, monotonic_ns, sleep_ms, entropy};
+    struct world world = {run, wall_ms, monotonic_ns, sleep_ms, entropy, NULL};
     const struct world *before = truce__world();
 
     truce_assert(scenario->clients_count < SIM_CLIENTS);

@@ -352,3 +352,118 @@ TEST(sweeps_jobs_of_dead_workers_whose_clocks_were_wrong)
     truce__world_use(NULL);
     truce_store_close(store);
 }
+
+/* ---- sweeps of processes that end ---- */
+
+static char alone_uri[400];
+
+/* Sweeps as a process of its own, which remembers nothing of others. Returns how many jobs run then. */
+static int64_t sweep_alone(const char *clock)
+{
+    truce_sweep_report report;
+    truce_store *store = NULL;
+    bson_error_t error;
+    int64_t running;
+
+    no_sleep_clock = clock;
+    CHECK_OK(truce_store_open(alone_uri, NULL, &store, &error), error);
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    running = count_json(store, "truce_queue", "{'state': 'running'}");
+    truce_store_close(store);
+    no_sleep_clock = NULL;
+    return running;
+}
+
+/* Opens the store of sweep_alone with one job, which is claimed. */
+static truce_store *claimed_alone(truce_queue **queue, truce_job **job)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    right_clocks();
+    snprintf(alone_uri, sizeof alone_uri, "file:%s/alone.truce", test_directory());
+    CHECK_OK(truce_store_open(alone_uri, NULL, &store, &error), error);
+    *queue = queue_of(store, NULL, "mail");
+    rig_add(*queue, "{'n': 1}", NULL);
+    *job = rig_claim(*queue);
+    return store;
+}
+
+static void end_alone(truce_store *store, truce_queue *queue, truce_job *job)
+{
+    truce_job_free(job);
+    truce_queue_free(queue);
+    truce__world_use(NULL);
+    truce_store_close(store);
+}
+
+TEST(releases_the_job_of_a_dead_worker_by_sweeps_of_two_processes)
+{
+    truce_queue *queue;
+    truce_job *job;
+    truce_store *store = claimed_alone(&queue, &job);
+
+    CHECK_INT(sweep_alone("boot1"), ==, 1);
+    CHECK_INT(count_json(store, "truce_queue", "{'lease.seen': {'$exists': true}}"), ==, 0);
+    truce__clock_sleep_ms(2 * LEASE_MS);
+    CHECK_INT(sweep_alone("boot1"), ==, 1); /* sees for the first time that it may be over */
+    truce__clock_sleep_ms(LEASE_MS - 1);
+    CHECK_INT(sweep_alone("boot1"), ==, 1);
+    truce__clock_sleep_ms(1);
+    CHECK_INT(sweep_alone("boot1"), ==, 0);
+    end_alone(store, queue, job);
+}
+
+TEST(keeps_a_job_that_is_extended_between_sweeps_of_two_processes)
+{
+    truce_queue *queue;
+    truce_job *job;
+    truce_store *store = claimed_alone(&queue, &job);
+    bson_error_t error;
+
+    for (int i = 0; i < 6; i++) {
+        no_sleep_skew_ms = HOUR_MS; /* the clock of the sweep is ahead, so each lease looks over */
+        CHECK_INT(sweep_alone("boot1"), ==, 1);
+        no_sleep_skew_ms = 0;
+        truce__clock_sleep_ms(LEASE_MS);
+        CHECK_OK(truce_job_extend(job, &error), error);
+    }
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    end_alone(store, queue, job);
+}
+
+TEST(continues_no_observation_of_another_clock)
+{
+    truce_queue *queue;
+    truce_job *job;
+    truce_store *store = claimed_alone(&queue, &job);
+
+    truce__clock_sleep_ms(2 * LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        char clock[20];
+
+        snprintf(clock, sizeof clock, "boot%d", i);
+        CHECK_INT(sweep_alone(clock), ==, 1);
+        CHECK_INT(sweep_alone(NULL), ==, 1); /* a clock without a name */
+        truce__clock_sleep_ms(3 * LEASE_MS);
+    }
+    CHECK_INT(sweep_alone("boot1"), ==, 0); /* which other computers did not disturb */
+    end_alone(store, queue, job);
+}
+
+TEST(ignores_an_observation_of_a_later_time)
+{
+    truce_queue *queue;
+    truce_job *job;
+    truce_store *store = claimed_alone(&queue, &job);
+
+    truce__clock_sleep_ms(10 * LEASE_MS);
+    CHECK_INT(sweep_alone("boot1"), ==, 1);
+    no_sleep_ms -= 5 * LEASE_MS; /* a computer that was restored from a snapshot */
+    CHECK_INT(sweep_alone("boot1"), ==, 1);
+    truce__clock_sleep_ms(LEASE_MS / 2);
+    CHECK_INT(sweep_alone("boot1"), ==, 1);
+    truce__clock_sleep_ms(LEASE_MS / 2);
+    CHECK_INT(sweep_alone("boot1"), ==, 0);
+    end_alone(store, queue, job);
+}

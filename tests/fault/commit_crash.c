@@ -35,7 +35,7 @@ static uint64_t draw(void *arg)
     return truce__random_next(&chance);
 }
 
-static const struct world no_sleep = {NULL, slept, slept_ns, sleep_on, draw};
+static const struct world no_sleep = {NULL, slept, slept_ns, sleep_on, draw, NULL};
 
 /* Two faults, one around the other: the inner loses the answer of call n, the outer lets nothing through
  * from the next call on. Together: death right after the effect of call n. */

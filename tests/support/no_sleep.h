@@ -12,6 +12,8 @@ static atomic_llong no_sleep_ms = 1700000000000;
 static atomic_llong no_sleep_skew_ms; /* how far the wall clock of the calling process is ahead */
 static atomic_ullong no_sleep_drawn;
 
+static const char *_Atomic no_sleep_clock; /* the name of the monotonic clock; NULL: none */
+
 static int64_t no_sleep_wall(void *arg)
 {
     (void)arg;
@@ -40,11 +42,17 @@ static uint64_t no_sleep_draw(void *arg)
     return x ^ (x >> 31);
 }
 
+static const char *no_sleep_name(void *arg)
+{
+    (void)arg;
+    return atomic_load(&no_sleep_clock);
+}
+
 /* This thread lives there from now on, until truce__world_use(NULL). */
 static inline void no_sleep_use(void)
 {
-    static const struct world world = {NULL, no_sleep_wall, no_sleep_monotonic, no_sleep_on,
-                                       no_sleep_draw};
+    static const struct world world = {NULL,        no_sleep_wall, no_sleep_monotonic,
+                                       no_sleep_on, no_sleep_draw, no_sleep_name};
 
     truce__world_use(&world);
 }

@@ -10,8 +10,9 @@
  *     in a full lane: add --> waiting, instead of ready or delayed, until its turn comes
  *     after other jobs: add --> blocked, instead of these, until the other jobs have ended
  *
- *     add                 queue_add.c        claim; due, lease over     queue_claim.c
- *     the other changes   job.c              by an operator             queue_control.c
+ *     add                 queue_add.c        claim, due                 queue_claim.c
+ *     the other changes   job.c              lease over                 job_lease.c
+ *     by an operator      queue_control.c    leases of dead jobs, check queue_maintenance.c
  *     limits              rate_limit.c       lanes                      lane.c
  *     after other jobs    workflow.c         by the clock               cron.c
  *     threads that run jobs    queue_pool.c
@@ -34,8 +35,8 @@
  *   L4. No clock is compared with the clock of another process. A lease is over when one process
  *       has seen the same token and the same end for as long as the lease lasts. A process measures
  *       this time by its monotonic clock. The sweep can continue the observation of an earlier
- *       sweep on the same computer (queue_maintenance.c). The release compares the token and the
- *       end that were observed. Wall clocks only choose which leases are read (queue_claim.c).
+ *       sweep on the same computer (job_lease.c). The release compares the token and the end that
+ *       were observed. Wall clocks only choose which leases are read.
  *   L5. A claim takes no job that a commit holds. A caller that waits for such a job resolves the
  *       commit; the sweep of commits resolves the rest.
  *   L6. Each release of a job counts its attempts. A job that kills its workers is dead after its

@@ -295,9 +295,16 @@ truce_status truce__workflow_indexes(truce_queue *queue, bson_error_t *error);
 #define TRUCE__QUEUE_PROMOTED_MOST 100
 truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
                                   bson_error_t *error);
+/* ---- job_lease.c ---- */
+
 /* Releases a running job, as it was read, if its lease is over (L4). */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);
+/* Releases jobs of the queue whose leases are over; a pass over some leases. */
+truce_status truce__queue_rescue_some(truce_queue *queue, bson_error_t *error);
+/* Stores when this process saw the lease of a job that was read, unless an entry of this clock is
+ * valid. Later processes of this computer continue the observation. */
+truce_status truce__queue_lease_observe(truce_store *store, const bson_t *job, bson_error_t *error);
 /* Appends the filter of the running jobs, of all queues, whose leases are watched. `lease_ms` is
  * the length of a lease. */
 void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter);

@@ -31,7 +31,6 @@
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
-#include "commit/lease_watch.h"
 #include "commit/metadata_cache.h"
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
@@ -664,36 +663,25 @@ static truce_status claims_claim(truce_queue *queue, truce_job **job, bson_error
     return own.status;
 }
 
-/* ---- due jobs and ended leases --------------------------------------------------------------- */
+/* ---- due jobs -------------------------------------------------------------------------------- */
 
 /*
- * Delayed jobs become ready when they are due, and running jobs are released when their lease is
- * over. Each claim does a part of this; the sweep does it for queues without claims.
+ * Delayed jobs become ready when they are due. Each claim promotes some of them; the sweep does it for
+ * queues without claims.
  *
- *     delayed, due        {_id, undone.state: "delayed", undone.at and priority as read,
- *                          _intent: absent} -> ready; undone.rank is -priority in both states
- *     lease over (L4)     a commit that read: running, token and undone.at as observed
- *                         -> as after a failed attempt
+ *     {_id, undone.state: "delayed", undone.at and priority as read, _intent: absent}
+ *     -> ready; undone.rank is -priority in both states
  *
- * A pass reads the leases that ended by this clock, and the leases that end later than a new lease
- * would; the clocks of their workers are ahead. All other leases belong to the first kind in time.
- * A pass reads up to 1,000 leases, and the next pass continues there. Leases of workers whose
- * clocks are behind therefore hide no others.
- *
- * Any process may do both, any number of times, at any time.
+ * Any process may do this, any number of times, at any time.
  *
  * Delayed jobs are promoted in the order of their priorities, one batch at a time. A claim promotes
  * as many jobs as it takes before it takes them. If thousands of jobs become due at once, a claim
  * therefore takes the same jobs as if all were ready.
  */
 
-#define BATCH              TRUCE__QUEUE_PROMOTED_MOST
-#define RANK_BEFORE        (-JOB_PRIORITY_MAX - 1)
-#define LEASES_SEEN        1000 /* In one pass. */
-#define PASS_MS            250  /* The longest pass: its caller waits for a job. */
-#define DAY_MS             INT64_C(86400000)
-#define NS_IN_MS           INT64_C(1000000)
-#define RESCUE_DEADLINE_MS 50 /* The next pass takes a job that a commit holds. */
+#define BATCH       TRUCE__QUEUE_PROMOTED_MOST
+#define RANK_BEFORE (-JOB_PRIORITY_MAX - 1)
+#define NS_IN_MS    INT64_C(1000000)
 
 /* Appends the jobs that a query finds to the list, up to one batch; the caller destroys each. */
 static truce_status promote_gather(truce_store *store, const bson_t *filter, const bson_t *sort,
@@ -879,193 +867,6 @@ static truce_status queue_next_due(truce_store *store, const char *queue, int64_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- leases that are over -------------------------------------------------------------------- */
-
-struct rescue {
-    const truce_queue *queue;
-    bson_oid_t token;
-    bson_value_t id;
-    int64_t at_ms;
-    bool rescued;
-};
-
-static char *rescue_reason(const bson_t *job, int64_t now_ms)
-{
-    int64_t timeout_ms = truce__field_count(job, "timeout_ms"), since_ms;
-
-    if (timeout_ms && truce__job_date(job, "lease.since", &since_ms) &&
-        now_ms >= since_ms + timeout_ms)
-        return bson_strdup_printf("timed out after %lld ms", (long long)timeout_ms);
-    return bson_strdup("the worker did not extend its lease");
-}
-
-static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    struct rescue *rescue = arg;
-    int64_t now_ms = truce__clock_wall_ms(), at_ms;
-    bson_t job, update = BSON_INITIALIZER;
-    bson_oid_t token;
-    truce_status status = truce_commit_read(commit, QUEUE, &rescue->id, &job, error);
-
-    rescue->rescued = !status && !strcmp(truce__job_state(&job), "running") &&
-                      truce__job_token(&job, &token) && bson_oid_equal(&token, &rescue->token) &&
-                      truce__job_date(&job, "undone.at", &at_ms) && at_ms == rescue->at_ms;
-    if (rescue->rescued) {
-        char *why = rescue_reason(&job, now_ms);
-
-        truce__job_update_fail(&update, rescue->queue, &job, why, -1, now_ms);
-        status = truce__job_move(commit, &job, &update, error);
-        bson_free(why);
-    }
-    bson_destroy(&job);
-    bson_destroy(&update);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-}
-
-/* Returns a hash of the state that each extension by the worker changes. */
-static uint64_t lease_state(const struct rescue *rescue)
-{
-    return truce__watch_hash((uint64_t)rescue->at_ms, &rescue->token, sizeof rescue->token);
-}
-
-/* Returns true if this process has watched the lease for as long as it lasts (L4). */
-static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct rescue *rescue)
-{
-    const bson_oid_t *id = &rescue->id.value.v_oid;
-    bson_iter_t iter, found;
-    int64_t lease_ms = queue->lease_ms, since_ns;
-
-    if (bson_iter_init(&iter, job) && bson_iter_find_descendant(&iter, "lease.ms", &found))
-        lease_ms = bson_iter_as_int64(&found);
-    if (lease_ms < 0 || lease_ms > DAY_MS)
-        lease_ms = DAY_MS;
-    since_ns = truce__memo_watch(queue->store, "job", id, sizeof *id, lease_state(rescue));
-    return truce__clock_monotonic_ns() - since_ns >= lease_ms * NS_IN_MS;
-}
-
-truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
-                                 bson_error_t *error)
-{
-    struct rescue rescue = {.queue = queue, .id = truce__document_id(job)};
-    truce_commit_options options = {.mechanism = queue->mechanism,
-                                    .lease_ms = truce__queue_commit_lease(queue),
-                                    .deadline_ms = RESCUE_DEADLINE_MS};
-    truce_status status;
-
-    *rescued = false;
-    if (rescue.id.value_type != BSON_TYPE_OID || !truce__job_token(job, &rescue.token) ||
-        !truce__job_date(job, "undone.at", &rescue.at_ms) || !lease_is_over(queue, job, &rescue))
-        return TRUCE_OK;
-    status = truce_transact(queue->store, rescue_in, &rescue, &options, error);
-    *rescued = !status && rescue.rescued;
-    return status;
-}
-
-/* ---- leases that are watched ----------------------------------------------------------------- */
-
-void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter)
-{
-    int64_t now_ms = truce__clock_wall_ms();
-
-    BCON_APPEND(filter, "undone.state", BCON_UTF8("running"), "$or", "[", "{", "undone.at", "{",
-                "$lte", BCON_DATE_TIME(now_ms), "}", "}", "{", "undone.at", "{", "$gt",
-                BCON_DATE_TIME(now_ms + lease_ms), "}", "}", "]");
-}
-
-/* Reads the first leases of a queue that end after `from_ms` and until `to_ms`: {_id, lease,
- * undone}. Leases that end in the same millisecond come together. The caller destroys each and
- * frees the list. */
-static truce_status leases_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
-                                   bson_t ***found, size_t *count, bson_error_t *error)
-{
-    bson_t *filter =
-               BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue",
-                        BCON_UTF8(queue->name), "undone.rank", BCON_INT32(0), "undone.at", "{",
-                        "$gt", BCON_DATE_TIME(from_ms), "$lte", BCON_DATE_TIME(to_ms), "}"),
-           *sort = BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1)),
-           *projection = BCON_NEW("lease", BCON_INT32(1), "undone", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .projection = projection};
-    truce_cursor *cursor = NULL;
-    const bson_t *job = NULL;
-    int64_t last_ms = from_ms, at_ms;
-    truce_status status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
-
-    *count = 0;
-    *found = NULL;
-    while (!status) {
-        status = truce_cursor_next(cursor, &job, error);
-        if (status || !job)
-            break;
-        (void)truce__job_date(job, "undone.at", &at_ms);
-        if (*count >= LEASES_SEEN && at_ms != last_ms)
-            break;
-        last_ms = at_ms;
-        if (!(*count & (*count - 1)))
-            *found = bson_realloc(*found, (2 * *count + 1) * sizeof **found);
-        (*found)[(*count)++] = bson_copy(job);
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(filter);
-    bson_destroy(projection);
-    bson_destroy(sort);
-    return status;
-}
-
-static int64_t lease_end(const bson_t *job)
-{
-    int64_t at_ms;
-
-    (void)truce__job_date(job, "undone.at", &at_ms);
-    return at_ms;
-}
-
-/* Releases the jobs of a part of the leases. The pass begins where the last one ended. */
-static truce_status rescue_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
-                                   atomic_int_fast64_t *place, bson_error_t *error)
-{
-    int64_t until_ns = truce__clock_monotonic_ns() + PASS_MS * NS_IN_MS,
-            begin_ms = atomic_load(place), next_ms = from_ms;
-    bson_t **found;
-    size_t count, i;
-    truce_status status;
-
-    if (begin_ms < from_ms || begin_ms > to_ms)
-        begin_ms = from_ms;
-    status = leases_between(queue, begin_ms, to_ms, &found, &count, error);
-    for (i = 0; !status && i < count && (!i || truce__clock_monotonic_ns() < until_ns); i++) {
-        bson_error_t ignored; /* a job that cannot be released does not stop the others */
-        bool rescued;
-
-        if (truce__queue_rescue(queue, found[i], &rescued, &ignored))
-            continue;
-    }
-    if (!status && i < count)
-        next_ms = lease_end(found[i]) - 1;
-    else if (!status && count >= LEASES_SEEN)
-        next_ms = lease_end(found[count - 1]);
-    atomic_store(place, next_ms);
-    for (i = 0; i < count; i++)
-        bson_destroy(found[i]);
-    bson_free(found);
-    return status;
-}
-
-/* The first and the last date that every server can read: some refuse years outside of 1 to
- * 9999. */
-#define YEAR_1_MS    INT64_C(-62135596800000)
-#define YEAR_9999_MS INT64_C(253402300799999)
-
-/* Watches some running jobs of the queue, and releases those whose lease is over. */
-static truce_status queue_rescue_some(truce_queue *queue, bson_error_t *error)
-{
-    int64_t now_ms = truce__clock_wall_ms();
-    truce_status status = rescue_between(queue, YEAR_1_MS, now_ms, &queue->ended_at_ms, error);
-
-    return status ? status
-                  : rescue_between(queue, now_ms + queue->lease_ms, YEAR_9999_MS, &queue->far_at_ms,
-                                   error);
-}
-
 /* ---- the claim ------------------------------------------------------------------------------- */
 
 #define PROMOTE_MS  50   /* Between looks for delayed jobs while others are ready. */
@@ -1153,7 +954,7 @@ static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bs
         claim_is_time(&queue->fired_ns, idle && reads_are_cheap(queue) ? WAIT_MS_MIN : FIRE_MS))
         status = truce__cron_fire(queue, error);
     if (!status && claim_is_time(&queue->rescued_ns, rescue_ms))
-        status = queue_rescue_some(queue, error);
+        status = truce__queue_rescue_some(queue, error);
     if (!status && idle && reads_are_cheap(queue))
         status = claim_find_due(queue, error);
     if (!status && idle && claim_is_time(&queue->went_on_ns, RESCUE_MS))

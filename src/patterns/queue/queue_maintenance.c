@@ -727,8 +727,10 @@ static truce_status queue_rescue_job(struct sweep *sweep, const char *collection
     bool rescued;
     truce_status status;
 
-    (void)sweep, (void)collection;
+    (void)collection;
     status = truce__queue_rescue(arg, job, &rescued, error);
+    if (!status && !rescued)
+        status = truce__queue_lease_observe(sweep->store, job, error);
     return status || rescued ? status : TRUCE_LOCKED; /* its lease is not over */
 }
 

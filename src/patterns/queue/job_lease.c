@@ -1,0 +1,291 @@
+/*
+ * Leases: the end of a lease, and the release of its job.
+ *
+ * A worker extends the lease of its job until it ends the job. A lease is over (L4 in queue.c) if
+ * its token and its end, undone.at, have not changed for the length of the lease. Then a commit
+ * releases the job:
+ *
+ *     it read: running, token and undone.at as observed -> as after a failed attempt
+ *
+ * A process measures the time by its monotonic clock, from the first time it saw the lease in its
+ * current state (commit/lease_watch.h). It forgets this time when it ends, so a sweep that cron
+ * starts every minute would never release a job. The sweep therefore also stores when it saw the
+ * lease:
+ *
+ *     lease.seen: {"<clock>": {end: <undone.at>, ns: <time of the clock>}}
+ *
+ * All processes with a clock of the same name read the same monotonic clock (truce__clock_name). So
+ * a later process reads the time of an earlier one as if it were its own, and no wall clock takes
+ * part. Another computer, or the same one after a reboot, has another name: it ignores the entry
+ * and stores its own. An entry counts only for the end that it names, and a new claim replaces the
+ * whole lease. The sweep stores nothing in a lease that ends within its own length from now; its
+ * worker is probably alive.
+ *
+ * Which leases are read: those that ended by the wall clock of this process, and those that end
+ * later than a new lease would; the clocks of their workers are ahead. All other leases belong to
+ * the first kind in time. A pass reads up to 1,000 leases, and the next pass continues there.
+ * Leases of workers whose clocks are behind therefore hide no others.
+ *
+ * Any process may release jobs, any number of times, at any time.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "commit/lease_watch.h"
+#include "commit/metadata_cache.h"
+#include "patterns/queue/queue.h"
+#include "store/maintenance.h"
+#include "store/store.h"
+
+#define LEASES_SEEN        1000 /* In one pass. */
+#define PASS_MS            250  /* The longest pass: its caller waits for a job. */
+#define DAY_MS             INT64_C(86400000)
+#define NS_IN_MS           INT64_C(1000000)
+#define RESCUE_DEADLINE_MS 50 /* The next pass takes a job that a commit holds. */
+
+/* ---- leases that are over -------------------------------------------------------------------- */
+
+struct lease {
+    const truce_queue *queue;
+    bson_oid_t token;
+    bson_value_t id;
+    int64_t at_ms;
+    bool released;
+};
+
+static char *lease_reason(const bson_t *job, int64_t now_ms)
+{
+    int64_t timeout_ms = truce__field_count(job, "timeout_ms"), since_ms;
+
+    if (timeout_ms && truce__job_date(job, "lease.since", &since_ms) &&
+        now_ms >= since_ms + timeout_ms)
+        return bson_strdup_printf("timed out after %lld ms", (long long)timeout_ms);
+    return bson_strdup("the worker did not extend its lease");
+}
+
+static truce_status lease_release_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct lease *lease = arg;
+    int64_t now_ms = truce__clock_wall_ms(), at_ms;
+    bson_t job, update = BSON_INITIALIZER;
+    bson_oid_t token;
+    truce_status status = truce_commit_read(commit, QUEUE, &lease->id, &job, error);
+
+    lease->released = !status && !strcmp(truce__job_state(&job), "running") &&
+                      truce__job_token(&job, &token) && bson_oid_equal(&token, &lease->token) &&
+                      truce__job_date(&job, "undone.at", &at_ms) && at_ms == lease->at_ms;
+    if (lease->released) {
+        char *why = lease_reason(&job, now_ms);
+
+        truce__job_update_fail(&update, lease->queue, &job, why, -1, now_ms);
+        status = truce__job_move(commit, &job, &update, error);
+        bson_free(why);
+    }
+    bson_destroy(&job);
+    bson_destroy(&update);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Returns a hash of the state that each extension by the worker changes. */
+static uint64_t lease_state(const struct lease *lease)
+{
+    return truce__watch_hash((uint64_t)lease->at_ms, &lease->token, sizeof lease->token);
+}
+
+/* Reads when a process with this clock first saw the lease in its current state. */
+static bool lease_seen(const bson_t *job, const struct lease *lease, int64_t *seen_ns)
+{
+    const char *clock = truce__clock_name();
+    bson_t fields, seen, one;
+    int64_t end_ms;
+
+    if (!clock || !truce__value_subdocument(job, "lease", &fields) ||
+        !truce__value_subdocument(&fields, "seen", &seen) ||
+        !truce__value_subdocument(&seen, clock, &one) || !truce__job_date(&one, "end", &end_ms))
+        return false;
+    *seen_ns = truce__field_number(&one, "ns");
+    return end_ms == lease->at_ms && *seen_ns > 0 && *seen_ns <= truce__clock_monotonic_ns();
+}
+
+static int64_t lease_length_ms(const bson_t *job, int64_t otherwise_ms)
+{
+    bson_t fields;
+    int64_t lease_ms = otherwise_ms;
+
+    if (truce__value_subdocument(job, "lease", &fields) && bson_has_field(&fields, "ms"))
+        lease_ms = truce__field_number(&fields, "ms");
+    return lease_ms < 0 || lease_ms > DAY_MS ? DAY_MS : lease_ms;
+}
+
+/* Returns true if the lease has not changed for as long as it lasts (L4). */
+static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct lease *lease)
+{
+    const bson_oid_t *id = &lease->id.value.v_oid;
+    int64_t since_ns = truce__memo_watch(queue->store, "job", id, sizeof *id, lease_state(lease)),
+            seen_ns;
+
+    if (lease_seen(job, lease, &seen_ns) && seen_ns < since_ns)
+        since_ns = seen_ns;
+    return truce__clock_monotonic_ns() - since_ns >=
+           lease_length_ms(job, queue->lease_ms) * NS_IN_MS;
+}
+
+static bool lease_read(struct lease *lease, const bson_t *job)
+{
+    lease->id = truce__document_id(job);
+    return lease->id.value_type == BSON_TYPE_OID && truce__job_token(job, &lease->token) &&
+           truce__job_date(job, "undone.at", &lease->at_ms);
+}
+
+truce_status truce__queue_lease_observe(truce_store *store, const bson_t *job, bson_error_t *error)
+{
+    const char *clock = truce__clock_name();
+    int64_t now_ms = truce__clock_wall_ms(), seen_ns;
+    struct lease lease;
+    bson_t *filter, *update;
+    char *path;
+    bson_oid_t rev;
+    truce_status status;
+
+    if (!clock || !lease_read(&lease, job) || lease_seen(job, &lease, &seen_ns) ||
+        (lease.at_ms > now_ms && lease.at_ms <= now_ms + lease_length_ms(job, DAY_MS)))
+        return TRUCE_OK;
+    truce__id_new(&rev);
+    path = bson_strdup_printf("lease.seen.%s", clock);
+    filter =
+        BCON_NEW("_id", BCON_OID(&lease.id.value.v_oid), "state", BCON_UTF8("running"),
+                 "lease.token", BCON_OID(&lease.token), "undone.at", BCON_DATE_TIME(lease.at_ms));
+    truce__intent_append_absent(filter);
+    update = BCON_NEW("$set", "{", path, "{", "end", BCON_DATE_TIME(lease.at_ms), "ns",
+                      BCON_INT64(truce__clock_monotonic_ns()), "}", "_rev", BCON_OID(&rev), "}");
+    status = truce_update(store, QUEUE, filter, update, NULL, NULL, error);
+    bson_destroy(update);
+    bson_destroy(filter);
+    bson_free(path);
+    return status;
+}
+
+truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
+                                 bson_error_t *error)
+{
+    struct lease lease = {.queue = queue};
+    truce_commit_options options = {.mechanism = queue->mechanism,
+                                    .lease_ms = truce__queue_commit_lease(queue),
+                                    .deadline_ms = RESCUE_DEADLINE_MS};
+    truce_status status;
+
+    *rescued = false;
+    if (!lease_read(&lease, job) || !lease_is_over(queue, job, &lease))
+        return TRUCE_OK;
+    status = truce_transact(queue->store, lease_release_in, &lease, &options, error);
+    *rescued = !status && lease.released;
+    return status;
+}
+
+/* ---- a pass over the leases of a queue ------------------------------------------------------- */
+
+void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+
+    BCON_APPEND(filter, "undone.state", BCON_UTF8("running"), "$or", "[", "{", "undone.at", "{",
+                "$lte", BCON_DATE_TIME(now_ms), "}", "}", "{", "undone.at", "{", "$gt",
+                BCON_DATE_TIME(now_ms + lease_ms), "}", "}", "]");
+}
+
+/* Reads the first leases of a queue that end after `from_ms` and until `to_ms`: {_id, lease,
+ * undone}. Leases that end in the same millisecond come together. The caller destroys each and
+ * frees the list. */
+static truce_status leases_between(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
+                                   bson_t ***found, size_t *count, bson_error_t *error)
+{
+    bson_t *filter =
+               BCON_NEW("undone.state", BCON_UTF8("running"), "undone.queue",
+                        BCON_UTF8(queue->name), "undone.rank", BCON_INT32(0), "undone.at", "{",
+                        "$gt", BCON_DATE_TIME(from_ms), "$lte", BCON_DATE_TIME(to_ms), "}"),
+           *sort = BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1)),
+           *projection = BCON_NEW("lease", BCON_INT32(1), "undone", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .projection = projection};
+    truce_cursor *cursor = NULL;
+    const bson_t *job = NULL;
+    int64_t last_ms = from_ms, at_ms;
+    truce_status status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
+
+    *count = 0;
+    *found = NULL;
+    while (!status) {
+        status = truce_cursor_next(cursor, &job, error);
+        if (status || !job)
+            break;
+        (void)truce__job_date(job, "undone.at", &at_ms);
+        if (*count >= LEASES_SEEN && at_ms != last_ms)
+            break;
+        last_ms = at_ms;
+        if (!(*count & (*count - 1)))
+            *found = bson_realloc(*found, (2 * *count + 1) * sizeof **found);
+        (*found)[(*count)++] = bson_copy(job);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return status;
+}
+
+static int64_t lease_end(const bson_t *job)
+{
+    int64_t at_ms;
+
+    (void)truce__job_date(job, "undone.at", &at_ms);
+    return at_ms;
+}
+
+/* Releases the jobs of a part of the leases. The pass begins where the last one ended. */
+static truce_status leases_release(const truce_queue *queue, int64_t from_ms, int64_t to_ms,
+                                   atomic_int_fast64_t *place, bson_error_t *error)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + PASS_MS * NS_IN_MS,
+            begin_ms = atomic_load(place), next_ms = from_ms;
+    bson_t **found;
+    size_t count, i;
+    truce_status status;
+
+    if (begin_ms < from_ms || begin_ms > to_ms)
+        begin_ms = from_ms;
+    status = leases_between(queue, begin_ms, to_ms, &found, &count, error);
+    for (i = 0; !status && i < count && (!i || truce__clock_monotonic_ns() < until_ns); i++) {
+        bson_error_t ignored; /* a job that cannot be released does not stop the others */
+        bool rescued;
+
+        if (truce__queue_rescue(queue, found[i], &rescued, &ignored))
+            continue;
+    }
+    if (!status && i < count)
+        next_ms = lease_end(found[i]) - 1;
+    else if (!status && count >= LEASES_SEEN)
+        next_ms = lease_end(found[count - 1]);
+    atomic_store(place, next_ms);
+    for (i = 0; i < count; i++)
+        bson_destroy(found[i]);
+    bson_free(found);
+    return status;
+}
+
+/* The first and the last date that every server can read: some refuse years outside of 1 to
+ * 9999. */
+#define YEAR_1_MS    INT64_C(-62135596800000)
+#define YEAR_9999_MS INT64_C(253402300799999)
+
+truce_status truce__queue_rescue_some(truce_queue *queue, bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    truce_status status = leases_release(queue, YEAR_1_MS, now_ms, &queue->ended_at_ms, error);
+
+    return status ? status
+                  : leases_release(queue, now_ms + queue->lease_ms, YEAR_9999_MS, &queue->far_at_ms,
+                                   error);
+}
