@@ -1,7 +1,7 @@
 #ifndef TRUCE_QUERY_CONTEXT_H
 #define TRUCE_QUERY_CONTEXT_H
 
-/* What evaluation may know of the world: query/ reads no clock and opens no file by itself. */
+/* The environment of an evaluation: query/ itself reads no clock and opens no file. */
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -12,14 +12,20 @@ struct random;
 struct value;
 
 struct query_context {
-    int64_t now_ms;        /* $$NOW, $currentDate: the same for one whole call */
-    uint32_t now_ordinal;  /* makes the timestamps of one millisecond distinct */
-    struct random *random; /* for $sample; NULL: not available */
-    struct arena *arena;   /* scratch for one document; the caller resets it between documents */
-    struct budget *budget; /* time and memory of the call; NULL: as much as it takes */
-    const struct value *variables; /* of the pipeline around a $lookup's; NULL: none */
-    struct field_finder *finder;   /* in the document that expressions are evaluated for, while many
-                                      are; NULL: each has its own */
+    /* for $$NOW and $currentDate: the same for one whole call */
+    int64_t now_ms;
+    /* makes the timestamps of one millisecond distinct */
+    uint32_t now_ordinal;
+    /* for $sample; NULL: not available */
+    struct random *random;
+    /* scratch memory for one document; the caller resets it between documents */
+    struct arena *arena;
+    /* the time and memory of the call; NULL: no limit */
+    struct budget *budget;
+    /* the variables of the pipeline around that of a $lookup; NULL: none */
+    const struct value *variables;
+    /* for the document, if many expressions are evaluated for it; NULL: each has its own */
+    struct field_finder *finder;
 };
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * Distinct values: a hash table of values copied into an arena, sorted when they are asked for.
+ * Distinct values: a hash table of values that are copied into an arena, and sorted at the end.
  *
  *     slots    [ 3 | - | 1 | - | 2 | ... ]     number of a value + 1; open addressing, half full
  *     values   [ v0, v1, v2, ... ]
  *
- * How a path is followed is MongoDB's own way for `distinct`, which is not that of a filter: a
- * field whose name is the whole rest of the path wins; a number after an array picks that element
- * only; any other name goes into each document of the array.
+ * `distinct` follows a path in MongoDB's own way, which differs from that of filters. A field whose
+ * name is the whole rest of the path takes precedence. A number after an array selects only that
+ * element. Any other name is looked up in each document of the array.
  */
 #include "query/distinct.h"
 
@@ -23,7 +23,8 @@ struct distinct {
     struct value *values;
     uint32_t count, room;
     uint32_t *slots;
-    uint32_t slots_count; /* a power of two */
+    /* a power of two */
+    uint32_t slots_count;
     size_t bytes;
 };
 
@@ -53,7 +54,7 @@ void truce__distinct_free(struct distinct *distinct)
     bson_free(distinct);
 }
 
-/* The slot where the value stands, or the free one where it belongs. */
+/* Returns the slot of the value, or the free slot where it belongs. */
 static uint32_t *distinct_find_slot(const struct distinct *distinct, struct value value)
 {
     uint32_t mask = distinct->slots_count - 1, at = (uint32_t)truce__value_hash(value) & mask;
@@ -143,7 +144,7 @@ truce_status truce__distinct_add(struct distinct *distinct, struct value documen
     return TRUCE_OK;
 }
 
-/* No two of the values are equal, so the order is total. */
+/* The values are distinct, so the order is total. */
 static int distinct_compare(const void *a, const void *b)
 {
     const struct value *one = a, *other = b;

@@ -21,8 +21,8 @@ truce_status truce__check_required(const bson_t *document, const char *what, bso
     return truce__document_check(document, what, error);
 }
 
-/* A container inside a value is bytes that nobody has looked at; libbson would leave it out of what it
- * is appended to. */
+/* Checks the bytes of a container inside a value, which libbson has not checked: it would silently
+ * omit a malformed one. */
 static truce_status check_container(const uint8_t *data, uint32_t size, const char *what,
                                     bson_error_t *error)
 {
@@ -47,7 +47,7 @@ truce_status truce__check_value(const bson_value_t *value, const char *what, bso
         status = check_container(value->value.v_codewscope.scope_data,
                                  value->value.v_codewscope.scope_len, what, error);
     if (!status && !bson_append_value(&holder, "v", 1, value))
-        status = truce__refuse(CODE_INVALID_BSON, error, "the %s is of no type", what);
+        status = truce__refuse(CODE_INVALID_BSON, error, "the %s has an unknown type", what);
     if (!status)
         status = truce__document_check(&holder, what, error);
     bson_destroy(&holder);
@@ -82,7 +82,7 @@ truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* What a terminal would obey instead of showing it. `name` is UTF-8. */
+/* Returns whether the name has characters that control a terminal. `name` is UTF-8. */
 static bool has_control(const char *name)
 {
     size_t length = strlen(name);
@@ -133,7 +133,7 @@ static bool is_reference_name(const char *name)
     return !strcmp(name, "$ref") || !strcmp(name, "$id") || !strcmp(name, "$db");
 }
 
-/* The first field name within the container that starts with `$`, or NULL. */
+/* Returns the first field name within the container that starts with `$`, or NULL. */
 static const char *find_dollar_name(struct value container)
 {
     struct fields fields = truce__fields(container);

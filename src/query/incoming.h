@@ -1,44 +1,42 @@
 #ifndef TRUCE_QUERY_INCOMING_H
 #define TRUCE_QUERY_INCOMING_H
 
-/*
- * What comes in from outside: names, documents, filters and sorts are checked here, and a document is
- * made ready to be stored. No backend bends these rules.
- */
+/* Checks of all input: names, documents, filters, and sorts; and preparing a document to be stored.
+ * All backends use these rules. */
 #include "bson/value.h"
 #include "query/context.h"
 
 /* ---- what a caller gives ---- */
 
-/* `document` NULL is allowed and passes. */
+/* `document` may be NULL. */
 truce_status truce__check_optional(const bson_t *document, const char *what, bson_error_t *error);
 truce_status truce__check_required(const bson_t *document, const char *what, bson_error_t *error);
 
-/* A value by itself, such as an _id; NULL is refused. */
+/* Checks a single value, such as an _id; NULL is refused. */
 truce_status truce__check_value(const bson_value_t *value, const char *what, bson_error_t *error);
 
-/* Is it a sort that can be meant? Here, because a backend that has no such collection, or an index in
- * that order, may never look. NULL passes. */
+/* Checks a sort. A backend that has no such collection, or an index in that order, may never parse
+ * it. NULL is accepted. */
 truce_status truce__check_sort(const bson_t *sort, bson_error_t *error);
-/* The same of the sort of an update, which must not be of several documents (9). */
+/* Checks the sort of an update; an update of several documents must not have one (9). */
 truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error_t *error);
 
 /* ---- what is stored ---- */
 
-/* CODE_INVALID_NAMESPACE: empty, longer than TRUCE_COLLECTION_NAME_MAX (of a served database, which begins
- * with @: TRUCE_PLACE_NAME_MAX), not UTF-8, with `$`, or
- * with a dot at an end, or of MongoDB's own "system." */
+/* CODE_INVALID_NAMESPACE: the name is empty, longer than TRUCE_COLLECTION_NAME_MAX
+ * (TRUCE_PLACE_NAME_MAX if it begins with @, as in a served database), not UTF-8, has a `$` or a
+ * dot at an end, or begins with MongoDB's own "system.". */
 truce_status truce__collection_name_check(const char *name, bson_error_t *error);
 
-/* A document as it is inserted: `_id` first (an ObjectId if it has none), empty timestamps at the
- * top filled with the context's time, as MongoDB does. `prepared` is always initialised; the caller
- * destroys it. CODE_INVALID_ID_FIELD: _id is an array, a regex or undefined;
- * CODE_DOLLAR_PREFIXED_FIELD_NAME: a name within _id starts with `$`;
+/* Prepares a document for an insert: `_id` first (an ObjectId if it has none), and empty
+ * timestamps at the top level replaced by the context's time, as in MongoDB. `prepared` is
+ * always initialised; the caller destroys it. CODE_INVALID_ID_FIELD: _id is an array, a regex,
+ * or undefined; CODE_DOLLAR_PREFIXED_FIELD_NAME: a name within _id starts with `$`;
  * CODE_BSON_OBJECT_TOO_LARGE. */
 truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
                                      bson_t *prepared, bson_error_t *error);
 
-/* Is the document already as truce__document_prepare would make it? */
+/* Returns whether the document is already as truce__document_prepare would make it. */
 bool truce__document_is_prepared(const bson_t *document);
 
 #endif

@@ -329,13 +329,13 @@ static void check_refused(const char *filter, uint32_t code, const char *message
 TEST(what_is_not_offered_is_refused_by_name)
 {
     check_refused("{'$where': 'true'}", CODE_BAD_VALUE,
-                  "$where is not offered: there is no JavaScript here; use $expr");
+                  "$where is not supported: there is no JavaScript; use $expr");
     check_refused("{'$text': {'$search': 'x'}}", CODE_INDEX_NOT_FOUND,
-                  "$text is not offered: there are no text indexes; use $regex");
+                  "$text is not supported: there are no text indexes; use $regex");
     check_refused("{'a': {'$near': [1, 2]}}", CODE_NO_QUERY_EXECUTION_PLANS,
-                  "'a': $near is not offered: there are no geospatial queries");
+                  "'a': $near is not supported: there are no geospatial queries");
     check_refused("{'a': {'$geoWithin': {}}}", CODE_COMMAND_NOT_SUPPORTED,
-                  "'a': $geoWithin is not offered: there are no geospatial queries");
+                  "'a': $geoWithin is not supported: there are no geospatial queries");
     check_refused("{'a.b': {'$size': -1}}", CODE_BAD_VALUE,
                   "'a.b': $size takes a whole number from 0 to 2147483647, not -1");
     check_refused("{'a': {'$mod': [4]}}", CODE_BAD_VALUE,

@@ -82,12 +82,13 @@ static truce_status auto_add_document(struct auto_stream *stream, struct value d
         value = truce__value_null();
     if (!status && stage->series && !truce__value_is_number(value))
         status =
-            truce__refuse(40258, error, "$bucketAuto with a granularity takes numbers only, not %s",
+            truce__refuse(40258, error, "$bucketAuto with a granularity takes only numbers, not %s",
                           truce__type_name(value.type));
     if (!status && stage->series &&
         (truce__number_is_nan(value) || truce__number_to_double(value) < 0))
-        status = truce__refuse(truce__number_is_nan(value) ? 40259 : 40260, error,
-                               "$bucketAuto with a granularity takes numbers from 0 on only");
+        status = truce__refuse(
+            truce__number_is_nan(value) ? 40259 : 40260, error,
+            "$bucketAuto with a granularity takes only numbers that are not negative");
     if (!status)
         status = truce__accumulators_evaluate(&stage->list, document, context, &stream->sort_key,
                                               stream->inputs, error);
@@ -309,7 +310,7 @@ static truce_status parse_granularity(struct value value, const struct series **
         return truce__refuse(40261, error, "$bucketAuto's granularity must be a string");
     *series = truce__series_find(name);
     if (!*series)
-        return truce__refuse(40257, error, "$bucketAuto knows no granularity '%s'", name);
+        return truce__refuse(40257, error, "$bucketAuto has no granularity '%s'", name);
     return TRUCE_OK;
 }
 

@@ -21,7 +21,7 @@ static truce_status documents_begin(struct documents_stream *stream, bson_error_
     if (status)
         return status;
     if (array.type != BSON_TYPE_ARRAY)
-        return truce__refuse(5858203, error, "$documents must be an array, and is %s",
+        return truce__refuse(5858203, error, "$documents must be an array, not %s",
                              truce__type_name(array.type));
     stream->left = truce__fields(array);
     stream->begun = true;
@@ -37,7 +37,8 @@ static truce_status documents_next(struct stream *base, struct value *document, 
     if (status || !truce__fields_next(&stream->left))
         return status;
     if (stream->left.value.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40228, error, "$documents has documents only, and not %s",
+        return truce__refuse(40228, error,
+                             "the array of $documents may have only documents, not %s",
                              truce__type_name(stream->left.value.type));
     *document = stream->left.value;
     return truce__stream_spend(base, error);
@@ -78,8 +79,10 @@ truce_status truce__stage_own_documents(const char *stage, struct value stages,
         }
     }
     if (*own && collection.type)
-        return truce__refuse(CODE_INVALID_NAMESPACE, error,
-                             "%s: $documents is of no collection, so none may be named", stage);
+        return truce__refuse(
+            CODE_INVALID_NAMESPACE, error,
+            "%s: a pipeline with $documents reads no collection, so no collection may be named",
+            stage);
     if (!*own && !collection.type)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
                              "%s without a collection must have a pipeline that begins with "

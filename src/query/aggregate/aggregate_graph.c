@@ -125,8 +125,7 @@ static truce_status graph_add(struct search *search, struct value document, bson
     truce_status status = truce__stream_spend_on(&stream->base, document, error);
 
     if (!status && !id.type)
-        status = truce__refuse(CODE_NO_ID, error,
-                               "$graphLookup: a document of '%s' has no _id to be known by",
+        status = truce__refuse(CODE_NO_ID, error, "$graphLookup: a document of '%s' has no _id",
                                stage->on.from);
     if (status || truce__value_set_has(&search->ids, id))
         return status;

@@ -745,9 +745,10 @@ static truce_status join_check_options(const struct lookup_options *options, bso
     if (!status)
         status = join_check_text("from", options->from, !own, error);
     if (!status && own && fields)
-        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                               "$lookup: documents of the pipeline's own are not joined by fields, "
-                               "but by a $match with $expr");
+        status =
+            truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                          "$lookup: documents of the pipeline itself cannot be joined by fields, "
+                          "but by a $match with $expr");
     if (!status)
         status = join_check_text("as", options->as, true, error);
     if (!status)
@@ -757,8 +758,7 @@ static truce_status join_check_options(const struct lookup_options *options, bso
     if (!status && options->let.type && options->let.type != BSON_TYPE_DOCUMENT)
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup's let must be a document");
     if (!status && options->let.type && !options->pipeline.type)
-        status = truce__refuse(CODE_FAILED_TO_PARSE, error,
-                               "$lookup's let is of no use without a pipeline");
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup's let needs a pipeline");
     if (!status && options->pipeline.type && options->pipeline.type != BSON_TYPE_ARRAY)
         status = truce__refuse(CODE_TYPE_MISMATCH, error, "$lookup's pipeline must be an array");
     return status;
@@ -784,7 +784,7 @@ static truce_status parse_let(struct lookup_stage *stage, const char *const *out
 
         if (!status && stage->count == VARIABLES_MAX)
             status = truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                   "$lookup stages within each other have at most %d variables",
+                                   "nested $lookup stages have at most %d variables together",
                                    VARIABLES_MAX);
         if (!status)
             status = truce__expression_new(fields.value, outer, &stage->let[stage->count], error);

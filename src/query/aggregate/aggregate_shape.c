@@ -139,7 +139,7 @@ static truce_status unset_one(struct value path, bson_t *projection, bson_error_
     truce_status status;
 
     if (!text)
-        return truce__refuse(31120, error, "$unset names fields by strings");
+        return truce__refuse(31120, error, "the fields of $unset must be strings");
     status = truce__field_path_check(text, length, error);
     if (!status)
         bson_append_int32(projection, text, (int)length, 0);
@@ -281,7 +281,8 @@ static truce_status shape_judge(const struct redaction *run, struct value level,
         }
     }
     if (!*what)
-        return truce__refuse(17053, run->error, "$redact must answer $$KEEP, $$PRUNE or $$DESCEND");
+        return truce__refuse(17053, run->error,
+                             "the result of $redact must be $$KEEP, $$PRUNE, or $$DESCEND");
     return TRUCE_OK;
 }
 

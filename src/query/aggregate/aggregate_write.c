@@ -159,7 +159,7 @@ static truce_status check_word(const char *name, struct value value, const char 
 
     if (!text)
         return truce__refuse(name[4] == 'M' ? 51191 : CODE_TYPE_MISMATCH, error,
-                             "$merge's %s must be a word%s", name,
+                             "$merge's %s must be a string%s", name,
                              name[4] == 'M' ? " or a pipeline" : "");
     for (; *words; words++) {
         if (!strcmp(text, *words))
@@ -208,8 +208,7 @@ static truce_status check_merge(struct value options, bson_error_t *error)
         status = truce__refuse(40414, error, "$merge needs 'into'");
     if (!status && truce__value_field(options, "let", 3).type &&
         truce__value_field(options, "whenMatched", 11).type != BSON_TYPE_ARRAY)
-        status =
-            truce__refuse(51199, error, "$merge's let goes with a pipeline as whenMatched only");
+        status = truce__refuse(51199, error, "$merge's let needs a pipeline as whenMatched");
     return status;
 }
 

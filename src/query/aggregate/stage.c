@@ -284,8 +284,7 @@ truce_status truce__pipeline_compile(const struct stage_parser *outer, struct va
     *pipeline = NULL;
     if (parser.depth > PIPELINE_DEPTH_MAX)
         return truce__refuse(CODE_MAX_SUB_PIPELINE_DEPTH_EXCEEDED, error,
-                             "pipelines stand within each other at most %d deep",
-                             PIPELINE_DEPTH_MAX);
+                             "pipelines may be nested at most %d levels deep", PIPELINE_DEPTH_MAX);
     made = bson_malloc0(sizeof *made);
     made->source = truce__stage_copy(stages);
     made->is_update = place == PLACE_UPDATE;

@@ -1,26 +1,27 @@
 /*
  * Regular expressions on PCRE2.
  *
- * The match data that PCRE2 wants for each search is kept with the expression: a search takes the
- * spare one, and puts it back afterwards. Two threads that search at once find the spare gone, make
- * their own, and the last to come back frees what is too much. So one thread that tests a million
- * documents allocates once, and there is nothing to clean up when a thread ends.
+ * PCRE2 needs match data for each search. The expression keeps one spare: a search takes it and
+ * puts it back afterwards. If two threads search at once, the second finds no spare and allocates
+ * its own; the last one to finish frees the surplus. A thread that tests a million documents
+ * therefore allocates once, and the end of a thread needs no cleanup.
  *
- * The just-in-time code runs on the machine stack (PCRE2's 32 kB); where that is not enough the
- * search starts again in the interpreter, which keeps its backtracking points on the heap, within
- * within the memory limit.
+ * The just-in-time code runs on the machine stack (PCRE2's 32 kB). If that is too small, the search
+ * starts again in the interpreter, which stores its backtracking points on the heap within the
+ * memory limit.
  *
- * PCRE2's match limit counts anew at each place where a match may begin, and its just-in-time code
- * goes over a text many times between two counts: by itself it bounds no time. So there are two forms
- * of the code. The quick one is for short texts, with a limit so low that it is over in a moment. What
- * it does not finish, and what is longer, goes to the careful one, which calls us back before each item
- * of the pattern that it tries. The calls, and the bytes between them, are counted as steps: the same
- * search always ends at the same step, and each takes from the budget of the call.
+ * PCRE2's match limit starts again at each position where a match may begin, and its just-in-time
+ * code may read a text many times between two counts. The limit alone therefore does not bound the
+ * time, and there are two forms of the code. The quick form is for short texts, with a low match
+ * limit. Searches that exceed it, and longer texts, use the careful form, which calls back before
+ * each item of the pattern. The calls, and the bytes between them, count as steps. The same search
+ * always ends at the same step, and each step is taken from the budget of the call.
  *
- * The careful form is several times as large as the quick one, because a callout precedes each item, and
- * PCRE2 limits the size of both. A new expression therefore compiles both forms, and a pattern is refused
- * before any search if either form fails: whether a pattern is valid never depends on the text. The
- * just-in-time code is the expensive part; the careful form gets it when a search first needs it.
+ * The careful form is several times as large as the quick one, because a callout precedes each
+ * item, and PCRE2 limits the size of both. A new expression therefore compiles both forms. If
+ * either fails, the pattern is refused before any search: whether a pattern is valid never depends
+ * on the text. The just-in-time code is expensive; the careful form gets it when a search first
+ * needs it.
  */
 #include "query/condition/regex.h"
 
@@ -34,22 +35,31 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
-#define QUICK_BYTES        1024 /* longest text of the quick form */
-#define QUICK_LIMIT        1000 /* its match limit */
-#define STEP_BYTES         64   /* gone over between two items: one step more */
-#define STEPS_A_BYTE       32
-#define CALLOUT_OVER       (-1000) /* ours among PCRE2's results */
+/* the longest text of the quick form */
+#define QUICK_BYTES 1024
+/* the match limit of the quick form */
+#define QUICK_LIMIT 1000
+/* bytes between two items that count as one step */
+#define STEP_BYTES   64
+#define STEPS_A_BYTE 32
+/* the callout's own result, distinct from PCRE2's */
+#define CALLOUT_OVER (-1000)
 
-#define CODE_REGEX_INVALID 51091 /* MongoDB: the pattern does not compile */
-#define CODE_REGEX_OPTION  51108 /* MongoDB: an unknown option */
-#define CODE_REGEX_FAILED  51156 /* MongoDB: an error while searching */
+/* MongoDB: the pattern does not compile */
+#define CODE_REGEX_INVALID 51091
+/* MongoDB: an unknown option */
+#define CODE_REGEX_OPTION 51108
+/* MongoDB: an error while searching */
+#define CODE_REGEX_FAILED 51156
 
 struct regex {
     char *pattern, *options;
     uint32_t flags;
-    pcre2_code *code; /* the quick form */
+    /* the quick form */
+    pcre2_code *code;
     _Atomic(pcre2_code *) careful;
-    pcre2_match_context *context; /* of the quick form */
+    /* of the quick form */
+    pcre2_match_context *context;
     _Atomic(pcre2_match_data *) spare;
     uint32_t captures;
 };
@@ -97,7 +107,7 @@ static truce_status refuse_pattern(int number, const char *pattern, bson_error_t
                          pattern, reason);
 }
 
-/* Checks that the careful form compiles; the code is small and made again when it is needed. */
+/* Checks that the careful form compiles. The code is compiled again when a search needs it. */
 static truce_status check_careful(const char *pattern, size_t length, uint32_t flags,
                                   bson_error_t *error)
 {
@@ -127,7 +137,7 @@ static truce_status compile_regex(struct regex *regex, size_t length, uint32_t f
     status = check_careful(regex->pattern, length, flags, error);
     if (status)
         return status;
-    /* without the just-in-time compiler the interpreter does it */
+    /* without the just-in-time compiler, the interpreter searches */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &regex->captures);
     regex->context = pcre2_match_context_create(NULL);
@@ -230,7 +240,8 @@ const char *truce__regex_capture_name(const struct regex *regex, uint32_t number
 
 static pcre2_match_data *take_match_data(const struct regex *regex)
 {
-    struct regex *shared = (struct regex *)regex; /* the spare is a cache, not part of the value */
+    /* the spare is a cache, not part of the value */
+    struct regex *shared = (struct regex *)regex;
     pcre2_match_data *data = atomic_exchange(&shared->spare, NULL);
 
     if (!data)
@@ -254,7 +265,7 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
     for (uint32_t i = 0; i < room; i++) {
         bool set = i <= captures && ends[2 * i] != PCRE2_UNSET;
 
-        /* \K in a lookahead can put the start behind the end */
+        /* \K in a lookahead can put the start after the end */
         spans[i].start = set ? ends[2 * i] : REGEX_UNSET;
         spans[i].end =
             set ? (ends[2 * i + 1] < ends[2 * i] ? ends[2 * i] : ends[2 * i + 1]) : REGEX_UNSET;
@@ -265,7 +276,8 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
 
 static const pcre2_code *careful_code(const struct regex *regex)
 {
-    struct regex *shared = (struct regex *)regex; /* a cache, as the spare */
+    /* a cache, like the spare */
+    struct regex *shared = (struct regex *)regex;
     pcre2_code *code = atomic_load(&shared->careful), *others = NULL;
     size_t offset;
     int number;
@@ -274,7 +286,8 @@ static const pcre2_code *careful_code(const struct regex *regex)
         return code;
     code = regex_compile(regex->pattern, strlen(regex->pattern), regex->flags | PCRE2_AUTO_CALLOUT,
                          &number, &offset);
-    truce_assert(code); /* the same call succeeded in check_careful(), so only memory can lack */
+    /* the same call succeeded in check_careful(), so only memory can be the reason */
+    truce_assert(code);
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     if (atomic_compare_exchange_strong(&shared->careful, &others, code))
         return code;
@@ -284,9 +297,11 @@ static const pcre2_code *careful_code(const struct regex *regex)
 
 struct search {
     uint64_t steps, steps_max;
-    size_t at; /* where the last item was tried */
+    /* where the last item was tried */
+    size_t at;
     struct budget *budget;
-    truce_status status; /* TIMEOUT: the budget is over */
+    /* TIMEOUT: the budget is over */
+    truce_status status;
     bson_error_t *error;
 };
 

@@ -93,7 +93,8 @@ static truce_status apply_element_at(const struct expression_node *node, struct 
                              "the index of $arrayElemAt must be a number, not %s",
                              truce__type_name(operands[1].type));
     if (!truce__value_to_int32(operands[1], &index))
-        return truce__refuse(28691, run->error, "the index of $arrayElemAt is no 32-bit integer");
+        return truce__refuse(28691, run->error,
+                             "the index of $arrayElemAt is not a 32-bit integer");
     return find_element(run, operands[0], index, result);
 }
 
@@ -325,7 +326,7 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
         return truce__refuse(28725, run->error, "the second operand of $slice must be a number");
     if (!truce__value_to_int32(operands[1], &first))
         return truce__refuse(28726, run->error,
-                             "the second operand of $slice is no 32-bit integer");
+                             "the second operand of $slice is not a 32-bit integer");
     if (node->count == 2)
         return first >= 0 ? slice(run, operands[0], 0, first, result)
                           : slice(run, operands[0], first, INT32_MAX, result);
@@ -334,7 +335,8 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
     if (!truce__value_is_number(operands[2]))
         return truce__refuse(28727, run->error, "the third operand of $slice must be a number");
     if (!truce__value_to_int32(operands[2], &count))
-        return truce__refuse(28728, run->error, "the third operand of $slice is no 32-bit integer");
+        return truce__refuse(28728, run->error,
+                             "the third operand of $slice is not a 32-bit integer");
     if (count <= 0)
         return truce__refuse(28729, run->error, "the third operand of $slice must be positive");
     return slice(run, operands[0], first, count, result);
@@ -349,7 +351,8 @@ static truce_status read_range(struct evaluation *run, struct value value, const
         return truce__refuse(code, run->error, "the %s of $range must be a number, not %s", what,
                              truce__type_name(value.type));
     if (!truce__value_to_int32(value, result))
-        return truce__refuse(code + 1, run->error, "the %s of $range is no 32-bit integer", what);
+        return truce__refuse(code + 1, run->error, "the %s of $range is not a 32-bit integer",
+                             what);
     return TRUCE_OK;
 }
 

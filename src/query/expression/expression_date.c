@@ -331,10 +331,10 @@ static truce_status check_from_parts(struct expression_compiler *compiler,
                              "$dateFromParts needs \"year\" or \"isoWeekYear\"");
     if (node->operands[FROM_YEAR] && (iso || node->operands[FROM_ISO_YEAR]))
         return truce__refuse(40489, compiler->error,
-                             "$dateFromParts does not take ISO weeks beside \"year\"");
+                             "$dateFromParts does not take ISO weeks together with \"year\"");
     if (node->operands[FROM_ISO_YEAR] && natural)
         return truce__refuse(40525, compiler->error,
-                             "$dateFromParts does not take \"month\" or \"day\" beside "
+                             "$dateFromParts does not take \"month\" or \"day\" together with "
                              "\"isoWeekYear\"");
     return TRUCE_OK;
 }

@@ -93,7 +93,7 @@ static truce_status read_weekday(const struct expression_node *node, struct eval
             return TRUCE_OK;
         }
     }
-    return truce__refuse(5439016, run->error, "\"startOfWeek\" of %s is no day of the week",
+    return truce__refuse(5439016, run->error, "\"startOfWeek\" of %s is not a day of the week",
                          truce__expression_name(node));
 }
 

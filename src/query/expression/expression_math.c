@@ -125,7 +125,8 @@ static truce_status apply_abs(const struct expression_node *node, struct evaluat
     }
     number = truce__value_integer(operands[0]);
     if (number == INT64_MIN)
-        return truce__refuse(28680, run->error, "$abs of the smallest long is no long");
+        return truce__refuse(28680, run->error,
+                             "$abs of the smallest long is not a 64-bit integer");
     *result = truce__evaluation_integer(run, number < 0 ? -number : number, operands[0].type);
     return TRUCE_OK;
 }
@@ -164,17 +165,17 @@ static truce_status read_places(const struct expression_node *node, struct evalu
     int64_t wide;
 
     if (!truce__value_is_number(value))
-        return truce__refuse(16004, run->error, "the place of %s must be a number, not %s",
+        return truce__refuse(16004, run->error, "the position of %s must be a number, not %s",
                              truce__expression_name(node), truce__type_name(value.type));
     if (truce__number_is_nan(value) || fabs(truce__number_to_double(value)) >= 0x1p63)
-        return truce__refuse(31109, run->error, "the place of %s is out of range",
+        return truce__refuse(31109, run->error, "the position of %s is out of range",
                              truce__expression_name(node));
     if (!truce__number_to_int64(value, &wide))
-        return truce__refuse(51082, run->error, "the place of %s must be an integer",
+        return truce__refuse(51082, run->error, "the position of %s must be an integer",
                              truce__expression_name(node));
     if (wide < PLACES_MIN || wide > PLACES_MAX)
         return truce__refuse(51083, run->error,
-                             "the place of %s must be from %d to %d, not %" PRId64,
+                             "the position of %s must be from %d to %d, not %" PRId64,
                              truce__expression_name(node), PLACES_MIN, PLACES_MAX, wide);
     *places = (int)wide;
     return TRUCE_OK;
@@ -189,7 +190,7 @@ static truce_status round_integer(const struct expression_node *node, struct eva
     int64_t whole = bid128_to_int64_int(rounded, &flags);
 
     if (flags & BID_INVALID_EXCEPTION)
-        return truce__refuse(51080, run->error, "the result of %s is no long",
+        return truce__refuse(51080, run->error, "the result of %s is not a 64-bit integer",
                              truce__expression_name(node));
     *result = truce__evaluation_integer(run, whole, number.type);
     return TRUCE_OK;

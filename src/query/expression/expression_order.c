@@ -198,7 +198,7 @@ static truce_status read_sort(struct expression_compiler *compiler, struct value
             return status;
         truce__expression_own(compiler, &sort->fields, release_sort);
         if (sort->fields.count == 0)
-            return truce__refuse(15976, compiler->error, "\"sortBy\" of $sortArray names no field");
+            return truce__refuse(15976, compiler->error, "\"sortBy\" of $sortArray has no field");
         return TRUCE_OK;
     }
     if (!truce__value_is_number(by))

@@ -37,7 +37,7 @@ static truce_status to_int64(struct evaluation *run, struct value number, int64_
         return TRUCE_OK;
     real = truce__number_to_double(number);
     if (!(fabs(real) < 0x1p63))
-        return truce__refuse(31109, run->error, "a place in a string is out of range");
+        return truce__refuse(31109, run->error, "a position in a string is out of range");
     *result = (int64_t)real;
     return TRUCE_OK;
 }
@@ -89,7 +89,7 @@ static truce_status read_place(struct evaluation *run, struct value value, const
         return truce__refuse(code, run->error, "the %s of $substrCP must be a number, not %s", what,
                              truce__type_name(value.type));
     if (!truce__value_to_int32(value, place))
-        return truce__refuse(code + 1, run->error, "the %s of $substrCP is no 32-bit integer",
+        return truce__refuse(code + 1, run->error, "the %s of $substrCP is not a 32-bit integer",
                              what);
     return TRUCE_OK;
 }

@@ -1,10 +1,8 @@
 #ifndef TRUCE_QUERY_INDEX_INDEX_H
 #define TRUCE_QUERY_INDEX_INDEX_H
 
-/*
- * An index: its specification as users write it (index_spec.c), and the keys that it holds of one
- * document (index_keys.c).
- */
+/* An index: its specification as users write it (index_spec.c), and its keys of one document
+ * (index_keys.c). */
 #include "query/sort/field_keys.h"
 
 struct match;
@@ -14,32 +12,39 @@ struct index_spec {
     uint32_t count;
     struct key_field *fields;
     bool unique, sparse;
-    bool hidden;            /* it is kept, and no query uses it */
-    bool is_id;             /* {_id: 1}; unique without saying so */
-    int64_t expire_after_s; /* TTL; -1: none */
-    bson_t *key;            /* as the user gave it */
-    bson_t *partial_filter; /* or NULL */
-    struct match *partial;  /* compiled partial_filter, or NULL */
+    /* the index is maintained, but no query uses it */
+    bool hidden;
+    /* {_id: 1}; unique although the option is not given */
+    bool is_id;
+    /* TTL; -1: none */
+    int64_t expire_after_s;
+    /* as the user gave it */
+    bson_t *key;
+    /* or NULL */
+    bson_t *partial_filter;
+    /* compiled partial_filter, or NULL */
+    struct match *partial;
 };
 
-/* From MongoDB's form {key: {a: 1}, name, unique, sparse, partialFilterExpression,
- * expireAfterSeconds, hidden}; a missing name is made by the usual rule ("a_1_b_-1"). Refuses unknown
- * options and index kinds that truce does not have, with MongoDB's codes. */
+/* Parses MongoDB's form {key: {a: 1}, name, unique, sparse, partialFilterExpression,
+ * expireAfterSeconds, hidden}. A missing name is made by the usual rule ("a_1_b_-1"). Refuses
+ * unknown options and kinds of indexes that truce does not have, with MongoDB's codes. */
 truce_status truce__index_spec_parse(const bson_t *specification, struct index_spec *spec,
                                      bson_error_t *error);
-/* Does truce or MongoDB have an option of that name in the definition of an index? */
+/* Returns whether truce or MongoDB has an option of that name in the definition of an index. */
 bool truce__index_option_is_known(const char *name);
 void truce__index_spec_release(struct index_spec *spec);
 
-/* What can be changed of an index that is there: {hidden, expireAfterSeconds}, one of them or both. `spec` is as it was if they
- * are refused: CODE_BAD_VALUE, the index of _id is not hidden; CODE_INVALID_OPTIONS: nothing is changed, or something else, or
- * its documents cannot expire. */
+/* Applies changes to an existing index: {hidden, expireAfterSeconds}, one of them or both. On an
+ * error `spec` is unchanged. CODE_BAD_VALUE: the index of _id cannot be hidden;
+ * CODE_INVALID_OPTIONS: `changes` is empty or has another field, or documents of this index cannot
+ * expire. */
 truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
                                  bson_error_t *error);
 
-/* Empties `keys`, then fills it with the keys of `document` in the index. No key: the index does not
- * hold the document (sparse, partial). CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields of a compound
- * index are arrays. LIMIT: more than TRUCE_INDEX_KEYS_MAX keys. */
+/* Empties `keys`, then fills it with the keys of `document` in the index. No key: the index does
+ * not have the document (sparse, partial). CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields of a
+ * compound index are arrays. LIMIT: more than TRUCE_INDEX_KEYS_MAX keys. */
 truce_status truce__index_keys(const struct index_spec *spec, struct value document,
                                struct field_keys *keys, bson_error_t *error);
 

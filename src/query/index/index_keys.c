@@ -31,7 +31,7 @@ static bool keys_is_empty(struct value container)
 static truce_status wildcard_below(struct field_keys *keys, struct value container, bool is_root,
                                    struct buffer *path, bson_error_t *error);
 
-/* One field (or element, if `in_array`) whose path stands in `path` already. */
+/* Appends the keys of one field (or element, if `in_array`), whose path is in `path` already. */
 static truce_status wildcard_value(struct field_keys *keys, struct value value, bool in_array,
                                    struct buffer *path, bson_error_t *error)
 {
@@ -59,7 +59,8 @@ static truce_status wildcard_below(struct field_keys *keys, struct value contain
         size_t before = path->size;
 
         if (memchr(fields.key, '.', fields.key_length) || (is_root && !strcmp(fields.key, "_id")))
-            continue; /* no query can name a field with a dot */
+            /* a query cannot name a field with a dot */
+            continue;
         if (!in_array) {
             if (!is_root)
                 truce__buffer_append_byte(path, '.');
@@ -71,7 +72,7 @@ static truce_status wildcard_below(struct field_keys *keys, struct value contain
     return status;
 }
 
-/* Goes down to the root of the wildcard, through arrays of documents on the way. */
+/* Walks to the root of the wildcard, also through arrays of documents. */
 static truce_status wildcard_root(const struct key_field *field, uint32_t at, struct value value,
                                   bool in_array, struct field_keys *keys, struct buffer *path,
                                   bson_error_t *error)

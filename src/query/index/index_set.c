@@ -1,11 +1,12 @@
 /*
- * Indexes beside each other (index_set.h): what may be created, what a hint asks for, which key is taken.
+ * The rules for several indexes of a collection (index_set.h): which one may be created, which one
+ * a hint names, and the error for a duplicate key.
  *
- * How a taken key finds its values. A key is bytes; the error must show the document's own values
- * with their types, which the bytes no longer tell (1 and 1.0 are one key). So the values that the
- * index could have taken at each of its paths are visited again, each is encoded, and the first
- * whose bytes stand at this field's place in the key is shown. No encoding is a prefix of another,
- * so the first that fits is the right one.
+ * Finding the values of a duplicate key. A key is bytes; the error must show the document's own
+ * values with their types, which the bytes do not have (1 and 1.0 are one key). The search visits
+ * the values that the index could have used at each of its paths and encodes them. It shows the
+ * first value whose bytes equal those of the field in the key. No encoding is a prefix of another,
+ * so the first match is the right one.
  */
 #include "query/index/index_set.h"
 
@@ -41,15 +42,15 @@ static truce_status compare_index(const struct index_spec *there, const struct i
                              "there is another index of the name \"%s\"", spec->name);
     if (same && !same_name)
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
-                             "the index \"%s\" is there already, with the name \"%s\"", spec->name,
+                             "the index \"%s\" exists already, with the name \"%s\"", spec->name,
                              there->name);
     if (same && there->expire_after_s != spec->expire_after_s)
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
-                             "the index \"%s\" is there already, with another expireAfterSeconds",
+                             "the index \"%s\" exists already, with another expireAfterSeconds",
                              spec->name);
     if (same && there->hidden != spec->hidden)
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
-                             "the index \"%s\" is there already, and is %s", spec->name,
+                             "the index \"%s\" exists already, and is %s", spec->name,
                              there->hidden ? "hidden" : "not hidden");
     *present = *present || same;
     return TRUCE_OK;
@@ -58,7 +59,8 @@ static truce_status compare_index(const struct index_spec *there, const struct i
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error)
 {
-    *present = spec->is_id; /* whatever its name: every collection has it */
+    /* whatever its name: each collection has it */
+    *present = spec->is_id;
     if (*present)
         return TRUCE_OK;
     for (uint32_t i = 0; i < count; i++) {
@@ -118,7 +120,7 @@ void truce__index_spec_of_id(struct index_spec *spec)
     bson_destroy(&definition);
 }
 
-/* The name in {"": "name"}, or NULL. */
+/* Returns the name in {"": "name"}, or NULL. */
 static const char *hint_name(const bson_t *hint)
 {
     struct fields fields = truce__fields(truce__value_document(hint));
@@ -154,10 +156,12 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
 
 struct key_search {
     const struct key_field *field;
-    const uint8_t *key; /* what is left of the key from this field on */
+    /* the rest of the key, from this field on */
+    const uint8_t *key;
     size_t size;
     struct buffer scratch;
-    size_t length; /* of the field's encoding, once it is found */
+    /* of the field's encoding, once it is found */
+    size_t length;
     struct value found;
 };
 
@@ -210,13 +214,13 @@ static bool index_set_visit(struct key_search *search, struct value value, uint3
     return try_value(search, truce__value_null());
 }
 
-/* An empty array is kept as undefined. */
+/* An empty array is stored as undefined. */
 static void skip_undefined(struct key_search *search)
 {
     try_value(search, (struct value){NULL, 0, BSON_TYPE_UNDEFINED});
 }
 
-/* `whole`: what is an empty array is undefined, as in the key. */
+/* Appends the values. `whole`: an empty array is shown as undefined, as in the key. */
 static void index_set_append_values(const struct index_spec *spec, struct value document,
                                     const uint8_t *key, size_t size, bool whole, bson_t *values)
 {
@@ -253,7 +257,8 @@ void truce__index_key_show(const struct index_spec *spec, struct value document,
     index_set_append_values(spec, document, key, size, true, values);
 }
 
-/* An index has null for a path that ends at a scalar within an array, too, and {"a.b": null} does not find that. */
+/* Returns whether equality finds all documents with the key. An index also has null for a path that
+ * ends at a scalar within an array, which {"a.b": null} does not find. */
 static bool finds_all(const bson_iter_t *value)
 {
     return !BSON_ITER_HOLDS_NULL(value) || !strchr(bson_iter_key(value), '.');

@@ -1,57 +1,59 @@
 #ifndef TRUCE_QUERY_INDEX_INDEX_SET_H
 #define TRUCE_QUERY_INDEX_INDEX_SET_H
 
-/*
- * The rules of indexes that every backend shares: which of them can stand beside each other, which
- * one a hint asks for, and how a taken unique key is told.
- */
+/* The rules for indexes that all backends share: which of them may exist together, which one a hint
+ * names, and the error for a duplicate key. */
 #include "query/index/index.h"
 
-/* May `spec` be created beside the `count` indexes of a collection? `*present`: the same definition
- * is there already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: the name is taken by
- * another definition; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name, expires
- * differently, or one of them is hidden; CODE_CANNOT_CREATE_INDEX: too many. */
+/* Checks whether `spec` may be created next to the `count` indexes of a collection. `*present`: the
+ * same definition exists already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: another
+ * definition has the name; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name,
+ * expires differently, or one of them is hidden; CODE_CANNOT_CREATE_INDEX: too many. */
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error);
 
-/* What makes an index this one and no other, whatever its name and expiry, hidden or not. */
+/* Returns whether two definitions are the same index, whatever their name, expiry, and
+ * visibility. */
 bool truce__index_is_same(const struct index_spec *a, const struct index_spec *b);
 
-/* {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds, hidden}: what index_list
- * answers; truce__index_spec_parse reads it back. `definition` is initialised here. */
+/* Returns {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds,
+ * hidden}, the result of index_list. truce__index_spec_parse can read it. `definition` is
+ * initialised here. */
 void truce__index_describe(const struct index_spec *spec, bson_t *definition);
 
-/* The same index once more, of an own memory; `copy` is initialised here. */
+/* Copies a specification. `copy` is initialised here. */
 truce_status truce__index_spec_copy(const struct index_spec *spec, struct index_spec *copy,
                                     bson_error_t *error);
 
-/* The index that every collection has: {_id: 1}, unique, named "_id_". */
+/* Returns the index that each collection has: {_id: 1}, unique, named "_id_". */
 void truce__index_spec_of_id(struct index_spec *spec);
 
-/* The index that a hint asks for: {key pattern}, or {"": "name"}. `*number` is its number among the
- * `count` indexes, or -1 for a hint of {$natural: 1} or none (NULL). CODE_BAD_VALUE: there is no
- * such index, or it is hidden. */
+/* Finds the index that a hint names: {key pattern}, or {"": "name"}. `*number` is its number among
+ * the `count` indexes, or -1 for a hint {$natural: 1} or no hint (NULL). CODE_BAD_VALUE: the index
+ * does not exist, or it is hidden. */
 truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
                                const bson_t *hint, int64_t *number, bson_error_t *error);
 
-/* The values of `document` that make its `key` (one of truce__index_keys), as {path: value}; a
- * field whose value is an empty array is left out. `values` is initialised here. */
+/* Returns the values of `document` that make its `key` (one of truce__index_keys), as {path:
+ * value}. A field whose value is an empty array is left out. `values` is initialised here. */
 void truce__index_key_values(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *values);
 
-/* The same with every field of the index, as MongoDB shows keys: an empty array is undefined there. */
+/* Returns the values of all fields, as MongoDB shows keys: an empty array is shown as undefined. */
 void truce__index_key_show(const struct index_spec *spec, struct value document, const uint8_t *key,
                            size_t size, bson_t *values);
 
-/* A filter that finds every document that has the key, and perhaps others. `filter` is initialised here. */
+/* Returns a filter that finds each document that has the key, and perhaps others. `filter` is
+ * initialised here. */
 void truce__index_key_filter(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *filter);
 
-/* Is it an index that has at most one document for each key, and whose fields are exactly those of
- * `wanted`? Then `key`, emptied before, is the key of the document that has their values. */
+/* Returns whether the index has at most one document for each key and exactly the fields of
+ * `wanted`. If so, `key`, emptied before, becomes the key of the document with these values. */
 bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, struct buffer *key);
 
-/* Refuses with CODE_DUPLICATE_KEY, naming collection, index, pattern and the values. */
+/* Refuses with CODE_DUPLICATE_KEY; the message names the collection, the index, the pattern, and
+ * the values. */
 truce_status truce__index_refuse_duplicate(const char *collection, const struct index_spec *spec,
                                            struct value document, const uint8_t *key, size_t size,
                                            bson_error_t *error);

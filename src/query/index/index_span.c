@@ -1,4 +1,4 @@
-/* Spans of indexes: what a find's min and max are as keys. */
+/* Spans of indexes: the keys of a find's min and max. */
 #include "query/index/index_span.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ bool truce__index_span_given(const bson_t *min, const bson_t *max)
 
 /* ---- what is wrong with them ---------------------------------------------------------------- */
 
-/* Have both the same fields in the same order, whatever their values? */
+/* Returns whether both have the same fields in the same order, whatever their values. */
 static bool span_same_fields(const bson_t *a, const bson_t *b)
 {
     struct fields x = truce__fields(truce__value_document(a)),
@@ -44,14 +44,16 @@ truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const
                                      const bson_t *sort, bson_error_t *error)
 {
     if (span_is_given(min) && span_is_given(max) && !span_same_fields(min, max))
-        return truce__refuse(51176, error, "min and max must have the same fields in one order");
+        return truce__refuse(51176, error,
+                             "min and max must have the same fields in the same order");
     if (!truce__index_span_given(min, max))
         return TRUCE_OK;
     if (!hint || bson_empty(hint))
-        return truce__refuse(51173, error, "min and max are of an index: a hint must say of which");
+        return truce__refuse(51173, error, "min and max need a hint with the index");
     if (is_natural(hint) || is_natural(sort))
-        return truce__refuse(CODE_NO_QUERY_EXECUTION_PLANS, error,
-                             "min and max are of an index, and $natural of none: hint the index");
+        return truce__refuse(
+            CODE_NO_QUERY_EXECUTION_PLANS, error,
+            "min and max need an index, which $natural does not use: give a hint with the index");
     return TRUCE_OK;
 }
 
@@ -71,7 +73,8 @@ static truce_status span_check_fields(const struct index_spec *spec, const bson_
                          spec->fields[0].wildcard ? ", which has no order" : "");
 }
 
-/* Where the bound is not given, the end of the index on its side: MinKey or MaxKey, as the field's order is. */
+/* Encodes a bound. Without a bound, the key is the end of the index on this side: MinKey or MaxKey,
+ * by the order of the field. */
 static void span_make_key(const struct index_spec *spec, const bson_t *bound, bool upper,
                           struct buffer *key)
 {
@@ -102,8 +105,7 @@ truce_status truce__index_span_make(const struct index_spec *spec, const bson_t 
     span_make_key(spec, min, false, &span->from);
     span_make_key(spec, max, true, &span->to);
     if (truce__bytes_compare(span->from.bytes, span->from.size, span->to.bytes, span->to.size) >= 0)
-        return truce__refuse(51175, error,
-                             "min does not stand before max in the order of the index \"%s\"",
+        return truce__refuse(51175, error, "min is not before max in the order of the index \"%s\"",
                              spec->name);
     return TRUCE_OK;
 }

@@ -2,10 +2,9 @@
  * The specification of an index: {key: {a: 1, "b.c": -1}, name: "...", unique: true ...}, checked
  * as MongoDB checks it and with its codes.
  *
- * An option is one row of a table. What MongoDB has and truce has not (text, geo and hashed
- * indexes, collations) is refused by name, never ignored: an index that silently does something
- * else would be found out late. `background`, `v` and `ns` mean nothing here and change nothing,
- * so they are accepted.
+ * An option is one row of a table. Options that only MongoDB has (text, geo, and hashed indexes,
+ * collations) are refused by name and never ignored: a user would notice an index with another
+ * meaning too late. `background`, `v`, and `ns` have no meaning here and are accepted.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +15,8 @@
 #include "query/index/index.h"
 #include "query/match/match.h"
 
-#define CODE_INVALID_INDEX_OPTION 197 /* InvalidIndexSpecificationOption */
+/* InvalidIndexSpecificationOption */
+#define CODE_INVALID_INDEX_OPTION 197
 #define CODE_TOO_MANY_FIELDS      13103
 
 /* ---- the key pattern ------------------------------------------------------------------------ */
@@ -147,7 +147,8 @@ static truce_status spec_parse_fields(struct value key, struct index_spec *spec,
     return TRUCE_OK;
 }
 
-/* {_id: 1}; also {_id: -1} and {_id: 1.5}, which are refused. {_id: 2} is an index like any other. */
+/* Returns whether the key is {_id: 1}, or {_id: -1} or {_id: 1.5}, which are refused. {_id: 2} is
+ * an ordinary index. */
 static bool is_id_key(struct value key)
 {
     struct fields fields = truce__fields(key);
@@ -311,7 +312,8 @@ static truce_status option_unsupported(const char *name, struct value value,
 static const struct option {
     const char *name;
     option_function *parse;
-    bool of_id; /* the _id index may have it */
+    /* the _id index may have it */
+    bool of_id;
 } options[] = {
     {"name", option_name, true},
     {"unique", option_unique, false},
@@ -347,7 +349,7 @@ bool truce__index_option_is_known(const char *name)
     return !strcmp(name, "key");
 }
 
-/* `given`: a bit for each that stood before it. */
+/* Parses one option. `given` has a bit for each option before it. */
 static truce_status spec_parse_option(const struct fields *at, struct index_spec *spec,
                                       uint64_t *given, bson_error_t *error)
 {
@@ -453,7 +455,7 @@ static truce_status check_together(const struct index_spec *spec, bson_error_t *
     return wrong ? truce__refuse(CODE_CANNOT_CREATE_INDEX, error, "%s", wrong) : TRUCE_OK;
 }
 
-/* "a_1_b_-1" */
+/* Returns the default name "a_1_b_-1". */
 static char *usual_name(const bson_t *key)
 {
     bson_string_t *name = bson_string_new(NULL);
@@ -569,7 +571,7 @@ truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
     if (changed.expire_after_s >= 0 && (spec->is_id || check_together(&changed, NULL)))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "an index with expireAfterSeconds has exactly one field, not _id, and "
-                             "is no wildcard");
+                             "is not a wildcard");
     spec->hidden = changed.hidden;
     spec->expire_after_s = changed.expire_after_s;
     return TRUCE_OK;

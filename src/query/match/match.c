@@ -1,11 +1,10 @@
 /*
- * Filters against documents.
+ * Tests documents against filters.
  *
- * A filter is compiled (match_parse.c) into a tree; match_tree.h has its picture. This file walks the
+ * A filter is compiled (match_parse.c) into a tree (match.h has its picture). This file walks the
  * tree and the paths of its leaves through documents, and tests elements against leaves.
  *
- * The way of a path. A path names more than one element where arrays stand on its way; a leaf holds
- * when it holds for any of them:
+ * Paths. A path through arrays names several elements; a leaf holds if it holds for any of them:
  *
  *     path "a.b"      {a: {b: 5}}                    5
  *                     {a: [{b: 5}, 7, {c: 1}]}       5, (7 has no fields: nothing), missing
@@ -14,24 +13,27 @@
  *                     {a: [{"1": 5}, {b: 1}]}        5, missing, {b: 1}
  *                     {a: []}                        nothing at all, not even missing
  *
- *  1. Documents are followed by name as far as they go. Where the path ends early, or meets a
- *     scalar, the leaf sees one missing element.
- *  2. An array in the middle is entered: each document in it goes on with the rest of the path, and
- *     the element whose number is the next part of the path goes on with what follows. An array
- *     directly inside an array is entered only by such a number.
- *  3. An array at the end is seen element by element, then as a whole; by $elemMatch and $size as a
- *     whole only. An element that was reached by its number at the end of the path is not entered.
- *  4. The position that positional operators use is that of the outermost array that was entered
- *     by rule 2 or 3; an array of which a number in the path chose the element does not count.
- *  5. If several conditions of an AND have positions, MongoDB's order of conditions decides
- *     (place_rank): the last one counts. If that array has an element that meets all conditions on
- *     the array, the first such element counts instead; MongoDB leaves this case undefined.
+ *  1. The path is followed by name through documents. If it ends early, or meets a scalar, the leaf
+ *     sees one missing element.
+ *  2. An array in the middle of the path is entered. The rest of the path is followed in each
+ *     document of it. If the next part of the path is a number, the parts after it are also
+ *     followed in the element with this number. An array directly inside an array is entered only
+ *     by such a number.
+ *  3. An array at the end is tested element by element, then as a whole; $elemMatch and $size test
+ *     it only as a whole. An element that was named by a number at the end of the path is not
+ *     entered.
+ *  4. The positional operators use the position in the outermost array that was entered (rules 2
+ *     and 3). An array in which a number of the path named the element does not count.
+ *  5. If several conditions of an AND have positions, one of them counts: the last in MongoDB's
+ *     order of conditions (place_rank). However, if the array has an element that meets all
+ *     conditions on the array, the first such element counts. MongoDB leaves this case undefined.
  *
- * Nothing is allocated: the walk is recursion over views of the document, and its depth is bounded
- * by the depth of documents. Its time is bounded by TRUCE_MATCH_FORKS_MAX: each document in an
- * array that is entered both by name and by number doubles the ways; and by the budget of the call.
+ * Nothing is allocated: the walk recurses over views of the document, and its depth is bounded by
+ * the depth of documents. Its time is bounded by the budget of the call and by
+ * TRUCE_MATCH_FORKS_MAX. The latter is needed because each document in an array that is entered
+ * both by name and by number doubles the number of paths.
  *
- * Not done here: $where, geo and $text (refused by the parser), and collations.
+ * Not done here: $where, geo, and $text (the parser refuses them), and collations.
  */
 #include "query/match/match.h"
 
@@ -49,10 +51,7 @@
 
 /* ---- leaves ---------------------------------------------------------------------------------- */
 
-/*
- * One element against one leaf of a filter. `value` is missing where
- * the path leads to nothing.
- */
+/* Tests one element against one leaf. `value` is missing if the path leads to no value. */
 
 static bool match_leaf_test(const struct match_node *node, struct value value,
                             struct match_run *run);
@@ -61,7 +60,7 @@ static bool truce__match_node_test(const struct match_node *node, struct value d
 static bool match_element_test(const struct match_node *node, struct value element,
                                struct match_run *run);
 
-/* Types of which two values are equal only if their bytes are. */
+/* Returns whether values of the type are equal only if their bytes are. */
 static bool leaf_is_plain(uint8_t type)
 {
     return type == BSON_TYPE_UTF8 || type == BSON_TYPE_INT32 || type == BSON_TYPE_INT64 ||
@@ -181,14 +180,14 @@ static bool bit_of_bytes(struct value binary, uint32_t position)
     return byte < binary.size - 5 && (binary.data[5 + byte] >> position % 8 & 1);
 }
 
-/* the sign goes on beyond the 64th bit */
+/* bits beyond the 64th equal the sign */
 static bool bit_of_integer(int64_t number, uint32_t position)
 {
     return (uint64_t)number >> (position < 63 ? position : 63) & 1;
 }
 
-/* The integer whose bits are tested: a double must be one, a decimal is rounded to one. NaN, the
- * infinities, and numbers beyond 64 bits have none. */
+/* Returns the integer whose bits are tested. A double must be an integer; a decimal is rounded.
+ * NaN, infinities, and numbers beyond 64 bits have no bits. */
 static bool integer_for_bits(struct value value, int64_t *number)
 {
     _IDEC_flags flags = 0;
@@ -219,7 +218,7 @@ static bool test_bits(const struct match_node *node, struct value value, struct 
     return bits->all;
 }
 
-/* $elemMatch: the position is that of the element, whatever stands inside it */
+/* Tests $elemMatch. The position is that of the element, whatever is inside it. */
 static bool test_elements(const struct match_node *node, struct value value, struct match_run *run)
 {
     bool objects = node->kind == MATCH_ELEM_OBJECT;
@@ -263,7 +262,7 @@ static leaf_test *const leaf_tests[] = {
     [MATCH_GROUP] = truce__match_group_test,
 };
 
-/* A leaf or $elemMatch on one element. */
+/* Tests a leaf or $elemMatch on one element. */
 static bool match_leaf_test(const struct match_node *node, struct value value,
                             struct match_run *run)
 {
@@ -273,8 +272,8 @@ static bool match_leaf_test(const struct match_node *node, struct value value,
 
 /* ---- regular expressions --------------------------------------------------------------------- */
 
-/* Regular expressions in filters: /abc/i as a value, $regex with $options, and the text that all
- * matches begin with, which lets an index help. */
+/* Regular expressions in filters: /abc/i as a value, $regex with $options, and the prefix of all
+ * matches, which gives the bounds of an index. */
 
 static truce_status regex_node(struct match_parser *parser, const struct match_condition *condition,
                                const char *pattern, size_t length, const char *options,
@@ -308,11 +307,11 @@ truce_status truce__match_regex_new(struct match_parser *parser,
 static truce_status refuse_options_twice(struct match_parser *parser,
                                          const struct match_condition *condition)
 {
-    return truce__refuse(51075, parser->error, "'%s': options stand in both $regex and $options",
-                         condition->path);
+    return truce__refuse(51075, parser->error,
+                         "'%s': options are given both in $regex and in $options", condition->path);
 }
 
-/* The options of $options; "" if there is none. */
+/* Returns the value of $options, or "". */
 static truce_status find_options(struct match_parser *parser,
                                  const struct match_condition *condition, const char **options)
 {
@@ -366,7 +365,7 @@ truce_status truce__match_parse_options(struct match_parser *parser,
     return TRUCE_OK;
 }
 
-/* characters that are themselves in a pattern, outside of the extended syntax */
+/* Returns whether a pattern without the option x uses the character literally. */
 static bool is_literal(char c)
 {
     return !strchr("\\^$.[|()?*+{", c);
@@ -379,13 +378,13 @@ bool truce__match_regex_prefix(const struct match_node *node, const char **prefi
     const char *options = truce__regex_options(node->extra);
 
     truce_assert(node->kind == MATCH_REGEX);
-    /* an alternative would make the beginning one of several */
+    /* with an alternative, the prefix is one of several */
     if (*pattern != '^' || strpbrk(options, "imx") || strchr(pattern, '|'))
         return false;
     *prefix = at = pattern + 1;
     while (*at && is_literal(*at))
         at++;
-    /* a quantifier takes the last character back */
+    /* a quantifier makes the last character optional */
     if (*at && strchr("?*+{", *at) && at > *prefix) {
         do
             at--;
@@ -398,7 +397,7 @@ bool truce__match_regex_prefix(const struct match_node *node, const char **prefi
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
-/* Does the path end before part number `part`? A trailing dot ends it too. */
+/* Returns whether the path ends before part number `part`. A trailing dot also ends it. */
 static bool ends_before(const struct path *path, uint32_t part)
 {
     return part >= path->count ||
@@ -411,7 +410,8 @@ static bool sees_whole_arrays_only(const struct match_node *node)
            node->kind == MATCH_SIZE;
 }
 
-/* A missing one, too, when the time of the call is over; the test ends then. */
+/* Returns the field that the part names. It is also missing if the time of the call is over; the
+ * test ends then. */
 static struct value field_of_part(struct value document, const struct path_part *part,
                                   struct match_run *run)
 {
@@ -421,14 +421,16 @@ static struct value field_of_part(struct value document, const struct path_part 
     if (document.size < FIELD_FINDER_BYTES)
         return truce__value_field(document, part->name, part->length);
     value = truce__field_finder_find(&run->finder, document, part->name, part->length, &steps);
-    (void)truce__match_spend(run, steps); /* run->status has it */
+    /* run->status has the error */
+    (void)truce__match_spend(run, steps);
     return value;
 }
 
 static bool match_visit_array(const struct match_node *node, struct value array, uint32_t part,
                               struct match_run *run);
 
-/* `value` is what the parts before `part` led to. */
+/* Tests the rest of the path from part `part` on, in the value to which the parts before it
+ * lead. */
 static bool match_visit(const struct match_node *node, struct value value, uint32_t part,
                         struct match_run *run)
 {
@@ -441,19 +443,21 @@ static bool match_visit(const struct match_node *node, struct value value, uint3
     return match_leaf_test(node, value, run);
 }
 
-/* A path of numbers through nested documents with numbers for names has exponentially many ways. */
+/* Counts a fork: a path of numbers through nested documents whose names are numbers has
+ * exponentially many continuations. */
 static bool may_fork(const struct match_node *node, struct match_run *run)
 {
     if (run->status != TRUCE_OK)
         return false;
     if (++run->forks <= TRUCE_MATCH_FORKS_MAX)
         return true;
-    run->status = truce__fail(TRUCE_LIMIT, run->error, "path '%.80s' leads more than %d ways",
+    run->status = truce__fail(TRUCE_LIMIT, run->error,
+                              "path '%.80s' has more than %d ways through the document",
                               node->path.text, TRUCE_MATCH_FORKS_MAX);
     return false;
 }
 
-/* An element in the middle of the path, number `index` of its array. */
+/* Visits an element in the middle of the path, number `index` of its array. */
 static bool visit_element(const struct match_node *node, struct value array, struct value element,
                           int64_t index, uint32_t part, struct match_run *run)
 {
@@ -515,7 +519,7 @@ static bool test_schema(const struct match_node *node, struct value value, struc
     return valid;
 }
 
-/* The positions that conditions inside find do not come out of $or, $nor and $not. */
+/* The positions of conditions inside $or, $nor, and $not do not count outside. */
 static bool any_child(const struct match_node *node, struct value value, match_node_test *test,
                       struct match_run *run)
 {
@@ -547,7 +551,7 @@ static int place_rank(enum match_kind kind)
     return rank;
 }
 
-/* Does the place of `child` count rather than that of the child `before` it? */
+/* Returns whether the place of `child` counts rather than that of `before`, the child before it. */
 static bool place_wins(const struct match_node *child, const struct match_node *before)
 {
     int order = place_rank(child->kind) - place_rank(before->kind);
@@ -563,7 +567,7 @@ static bool has_first_part(const struct match_node *node, const struct path *pat
            !memcmp(a->name, b->name, a->length);
 }
 
-/* Does every condition that leads through the pinned array hold? */
+/* Returns whether each condition through the pinned array holds. */
 static bool pinned_holds(const struct match_node *node, const struct path *path, struct value value,
                          match_node_test *test, struct match_run *run)
 {
@@ -576,7 +580,8 @@ static bool pinned_holds(const struct match_node *node, const struct path *path,
     return run->status == TRUCE_OK;
 }
 
-/* The first element of the array of `place` that meets all conditions on that array; or `place`. */
+/* Returns the first element of the array of `place` that meets all conditions on that array, or
+ * `place`. */
 static struct match_place shared_place(const struct match_node *node, const struct path *path,
                                        struct match_place place, struct value value,
                                        match_node_test *test, struct match_run *run)
@@ -628,7 +633,7 @@ static bool all_children(const struct match_node *node, struct value value, matc
     return run->status == TRUCE_OK;
 }
 
-/* the kinds that look at no path; *known tells whether it is one */
+/* Tests the kinds without a path. *known is set to whether the node is one of them. */
 static bool test_logic(const struct match_node *node, struct value value, match_node_test *test,
                        struct match_run *run, bool *known)
 {
@@ -655,7 +660,7 @@ static bool test_logic(const struct match_node *node, struct value value, match_
     }
 }
 
-/* Any node on a document; or on an element by itself, without looking at paths. */
+/* Tests any node on a document, or on a single element without its paths. */
 static bool truce__match_node_test(const struct match_node *node, struct value document,
                                    struct match_run *run)
 {
@@ -668,7 +673,7 @@ static bool truce__match_node_test(const struct match_node *node, struct value d
     holds = test_logic(node, document, truce__match_node_test, run, &known);
     if (known)
         return holds;
-    /* an array that $elemMatch takes for a document has its numbers as names */
+    /* $elemMatch treats an array as a document whose names are the numbers of its elements */
     if (document.type == BSON_TYPE_ARRAY)
         return match_visit(node, field_of_part(document, node->path.parts, run), 1, run);
     return match_visit(node, document, 0, run);
@@ -685,7 +690,7 @@ static bool match_element_test(const struct match_node *node, struct value eleme
     return known ? holds : match_leaf_test(node, element, run);
 }
 
-/* Every path begins with a part that stands for the value. */
+/* Tests a value; the first part of each path is a name for the value. */
 static bool test_field(const struct match_node *node, struct value value, struct match_run *run)
 {
     bool known, holds;

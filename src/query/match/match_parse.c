@@ -1,5 +1,5 @@
 /*
- * Filters from BSON into trees.
+ * Compiles filters from BSON into trees.
  *
  *     filter      = { name: value, ... }                          all of them hold
  *     name: value = path: { operator: operand, ... }              all of them hold on the path
@@ -8,9 +8,9 @@
  *                 | $and, $or, $nor: [ filter, ... ]
  *                 | $expr, $jsonSchema, $comment ...
  *
- * Two tables name all operators: those that stand in the place of a path, and those that take a
- * path. What an operator's operand may be is decided here, and for regular expressions
- * in match.c; the error codes are MongoDB's.
+ * Two tables name all operators: one those in the place of a path, the other those on a path. This
+ * file also checks the operands, except for regular expressions (match.c). The error codes are
+ * MongoDB's.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* The nodes of a filter's tree: made, joined, freed. */
+/* The nodes of a filter's tree: making, joining, and freeing them. */
 
 static struct match_table *match_table_new(const struct match_node *node);
 static void match_table_free(struct match_table *table);
@@ -97,7 +97,7 @@ static void append_child(struct match_node *parent, struct match_node *child)
     parent->children[parent->children_count++] = child;
 }
 
-/* Takes the child; an AND takes the children of an AND instead. */
+/* Adds a child, which the parent then owns. To an AND, an AND adds its children instead. */
 static void match_node_add(struct match_node *parent, struct match_node *child)
 {
     if (parent->kind != MATCH_AND || child->kind != MATCH_AND) {
@@ -110,7 +110,7 @@ static void match_node_add(struct match_node *parent, struct match_node *child)
     match_node_free(child);
 }
 
-/* An AND or OR of one becomes that one, an AND of none TRUE. */
+/* Replaces an AND or OR of one node by this node, and an AND of none by TRUE. */
 static struct match_node *match_node_flatten(struct match_node *node)
 {
     struct match_node *only;
@@ -129,7 +129,7 @@ static struct match_node *match_node_flatten(struct match_node *node)
     return only;
 }
 
-/* NOT over the node */
+/* Returns NOT over the node. */
 static struct match_node *match_node_negate(struct match_node *node)
 {
     struct match_node *negated = match_node_new(MATCH_NOT);
@@ -140,7 +140,7 @@ static struct match_node *match_node_negate(struct match_node *node)
 
 /* ---- entry points ---------------------------------------------------------------------------- */
 
-/* Filters as their users have them: of documents, of the values of a $pull, of the elements of arrays. */
+/* The kinds of filters: of documents, of the values of a $pull, of the elements of arrays. */
 
 static truce_status parse_whole(struct match *match, struct match_parser *parser)
 {
@@ -192,7 +192,7 @@ void truce__match_free(struct match *match)
     bson_free(match);
 }
 
-/* Does the condition of a $pull look at the value itself, not at its fields? */
+/* Returns whether the condition of a $pull tests the value itself, not its fields. */
 static bool is_about_value(struct value condition)
 {
     struct fields fields;
@@ -228,7 +228,7 @@ truce_status truce__match_value_new(struct value condition, struct match **match
     return match_new_finish(status, made, match);
 }
 
-/* The first parts of all paths must be one name. */
+/* Checks that the first parts of all paths are one name. */
 static truce_status find_identifier(const struct match_node *node, char **identifier,
                                     bson_error_t *error)
 {
@@ -247,8 +247,8 @@ static truce_status find_identifier(const struct match_node *node, char **identi
     if (strlen(*identifier) == first->length && !memcmp(*identifier, first->name, first->length))
         return TRUCE_OK;
     return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                         "an array filter is about one name, not about '%s' and '%.*s'",
-                         *identifier, (int)first->length, first->name);
+                         "an array filter has one identifier, not '%s' and '%.*s'", *identifier,
+                         (int)first->length, first->name);
 }
 
 static bool match_new_is_identifier(const char *name)
@@ -297,26 +297,28 @@ truce_status truce__match_elements_new(const bson_t *filter, struct match **matc
 /* ---- tables of equalities -------------------------------------------------------------------- */
 
 /*
- * Many equalities at once.
+ * Tables for many equalities.
  *
  *     {$or: [{k: 1}, {k: 2}, {k: 3, x: 7}, {y: {$gt: 5}}, ... {k: 100000}]}
  *
  *     group "k"    1 -> child 0    2 -> child 1    3 -> child 2 ...        sorted
  *     direct       child 3
  *
- * The path of a group is walked once; each element is looked for among the sorted operands, and sets
- * the bit of the children that it meets. Of an OR those children are then tested, and the direct ones. Of
- * an AND each child of a group has to be met; then the direct ones are tested.
+ * The path of a group is walked once. Each element is looked up among the sorted operands, and sets
+ * the bits of the children whose operand it equals. Of an OR, these children and the direct ones
+ * are then tested. Of an AND, each child of a group must have its bit set; then the direct children
+ * are tested.
  *
  * Invariants:
- *  1. A child whose bit is not set does not hold: its equality, which it is or has (an AND), was met
- *     by no element.
- *  2. Children are tested in their order, so that what fails, and which position is the last, is as
- *     without a table. In an AND the last child of each group is direct: positions come of it.
- *  3. A table does not change after it was made; what a test needs stands in its run.
+ *  1. A child whose bit is not set does not hold: no element fulfils its equality, which the child
+ *     is or (an AND) contains.
+ *  2. Children are tested in their order, so that errors and the last position are the same as
+ *     without a table. In an AND the last child of each group is direct, because it sets positions.
+ *  3. A finished table does not change; the data of a test is in its run.
  */
 
-#define TABLE_LEAST 16 /* equalities of one path */
+/* equalities of one path */
+#define TABLE_LEAST 16
 
 struct entry {
     const struct match_node *equality;
@@ -324,17 +326,20 @@ struct entry {
 };
 
 struct group {
-    struct match_node node; /* MATCH_GROUP; its path is borrowed, `extra` the group itself */
+    /* MATCH_GROUP; its path is borrowed, and `extra` is the group itself */
+    struct match_node node;
     const struct entry *entries;
     uint32_t count;
 };
 
 struct match_table {
-    struct entry *entries; /* by path, operand and child */
+    /* ordered by path, operand, and child */
+    struct entry *entries;
     struct group *groups;
     uint32_t entries_count, groups_count;
     uint32_t words;
-    uint64_t *direct; /* a bit for each child */
+    /* a bit for each child */
+    uint64_t *direct;
 };
 
 static inline void set_bit(uint64_t *bits, uint32_t number)
@@ -409,7 +414,7 @@ static void make_groups(struct match_table *table, const struct match_node *node
     }
 }
 
-/* NULL: there are too few to be worth it. `node` has its children, which do not change any more. */
+/* Returns NULL if there are too few equalities. `node` must have its final children. */
 static struct match_table *match_table_new(const struct match_node *node)
 {
     struct match_table *table;
@@ -448,7 +453,7 @@ static void match_table_free(struct match_table *table)
 
 /* ---- testing -------------------------------------------------------------------------------- */
 
-/* the first entry whose operand is not less than the value */
+/* Returns the first entry whose operand is not less than the value. */
 static uint32_t table_find_entry(const struct group *group, struct value value)
 {
     uint32_t low = 0, high = group->count;
@@ -464,7 +469,7 @@ static uint32_t table_find_entry(const struct group *group, struct value value)
     return low;
 }
 
-/* Never holds, so that all elements are seen. */
+/* Always returns false, so that all elements are visited. */
 bool truce__match_group_test(const struct match_node *node, struct value value,
                              struct match_run *run)
 {
@@ -480,7 +485,8 @@ bool truce__match_group_test(const struct match_node *node, struct value value,
     return false;
 }
 
-/* The bits of the children that some element met; released by the caller. */
+/* Returns the bits of the children whose equality some element fulfils; the caller releases
+ * them. */
 static uint64_t *find_hits(const struct match_table *table, struct value value,
                            match_node_test *test, struct match_run *run)
 {
@@ -488,7 +494,8 @@ static uint64_t *find_hits(const struct match_table *table, struct value value,
 
     run->hits = hits;
     for (uint32_t i = 0; i < table->groups_count && truce__match_spend(run, 1); i++)
-        (void)test(&table->groups[i].node, value, run); /* never holds */
+        /* always returns false */
+        (void)test(&table->groups[i].node, value, run);
     run->hits = outer;
     return hits;
 }
@@ -504,7 +511,8 @@ bool truce__match_table_any(const struct match_node *node, struct value value,
         uint64_t word = hits[i / 64] | table->direct[i / 64];
 
         if (!word)
-            i |= 63; /* none of these */
+            /* skips this word: it has no bits */
+            i |= 63;
         else if (word >> i % 64 & 1)
             any = truce__match_spend(run, 1) && test(node->children[i], value, run);
     }
@@ -562,7 +570,7 @@ static int order_of_values(const void *a, const void *b)
     return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
 }
 
-/* Sorts the operands and drops the repeated ones. */
+/* Sorts the operands and removes duplicates. */
 static void sort_operands(struct match_node *node)
 {
     uint32_t kept = 0;
@@ -607,7 +615,7 @@ static truce_status add_operand(struct match_parser *parser, struct match_node *
     return status;
 }
 
-/* $in of one value says what equality says. */
+/* Replaces $in with one value by equality. */
 static void simplify_in(struct match_node *node)
 {
     if (node->operands_count != 1 || node->children_count)
@@ -617,7 +625,7 @@ static void simplify_in(struct match_node *node)
     node->operands_count = 0;
 }
 
-/* the operands of the operators that take more than a value to compare with */
+/* Parses $in, $nin, $all, and other operators whose operand is not a value to compare with. */
 static truce_status match_parse_in(struct match_parser *parser,
                                    const struct match_condition *condition,
                                    struct match_node **node)
@@ -647,7 +655,7 @@ static truce_status match_parse_in(struct match_parser *parser,
 
 /* -- $all and $elemMatch -- */
 
-/* the first field of a document */
+/* Returns the first field of a document. */
 static bool first_field(struct value value, struct fields *fields)
 {
     if (value.type != BSON_TYPE_DOCUMENT)
@@ -719,8 +727,8 @@ static truce_status match_parse_all(struct match_parser *parser,
     return TRUCE_OK;
 }
 
-/* {$elemMatch: {$gt: 1}} tests the elements themselves, {$elemMatch: {a: 1}} and {$elemMatch: {$or:
- * [...]}} their fields. */
+/* Returns whether an $elemMatch tests the elements themselves, as {$gt: 1} does, not their fields,
+ * as {a: 1} and {$or: [...]} do. */
 static bool is_about_values(struct value value)
 {
     struct fields fields;
@@ -804,7 +812,7 @@ static truce_status match_parse_type(struct match_parser *parser,
 
 /* -- $mod -- */
 
-/* Divisor and remainder. A remainder that is no number counts as 0, as it always has in MongoDB. */
+/* Parses divisor and remainder. A remainder that is not a number counts as 0, as in MongoDB. */
 static bool parse_modulus(struct value value, struct match_modulus *modulus)
 {
     struct fields fields;
@@ -961,7 +969,8 @@ static bool parse_is_reference(struct value document)
            truce__value_field(document, "$id", 3).type != VALUE_MISSING;
 }
 
-/* {$gt: 1}: a document that begins with an operator, and is no DBRef */
+/* Returns whether the value is a document that begins with an operator, as {$gt: 1}, and is not a
+ * DBRef. */
 static bool match_is_condition(struct value value)
 {
     struct fields fields;
@@ -1086,7 +1095,7 @@ static truce_status refuse_geo(struct match_parser *parser, const struct match_c
         strncmp(condition->name, "$near", 5) == 0 || strcmp(condition->name, "$geoNear") == 0;
 
     (void)truce__refuse(by_distance ? CODE_NO_QUERY_EXECUTION_PLANS : CODE_COMMAND_NOT_SUPPORTED,
-                        parser->error, "'%s': %s is not offered: there are no geospatial queries",
+                        parser->error, "'%s': %s is not supported: there are no geospatial queries",
                         condition->path, condition->name);
     return TRUCE_INVALID;
 }
@@ -1148,7 +1157,7 @@ bool truce__match_is_operator(const char *name)
     return operator_named(name) != NULL && strcmp(name, "$where") != 0;
 }
 
-/* all operators of the document `conditions` on one path */
+/* Parses all operators of the document `conditions` on one path. */
 static truce_status match_parse_conditions(struct match_parser *parser, const char *path,
                                            uint32_t length, struct value conditions,
                                            struct match_node **node)
@@ -1256,7 +1265,7 @@ static truce_status parse_expr(struct match_parser *parser, const char *name, st
 
     if (parser->inside_element)
         return truce__refuse(CODE_BAD_VALUE, parser->error,
-                             "$expr stands at the top of a filter only, not in $elemMatch");
+                             "$expr is allowed only at the top of a filter, not in $elemMatch");
     if (parser->special_banned)
         return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, parser->error,
                              "$expr is not allowed in this condition");
@@ -1293,7 +1302,7 @@ static truce_status parse_comment(struct match_parser *parser, const char *name,
     return TRUCE_OK;
 }
 
-/* $alwaysTrue and $alwaysFalse take the number 1. */
+/* Parses $alwaysTrue and $alwaysFalse, whose operand must be the number 1. */
 static truce_status parse_constant(struct match_parser *parser, const char *name,
                                    struct value value, struct match_node **node)
 {
@@ -1305,7 +1314,7 @@ static truce_status parse_constant(struct match_parser *parser, const char *name
     return TRUCE_OK;
 }
 
-/* the fields of a DBRef, matched as fields */
+/* Parses the fields of a DBRef, which are matched as fields. */
 static truce_status parse_reference(struct match_parser *parser, const char *name,
                                     struct value value, struct match_node **node)
 {
@@ -1321,8 +1330,8 @@ static truce_status refuse_clause(struct match_parser *parser, const char *name,
     bool text = !strcmp(name, "$text");
 
     (void)truce__refuse(text ? CODE_INDEX_NOT_FOUND : CODE_BAD_VALUE, parser->error,
-                        text ? "%s is not offered: there are no text indexes; use $regex"
-                             : "%s is not offered: there is no JavaScript here; use $expr",
+                        text ? "%s is not supported: there are no text indexes; use $regex"
+                             : "%s is not supported: there is no JavaScript; use $expr",
                         name);
     return TRUCE_INVALID;
 }
@@ -1366,7 +1375,8 @@ static truce_status parse_clause(struct match_parser *parser, const char *name, 
                          "unknown operator '%s' in the place of a field name", name);
 }
 
-/* These make a node that the caller frees; *node may stay NULL, where there is nothing to test. */
+/* The functions in this table make a node that the caller frees. *node may stay NULL if there is
+ * nothing to test. */
 static truce_status truce__match_parse(struct match_parser *parser, struct value filter,
                                        struct match_node **node)
 {

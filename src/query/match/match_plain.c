@@ -4,7 +4,8 @@
 
 #include "query/condition/comparison.h"
 
-#define FIELDS_MAX 8 /* each is looked for from the document's beginning */
+/* each is looked up from the beginning of the document */
+#define FIELDS_MAX 8
 
 static bool is_plain_value(struct value value)
 {
@@ -23,7 +24,7 @@ static bool is_plain_value(struct value value)
     }
 }
 
-/* {$exists: true}, or false */
+/* Returns whether the value is {$exists: bool}, and the bool. */
 static bool is_existence(struct value value, bool *exists)
 {
     struct fields fields;

@@ -6,16 +6,17 @@
  *         root ─┬─ b ─── d  compute
  *               └─ e  compute
  *
- * A field that is there is replaced in its place; the others follow behind, in the order of the
- * specification. Arrays are transparent: a branch of the tree applies to each element, at any
- * depth. A value that is no document where the tree has a branch gives way to a document of the
- * computed fields ({"a.b": "$x"} of {a: 5} is {a: {b: ...}}). All expressions see the document as
- * it was.
+ * An existing field is replaced at its place. New fields follow at the end, in the order of the
+ * specification. A branch of the tree applies to each element of an array, at any depth. If the
+ * document has a value that is not a document where the tree has a branch, a document of the
+ * computed fields replaces the value ({"a.b": "$x"} of {a: 5} is {a: {b: ...}}). All expressions
+ * are evaluated for the original document.
  *
  * Invariants:
- *   1. No path is a leaf and a branch, nor twice a leaf: the second is refused (40176).
- *   2. Every branch has a leaf below it.
- *   3. The tree does not change after parsing: it is applied from several threads at once.
+ *   1. No path is both a leaf and a branch, and no path is a leaf twice: the second is refused
+ *      (40176).
+ *   2. Each branch has a leaf below it.
+ *   3. The tree does not change after parsing: several threads may apply it at once.
  */
 #include "query/project/addition.h"
 
@@ -27,17 +28,22 @@
 #include "query/expression/expression.h"
 
 struct node {
-    struct node *next; /* brothers, in the order of the specification */
+    /* the next child of the same parent, in the order of the specification */
+    struct node *next;
     struct node *first, *last;
     const char *name;
     uint32_t length;
-    uint32_t number;               /* among its brothers */
-    struct expression *expression; /* NULL: a branch */
-    struct field_table names;      /* of the children; where a value begins stands the child */
+    /* the number among the children of its parent */
+    uint32_t number;
+    /* NULL: a branch */
+    struct expression *expression;
+    /* the names of the children; the data of each value points to the child */
+    struct field_table names;
 };
 
 struct addition {
-    struct arena arena; /* nodes and names */
+    /* of nodes and names */
+    struct arena arena;
     struct node root;
 };
 
@@ -77,7 +83,7 @@ static struct node *add_child(struct addition *addition, struct node *node, cons
     return child;
 }
 
-/* Adds a leaf; `expression` stays the caller's if it fails. */
+/* Adds a leaf. On failure the caller still owns `expression`. */
 static truce_status addition_add_leaf(struct addition *addition, const char *path, size_t length,
                                       struct expression *expression, bson_error_t *error)
 {
@@ -106,7 +112,8 @@ static truce_status addition_add_leaf(struct addition *addition, const char *pat
 struct parser {
     struct addition *addition;
     const char *const *variables;
-    struct buffer path; /* of the field at hand */
+    /* of the current field */
+    struct buffer path;
 };
 
 static truce_status addition_parse_computed(struct parser *parser, struct value value,
@@ -142,14 +149,14 @@ static truce_status parse_value(struct parser *parser, struct value value, bson_
                                 : addition_parse_fields(parser, value, error);
 }
 
-/* Names within a nested document are single names. */
+/* Checks a name within a nested document, which must be a single name. */
 static truce_status check_nested_name(const struct fields *at, bson_error_t *error)
 {
     if (at->key_length == 0)
         return truce__refuse(40353, error, "a field name must not be empty");
     if (at->key[0] == '$')
-        return truce__refuse(40181, error, "'%s' stands beside fields: an operator stands alone",
-                             at->key);
+        return truce__refuse(40181, error,
+                             "'%s': a document with an operator cannot have other fields", at->key);
     if (memchr(at->key, '.', at->key_length))
         return truce__refuse(40183, error, "'%s': a nested field name must not have a dot",
                              at->key);
@@ -231,7 +238,7 @@ static truce_status addition_compute(struct run *run, const struct node *node)
     return status;
 }
 
-/* `value` (or nothing: VALUE_MISSING) where the tree has a branch; `key` NULL: an element of an
+/* Applies a branch to `value`, which may be VALUE_MISSING. `key` is NULL for an element of an
  * array. */
 static truce_status apply_branch(struct run *run, const struct node *node, const char *key,
                                  uint32_t length, struct value value)
@@ -269,7 +276,8 @@ static truce_status addition_find_field(struct run *run, struct value document,
     return truce__budget_spend(run->context->budget, steps, run->error);
 }
 
-/* Walks the fields in their places; a field that is only there is no longer in the document. */
+/* Walks the existing fields in their order. A field that only `places` has is no longer in the
+ * document. */
 static truce_status apply_present(struct run *run, const struct node *node, struct value document,
                                   struct value places, bool *present)
 {

@@ -1,16 +1,16 @@
 /*
- * Projections, applied.
+ * Applies projections.
  *
- * The walk goes through the document and the tree together. Included fields keep the document's
- * order; computed fields take the place of a field of their name if it is shown, and stand behind
- * the others, in the projection's order, if not. Through arrays a path goes element by element,
- * also of arrays in arrays; an inclusion drops elements that are neither documents nor arrays.
+ * The walk goes through the document and the tree together. Included fields stay in the document's
+ * order. A computed field takes the place of a shown field of its name; otherwise it comes after
+ * the other fields, in the projection's order. A path goes through each element of an array, also
+ * of arrays in arrays. An inclusion drops elements that are neither documents nor arrays.
  *
  *     {"a.b": 1}            {a: [{b: 1, c: 2}, 5, [{b: 3}]]}   ->  {a: [{b: 1}, [{b: 3}]]}
  *     {"a.b": {$add: ..}}   {a: [{b: 1, c: 2}, 5]}             ->  {a: [{b: 7}, {b: 7}]}
  *
- * $slice does not look into arrays in arrays. "a.b.$" shows, of the first array on its path, only
- * the element that the query matched.
+ * $slice does not go into arrays in arrays. "a.b.$" shows only one element of the first array on
+ * its path: the element that the query matched.
  */
 #include "query/project/project.h"
 
@@ -101,13 +101,16 @@ struct walk {
     const struct project *project;
     struct query_context *context;
     struct value root;
-    int64_t matched; /* the positional element, -1: none */
+    /* the positional element; -1: none */
+    int64_t matched;
 };
 
-/* how the walk came to a value */
+/* The path of the walk to a value. */
 struct way {
-    bool positional; /* the first array on this path shows one element */
-    bool nested;     /* through an array in an array: $slice stops */
+    /* the first array on this path shows one element */
+    bool positional;
+    /* the path goes through an array in an array, which $slice does not enter */
+    bool nested;
 };
 
 struct shown {
@@ -119,7 +122,8 @@ struct shown {
 struct shown_list {
     struct shown *items;
     uint32_t count;
-    uint32_t *places; /* for each branch: its item plus one; 0: none. Where some are computed */
+    /* if some branches are computed, for each branch: its item plus one; 0: none */
+    uint32_t *places;
 };
 
 static truce_status project_show(const struct walk *walk, const struct project_node *node,
@@ -203,7 +207,7 @@ static truce_status slice_array(const struct walk *walk, const struct project_br
     return project_finish(&builder, result, error);
 }
 
-/* the value of an included field */
+/* Shows the value of an included field. */
 static truce_status show_whole(const struct walk *walk, const struct project_branch *branch,
                                struct value value, struct way way, struct value *result,
                                bson_error_t *error)
@@ -222,7 +226,7 @@ static truce_status show_whole(const struct walk *walk, const struct project_bra
     return status ? status : array_of_one(walk, element, result, error);
 }
 
-/* an existing field; MISSING: not shown, or not yet */
+/* Shows an existing field; MISSING: it is not shown, or not yet. */
 static truce_status show_field(const struct walk *walk, const struct project_branch *branch,
                                struct value value, struct way way, struct value *result,
                                bson_error_t *error)
@@ -270,7 +274,7 @@ static truce_status project_compute(const struct walk *walk, const struct projec
     return array_of_one(walk, project_element_at(array, found.array_index), result, error);
 }
 
-/* computed fields, and the paths that lead to some where the document has nothing */
+/* Adds computed fields, and the paths to such fields that the document does not have. */
 static truce_status add_computed(const struct walk *walk, const struct project_node *node,
                                  struct way way, struct shown_list *list, bson_error_t *error)
 {
@@ -312,7 +316,7 @@ static uint32_t project_count_fields(struct value document)
     return count;
 }
 
-/* `document` is one, or MISSING: then only computed fields come of it */
+/* Shows a document; if it is MISSING, the result has only computed fields. */
 static truce_status show_document(const struct walk *walk, const struct project_node *node,
                                   struct value document, struct way way, struct value *result,
                                   bson_error_t *error)
@@ -397,7 +401,7 @@ static truce_status show_positional(const struct walk *walk, const struct projec
     return array_of_one(walk, shown, result, error);
 }
 
-/* A value at a node of the tree; MISSING: nothing of it is shown. */
+/* Shows a value at a node of the tree; MISSING: no part of it is shown. */
 static truce_status project_show(const struct walk *walk, const struct project_node *node,
                                  struct value value, struct way way, struct value *result,
                                  bson_error_t *error)
@@ -413,7 +417,7 @@ static truce_status project_show(const struct walk *walk, const struct project_n
     return TRUCE_OK;
 }
 
-/* The positional element; without `found` the query is tested again. */
+/* Sets the positional element; without `found`, the query is tested again. */
 static truce_status find_matched(struct walk *walk, const struct match_result *found,
                                  bson_error_t *error)
 {
@@ -434,7 +438,7 @@ static truce_status find_matched(struct walk *walk, const struct match_result *f
     return TRUCE_OK;
 }
 
-/* All expressions look into the same document. */
+/* All expressions share a finder for the fields of the document. */
 static truce_status show_root(const struct walk *walk, struct way way, struct value *result,
                               bson_error_t *error)
 {

@@ -1,18 +1,18 @@
 /*
- * From a projection document to its tree.
+ * Compiles a projection document into its tree.
  *
- * What a value means (MongoDB 4.4 and later):
+ * The meaning of a value (MongoDB 4.4 and later):
  *
  *     number or bool                    include or exclude the path; "a.$": the matched element
- *     {$slice: ...}, {$elemMatch: ...}  of find alone (in $project, $slice is the expression)
+ *     {$slice: ...}, {$elemMatch: ...}  only in find (in $project, $slice is the expression)
  *     {$op: ...}, other $-names         an expression: a computed field
  *     {b: 1, c: 0}                      the same as "a.b", "a.c"
- *     anything else                     a literal: a computed field
+ *     any other value                   a literal: a computed field
  *
- * A projection includes or excludes; the first field that tells decides, and a later one of the
- * other kind is an error (31253, 31254), as is a computed field in an exclusion (31252, 31310).
- * `_id` alone may differ. Where nothing tells: $slice alone excludes (shows the rest), $elemMatch
- * alone includes. Two paths of which one contains the other collide (31249, 31250).
+ * A projection includes or excludes. The first field that does one of them decides. A later field
+ * of the other kind is an error (31253, 31254), and so is a computed field in an exclusion (31252,
+ * 31310). Only `_id` may differ. If no field decides, $slice excludes (shows the rest), and
+ * $elemMatch includes. Two paths of which one contains the other are an error (31249, 31250).
  */
 #include "query/project/project_tree.h"
 
@@ -73,7 +73,7 @@ static struct project_branch *parse_add_branch(struct project *project, struct p
     return branch;
 }
 
-/* The place of a path in the tree, made on the way; *leaf is for the caller to fill in. */
+/* Returns the place of a path in the tree, which is made if necessary. The caller fills *leaf. */
 static truce_status add_path(struct parser *parser, const char *path, bool positional,
                              bool computed, struct project_branch **leaf, bson_error_t *error)
 {
@@ -139,7 +139,7 @@ static truce_status project_parse_parse_computed(struct parser *parser, const ch
     return TRUCE_OK;
 }
 
-/* a number cut to 32 bits, as MongoDB reads the numbers of $slice */
+/* Returns a number truncated to 32 bits, as MongoDB reads the numbers of $slice. */
 static int64_t slice_number(struct value value)
 {
     double number = truce__number_to_double(value);
@@ -149,7 +149,7 @@ static int64_t slice_number(struct value value)
     return number < INT32_MAX ? (int64_t)number : INT32_MAX;
 }
 
-/* $slice as find has it: n, or [skip, limit]; else it may be the expression of that name */
+/* Reads find's $slice: n, or [skip, limit]. Another form may be the expression of that name. */
 static bool parse_read_slice(struct value value, struct project_branch *slice)
 {
     struct fields fields;
@@ -205,7 +205,7 @@ static truce_status parse_elem_match(struct parser *parser, const char *path, st
     truce_status status;
 
     if (operand.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(31274, error, "$elemMatch of '%s' wants a document, not %s", path,
+        return truce__refuse(31274, error, "$elemMatch of '%s' takes a document, not %s", path,
                              truce__type_name(operand.type));
     if (parser->has_positional)
         return truce__refuse(31255, error,
@@ -263,7 +263,7 @@ static truce_status parse_document(struct parser *parser, const char *path, stru
     return TRUCE_OK;
 }
 
-/* Cuts ".$" off the end of `path`; *positional tells whether it was there. */
+/* Removes ".$" from the end of `path`; *positional is set to whether it was there. */
 static truce_status cut_positional(char *path, bool *positional, bson_error_t *error)
 {
     size_t length = strlen(path);
@@ -272,7 +272,8 @@ static truce_status cut_positional(char *path, bool *positional, bson_error_t *e
     if (*positional)
         path[length - 2] = '\0';
     if (strstr(path, ".$.") || (*positional && length > 4 && !strcmp(path + length - 4, ".$")))
-        return truce__refuse(31394, error, "'%s': the positional '$' stands only at the end", path);
+        return truce__refuse(31394, error, "'%s': the positional '$' is allowed only at the end",
+                             path);
     return TRUCE_OK;
 }
 
@@ -365,7 +366,7 @@ static truce_status project_parse_parse_field(struct parser *parser, const char 
                                         parser->project->stage ? 31252 : 31310, error);
 }
 
-/* where no field told */
+/* Returns the type if no field decides. */
 static enum type default_type(const struct parser *parser)
 {
     if (parser->has_slice)

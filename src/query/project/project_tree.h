@@ -2,12 +2,12 @@
 #define TRUCE_QUERY_PROJECT_PROJECT_TREE_H
 
 /*
- * The compiled form of a projection: a tree of names. Private to query/project*.c; project_parse.c
- * makes it, project.c walks it along with a document.
+ * The compiled form of a projection: a tree of names. Only project_parse.c and project.c use it;
+ * the first makes it, the second walks it along with a document.
  *
  *     {"a.b": 1, c: {$slice: 2}, n: {$add: ["$x", 1]}}
  *
- *     root ── _id  include          (added: an inclusion shows `_id` unless told otherwise)
+ *     root ── _id  include          (added: an inclusion shows `_id` by default)
  *         ├── a    node ── b  include
  *         ├── c    slice 2
  *         └── n    computed
@@ -29,14 +29,17 @@ enum project_kind {
 struct project_node;
 
 struct project_branch {
-    const char *name; /* NUL-terminated */
+    /* NUL-terminated */
+    const char *name;
     uint32_t length;
     enum project_kind kind;
-    bool positional; /* the path ends in ".$" here or below */
+    /* the path ends in ".$" here or below */
+    bool positional;
     union {
         struct project_node *node;
         struct expression *expression;
-        struct match *match; /* {field: {$elemMatch: ...}} over the document */
+        /* {field: {$elemMatch: ...}} for the document */
+        struct match *match;
         struct {
             int64_t skip, limit;
             bool has_skip;
@@ -45,19 +48,25 @@ struct project_branch {
 };
 
 struct project_node {
-    struct project_branch *branches; /* in the order of the projection */
+    /* in the order of the projection */
+    struct project_branch *branches;
     uint32_t count, room;
-    const struct project_branch **sorted; /* by name; made at the end */
-    struct field_table names;             /* of the branches, in their order; while parsing */
-    bool computed;                        /* some branch at or below it is computed */
+    /* by name; made at the end */
+    const struct project_branch **sorted;
+    /* of the branches, in their order; only while parsing */
+    struct field_table names;
+    /* a branch at or below it is computed */
+    bool computed;
 };
 
 struct project {
     struct arena memory;
     bson_t *source;
     const struct match *match;
-    const char *const *variables; /* that expressions may use; while parsing only */
-    bool stage;                   /* $project: nothing that is find's alone */
+    /* that expressions may use; only while parsing */
+    const char *const *variables;
+    /* of a $project: find's own operators are refused */
+    bool stage;
     bool inclusion;
     bool positional;
     struct project_node root;

@@ -1,4 +1,4 @@
-/* What a find shows of a document. */
+/* The result of a find for one document (shown.h). */
 #include "query/project/shown.h"
 
 #include <string.h>
@@ -8,12 +8,14 @@
 #define RECORD_ID "$recordId"
 
 struct shown {
-    struct project *project; /* NULL: the whole document */
+    /* NULL: the whole document */
+    struct project *project;
     bool key, record_id;
-    struct keyer *keyer; /* of `key`; NULL: it is {} */
+    /* of `key`; NULL: the key is {} */
+    struct keyer *keyer;
 };
 
-/* A key with a path in front is of no use to anybody. */
+/* Returns whether the keys can be shown. Those of a wildcard cannot: they begin with a path. */
 static bool has_keys(const struct shown_wanted *wanted)
 {
     return wanted->key && wanted->index && !wanted->index->fields[0].wildcard;
@@ -66,7 +68,7 @@ static truce_status shown_make_key(struct keyer *keyer, struct value document, b
     return status;
 }
 
-/* A field of that name is of somebody who did not know it. */
+/* A field of that name in the document gives way to the number of the record. */
 static void append_record(bson_t *result, int64_t record)
 {
     bson_t own;

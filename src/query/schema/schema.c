@@ -1,7 +1,7 @@
 /*
- * Values against JSON Schemas. A keyword says something about values of its own types only:
- * minLength about strings, items about arrays. Unlike in filters, arrays on the way are not entered
- * by themselves, and the order of fields does not matter for enum and uniqueItems.
+ * Tests values against JSON Schemas. A keyword applies only to values of its own types: minLength
+ * to strings, items to arrays. Unlike filters, a schema does not look into arrays by itself. The
+ * order of fields does not matter for enum and uniqueItems.
  */
 #include "query/schema/schema.h"
 
@@ -22,7 +22,7 @@ struct schema_run {
 
 static bool schema_test(const struct schema *schema, struct value value, struct schema_run *run);
 
-/* False: the time is over, or something failed before. */
+/* Spends steps. Returns false if the time is over or an earlier test failed. */
 static bool schema_spend(struct schema_run *run, uint32_t steps)
 {
     if (run->status == TRUCE_OK)
@@ -117,7 +117,7 @@ static bool test_array(const struct schema *schema, struct value array, struct s
            !(schema->unique_items && truce__schema_has_repeats(array));
 }
 
-/* the first that is not before the name; they are in the order of their names */
+/* Returns the first property that is not before the name; they are ordered by name. */
 static uint32_t first_property(const struct schema *schema, const char *name)
 {
     uint32_t low = 0, high = schema->properties_size;
@@ -133,7 +133,7 @@ static uint32_t first_property(const struct schema *schema, const char *name)
     return low;
 }
 
-/* One field against properties and patternProperties; what neither names is additional. */
+/* Tests one field against properties and patternProperties; a field in neither is additional. */
 static bool test_property(const struct schema *schema, const struct fields *field,
                           struct schema_run *run)
 {
@@ -155,7 +155,7 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
     return named || test_rest(&schema->other_properties, field->value, run);
 }
 
-/* False, too, when the time is over: run->status says so. */
+/* Returns false also if the time is over; run->status has the error then. */
 static bool schema_has_field(struct value document, const char *name, uint32_t length,
                              struct schema_run *run)
 {

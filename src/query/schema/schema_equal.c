@@ -1,8 +1,8 @@
 /*
- * Equality where the order of fields does not matter, and repeated elements in that sense.
+ * Equality of values without regard to the order of fields, and duplicate elements in this sense.
  *
- * Both are made by sorting: the fields of a document by name, the elements of an array by a hash
- * that does not depend on the order of fields. So neither takes quadratic time.
+ * Both functions sort: the fields of a document by name, the elements of an array by a hash that
+ * does not depend on the order of fields. Neither takes quadratic time.
  */
 #include <stdlib.h>
 
@@ -11,7 +11,8 @@
 struct named {
     const char *name;
     struct value value;
-    uint32_t order; /* keeps repeated names in their order */
+    /* fields of the same name stay in their order */
+    uint32_t order;
 };
 
 static int order_of_names(const void *a, const void *b)
@@ -81,7 +82,8 @@ bool truce__schema_equal(struct value a, struct value b)
 
 static uint64_t equal_hash_name(const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    /* FNV-1a */
+    uint64_t hash = 0xcbf29ce484222325u;
 
     for (; *name; name++)
         hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;

@@ -1,12 +1,10 @@
-/* JSON Schemas from BSON into trees: one table of keywords, one function for each kind of operand.
- */
+/* Parses JSON Schemas from BSON: one table of keywords, one function for each kind of operand. */
 #include "base/assert.h"
 #include "bson/number.h"
 #include "query/condition/type_set.h"
 #include "query/schema/schema_tree.h"
 
-#define CODE_NO_PATTERN                                                                            \
-    CODE_BAD_VALUE /* of patternProperties: MongoDB has another than for pattern */
+#define CODE_NO_PATTERN CODE_BAD_VALUE
 
 struct keyword;
 
@@ -72,7 +70,7 @@ static truce_status parse_types(struct schema *schema, const struct schema_parse
     return truce__type_set_parse(value, "$jsonSchema: bsonType", &schema->types, parser->error);
 }
 
-/* JSON's own names of types */
+/* Adds one of JSON's own names of types. */
 static truce_status add_json_type(struct schema *schema, const struct schema_parser *parser,
                                   struct value name)
 {

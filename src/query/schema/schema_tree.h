@@ -1,7 +1,7 @@
 #ifndef TRUCE_QUERY_SCHEMA_SCHEMA_TREE_H
 #define TRUCE_QUERY_SCHEMA_SCHEMA_TREE_H
 
-/* What schema.c and schema_parse.c share; nobody else includes this. */
+/* The compiled form of a schema, which only schema.c and schema_parse.c use. */
 #include "query/condition/regex.h"
 #include "query/schema/schema.h"
 
@@ -24,49 +24,61 @@ struct schema_pattern {
 struct schema_dependency {
     const char *name;
     uint32_t name_length;
-    struct value names;    /* an array of names, or missing */
-    struct schema *schema; /* or NULL */
+    /* an array of names, or missing */
+    struct value names;
+    /* or NULL */
+    struct schema *schema;
 };
 
-/* additionalProperties, additionalItems */
+/* of additionalProperties and additionalItems */
 struct schema_rest {
     bool forbidden;
-    struct schema *schema; /* or NULL: anything goes */
+    /* NULL: any value is valid */
+    struct schema *schema;
 };
 
-/* inclusive counts; most < 0: no limit */
+/* Inclusive counts; most < 0: no maximum. */
 struct schema_range {
     int64_t least, most;
 };
 
-/* A keyword that is absent has a missing value, a NULL or a count of 0. */
+/* A keyword that was not given has a missing value, NULL, or a count of 0. */
 struct schema {
-    uint64_t types; /* truce__type_bit; 0: any */
+    /* bits of truce__type_bit; 0: any type */
+    uint64_t types;
     struct value minimum, maximum, multiple_of;
-    bool above_minimum, below_maximum; /* exclusive */
+    /* the bounds are exclusive */
+    bool above_minimum, below_maximum;
     struct schema_range length, items_count, properties_count;
     struct regex *pattern;
-    struct value choices;  /* enum: an array */
-    struct value required; /* an array of names */
+    /* enum: an array */
+    struct value choices;
+    /* an array of names */
+    struct value required;
     struct schema_property *properties;
-    uint32_t properties_size; /* in the order of their names */
+    /* ordered by name */
+    uint32_t properties_size;
     struct schema_pattern *patterns;
     uint32_t patterns_size;
     struct schema_rest other_properties;
-    struct schema *every_item;     /* items: {...} */
-    struct schema_list items_list; /* items: [...] */
+    /* items: {...} */
+    struct schema *every_item;
+    /* items: [...] */
+    struct schema_list items_list;
     bool has_items_list;
-    struct schema_rest other_items; /* beyond items_list */
+    /* after those of items_list */
+    struct schema_rest other_items;
     bool unique_items;
     struct schema_dependency *dependencies;
     uint32_t dependencies_size;
     struct schema_list all_of, any_of, one_of;
-    struct schema *none_of; /* not */
+    /* not */
+    struct schema *none_of;
 };
 
-/* Equality of values where the order of fields does not matter. */
+/* Returns whether the values are equal without regard to the order of fields. */
 bool truce__schema_equal(struct value a, struct value b);
-/* Are two elements of the array equal in that sense? */
+/* Returns whether two elements of the array are equal in this sense. */
 bool truce__schema_has_repeats(struct value array);
 
 #endif

@@ -19,8 +19,8 @@
  *            no array?  one key.   otherwise walk again from each element
  *
  * An element of an array may be named by its number (`a.1.b`). The numbers may also be names of
- * fields of the elements (`{a: [{"1": {b: 5}}]}`). If a document has both, the path is ambiguous and
- * the document is refused, as MongoDB does (16746).
+ * fields of the elements (`{a: [{"1": {b: 5}}]}`). If a document has both, the path is ambiguous
+ * and the document is refused, as MongoDB does (16746).
  *
  * Invariants:
  *   1. Each key has one encoding for each field, in the order of the fields.
@@ -40,13 +40,18 @@
 
 #define CODE_AMBIGUOUS_FIELD 16746
 
-/* How far one field has come. */
+/* The progress of the walk for one field. */
 struct progress {
-    uint32_t at;            /* parts of the path that are used up; all of them: settled */
-    struct value fixed;     /* the value, once it is settled */
-    struct value by_number; /* the element of the array above that the next part names by number */
-    struct value beyond;    /* what the path leads to from there, and ... */
-    uint32_t beyond_at;     /* ... how far it got */
+    /* the number of path parts that are used up; all of them: settled */
+    uint32_t at;
+    /* the value, once it is settled */
+    struct value fixed;
+    /* the element of the array above that the next part names by number */
+    struct value by_number;
+    /* the value to which the path leads from that element */
+    struct value beyond;
+    /* the number of path parts that are used up there */
+    uint32_t beyond_at;
 };
 
 struct walk {
@@ -93,7 +98,7 @@ static struct value keys_follow(const struct path *path, uint32_t *at, struct va
     return from;
 }
 
-/* The next value of a field: from `object`, or from the element that its number names. */
+/* Returns the next value of a field: from `object`, or from the element that its number names. */
 static truce_status next_value(const struct walk *walk, uint32_t i, struct value object,
                                struct progress *progress, bool *nested, struct value *found)
 {
@@ -133,7 +138,7 @@ static bool settled(const struct walk *walk, const struct progress *progress, ui
 static truce_status keys_expand(const struct walk *walk, struct value array, uint32_t waiting,
                                 bool unnested, const struct progress *before, uint32_t not_found);
 
-/* `missing` of the fields were not found on the way here. */
+/* Walks from an object. `missing` fields were not found so far. */
 static truce_status walk_object(const struct walk *walk, struct value object,
                                 struct progress *progress, uint32_t missing)
 {
@@ -171,7 +176,8 @@ static truce_status walk_object(const struct walk *walk, struct value object,
     return walk->sparse && missing == walk->count ? TRUCE_OK : emit(walk, progress);
 }
 
-/* Looks up what the fields that wait name by number in the array, once for all elements. */
+/* Looks up the elements that the waiting fields name by number, once for all elements of the
+ * array. */
 static void look_up_numbers(const struct walk *walk, struct value array, uint32_t waiting,
                             struct progress *progress)
 {
@@ -203,8 +209,9 @@ static truce_status walk_element(const struct walk *walk, struct value element,
                        missing);
 }
 
-/* `unnested`: the array was not itself reached as a numbered element of an array; only then are
- * its elements values of the fields that end here, otherwise it is one value as a whole. */
+/* Walks from each element of an array. `unnested`: the array is not itself a numbered element of an
+ * array. Only then its elements are values of the fields that end here; otherwise the array is one
+ * value. */
 static truce_status keys_expand(const struct walk *walk, struct value array, uint32_t waiting,
                                 bool unnested, const struct progress *before, uint32_t missing)
 {

@@ -2,10 +2,10 @@
  * The order of a sort specification.
  *
  * A document's sort key is the least of the keys that an index of the same fields would have for
- * it: so an array sorts by its least element ascending and by its greatest descending, missing
- * fields sort as null and empty arrays below null, and a sort gives the same order whether it is
- * read from an index or done in memory. A document without arrays on the way has just one key, and
- * takes a short cut.
+ * it. An array therefore sorts by its least element in ascending and by its greatest in descending
+ * order. Missing fields sort as null, and empty arrays before null. A sort has the same order
+ * whether an index or memory serves it. A document without arrays on the paths has one key and
+ * takes a shortcut.
  */
 #include "query/sort/sort.h"
 
@@ -89,7 +89,7 @@ truce_status truce__natural_direction(const bson_t *specification, int *directio
     return TRUCE_OK;
 }
 
-/* The value at the path; false: there is an array on the way or at its end, and it is not _id's. */
+/* Returns the value at the path. Returns false if an array is on the path or at its end. */
 static bool sort_follow(const struct path *path, struct value value, struct value *found)
 {
     for (uint32_t i = 0; i < path->count; i++) {

@@ -7,13 +7,16 @@
 
 struct sort {
     uint32_t count;
-    struct key_field *fields; /* none of them a wildcard */
-    bool missing_first;       /* as the stage $sort: in a document without arrays on the paths, a
-                                   missing field is less than null; else they are equal */
+    /* no field is a wildcard */
+    struct key_field *fields;
+    /* Set for the stage $sort: in a document without arrays on the paths, a missing field sorts
+     * before null. Otherwise they are equal. */
+    bool missing_first;
 };
 
-/* Refuses what MongoDB refuses: values but 1 and -1 (15975), no numbers (15974), the paths that
- * truce__field_path_check refuses; {$meta} is not supported. `$natural` is for the caller. */
+/* Refuses what MongoDB refuses: values other than 1 and -1 (15975), values that are not numbers
+ * (15974), and the paths that truce__field_path_check refuses; {$meta} is not supported. The caller
+ * handles `$natural`. */
 truce_status truce__sort_parse(const bson_t *specification, struct sort *sort, bson_error_t *error);
 void truce__sort_release(struct sort *sort);
 
@@ -23,21 +26,22 @@ void truce__sort_release(struct sort *sort);
 truce_status truce__natural_direction(const bson_t *specification, int *direction,
                                       bson_error_t *error);
 
-/* A document's key: encoded (bson/keys.h) so that memcmp of two keys is the order. An array sorts
- * by its least element ascending and its greatest descending. Appends to `key`. CODE_BAD_VALUE: two
+/* Appends a document's sort key to `key`, encoded (bson/keys.h) so that memcmp orders two keys. An
+ * array sorts by its least element ascending and its greatest descending. CODE_BAD_VALUE: two
  * fields of the sort are arrays. */
 truce_status truce__sort_key(const struct sort *sort, struct value document, struct buffer *key,
                              bson_error_t *error);
 
 /*
- * A sorter: takes keys with a payload each, gives the payloads in order. Equal keys keep the order
- * in which they came. With a limit it keeps little more than the best `limit` of them in memory.
+ * A sorter takes keys with a payload each, and returns the payloads in the order of the keys. Equal
+ * keys stay in the order in which they arrived. With a limit it holds little more than the best
+ * `limit` payloads in memory.
  *
  *     truce__sorter_new ... truce__sorter_add ... truce__sorter_sort ... truce__sorter_next ...
  *
- * `sort` is borrowed (NULL: only truce__sorter_add_key is used). limit 0: none. options->open NULL:
- * what goes beyond the memory is refused with MongoDB's code 292; otherwise it is sorted in runs
- * that are spilled and merged.
+ * `sort` is borrowed (NULL: only truce__sorter_add_key is used). limit 0: none. If options->open is
+ * NULL, more content than the memory is refused with MongoDB's code 292. Otherwise it is sorted in
+ * runs, which are spilled and merged.
  */
 struct sorter;
 
@@ -45,15 +49,15 @@ void truce__sorter_new(const struct sort *sort, uint64_t limit, const struct spi
                        struct sorter **sorter);
 void truce__sorter_free(struct sorter *sorter);
 
-/* `document` is what is sorted by, `payload` what comes back; both are copied. */
+/* Adds a payload with the sort key of `document`; both are copied. */
 truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
                                uint32_t size, bson_error_t *error);
-/* The same with a key of the caller's making; no key may be a prefix of another. */
+/* Adds a payload with a key that the caller made; no key may be a prefix of another. */
 truce_status truce__sorter_add_key(struct sorter *sorter, const void *key, size_t key_size,
                                    const void *payload, uint32_t size, bson_error_t *error);
-/* No more comes. */
+/* Ends the adding and sorts. */
 truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error);
-/* Borrowed until the next call; NULL at the end. */
+/* Returns the next payload, borrowed until the next call; NULL at the end. */
 truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uint32_t *size,
                                 bson_error_t *error);
 

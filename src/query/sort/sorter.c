@@ -1,21 +1,21 @@
 /*
- * Sorting more than memory holds.
+ * Sorting more content than fits into memory.
  *
- * What comes is kept as rows in one arena, and an array of pointers to them is sorted:
+ * The content is stored as rows in one arena, and an array of pointers to the rows is sorted:
  *
  *     row:  key size 4 | payload size 4 | key ... | number of arrival 8 | payload ...
  *
- * The number of arrival is the end of the key, so that the order is total and equal keys stay in
- * the order in which they came.
+ * The number of arrival is the end of the key. The order is therefore total, and equal keys stay in
+ * the order in which they arrived.
  *
- * With a limit, only the best `limit` rows matter: when twice as many (at least TOP_ROWS_MIN) have
- * gathered, the worse half is thrown away and the worst that is left becomes the bar that a new row
- * has to clear.
+ * With a limit, only the best `limit` rows matter. When twice as many (at least TOP_ROWS_MIN) have
+ * arrived, the worse half is dropped. A later row must be better than the worst remaining row
+ * (`bar`).
  *
- * Beyond the memory the rows are sorted and written out as a run. MERGE_WIDTH runs of one level
- * are merged into one run of the next level, so that few files are open and every row is written
- * a number of times that is logarithmic in the number of runs. At the end all runs and what is in
- * memory are merged by a heap of their next rows:
+ * When the memory is full, the rows are sorted and written as a run. MERGE_WIDTH runs of one level
+ * are merged into one run of the next level. Few files are therefore open, and the number of times
+ * that a row is written is logarithmic in the number of runs. At the end a heap merges all runs and
+ * the rows in memory:
  *
  *     memory ─ rows ── run (level 0) ─┐
  *              rows ── run (level 0) ─┼─ MERGE_WIDTH ── run (level 1) ... ─┐
@@ -23,10 +23,10 @@
  *     memory ─ rows ───────────────────────────────────────────────────────┘
  *
  * States: ADDING (add), then sort, then GIVING (next). Invariants:
- *   1. Everything that was added is in memory or in exactly one run, or was thrown away because
- *      `limit` better rows exist.
+ *   1. Each row that was added is in memory, or in exactly one run, or was dropped because `limit`
+ *      better rows exist.
  *   2. Each run is in order, and has at most `limit` rows if there is a limit.
- *   3. Memory stays below memory_max, but for one row.
+ *   3. Memory stays below memory_max, except for one row.
  */
 #include <stdlib.h>
 
@@ -38,7 +38,8 @@
 #define MERGE_WIDTH   16
 #define STEPS_OF_ROW  4
 #define BYTES_OF_STEP 256
-#define PART_ROWS     16384 /* sorted without a look whether the time is over */
+/* rows that are sorted between two checks of the time */
+#define PART_ROWS 16384
 
 struct row {
     uint32_t key_size;
@@ -46,13 +47,14 @@ struct row {
     uint8_t bytes[];
 };
 
-/* A sorted run: rows from `file`, or (file.spill NULL) those in memory. */
+/* A sorted run: rows from `file`, or, if file.spill is NULL, the rows in memory. */
 struct run {
     struct spill_file file;
     unsigned level;
     struct row **rows;
     size_t rows_at, rows_count;
-    const struct row *head; /* the next row; NULL: no more */
+    /* the next row; NULL at the end */
+    const struct row *head;
 };
 
 struct sorter {
@@ -61,16 +63,19 @@ struct sorter {
     struct spill_options options;
     size_t memory_max;
     bool giving;
-    struct buffer key; /* scratch */
+    /* scratch memory */
+    struct buffer key;
     struct arena arena, spare;
     struct row **rows;
     size_t count, room;
-    const struct row *bar; /* with a limit: what is not below it need not be kept */
+    /* with a limit: a row that is not below it is dropped */
+    const struct row *bar;
     struct run *runs;
     size_t runs_count, runs_room;
     struct run **heap;
     size_t heap_count;
-    size_t held; /* bytes that the budget knows of */
+    /* the bytes that were reported to the budget */
+    size_t held;
 };
 
 static int sorter_compare_rows(const struct row *a, const struct row *b)
@@ -128,7 +133,7 @@ static size_t sorter_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Two neighbours, each in order, become one. */
+/* Merges two adjacent sorted parts into one. */
 static void merge_parts(struct row **from, struct row **to, size_t begin, size_t middle, size_t end)
 {
     size_t left = begin, right = middle;
@@ -141,7 +146,7 @@ static void merge_parts(struct row **from, struct row **to, size_t begin, size_t
     }
 }
 
-/* In parts, between which it can end. */
+/* Sorts in parts, and checks the time between them. */
 static truce_status sort_large(struct sorter *sorter, bson_error_t *error)
 {
     struct row **from = sorter->rows,
@@ -187,7 +192,7 @@ static truce_status sort_rows(struct sorter *sorter, bson_error_t *error)
     return status;
 }
 
-/* Keeps the best `limit` rows and gives the memory of the others back. */
+/* Keeps the best `limit` rows and frees the memory of the others. */
 static truce_status keep_best(struct sorter *sorter, bson_error_t *error)
 {
     struct arena used = sorter->arena;
@@ -332,7 +337,7 @@ static truce_status start_heap(struct sorter *sorter, struct run *runs, size_t c
     return TRUCE_OK;
 }
 
-/* Moves on from the row that heap[0] stands at. */
+/* Advances the run at heap[0] to its next row. */
 static truce_status step_heap(struct sorter *sorter, bson_error_t *error)
 {
     truce_status status = advance(sorter->heap[0], error);
@@ -346,7 +351,7 @@ static truce_status step_heap(struct sorter *sorter, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* The last `count` runs become one of the next level. */
+/* Merges the last `count` runs into one of the next level. */
 static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t *error)
 {
     size_t first = sorter->runs_count - count;
@@ -439,7 +444,7 @@ static truce_status sorter_limit_memory(struct sorter *sorter, bson_error_t *err
 
 /* ---- the sorter ----------------------------------------------------------------------------- */
 
-/* The row whose key stands in sorter->key. */
+/* Adds the row whose key is in sorter->key. */
 static truce_status add_payload(struct sorter *sorter, const void *payload, uint32_t size,
                                 bson_error_t *error)
 {

@@ -3,9 +3,9 @@
  *
  *     size 8 | bytes ..., padded to a multiple of 8 | size 8 | ...
  *
- * Written and read through a buffer of BUFFER_BYTES. The buffer always begins with a record when
- * it is read, so records are used where they lie, aligned. A temporary file lives as long as the
- * process that wrote it, so the numbers are in its own byte order.
+ * They are written and read through a buffer of BUFFER_BYTES. In reading, the buffer always begins
+ * with a record, so records are used in place, aligned. A temporary file lives as long as the
+ * process that wrote it, so the numbers are in the byte order of the machine.
  */
 #include "query/sort/spill.h"
 
@@ -57,7 +57,7 @@ truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error)
     return status ? status : file->spill->rewind(file->spill, error);
 }
 
-/* Makes `size` bytes from file->at on available, if there are so many. */
+/* Reads until `size` bytes from file->at on are available, or the file ends. */
 static truce_status spill_fill(struct spill_file *file, size_t size, bson_error_t *error)
 {
     size_t left = file->buffer.size - file->at;
@@ -102,7 +102,7 @@ truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_
             return TRUCE_OK;
         }
     }
-    return truce__fail(TRUCE_CORRUPT, error, "a temporary file is cut short");
+    return truce__fail(TRUCE_CORRUPT, error, "a temporary file is truncated");
 }
 
 void truce__spill_release(struct spill_file *file)

@@ -1,8 +1,8 @@
 #ifndef TRUCE_QUERY_SORT_SPILL_H
 #define TRUCE_QUERY_SORT_SPILL_H
 
-/* A place for bytes that do not fit into memory: written once, in order, then read once, in order.
- * The store makes them of temporary files; query/ opens no file. */
+/* Storage for bytes that do not fit into memory: written once, in order, then read once, in order.
+ * The store makes it from temporary files; query/ opens no file. */
 #include <stdbool.h>
 
 #include "base/budget.h"
@@ -12,32 +12,36 @@
 struct spill {
     truce_status (*write)(struct spill *spill, const void *bytes, size_t size, bson_error_t *error);
     truce_status (*rewind)(struct spill *spill, bson_error_t *error);
-    /* *got < size at the end */
+    /* *got < size at the end of the file */
     truce_status (*read)(struct spill *spill, void *bytes, size_t size, size_t *got,
                          bson_error_t *error);
     void (*free)(struct spill *spill);
 };
 
-/* How much memory may be taken, and where what is more goes. */
+/* How much memory may be used, and where further content is stored. */
 struct spill_options {
-    size_t memory_max; /* 0: TRUCE_STAGE_MEMORY_MAX */
+    /* 0: TRUCE_STAGE_MEMORY_MAX */
+    size_t memory_max;
     truce_status (*open)(void *arg, struct spill **spill, bson_error_t *error);
     void *arg;
-    struct budget *budget; /* time, and memory of all who share it; NULL: as much as it takes */
+    /* the time and memory of all stages together; NULL: no limit */
+    struct budget *budget;
 };
 
-/* Who holds less does not spill because others hold much. */
+/* A stage that holds fewer bytes does not spill, even if other stages hold many. */
 #define SPILL_BYTES_MIN (256 * 1024)
 
 /*
- * Records in a spill: each a number of bytes, given back whole, aligned for a uint64_t.
+ * Records in a spill: byte strings, each returned whole and aligned for a uint64_t.
  *
  *     truce__spill_begin, truce__spill_put ..., truce__spill_turn, truce__spill_get ...
  */
 struct spill_file {
-    struct spill *spill; /* NULL: not begun */
+    /* NULL: not begun */
+    struct spill *spill;
     struct buffer buffer;
-    size_t at, taken; /* reading: where the next record begins; size of the one given last */
+    /* for reading: where the next record begins, and the size of the last one */
+    size_t at, taken;
     bool ended;
 };
 
@@ -45,9 +49,10 @@ truce_status truce__spill_begin(struct spill_file *file, const struct spill_opti
                                 bson_error_t *error);
 truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t size,
                               bson_error_t *error);
-/* From writing to reading. */
+/* Switches from writing to reading. */
 truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error);
-/* Borrowed until the next call; *bytes is NULL at the end. TRUCE_CORRUPT: it is cut short. */
+/* Returns the next record, borrowed until the next call; *bytes is NULL at the end. TRUCE_CORRUPT:
+ * the file is truncated. */
 truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_t *size,
                               bson_error_t *error);
 void truce__spill_release(struct spill_file *file);

@@ -1,14 +1,15 @@
 /*
- * Updates: the three kinds behind one interface.
+ * Updates: three kinds with one interface.
  *
  *     operators     {$set: {...}, $push: {...}}   a tree of paths, applied as edits of the bytes
- *     replacement   {a: 1, b: 2}                  the new document, but for its `_id`
+ *     replacement   {a: 1, b: 2}                  the new document, except for its `_id`
  *     pipeline      [{$set: {...}}, ...]          stages that make the new document
  *
- * update_parse.c compiles operators into a tree. update_apply.c walks the tree over a document and writes the
- * new bytes. update_operators.c has the operators. This file has replacements and upserts.
+ * update_parse.c compiles operators into a tree. update_apply.c walks the tree over a document and
+ * writes the new bytes. update_operators.c has the operators. This file has replacements and
+ * upserts.
  *
- * A compiled update is never written to again: several threads may apply it at once.
+ * A compiled update does not change: several threads may apply it at once.
  */
 #include "query/update/update.h"
 
@@ -25,18 +26,18 @@
 /* ---- replacements ---------------------------------------------------------------------------- */
 
 /*
- * Whole documents: replacements, and what an update pipeline gives.
+ * Whole documents: replacements, and the results of update pipelines.
  *
  * The new document is stored as given, with these exceptions:
- *   1. `_id` stays, and stands first, wherever the replacement has it or not. A replacement may
- *      name another number of the same value (1.0 for 1): it is equal, so it is taken.
+ *   1. `_id` stays the same and comes first, wherever the replacement has it. A replacement may
+ *      have an equal number of another type (1.0 for 1), which is then stored.
  *   2. A Timestamp(0, 0) at the top level of a replacement, but not as `_id`, becomes the current
  *      time.
- *   3. No top-level name of a replacement begins with "$" (52); a pipeline may give such names, and
- *      so may an upsert, which inserts.
+ *   3. No top-level name of a replacement begins with "$" (52). The result of a pipeline may have
+ *      such names, and so may an upsert, which inserts.
  *
- * The document counts as modified unless what was given is the old one byte by byte: a replacement
- * without `_id` always modifies.
+ * The document counts as modified unless the given document equals the old one byte by byte. A
+ * replacement without `_id` therefore always modifies.
  */
 
 static void update_release(struct update *update);
@@ -48,7 +49,7 @@ static bool replace_is_id(const struct fields *field)
     return field->key_length == 3 && memcmp(field->key, "_id", 3) == 0;
 }
 
-/* CODE_INVALID_ID_FIELD, CODE_DOLLAR_PREFIXED_FIELD_NAME: what cannot be stored as `_id` */
+/* CODE_INVALID_ID_FIELD, CODE_DOLLAR_PREFIXED_FIELD_NAME: the value cannot be stored as `_id`. */
 static truce_status update_check_id(struct value id, bson_error_t *error)
 {
     struct fields fields;
@@ -109,7 +110,7 @@ static truce_status check_replacement(struct value old_id, struct value new_id,
     return TRUCE_OK;
 }
 
-/* `after`, initialised and empty, becomes the replacement with `_id` in front. */
+/* Writes the replacement, with `_id` first, to `after`, which is initialised and empty. */
 static truce_status truce__update_replace(struct value before, struct value replacement,
                                           bool insert, bool dollar_names, bson_t *after,
                                           bson_error_t *error)
@@ -136,7 +137,7 @@ static truce_status truce__update_replace(struct value before, struct value repl
     return TRUCE_OK;
 }
 
-/* exception 2; a copy in the arena, only if there is such a field */
+/* Implements exception 2. Returns a copy in the arena only if the document has such a field. */
 static struct value replace_stamp(struct value document, const struct query_context *context)
 {
     struct fields fields = truce__fields(document);
@@ -154,7 +155,8 @@ static struct value replace_stamp(struct value document, const struct query_cont
     return stamped;
 }
 
-/* the fields of `document` in the order in which `order` has them, then its others */
+/* Returns the fields of `document` in the order in which `order` has them, then its other
+ * fields. */
 static truce_status reorder(struct arena *arena, struct value order, struct value document,
                             struct value *result, bson_error_t *error)
 {
@@ -172,15 +174,15 @@ static truce_status reorder(struct arena *arena, struct value order, struct valu
         fits = truce__field_table_set(&table, fields.key, fields.key_length, fields.value);
     if (!fits)
         return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
-                             "the update pipeline wants more than %d bytes of memory",
+                             "the update pipeline takes more than %d bytes of memory",
                              TRUCE_STAGE_MEMORY_MAX);
     truce__builder_begin(&builder, arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
     truce__field_table_write(&table, &builder);
     return truce__builder_finish(&builder, result, error);
 }
 
-/* Stages that set and remove fields of one document leave each its place: a field that is removed
- * and set again stands where it stood. */
+/* Returns whether the stages only set and remove fields of one document. Then each field keeps its
+ * place, even if it is removed and set again. */
 static bool update_keeps_order(const bson_t *stages)
 {
     struct fields stage = truce__fields(truce__value_document(stages));
@@ -199,7 +201,8 @@ static bool update_keeps_order(const bson_t *stages)
     return removes;
 }
 
-/* What the replacement or the pipeline makes of `before`; lives in the arena or the update. */
+/* Returns the result of the replacement or pipeline for `before`. It lives in the arena or the
+ * update. */
 static truce_status update_whole(const struct update *update, struct value before,
                                  struct query_context *context, struct value *replacement,
                                  bson_error_t *error)
@@ -230,8 +233,7 @@ static truce_status update_whole(const struct update *update, struct value befor
  *                                          `_id` first, a new one if there is none
  *
  * A replacement takes only `_id` from the query. Equalities that contradict or contain each other
- * are an error (54). What the query says of `_id` stands like a stored one: the update may not
- * change it.
+ * are an error (54). The update may not change an `_id` of the query, as if it were stored.
  */
 
 struct equality {
@@ -240,11 +242,13 @@ struct equality {
 };
 
 struct equalities {
-    struct update scratch; /* holds paths and the tree */
+    /* has the paths and the tree */
+    struct update scratch;
     bool only_id;
     struct equality *items;
     uint32_t count, room;
-    struct field_table taken; /* paths and what is above them; the value's data is a path's text */
+    /* paths and their ancestors; the data of a value is the text of a path */
+    struct field_table taken;
     truce_status status;
     bson_error_t *error;
 };
@@ -254,13 +258,13 @@ static bool is_about_id(const struct path *path)
     return path->count && path->parts[0].length == 3 && !memcmp(path->parts[0].name, "_id", 3);
 }
 
-/* Does a path of that length, this one or one above it, end there? */
+/* Returns whether a path of that length, which equals or contains this one, ends there. */
 static bool ends_at(const struct path *path, uint32_t length)
 {
     return length == path->length || path->text[length] == '.';
 }
 
-/* The text of a path that is this one, above it or below it; NULL: none. */
+/* Returns the text of a path that equals, contains, or is contained in this one; NULL: none. */
 static const char *find_collision(const struct equalities *all, const struct path *path)
 {
     for (uint32_t length = 0; length <= path->length; length++) {
@@ -273,7 +277,7 @@ static const char *find_collision(const struct equalities *all, const struct pat
     return NULL;
 }
 
-/* The path and what is above it lead to the path's text. */
+/* Maps the path and its ancestors to the text of the path. */
 static void upsert_remember(struct equalities *all, const struct path *path)
 {
     struct value text = {.data = (const uint8_t *)path->text};
@@ -298,12 +302,12 @@ static truce_status take_equality(struct equalities *all, const struct path *pat
         return TRUCE_OK;
     if (all->only_id && path->count > 1)
         return truce__refuse(CODE_NOT_EXACT_VALUE_FIELD, all->error,
-                             "the query gives only '%s': '_id' must be given whole", path->text);
+                             "the query gives only '%s': it must give the whole '_id'", path->text);
     other = find_collision(all, path);
     if (other)
         return truce__refuse(CODE_NOT_SINGLE_VALUE_FIELD, all->error,
-                             "the query gives both '%s' and '%s': no one value to insert", other,
-                             path->text);
+                             "the query gives both '%s' and '%s': the value to insert is ambiguous",
+                             other, path->text);
     copy = truce__update_path(&all->scratch, path->text, path->length, all->error);
     if (!copy)
         return TRUCE_INVALID;
@@ -345,7 +349,8 @@ static bool upsert_has_expression(const struct match_node *node)
     return has;
 }
 
-/* The equalities as a document: a tree of $set, in the order of the paths, over nothing. */
+/* Makes a document of the equalities: a tree of $set, in the order of the paths, over an empty
+ * document. */
 static truce_status upsert_fill(struct equalities *all, struct query_context *context, bson_t *base,
                                 bson_error_t *error)
 {
@@ -412,7 +417,7 @@ static void new_id(const struct query_context *context, bson_oid_t *id)
     memcpy(id->bytes + 4, &random, 8);
 }
 
-/* `_id` first, made if there is none */
+/* Moves `_id` to the front, and makes one if it is missing. */
 static truce_status upsert_finish(struct value made, const struct query_context *context,
                                   bson_t *document, bson_error_t *error)
 {
@@ -492,7 +497,7 @@ static truce_status check_filters_used(const struct update *update, bson_error_t
     for (uint32_t i = 0; i < update->filters_count; i++) {
         if (!update->filters[i].used)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "no path of the update uses the array filter '%s'",
+                                 "the array filter '%s' is not used by a path of the update",
                                  update->filters[i].name);
     }
     return TRUCE_OK;
@@ -521,7 +526,7 @@ static truce_status compile_pipeline(struct update *update, bson_error_t *error)
     update->kind = UPDATE_PIPELINE;
     if (update->filters_count)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "array filters do not go with an update pipeline");
+                             "an update pipeline cannot have array filters");
     status = truce__pipeline_new_update(update->source, &update->pipeline, error);
     if (!status)
         update->keeps_order = update_keeps_order(update->source);
@@ -545,7 +550,7 @@ static truce_status update_compile(struct update *update, const struct update_op
     update->kind = UPDATE_REPLACEMENT;
     if (options->multi)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "a replacement is for one document, not for all that match");
+                             "a replacement cannot be applied to several documents");
     return TRUCE_OK;
 }
 
@@ -583,7 +588,7 @@ truce_status truce__update_new(const bson_t *update, const struct update_options
     return TRUCE_OK;
 }
 
-/* what lies in `memory`, for an update that is not from truce__update_new */
+/* Frees the content of `memory`, for an update that truce__update_new did not make. */
 static void update_release(struct update *update)
 {
     for (uint32_t i = 0; i < update->matches_count; i++)

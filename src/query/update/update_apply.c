@@ -1,26 +1,26 @@
 /*
- * Walking the tree of an update over one document.
+ * Walks the tree of an update over one document.
  *
- * The walk follows the tree, not the document: at each object node it looks up all branches in one
- * pass over the fields, then goes into them in the tree's order, so that errors come up and new
- * fields are appended in MongoDB's order. What it finds to change it leaves as edits
- * (below). It never changes anything by itself, so an error needs no undoing.
+ * The walk follows the tree, not the document. At each object node it looks up all branches in one
+ * pass over the fields. It then enters them in the tree's order, so that errors are reported and
+ * new fields are appended in MongoDB's order. Changes are recorded as edits (below). The walk never
+ * changes the document itself, so an error needs no undo.
  *
- *     visit   a place that exists: an element of the old document
- *     build   a place that does not: gives the value to append there, or none
+ *     visit   an existing place: an element of the old document
+ *     build   a missing place: returns the value to append there, or none
  *
- * Each visit tells by how many bytes its element grew (`delta`); a container that grew gets an edit
- * of its length. A place may be visited with several nodes at once (query/update/update_parse.c).
+ * Each visit returns the number of bytes by which its element grew (`delta`); a container that grew
+ * gets an edit of its length. A place may be visited with several nodes at once (update_parse.h).
  *
  * Rules
- *   1. Through a document a path goes by name; through an array by number; anything else ends it:
- *      code 28, if an operator wants to create something there.
- *   2. Numbers beyond the end of an array fill it with nulls; a missing parent of a number is made
- * a document, never an array.
+ *   1. Through a document a path goes by name, through an array by number. Other values end it:
+ *      code 28, if an operator has to create a field there.
+ *   2. Numbers beyond the end of an array fill it with nulls. A missing parent of a number becomes
+ *      a document, never an array.
  *   3. `_id` of a stored document does not change: any edit below it is code 66.
- *   4. What is stored nests no deeper than TRUCE_DOCUMENT_DEPTH_MAX; names that begin with "$" are
- *      not made at the top level of a stored document (code 52).
- *   5. $update's paths go through arrays by themselves, to every document in them.
+ *   4. A stored document nests at most TRUCE_DOCUMENT_DEPTH_MAX levels. Names that begin with "$"
+ *      are not made at its top level (code 52).
+ *   5. $update's paths go through arrays by themselves, to each document in them.
  */
 #include "base/assert.h"
 #include "base/limits.h"
@@ -28,7 +28,7 @@
 
 /* ---- new values ------------------------------------------------------------------------------ */
 
-/* Values for places that do not exist yet, from the tree of an update. */
+/* Builds values for places that do not exist yet, from the tree of an update. */
 
 static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
                                         const struct update_node *const *nodes, uint32_t count,
@@ -50,7 +50,7 @@ static truce_status not_viable(const struct update_place *place, bson_error_t *e
                          truce__value_show(holder->value, value, sizeof value));
 }
 
-/* rule 4 */
+/* Checks rule 4. */
 static truce_status update_check_stored(const struct update_run *run,
                                         const struct update_leaf *leaf,
                                         const struct update_place *place, struct value new,
@@ -105,7 +105,7 @@ static truce_status build_leaf(struct update_run *run, const struct update_leaf 
     return viable ? update_check_stored(run, leaf, place, *built, error) : not_viable(place, error);
 }
 
-/* one element as it stands in BSON */
+/* Writes one element as BSON stores it. */
 static uint8_t *update_put_element(uint8_t *to, uint8_t type, const char *name, uint32_t length,
                                    struct value value)
 {
@@ -186,7 +186,8 @@ static truce_status build_object(struct update_run *run, const struct update_pla
     return put_document(run, choices, values, choices_count, built, error);
 }
 
-/* The value for a place that does not exist: *built stays MISSING where nothing is to be made. */
+/* Returns the value for a place that does not exist; *built stays MISSING if no value is to be
+ * made. */
 static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
                                         const struct update_node *const *nodes, uint32_t count,
                                         bool viable, struct value *built, bson_error_t *error)
@@ -212,8 +213,8 @@ static truce_status truce__update_build(struct update_run *run, const struct upd
 /*
  * The new document, written in one pass over the old one.
  *
- * Applying an update does not build a document in memory: it leaves a list of edits against the old
- * document's bytes, and what no edit names is copied with memcpy. $set of a number in a document of
+ * Applying an update does not build a document in memory. It records a list of edits of the old
+ * document's bytes; bytes without an edit are copied with memcpy. $set of a number in a document of
  * 300 bytes is one edit of 4 bytes.
  *
  *     before   24 00 00 00 | 10 'n' 00 07 00 00 00 | 02 's' 00 ... | 00
@@ -221,12 +222,12 @@ static truce_status truce__update_build(struct update_run *run, const struct upd
  *     after    2d 00 00 00 | 10 'n' 00 08 00 00 00 | 02 's' 00 ... | 10 'x' 00 01 00 00 00 | 00
  *
  * Invariants
- *   1. Edits never overlap: the tree has no two operators on one path or one above the other, and
- *      the edits of a container's length and end lie outside its elements. Each but those that
+ *   1. Edits never overlap. The tree has no two operators on one path or on nested paths, and the
+ *      edits of a container's length and end are outside its elements. Each edit that does not
  *      append replaces at least one byte.
- *   2. Edits at one position are appended fields of one container, nothing else; they stand in the
- *      order in which they were made, that of the tree.
- *   3. No edit changes nothing: a run without edits left the document as it was.
+ *   2. Several edits at one position are appended fields of one container. They are in the order in
+ *      which they were made, that of the tree.
+ *   3. Each edit changes the document: a run without edits leaves it as it was.
  */
 
 static void truce__update_edit(struct update_run *run, const uint8_t *at, uint32_t removed,
@@ -249,11 +250,12 @@ static void truce__update_edit(struct update_run *run, const uint8_t *at, uint32
     run->changes++;
 }
 
-/* the length prefix of a container that grew by `delta` bytes */
+/* Edits the length prefix of a container that grew by `delta` bytes. */
 static void update_edit_length(struct update_run *run, struct value container, int64_t delta)
 {
     int64_t length = (int64_t)container.size + delta;
-    int32_t stored = length > INT32_MAX ? INT32_MAX : (int32_t)length; /* the splice refuses that */
+    /* the splice refuses this length */
+    int32_t stored = length > INT32_MAX ? INT32_MAX : (int32_t)length;
 
     if (delta)
         truce__update_edit(run, container.data, 4,
@@ -272,7 +274,7 @@ static void insertion_sort(struct update_edit *edits, uint32_t count)
     }
 }
 
-/* stable, by position; `spare` has room for half of them */
+/* Sorts by position, stably; `spare` has room for half of the edits. */
 static void merge_sort(struct update_edit *edits, uint32_t count, struct update_edit *spare)
 {
     uint32_t half = count / 2;
@@ -318,7 +320,7 @@ truce_status truce__update_splice(struct update_run *run, struct value before, b
 
     if (size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the document after the update would have %lld bytes, at most %d fit",
+                             "the document after the update would have %lld bytes, more than %d",
                              (long long)size, TRUCE_DOCUMENT_BYTES_MAX);
     sort_edits(run);
     truce_assert(size >= 5);
@@ -344,23 +346,21 @@ truce_status truce__update_splice(struct update_run *run, struct value before, b
 /* ---- $update of items ------------------------------------------------------------------------ */
 
 /*
- * $update: changing those items of an array that a query finds, in place.
+ * $update: changes the items of an array that a query finds, in place.
  *
  *     {$update: {badges: {$query: {type: "X"}, $set: {date: null}, $inc: {times: 1}}}}
  *
  *     badges: [ {type: "A"}, {type: "X", date: 7}, {type: "X"} ]
- *                            ^ both of these, and nobody ever sees the array without them
+ *                            ^ changes these two; no reader sees the array without them
  *
- * The operator that "MongoDB arrays and atomicity" wished for: $set with the way of $pull to choose
- * items, so that nothing is pulled and pushed back. $query is a condition as $pull has it: on the
- * fields of documents, or ({$gte: 5}) on the items themselves. Around it stand any update
- * operators, $update too; their paths start at the item. A path may lead through arrays of
- * documents
- * ("orders.lines": the lines of every order).
+ * The operator combines $set with the selection of $pull, so that no item is pulled and pushed
+ * back. $query is a condition as in $pull: on the fields of documents, or ({$gte: 5}) on the items
+ * themselves. Any update operators may follow, also $update; their paths start at the item. A path
+ * may lead through arrays of documents ("orders.lines": the lines of each order).
  *
- * To the rest of the update the path of $update is a leaf like any other: another operator on it,
- * above it or below it is a conflict (40). An array that does not exist has no items; a value that
- * is no array is an error (2), as with $pull.
+ * For the rest of the update, the path of $update is a leaf like any other. An operator on the same
+ * path, or on one that contains it or is contained in it, is a conflict (40). A missing
+ * array has no items; a value that is not an array is an error (2), as with $pull.
  */
 
 truce_status truce__update_parse_items(struct update_parser *parser, struct update_leaf *leaf,
@@ -372,12 +372,12 @@ truce_status truce__update_parse_items(struct update_parser *parser, struct upda
     memset(&leaf->as, 0, sizeof leaf->as);
     if (leaf->operand.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "$update of '%s' wants a document with $query and operators, not %s",
+                             "$update of '%s' takes a document with $query and operators, not %s",
                              leaf->path, truce__type_name(leaf->operand.type));
     query = truce__value_field(leaf->operand, "$query", 6);
     if (query.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "$update of '%s' wants a document as $query ({} for every document)",
+                             "$update of '%s' takes a document as $query ({} for every document)",
                              leaf->path);
     status = truce__update_condition(parser, query, &leaf->as.items.match,
                                      &leaf->as.items.documents_only, error);
@@ -393,7 +393,7 @@ truce_status truce__update_parse_items(struct update_parser *parser, struct upda
     return TRUCE_OK;
 }
 
-/* one item that matched */
+/* Changes one item that matched. */
 static truce_status items_change_item(struct update_run *run, const struct update_leaf *leaf,
                                       const struct update_place *item, int64_t *delta,
                                       bson_error_t *error)
@@ -421,7 +421,8 @@ static truce_status truce__update_items(struct update_run *run, const struct upd
     char path[256];
 
     if (place->value.type != BSON_TYPE_ARRAY)
-        return truce__refuse(CODE_BAD_VALUE, error, "$update of '%s': the field is %s, no array",
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "$update of '%s': the field is %s, not an array",
                              truce__update_place_show(place, path, sizeof path),
                              truce__type_name(place->value.type));
     fields = truce__fields(place->value);
@@ -469,7 +470,7 @@ const char *truce__update_place_show(const struct update_place *place, char *tex
     return text;
 }
 
-/* a new element at the end of a container */
+/* Appends an element to the end of a container. */
 static void apply_append_element(struct update_run *run, struct value container, const char *name,
                                  uint32_t length, struct value value, int64_t *delta)
 {
@@ -516,7 +517,7 @@ static int64_t find_choice(const struct update_choice *choices, uint32_t count, 
     return -1;
 }
 
-/* Where each choice's field stands, in one pass; of fields with one name the first. */
+/* Finds the field of each choice in one pass. Of several fields with one name, the first counts. */
 static struct slot *find_fields(struct update_run *run, struct value document,
                                 const struct update_choice *choices, uint32_t count)
 {
@@ -537,7 +538,7 @@ static struct slot *find_fields(struct update_run *run, struct value document,
     return slots;
 }
 
-/* rule 3 */
+/* Checks rule 3. */
 static truce_status apply_check_id(const struct update_run *run, const struct update_place *place,
                                    uint64_t changes_before, bson_error_t *error)
 {
@@ -584,7 +585,8 @@ static truce_status visit_document(struct update_run *run, const struct update_p
     return TRUCE_OK;
 }
 
-/* A choice whose name is no number leads through an array only for $update (rule 5). */
+/* Returns whether a name that is not a number leads through an array, as only for $update (rule
+ * 5). */
 static bool leads_through(const struct update_choice *choice)
 {
     if (choice->index >= 0)
@@ -596,7 +598,7 @@ static bool leads_through(const struct update_choice *choice)
     return true;
 }
 
-/* what rule 5 applies to each document of an array: one node for each way on */
+/* Returns the nodes that rule 5 applies to each document of an array. */
 static uint32_t nodes_through(struct update_run *run, const struct update_choice *choices,
                               uint32_t count, const struct update_node **nodes)
 {
@@ -631,7 +633,7 @@ static uint32_t count_nodes(const struct update_choice *choices, uint32_t count)
     return nodes;
 }
 
-/* The choices whose number is `index`, from *next on (choices are sorted); adds their nodes. */
+/* Adds the nodes of the choices whose number is `index`, from *next on (choices are sorted). */
 static uint32_t take_index(const struct update_choice *choices, uint32_t count, uint32_t *next,
                            int64_t index, const struct update_node **nodes, uint32_t filled)
 {
@@ -651,7 +653,7 @@ static uint32_t apply_first_number(const struct update_choice *choices, uint32_t
     return first;
 }
 
-/* An element that the array does not have yet: nulls up to it, then the value. */
+/* Appends an element that the array does not have yet: nulls up to it, then the value. */
 static truce_status append_to_array(struct update_run *run, const struct update_place *place,
                                     int64_t index, int64_t *length, struct value built,
                                     int64_t *delta, bson_error_t *error)
@@ -662,7 +664,7 @@ static truce_status append_to_array(struct update_run *run, const struct update_
 
     if (index - *length > TRUCE_ARRAY_FILL_MAX)
         return truce__refuse(CODE_CANNOT_BACKFILL_ARRAY, error,
-                             "element %lld of '%s' lies more than %d elements behind its end",
+                             "element %lld of '%s' is more than %d elements beyond its end",
                              (long long)index, truce__update_place_show(place, path, sizeof path),
                              TRUCE_ARRAY_FILL_MAX);
     for (int64_t i = *length; i <= index; i++)
@@ -705,8 +707,8 @@ static truce_status append_numbers(struct update_run *run, const struct update_p
     return status;
 }
 
-/* Choices from `first` to `end` that are no numbers and do not lead through: code 28, unless their
- * operators do not mind. */
+/* Refuses (code 28) the choices from `first` to `end` that are not numbers and do not lead through
+ * the array, unless their operators are lenient. */
 static truce_status refuse_names(struct update_run *run, const struct update_place *place,
                                  const struct update_choice *choices, uint32_t first, uint32_t end,
                                  bson_error_t *error)
@@ -724,7 +726,7 @@ static truce_status refuse_names(struct update_run *run, const struct update_pla
     return status;
 }
 
-/* Goes through an array by number. */
+/* Visits the elements that are named by number. */
 static truce_status apply_visit_array(struct update_run *run, const struct update_place *place,
                                       const struct update_choice *choices, uint32_t count,
                                       int64_t *delta, bson_error_t *error)
@@ -795,7 +797,7 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     return TRUCE_OK;
 }
 
-/* the nodes whose filter takes this element */
+/* Returns the nodes whose filter matches this element. */
 static truce_status filtered_nodes(struct update_run *run, const struct update_node *const *nodes,
                                    uint32_t count, struct value element,
                                    const struct update_node **taken, uint32_t *taken_count,
@@ -820,7 +822,7 @@ static truce_status filtered_nodes(struct update_run *run, const struct update_n
     return TRUCE_OK;
 }
 
-/* "a.$[]" and "a.$[x]" */
+/* Visits the elements of "a.$[]" and "a.$[x]". */
 static truce_status visit_elements(struct update_run *run, const struct update_place *place,
                                    const struct update_node *const *nodes, uint32_t count,
                                    int64_t *delta, bson_error_t *error)
@@ -834,7 +836,8 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     char path[256];
 
     if (place->value.type != BSON_TYPE_ARRAY)
-        return truce__refuse(CODE_BAD_VALUE, error, "'%s' is %s, no array to update elements of",
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'%s' is %s, not an array whose elements can be updated",
                              truce__update_place_show(place, path, sizeof path),
                              truce__type_name(place->value.type));
     for (uint32_t i = 0; i < count; i++)
@@ -859,8 +862,8 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     return TRUCE_OK;
 }
 
-/* A value without bytes (null) begins where its element ends, where other edits may stand: so the
- * zero byte before it is written anew too, which keeps edits apart. */
+/* Edits a value without bytes (null). Its position is the end of its element, where other edits may
+ * be. The zero byte before it is therefore replaced, too, which keeps the edits apart. */
 static void edit_nothing(struct update_run *run, struct value old, struct value new)
 {
     uint8_t *bytes = truce__arena_take(run->context->arena, (size_t) new.size + 1);
@@ -925,7 +928,8 @@ static truce_status visit_leaf(struct update_run *run, const struct update_leaf 
     return status;
 }
 
-/* One place that exists, with all the nodes for it; adds to *delta the bytes it grew by. */
+/* Visits one existing place with all the nodes for it; adds to *delta the bytes by which it
+ * grew. */
 static truce_status update_visit(struct update_run *run, const struct update_place *place,
                                  const struct update_node *const *nodes, uint32_t count,
                                  int64_t *delta, bson_error_t *error)

@@ -1,11 +1,11 @@
 /*
- * The operators. First those on one value: $set, $setOnInsert, $unset, $inc, $mul, $min, $max, $bit,
- * $currentDate, $rename; then those on arrays.
+ * The operators: first those on one value ($set, $setOnInsert, $unset, $inc, $mul, $min, $max,
+ * $bit, $currentDate, $rename), then those on arrays.
  *
- * Numbers keep the narrowest type that holds the result: int32 grows into int64, double and decimal
- * win over integers, and an int64 that would overflow is an error, never a rounded double. $inc and
- * $mul keep the old bytes where type and value stay the same (1.0 for 1.00, 0.0 for -0.0); NaN
- * differs from itself, so it counts as a change.
+ * A number has the narrowest type that holds the result: an int32 grows into an int64, and double
+ * and decimal take precedence over integers. An int64 that would overflow is an error, never a
+ * rounded double. $inc and $mul leave the old bytes if type and value stay the same (1.0 for 1.00,
+ * 0.0 for -0.0). NaN differs from itself, so it counts as a change.
  */
 #include "base/assert.h"
 #include "base/limits.h"
@@ -45,7 +45,7 @@ truce_status truce__update_parse_number(struct update_parser *parser, struct upd
     (void)parser;
     if (truce__value_is_number(leaf->operand))
         return TRUCE_OK;
-    return truce__refuse(CODE_TYPE_MISMATCH, error, "%s of '%s' wants a number, not %s",
+    return truce__refuse(CODE_TYPE_MISMATCH, error, "%s of '%s' takes a number, not %s",
                          leaf->operator->name, leaf->path, truce__type_name(leaf->operand.type));
 }
 
@@ -60,7 +60,7 @@ static truce_status value_combine(struct update_run *run, const struct update_le
     if (old.type == VALUE_MISSING)
         old = truce__value_from_int32(run->context->arena, 0);
     if (!truce__value_is_number(old))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "%s of '%s': the field is %s, no number",
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "%s of '%s': the field is %s, not a number",
                              leaf->operator->name,
                              truce__update_place_show(place, path, sizeof path),
                              truce__type_name(old.type));
@@ -129,20 +129,20 @@ truce_status truce__update_parse_bit(struct update_parser *parser, struct update
 
     (void)parser;
     if (leaf->operand.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' wants a document, not %s",
+        return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' takes a document, not %s",
                              leaf->path, truce__type_name(leaf->operand.type));
     fields = truce__fields(leaf->operand);
     for (; truce__fields_next(&fields); count++) {
         if (!is_bit_name(fields.key))
             return truce__refuse(CODE_BAD_VALUE, error,
-                                 "$bit of '%s' knows 'and', 'or' and 'xor', not '%s'", leaf->path,
+                                 "$bit of '%s' takes 'and', 'or', or 'xor', not '%s'", leaf->path,
                                  fields.key);
         if (!truce__value_is_integer(fields.value))
-            return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' wants an integer, not %s",
+            return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' takes an integer, not %s",
                                  leaf->path, truce__type_name(fields.value.type));
     }
     if (!count)
-        return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' has no 'and', 'or' or 'xor'",
+        return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' needs 'and', 'or', or 'xor'",
                              leaf->path);
     return TRUCE_OK;
 }
@@ -164,7 +164,7 @@ truce_status truce__update_bit(struct update_run *run, const struct update_leaf 
     char path[256];
 
     if (old.type != VALUE_MISSING && !truce__value_is_integer(old))
-        return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s': the field is %s, no integer",
+        return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s': the field is %s, not an integer",
                              truce__update_place_show(place, path, sizeof path),
                              truce__type_name(old.type));
     if (old.type != VALUE_MISSING)
@@ -214,7 +214,7 @@ truce_status truce__update_parse_date(struct update_parser *parser, struct updat
     if (leaf->operand.type == BSON_TYPE_DOCUMENT)
         return parse_date_type(leaf, error);
     return truce__refuse(CODE_BAD_VALUE, error,
-                         "$currentDate of '%s' wants true or {$type: ...}, not %s", leaf->path,
+                         "$currentDate of '%s' takes true or {$type: ...}, not %s", leaf->path,
                          truce__type_name(leaf->operand.type));
 }
 
@@ -257,7 +257,8 @@ static bool is_dynamic(const struct path *path)
     return false;
 }
 
-/* leaf->path is the target, leaf->as.rename.from the source; both are well formed */
+/* Parses a $rename: leaf->path is the target, leaf->as.rename.from the source; both are well
+ * formed. */
 truce_status truce__update_parse_rename(struct update_parser *parser, struct update_leaf *leaf,
                                         bson_error_t *error)
 {
@@ -277,8 +278,8 @@ truce_status truce__update_parse_rename(struct update_parser *parser, struct upd
     return TRUCE_OK;
 }
 
-/* The value at $rename's source; MISSING is no error, but a path through a scalar or an array is.
- */
+/* Returns the value at $rename's source. MISSING is not an error, but a path through a scalar or an
+ * array is. */
 static truce_status find_source(struct update_run *run, const struct path *from,
                                 struct value *found, bson_error_t *error)
 {
@@ -338,9 +339,9 @@ truce_status truce__update_rename(struct update_run *run, const struct update_le
 /*
  * Operators on arrays: $push, $addToSet, $pull, $pullAll, $pop.
  *
- * Each takes the old array apart into a list of borrowed items, changes the list, and writes a new
- * array from it, its keys numbered anew. What stays the same byte by byte is no change, which the
- * caller sees, but a $push of items or with $sort counts as one whatever comes of it.
+ * Each operator splits the old array into a list of borrowed items, changes the list, and writes a
+ * new array from it with new keys. If the bytes stay the same, the caller notices that there is no
+ * change. However, a $push of items or with $sort always counts as a change.
  */
 
 struct list {
@@ -358,7 +359,7 @@ static uint32_t count_items(struct value array)
     return count;
 }
 
-/* the items of an array (MISSING: none), with room for `more` of them */
+/* Returns the items of an array (MISSING: none), with room for `more` of them. */
 static struct list update_array_list_of(struct arena *arena, struct value array, uint32_t more)
 {
     struct list list = {0};
@@ -432,8 +433,8 @@ static truce_status no_array(uint32_t code, const struct update_leaf *leaf,
 {
     char path[256];
 
-    return truce__refuse(code, error, "%s of '%s': the field is %s, no array", leaf->operator->name,
-                         truce__update_place_show(place, path, sizeof path),
+    return truce__refuse(code, error, "%s of '%s': the field is %s, not an array",
+                         leaf->operator->name, truce__update_place_show(place, path, sizeof path),
                          truce__type_name(old.type));
 }
 
@@ -506,8 +507,9 @@ static truce_status parse_push_clause(struct update_parser *parser, struct updat
 {
     if (strcmp(clause->key, "$each") == 0) {
         if (clause->value.type != BSON_TYPE_ARRAY)
-            return truce__refuse(CODE_BAD_VALUE, error, "$each in $push of '%s' is %s, no array",
-                                 leaf->path, truce__type_name(clause->value.type));
+            return truce__refuse(CODE_BAD_VALUE, error,
+                                 "$each in $push of '%s' is %s, not an array", leaf->path,
+                                 truce__type_name(clause->value.type));
         leaf->as.push.items = clause->value;
         return TRUCE_OK;
     }
@@ -561,7 +563,7 @@ truce_status truce__update_parse_push(struct update_parser *parser, struct updat
     return TRUCE_OK;
 }
 
-/* the values that $push or $addToSet brings */
+/* Returns the values that $push or $addToSet adds. */
 static struct list new_items(struct arena *arena, const struct update_leaf *leaf)
 {
     struct list list;
@@ -590,8 +592,8 @@ static void insert_items(struct list *list, const struct list *items, int64_t po
     list->count += items->count;
 }
 
-/* The field that $sort compares by: names through documents, numbers through arrays; null if there
- * is none. */
+/* Returns the field by which $sort compares: by name through documents, by number through arrays;
+ * null if it is missing. */
 static struct value sort_value(struct value item, const struct path *path)
 {
     for (uint32_t i = 0; i < path->count; i++) {
@@ -616,7 +618,7 @@ static int array_compare_items(const struct update_leaf *leaf, struct value a, s
     return 0;
 }
 
-/* stable merge sort; `spare` has room for half of the items */
+/* Sorts stably by merging; `spare` has room for half of the items. */
 static void sort_items(const struct update_leaf *leaf, struct value *items, uint32_t count,
                        struct value *spare)
 {
@@ -686,7 +688,7 @@ truce_status truce__update_parse_add(struct update_parser *parser, struct update
     leaf->as.push.items = fields.value;
     if (fields.value.type != BSON_TYPE_ARRAY)
         return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "$each in $addToSet of '%s' is %s, no array", leaf->path,
+                             "$each in $addToSet of '%s' is %s, not an array", leaf->path,
                              truce__type_name(fields.value.type));
     if (truce__fields_next(&fields))
         return truce__refuse(CODE_BAD_VALUE, error, "$addToSet of '%s' has no clause '%s'",
@@ -703,15 +705,16 @@ static bool array_contains(const struct list *list, struct value value)
     return false;
 }
 
-#define FEW 64 /* comparisons that are cheaper than a set */
+/* the number of comparisons that cost less than a set */
+#define FEW 64
 
-/* Are all of one list compared with all of another better by a set? */
+/* Returns whether a set costs less than comparing all items of one list with all of another. */
 static bool is_many(uint32_t a, uint32_t b)
 {
     return (uint64_t)a * b > FEW * (1 + (uint64_t)(a > b ? b : a));
 }
 
-/* The items that the list has not, behind it. */
+/* Appends the items that the list does not have. */
 static truce_status add_missing(struct update_run *run, struct list *list, const struct list *items,
                                 bson_error_t *error)
 {
@@ -786,7 +789,7 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
     return status;
 }
 
-/* Writes the array again if items went away. */
+/* Writes the array again if items were removed. */
 static truce_status write_rest(struct update_run *run, const struct update_leaf *leaf,
                                const struct list *kept, uint32_t before, struct value old,
                                struct value *new, bson_error_t *error)
@@ -833,11 +836,11 @@ truce_status truce__update_parse_pull_all(struct update_parser *parser, struct u
     (void)parser;
     if (leaf->operand.type == BSON_TYPE_ARRAY)
         return TRUCE_OK;
-    return truce__refuse(CODE_BAD_VALUE, error, "$pullAll of '%s' wants an array, not %s",
+    return truce__refuse(CODE_BAD_VALUE, error, "$pullAll of '%s' takes an array, not %s",
                          leaf->path, truce__type_name(leaf->operand.type));
 }
 
-/* The items of the list that are not among `pulled`. */
+/* Removes the items that are among `pulled`. */
 static truce_status keep_others(struct update_run *run, struct list *list,
                                 const struct list *pulled, bson_error_t *error)
 {
@@ -887,7 +890,7 @@ truce_status truce__update_parse_pop(struct update_parser *parser, struct update
     (void)parser;
     if (!truce__value_is_number(leaf->operand) || !truce__number_to_int64(leaf->operand, &side) ||
         (side != 1 && side != -1))
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$pop of '%s' wants 1 or -1", leaf->path);
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$pop of '%s' takes 1 or -1", leaf->path);
     leaf->as.from_end = side == 1;
     return TRUCE_OK;
 }

@@ -1,16 +1,16 @@
 /*
- * From an update document to its tree: the table of operators, paths, array filters.
+ * Compiles an update document into its tree: the table of operators, paths, array filters.
  *
  *     {$set: {"a.$[x]": 1}, $inc: {n: 1}}   with arrayFilters [{"x.b": 2}]
  *       |       |        |
- *       |       |        operand: checked by the operator's parse function, kept in the leaf
+ *       |       |        operand: checked by the operator's parse function, stored in the leaf
  *       |       path: no empty part; "$" at most once and not first; "$[x]" names an array filter
  *       operator: a row of the table
  *
- * $rename puts two leaves into the tree: itself at the target, and one that takes the field away at
- * the source, so that both ends conflict with other operators.
+ * $rename adds two leaves to the tree: itself at the target, and one that removes the field at the
+ * source, so that both ends conflict with other operators.
  *
- * MongoDB 5.0 and later is the model: an operator without fields ({$set: {}}) changes nothing.
+ * The model is MongoDB 5.0 and later: an operator without fields ({$set: {}}) changes nothing.
  */
 #include "query/update/update_parse.h"
 
@@ -23,17 +23,17 @@
 /* ---- the tree -------------------------------------------------------------------------------- */
 
 /*
- * Growing and combining the tree of an update (query/update/update_parse.h has its picture).
+ * Growing and combining the tree of an update (update_parse.h has its picture).
  *
- * Most conflicts are found while the tree grows: a path ends where another passes, or passes where
- * another ends. Some depend on the document: "a.$.x" and "a.0.x" are one path when the query
- * matched element 0, and "a.$[].x" and "a.$[f].x" meet at every element that f matches. So the walk
- * may stand at one place with several nodes at once: truce__update_choices unites their branches,
- * and truce__update_conflict refuses what cannot be united, all the way down, before anything is
- * applied there.
+ * Most conflicts are found while the tree grows: a path ends where another continues, or continues
+ * where another ends. Some depend on the document. "a.$.x" and "a.0.x" are one path if the query
+ * matched element 0, and "a.$[].x" and "a.$[f].x" collide at each element that f matches. The walk
+ * may therefore be at one place with several nodes at once. truce__update_choices unites their
+ * branches. Before anything is applied there, truce__update_conflict refuses nodes that cannot be
+ * united, at all levels.
  *
  * Order of branches: by name, byte by byte, but numbers among themselves by value (MongoDB 5.0 and
- * later: "a.9" before "a.10"). To make that one order, all numbers stand where "0" would.
+ * later: "a.9" before "a.10"). To make this a total order, all numbers sort where "0" would.
  */
 
 struct update_node *truce__update_node_new(struct update *update, enum update_node_kind kind)
@@ -86,7 +86,8 @@ int truce__update_name_compare(const char *a, uint32_t a_length, const char *b, 
 
 static uint32_t update_tree_hash_name(const char *name, uint32_t length)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+    /* FNV-1a */
+    uint32_t hash = 2166136261u;
 
     for (uint32_t i = 0; i < length; i++)
         hash = (hash ^ (uint8_t)name[i]) * 16777619u;
@@ -131,9 +132,10 @@ static void enter_into_table(struct update_node *node, uint32_t number)
     node->table[i] = number + 1;
 }
 
-#define TABLE_FROM 16 /* branches from which on a table is worth it */
+/* the number of branches from which on a table is faster */
+#define TABLE_FROM 16
 
-/* room for twice as many branches, and a table of twice that */
+/* Doubles the room for branches; the table has twice that many slots. */
 static void grow_branches(struct update *update, struct update_node *node)
 {
     uint32_t room = node->room ? node->room * 2 : 2;
@@ -168,7 +170,7 @@ static bool is_filter_part(const struct path_part *part)
            part->name[part->length - 1] == ']';
 }
 
-/* The branch that a part of a path is; for "$[x]" the filter is looked up and marked as used. */
+/* Returns the branch of a part of a path. For "$[x]" the filter is found and marked as used. */
 static truce_status branch_of_part(struct update *update, const struct path *path, uint32_t number,
                                    struct update_branch *branch, bson_error_t *error)
 {
@@ -202,7 +204,7 @@ static truce_status branch_of_part(struct update *update, const struct path *pat
                          (int)part->length, part->name, path->text);
 }
 
-/* bytes of the path's text up to the end of that part */
+/* Returns the number of bytes of the path's text up to the end of that part. */
 static int length_through(const struct path *path, uint32_t number)
 {
     return (int)(path->parts[number].name + path->parts[number].length - path->text);
@@ -265,7 +267,7 @@ void truce__update_tree_seal(struct update_node *node)
         qsort(node->branches, node->count, sizeof *node->branches, tree_compare_branches);
 }
 
-/* the branches of several nodes, names of positional ones made plain, sorted */
+/* Returns the sorted branches of several nodes; a positional name is replaced by its number. */
 static uint32_t tree_gather(struct update_run *run, const struct update_node *const *nodes,
                             uint32_t count, bool resolve, struct update_branch **gathered)
 {
@@ -297,7 +299,8 @@ static bool tree_same_name(const struct update_branch *a, const struct update_br
     return a->length == b->length && !memcmp(a->name, b->name, a->length);
 }
 
-/* number of branches from `first` on with one name; their nodes go into the arena */
+/* Returns the number of branches from `first` on with one name; their nodes are copied to the
+ * arena. */
 static uint32_t tree_same_names(struct update_run *run, const struct update_branch *branches,
                                 uint32_t first, uint32_t count,
                                 const struct update_node *const **nodes)
@@ -345,7 +348,7 @@ truce_status truce__update_conflict(struct update_run *run, const struct update_
     return TRUCE_OK;
 }
 
-/* the common case: one node without "$", nothing to unite or to look for */
+/* The common case: one node without "$", with nothing to unite or to look up. */
 static void plain_choices(struct update_run *run, const struct update_node *node,
                           struct update_choice **choices, uint32_t *choices_count)
 {
@@ -410,7 +413,7 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
 
 /* ---- the parser ------------------------------------------------------------------------------ */
 
-/* where $rename takes the field from: not written by users, so not in the table */
+/* Removes the field at the source of a $rename; not in the table, because users cannot write it. */
 static const struct update_operator rename_source = {
     "$rename", UPDATE_LENIENT | UPDATE_DOLLAR_NAMES, NULL, truce__update_unset};
 
@@ -466,7 +469,7 @@ uint32_t truce__update_depth(struct value value)
     return deepest + 1;
 }
 
-/* a list in the update's arena that doubles; gives the place of a new item */
+/* Returns the place for a new item of a list in the update's arena, which doubles. */
 static void **new_item(struct update *update, void ***list, uint32_t *count, uint32_t *room)
 {
     if (*count == *room) {
@@ -521,12 +524,12 @@ static truce_status check_path(const struct update_parser *parser, const struct 
                              path->text);
     if (positional && parser->depth)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "the path '%s' has a '$', which means nothing inside $update",
+                             "the path '%s' has a '$', which has no meaning inside $update",
                              path->text);
     return TRUCE_OK;
 }
 
-/* the second leaf of a $rename */
+/* Adds the second leaf of a $rename. */
 static truce_status add_rename_source(struct update_parser *parser, struct update_node *root,
                                       const struct path *from, bson_error_t *error)
 {
@@ -538,7 +541,7 @@ static truce_status add_rename_source(struct update_parser *parser, struct updat
     return status;
 }
 
-/* $rename's source goes into the tree, and `target` becomes the path that its operand names */
+/* Adds $rename's source to the tree; `target` becomes the path that its operand names. */
 static truce_status begin_rename(struct update_parser *parser, struct update_node *root,
                                  const struct path *from, struct value operand,
                                  struct path **target, bson_error_t *error)
@@ -564,7 +567,7 @@ static truce_status begin_rename(struct update_parser *parser, struct update_nod
     return *target ? TRUCE_OK : TRUCE_INVALID;
 }
 
-/* {operator: {field: operand}} into the tree */
+/* Adds {operator: {field: operand}} to the tree. */
 static truce_status add_operation(struct update_parser *parser, struct update_node *root,
                                   const struct update_operator *operator,
                                   const struct fields * field, bson_error_t *error)
@@ -609,7 +612,7 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
                                  each.key);
         if (each.value.type != BSON_TYPE_DOCUMENT)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "%s wants a document of fields, not %s", each.key,
+                                 "%s takes a document of fields, not %s", each.key,
                                  truce__type_name(each.value.type));
         fields = truce__fields(each.value);
         while (truce__fields_next(&fields)) {
@@ -622,7 +625,7 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
     return TRUCE_OK;
 }
 
-/* $expr has no place in a condition on one value: its variables would mean the document */
+/* Refuses $expr in a condition on one value: its variables would mean the document. */
 static truce_status refuse_expressions(const struct match_node *node, bson_error_t *error)
 {
     if (node->kind == MATCH_EXPR)
@@ -697,7 +700,8 @@ truce_status truce__update_parse_filters(struct update *update, const bson_t *fi
     return TRUCE_OK;
 }
 
-/* {$gte: 5} is about the value; {x: 1}, and what begins with $or and the like, is about its fields. */
+/* Returns whether a condition tests the fields of the value, as {x: 1} and {$or: ...} do, not the
+ * value itself, as {$gte: 5} does. */
 static bool parse_is_about_fields(struct value condition)
 {
     struct fields fields;
