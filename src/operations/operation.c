@@ -178,10 +178,59 @@ truce_status truce__operation_own_collection(struct operation_call *call, bool w
     return status ? status : truce__operation_collection(call, *collection, writes, error);
 }
 
-truce_status truce__operation_guard(void *arg, const char *collection, bool reads,
-                                    bson_error_t *error)
+/* ---- objects of the library ----------------------------------------------------------------------- */
+
+struct handle *truce__operation_handle(struct operation_call *call, const char *key,
+                                       handle_maker *make, void *arg, void (*free)(void *thing))
 {
-    return truce__operation_collection(arg, collection, !reads, error);
+    bool shared = key && !call->transaction && strlen(key) <= TRUCE_SERVER_HANDLE_BYTES;
+    char *whole = shared ? bson_strdup_printf("%s\n%s", call->database, key) : NULL;
+    struct handle *handle = handles_take(call->handles, whole, make, arg, free, call->view);
+
+    bson_free(whole);
+    return handle;
+}
+
+/* ---- objects that live as long as the commit ------------------------------------------------------ */
+
+/* An object, or a handle (free is NULL). In the arena of the call. */
+struct operation_kept {
+    struct operation_kept *next;
+    void (*free)(void *thing);
+    void *thing;
+};
+
+static void operation_keep(struct operation_call *call, void (*free)(void *thing), void *thing)
+{
+    struct operation_kept *kept = truce__arena_take(call->arena, sizeof *kept);
+
+    *kept = (struct operation_kept){*call->kept, free, thing};
+    *call->kept = kept;
+}
+
+void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing)
+{
+    if (call->kept)
+        operation_keep(call, free, thing);
+    else
+        free(thing);
+}
+
+void truce__operation_give(struct operation_call *call, struct handle *handle)
+{
+    if (call->kept)
+        operation_keep(call, NULL, handle);
+    else
+        handles_give(call->handles, handle);
+}
+
+void truce__operation_release(const struct operation_call *outer, struct operation_kept *kept)
+{
+    for (; kept; kept = kept->next)
+        if (kept->free)
+            kept->free(kept->thing);
+        else
+            handles_give(outer->handles, kept->thing);
 }
 
 /* ---- the database ------------------------------------------------------------------------------- */
@@ -196,22 +245,6 @@ static void *operation_make_view(void *arg)
 static void operation_free_view(void *view)
 {
     truce_store_close(view);
-}
-
-struct handle *truce__operation_handle(struct operation_call *call, const char *key,
-                                       handle_maker *make, void *arg, void (*free)(void *thing))
-{
-    bool shared = key && !call->transaction && strlen(key) <= TRUCE_SERVER_HANDLE_BYTES;
-    char *whole = shared ? bson_strdup_printf("%s\n%s", call->database, key) : NULL;
-    struct handle *handle = handles_take(call->handles, whole, make, arg, free, call->view);
-
-    bson_free(whole);
-    return handle;
-}
-
-void truce__operation_give(struct operation_call *call, struct handle *handle)
-{
-    handles_give(call->handles, handle);
 }
 
 static void operation_enter_database(struct operation_call *call)
@@ -257,6 +290,55 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
     BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
     return TRUCE_OK;
 }
+
+/* ---- a part of a commit --------------------------------------------------------------------------- */
+
+static truce_status operation_begin_part(const struct operation_call *outer, int number,
+                                         const bson_t *request, struct operation_call *part,
+                                         bson_error_t *error)
+{
+    *part = *outer;
+    part->request = request;
+    (void)bson_iter_init(&part->target, request);
+    part->row =
+        bson_iter_next(&part->target) ? truce__operation_named(bson_iter_key(&part->target)) : NULL;
+    if (!part->row)
+        return truce__fail(TRUCE_INVALID, error,
+                           "change %d: \"%.80s\" is not an operation: {truceHelp: 1} lists them",
+                           number, bson_iter_key(&part->target));
+    if (!(part->row->ways & OPERATION_COMMITS))
+        return truce__fail(TRUCE_INVALID, error, "change %d: %s cannot be part of a commit", number,
+                           part->row->name);
+    return outer->host->check_role(part, part->row->role, error);
+}
+
+truce_status truce__operation_check_part(const struct operation_call *outer, int number,
+                                         const bson_t *request, bson_error_t *error)
+{
+    struct operation_call part;
+
+    return operation_begin_part(outer, number, request, &part, error);
+}
+
+truce_status truce__operation_add(const struct operation_call *outer, int number,
+                                  const bson_t *request, truce_commit *commit,
+                                  struct operation_kept **kept, bson_t *reply, bson_error_t *error)
+{
+    struct operation_call part;
+    truce_status status = operation_begin_part(outer, number, request, &part, error);
+    void *given;
+
+    if (status)
+        return status;
+    part.commit = commit;
+    part.kept = kept;
+    given = truce__arena_take(part.arena, part.row->size + 1);
+    memset(given, 0, part.row->size + 1);
+    status = operation_read_request(&part, given, error);
+    return status ? status : part.row->run(&part, given, reply, error);
+}
+
+/* ---- failures ----------------------------------------------------------------------------------- */
 
 /* A label that drivers know says that the operation may be repeated. In a transaction, another label says so. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,

@@ -126,6 +126,8 @@ struct operation_call {
     struct handle *view;
     /* The commit that the operation is part of; NULL: it commits by itself. */
     truce_commit *commit;
+    /* With a commit: the objects to free when it has ended. */
+    struct operation_kept **kept;
     /* The time that the call has waited because its caller asked for it. */
     int64_t waited_ns;
 };
@@ -154,9 +156,6 @@ truce_status truce__operation_collection(struct operation_call *call, const char
 /* The same for the collection that the operation's own field names. Returns its name, borrowed. */
 truce_status truce__operation_own_collection(struct operation_call *call, bool writes,
                                              const char **collection, bson_error_t *error);
-/* The same in the form of struct written_guard. */
-truce_status truce__operation_guard(void *call, const char *collection, bool reads,
-                                    bson_error_t *error);
 /* Returns whether the request has the field with a value other than null. */
 bool truce__operation_given(const struct operation_call *call, const char *field);
 /* Reads a document within the request, such as an entry of an array. */
@@ -169,6 +168,38 @@ int truce__operation_word(const char *word, const char *const *words);
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing));
 void truce__operation_give(struct operation_call *call, struct handle *handle);
+/* Frees an object (NULL is allowed): at once, or when the commit has ended that the operation is part of. */
+void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing);
+/* Adds the operation of a request to the commit. `number` is its position in the list of changes, from 1. Appends the
+ * reply. Every status except OK ends the commit, also NOT_FOUND. */
+truce_status truce__operation_add(const struct operation_call *outer, int number,
+                                  const bson_t *request, truce_commit *commit,
+                                  struct operation_kept **kept, bson_t *reply, bson_error_t *error);
+/* Checks that the request is an operation that may be part of a commit, and that the caller has its role. */
+truce_status truce__operation_check_part(const struct operation_call *outer, int number,
+                                         const bson_t *request, bson_error_t *error);
+/* Frees what operations have kept for the commit. */
+void truce__operation_release(const struct operation_call *outer, struct operation_kept *kept);
+
+/* A list of changes (patterns/change_list/change_list.h) whose elements may also be operations. */
+struct operation_changes {
+    struct operation_call *call;
+    const bson_t *changes;
+    /* An array with {change: N, ...} for each operation, N from 1. */
+    bson_t results;
+    struct operation_kept *kept;
+};
+
+/* Prepares the list; the caller releases it in any case. Fails if a change is not valid. */
+truce_status truce__operation_changes_begin(struct operation_changes *list,
+                                            struct operation_call *call, const bson_t *changes,
+                                            bson_error_t *error);
+/* Adds all changes to the commit, also in a further run of its function. */
+truce_status truce__operation_changes_add(struct operation_changes *list, truce_commit *commit,
+                                          bson_error_t *error);
+/* Appends `results` to the reply, if there are any. */
+void truce__operation_changes_append(const struct operation_changes *list, bson_t *reply);
+void truce__operation_changes_release(struct operation_changes *list);
 
 #define OPERATION(name_, role_, help_) .name = name_, .role = role_, .help = help_
 #define GIVEN(type, member, kind)                                                                  \

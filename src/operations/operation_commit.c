@@ -27,20 +27,88 @@ static const struct operation_field commit_fields[] = {
      "so that a time in them may differ when the request is sent again"},
     {{0}}};
 
+/* ---- a list of changes --------------------------------------------------------------------------- */
+
+static truce_status changes_allow(void *arg, const char *collection, bool reads,
+                                  bson_error_t *error)
+{
+    const struct operation_changes *list = arg;
+
+    return truce__operation_collection(list->call, collection, !reads, error);
+}
+
+static truce_status changes_add_operation(void *arg, int number, const bson_t *change,
+                                          truce_commit *commit, bson_error_t *error)
+{
+    struct operation_changes *list = arg;
+    bson_t result;
+    char buffer[16];
+    const char *key;
+    truce_status status;
+
+    if (!commit)
+        return truce__operation_check_part(list->call, number, change, error);
+    bson_uint32_to_string(bson_count_keys(&list->results), &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(&list->results, key, &result);
+    BSON_APPEND_INT32(&result, "change", number);
+    status = truce__operation_add(list->call, number, change, commit, &list->kept, &result, error);
+    bson_append_document_end(&list->results, &result);
+    return status;
+}
+
+static struct written_guard changes_guard(struct operation_changes *list)
+{
+    return (struct written_guard){
+        .allow = changes_allow, .add_operation = changes_add_operation, .arg = list};
+}
+
+truce_status truce__operation_changes_begin(struct operation_changes *list,
+                                            struct operation_call *call, const bson_t *changes,
+                                            bson_error_t *error)
+{
+    const struct written_guard guard = changes_guard(list);
+
+    *list = (struct operation_changes){.call = call, .changes = changes};
+    bson_init(&list->results);
+    return truce__written_check(changes, &guard, error);
+}
+
+truce_status truce__operation_changes_add(struct operation_changes *list, truce_commit *commit,
+                                          bson_error_t *error)
+{
+    const struct written_guard guard = changes_guard(list);
+
+    bson_reinit(&list->results);
+    truce_commit_changes_fixed(commit);
+    return truce__written_add(list->changes, &guard, commit, error);
+}
+
+void truce__operation_changes_append(const struct operation_changes *list, bson_t *reply)
+{
+    if (!bson_empty(&list->results))
+        BSON_APPEND_ARRAY(reply, "results", &list->results);
+}
+
+void truce__operation_changes_release(struct operation_changes *list)
+{
+    truce__operation_release(list->call, list->kept);
+    bson_destroy(&list->results);
+}
+
+/* ---- the commit --------------------------------------------------------------------------------- */
+
 struct committing {
-    struct operation_call *call;
-    const bson_t *changes, *leave;
-    bson_t inserted; /* the ids that were made */
+    struct operation_changes list;
+    const bson_t *leave;
+    /* The _ids that were generated. */
+    bson_t inserted;
 };
 
 static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct committing *committing = arg;
-    const struct written_guard guard = {truce__operation_guard, committing->call};
-    truce_status status;
+    truce_status status = truce__operation_changes_add(&committing->list, commit, error);
 
-    truce_commit_changes_fixed(commit);
-    status = truce__written_add(committing->changes, &guard, commit, error);
     if (!status && committing->leave)
         status = truce_commit_leave(commit, committing->leave, error);
     bson_destroy(&committing->inserted);
@@ -63,8 +131,8 @@ static truce_status commit_check_commit(struct operation_call *call,
                              "'key' and 'keyTime' are given both or not at all");
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'leave' needs a 'key': nobody could ask for it without one");
-    return truce__written_check(*changes, error);
+                             "'leave' needs a 'key': without a key, nothing can ask for it");
+    return TRUCE_OK;
 }
 
 /* What the earlier commit left under the key. */
@@ -87,20 +155,24 @@ static truce_status run_commit(struct operation_call *call, const void *arg, bso
                                bson_error_t *error)
 {
     const struct commit_given *given = arg;
-    struct committing committing = {call, .leave = given->leave, .inserted = BSON_INITIALIZER};
-    truce_commit_options options = {.key_time_ms = given->keyTime,
+    struct committing committing = {.leave = given->leave, .inserted = BSON_INITIALIZER};
+    bool earlier = false;
+    truce_commit_options options = {.key = given->key,
+                                    .key_time_ms = given->keyTime,
                                     .input = given->input,
                                     .deadline_ms = call->deadline_ms,
-                                    .relaxed = call->relaxed};
+                                    .relaxed = call->relaxed,
+                                    .earlier = &earlier};
     bson_t input = BSON_INITIALIZER;
-    bool earlier = false;
-    truce_status status = commit_check_commit(call, given, &committing.changes, error);
+    const bson_t *changes = NULL;
+    truce_status status = commit_check_commit(call, given, &changes, error);
 
+    if (status)
+        return status;
+    status = truce__operation_changes_begin(&committing.list, call, changes, error);
     if (!status) {
-        options.key = given->key;
-        options.earlier = &earlier;
         if (given->key && !given->input) {
-            BSON_APPEND_ARRAY(&input, "changes", committing.changes);
+            BSON_APPEND_ARRAY(&input, "changes", changes);
             options.input = &input;
         }
         status = truce_transact(call->store, commit_changes, &committing, &options, error);
@@ -111,6 +183,9 @@ static truce_status run_commit(struct operation_call *call, const void *arg, bso
         commit_append_left(call, options.key, reply);
     else if (!status && !bson_empty(&committing.inserted))
         BSON_APPEND_ARRAY(reply, "inserted", &committing.inserted);
+    if (!status && !earlier)
+        truce__operation_changes_append(&committing.list, reply);
+    truce__operation_changes_release(&committing.list);
     bson_destroy(&committing.inserted);
     bson_destroy(&input);
     return status;
@@ -126,10 +201,12 @@ static const struct operation_row commit_operation = {
         "{change: COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}; `if` may be left out. And {enqueue: "
         "QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}, {post: LEDGER, id: ID, with: "
         "{ACCOUNT: AMOUNT}, meta: DOCUMENT}, with an amount in the smallest unit or as a text "
-        "(\"12.50\"); a post not within a transaction",
+        "(\"12.50\"); a post not within a transaction. And the operations that may be part of a commit, for example "
+        "{truceSet: 'students', key: {...}, ...}",
     .answer =
         "`earlier`: true if it happened before, under the same key, and then `result`: what "
-        "was left; `inserted`: the _ids that were made for inserts without one. An error, with nothing changed: 125 (not found) a document is missing or "
+        "was left; `inserted`: the _ids that were made for inserts without one; `results`: for each operation {change: "
+        "N, ...} with its reply. An error, with nothing changed: 125 (not found) a document is missing or "
         "does not match its `if`; 112 another value than OLD; 11000 a document or a unique key "
         "is there, the key stands for other changes, or something was posted before; 146 (limit reached) an "
         "account's rule",

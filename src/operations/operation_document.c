@@ -127,14 +127,14 @@ static truce_status write_revision(struct operation_call *call, truce_revision *
     truce_status status;
 
     if (given->save)
-        status =
-            truce_revision_save(revision, NULL, given->save, version, given->base, &result, error);
+        status = truce_revision_save(revision, call->commit, given->save, version, given->base,
+                                     &result, error);
     else if (given->merge)
-        status = truce_revision_merge(revision, NULL, given->merge, version, given->base, &result,
-                                      error);
+        status = truce_revision_merge(revision, call->commit, given->merge, version, given->base,
+                                      &result, error);
     else
-        status = truce_revision_remove(revision, NULL, given->remove, version, given->base, &result,
-                                       error);
+        status = truce_revision_remove(revision, call->commit, given->remove, version, given->base,
+                                       &result, error);
     if (!status)
         document_append_result(&result, reply);
     truce_revision_result_release(&result);
@@ -173,7 +173,7 @@ static const struct operation_row revision_operation = {
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example = "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}}",
 };
 
@@ -268,7 +268,7 @@ static truce_status document_run_resolve(struct operation_call *call, const void
     status = take_revision(call, &given->named, true, &handle, error);
     if (status)
         return status;
-    status = truce_revision_resolve(handle->thing, NULL, given->conflict, resolution,
+    status = truce_revision_resolve(handle->thing, call->commit, given->conflict, resolution,
                                     given->document, given->seen, &result, error);
     if (!status)
         document_append_result(&result, reply);
@@ -285,6 +285,7 @@ static const struct operation_row resolve_operation = {
     .fields = resolve_fields,
     .size = sizeof(struct resolve_given),
     .run = document_run_resolve,
+    .ways = OPERATION_COMMITS,
     .example =
         "{truceResolve: 'posts', conflict: {$oid: '0123456789abcdef01234567'}, take: 'mine'}",
 };
@@ -345,20 +346,21 @@ static truce_status document_check_item(const struct item_given *given, bson_err
     return TRUCE_OK;
 }
 
-static truce_status document_change_item(truce_item *item, const struct item_given *given,
-                                         truce_item_result *result, bson_error_t *error)
+static truce_status document_change_item(struct operation_call *call, truce_item *item,
+                                         const struct item_given *given, truce_item_result *result,
+                                         bson_error_t *error)
 {
     if (given->update)
-        return truce_item_update(item, NULL, given->filter, given->query, given->update, result,
-                                 error);
+        return truce_item_update(item, call->commit, given->filter, given->query, given->update,
+                                 result, error);
     if (given->remove)
-        return truce_item_remove(item, NULL, given->filter, given->query, result, error);
+        return truce_item_remove(item, call->commit, given->filter, given->query, result, error);
     if (given->add)
-        return truce_item_add(item, NULL, given->filter, given->add, result, error);
+        return truce_item_add(item, call->commit, given->filter, given->add, result, error);
     if (given->replace)
-        return truce_item_replace(item, NULL, given->filter, given->query, given->replace, result,
-                                  error);
-    return truce_item_upsert(item, NULL, given->filter, given->upsert, result, error);
+        return truce_item_replace(item, call->commit, given->filter, given->query, given->replace,
+                                  result, error);
+    return truce_item_upsert(item, call->commit, given->filter, given->upsert, result, error);
 }
 
 static truce_status run_item(struct operation_call *call, const void *arg, bson_t *reply,
@@ -385,7 +387,7 @@ static truce_status run_item(struct operation_call *call, const void *arg, bson_
                               given->map, call->relaxed);
     handle = truce__operation_handle(call, text, make_item, made, free_item);
     bson_free(text);
-    status = document_change_item(handle->thing, given, &result, error);
+    status = document_change_item(call, handle->thing, given, &result, error);
     truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "matched", BCON_INT64(result.matched), "modified",
@@ -401,7 +403,7 @@ static const struct operation_row item_operation = {
     .fields = item_fields,
     .size = sizeof(struct item_given),
     .run = run_item,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example = "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', "
                "upsert: {type: 'MENTOR', since: 2026}}",
 };

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "operations/operation_queue.h"
-#include "patterns/change_list/change_list.h"
 #include "patterns/queue/queue.h"
 
 #define LOOK_MS     500
@@ -139,9 +138,14 @@ struct held_job {
     truce_job *job;
 };
 
+static void free_job(void *job)
+{
+    truce_job_free(job);
+}
+
 static void release_job(struct operation_call *call, struct held_job *held)
 {
-    truce_job_free(held->job);
+    truce__operation_end(call, free_job, held->job);
     truce__operation_give(call, held->handle);
 }
 
@@ -158,7 +162,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
     held->job = NULL;
     if (status)
         return status;
-    status = truce_queue_get(held->handle->thing, NULL, given->id, &document, error);
+    status = truce_queue_get(held->handle->thing, call->commit, given->id, &document, error);
     if (!status && truce__value_subdocument(&document, "lease", &lease))
         lease_ms = truce__field_number(&lease, "ms");
     if (!status && lease_ms > 0 && lease_ms <= UINT32_MAX && lease_ms != JOB_LEASE_MS) {
@@ -243,7 +247,7 @@ static truce_status run_done(struct operation_call *call, const void *arg, bson_
     (void)reply;
     if (status)
         return status;
-    status = truce_job_done(held.job, NULL, given->result, error);
+    status = truce_job_done(held.job, call->commit, given->result, error);
     release_job(call, &held);
     return status;
 }
@@ -255,7 +259,7 @@ static const struct operation_row done_operation = {
     .fields = done_fields,
     .size = sizeof(struct end_given),
     .run = run_done,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example =
         "{truceDone: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, result: {sent: true}}",
 };
@@ -278,7 +282,7 @@ static truce_status run_fail(struct operation_call *call, const void *arg, bson_
     (void)reply;
     if (status)
         return status;
-    status = truce_job_fail(held.job, NULL, given->error,
+    status = truce_job_fail(held.job, call->commit, given->error,
                             truce__operation_given(call, "delayMS") ? given->delayMS : -1, error);
     release_job(call, &held);
     return status;
@@ -292,7 +296,7 @@ static const struct operation_row fail_operation = {
     .fields = fail_fields,
     .size = sizeof(struct end_given),
     .run = run_fail,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example =
         "{truceFail: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no answer', delayMS: 60000}",
 };
@@ -313,7 +317,7 @@ static truce_status run_snooze(struct operation_call *call, const void *arg, bso
     (void)reply;
     if (status)
         return status;
-    status = truce_job_snooze(held.job, NULL, given->delayMS, error);
+    status = truce_job_snooze(held.job, call->commit, given->delayMS, error);
     release_job(call, &held);
     return status;
 }
@@ -325,7 +329,7 @@ static const struct operation_row snooze_operation = {
     .fields = snooze_fields,
     .size = sizeof(struct end_given),
     .run = run_snooze,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example =
         "{truceSnooze: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, delayMS: 60000}",
 };
@@ -338,37 +342,30 @@ static const struct operation_field job_commit_fields[] = {
     {GIVEN(end_given, result, FIELD_DOCUMENT), "kept in the job"},
     {{0}}};
 
-struct effects {
-    struct operation_call *call;
-    const bson_t *changes;
-};
-
 static truce_status add_effects(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct effects *effects = arg;
-    const struct written_guard guard = {truce__operation_guard, effects->call};
-
-    truce_commit_changes_fixed(commit);
-    return truce__written_add(effects->changes, &guard, commit, error);
+    return truce__operation_changes_add(arg, commit, error);
 }
 
 static truce_status run_job_commit(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
     const struct end_given *given = arg;
-    struct effects effects = {call, given->changes};
     const truce_commit_options options = {.deadline_ms = call->deadline_ms};
+    struct operation_changes list;
     struct held_job held;
-    truce_status status = truce__written_check(given->changes, error);
+    truce_status status = truce__operation_changes_begin(&list, call, given->changes, error);
 
-    (void)reply;
     if (!status)
         status = operation_job_take_job(call, &given->job, &held, error);
-    if (status)
-        return status;
-    truce_job_result(held.job, given->result);
-    status = truce_job_commit(held.job, add_effects, &effects, &options, error);
-    release_job(call, &held);
+    if (!status) {
+        truce_job_result(held.job, given->result);
+        status = truce_job_commit(held.job, add_effects, &list, &options, error);
+        release_job(call, &held);
+    }
+    if (!status)
+        truce__operation_changes_append(&list, reply);
+    truce__operation_changes_release(&list);
     return status;
 }
 

@@ -73,7 +73,7 @@ static truce_status ledger_open_account(struct operation_call *call, truce_ledge
     if (truce__operation_given(call, "digits"))
         status = truce_ledger_currency(ledger, given->currency, (int)given->digits, error);
     if (!status && given->account)
-        status = truce_ledger_open(ledger, NULL, &account, error);
+        status = truce_ledger_open(ledger, call->commit, &account, error);
     return status;
 }
 
@@ -104,7 +104,7 @@ static const struct operation_row open_operation = {
     .fields = open_fields,
     .size = sizeof(struct open_given),
     .run = operation_ledger_run_open,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
     .example = "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'cash'}",
 };
 
@@ -204,7 +204,7 @@ static truce_status operation_ledger_run_post(struct operation_call *call, const
         status = take_ledger(call, true, &handle, error);
     if (status)
         return status;
-    status = truce_ledger_post(handle->thing, NULL, &transaction, &result, error);
+    status = truce_ledger_post(handle->thing, call->commit, &transaction, &result, error);
     truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "exists", BCON_BOOL(result.exists), "bookedMS",
@@ -224,7 +224,7 @@ static const struct operation_row post_operation = {
     .fields = post_fields,
     .size = sizeof(struct post_given),
     .run = operation_ledger_run_post,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
     .example =
         "{truceLedgerPost: 'bank', id: 'sale 17', entries: [{account: 'cash', value: -1250}, "
         "{account: 'sales', value: 1250}]}",

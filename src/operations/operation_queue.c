@@ -183,6 +183,22 @@ static truce_status queue_read_job(struct operation_call *call, const struct enq
     return queue_read_after(call, given->after, options, error);
 }
 
+static truce_status queue_add_each(truce_commit *commit, truce_queue *queue,
+                                   const bson_t *const *payloads, uint32_t count,
+                                   const truce_job_options *options, bson_oid_t *ids,
+                                   bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < count && !status; i++) {
+        truce_job_added added;
+
+        status = truce_queue_add(queue, commit, payloads[i], options, &added, error);
+        ids[i] = added.id;
+    }
+    return status;
+}
+
 static truce_status add_many(struct operation_call *call, truce_queue *queue,
                              const bson_t *payloads, const truce_job_options *options,
                              bson_t *reply, bson_error_t *error)
@@ -205,7 +221,8 @@ static truce_status add_many(struct operation_call *call, truce_queue *queue,
             return truce__refuse(CODE_TYPE_MISMATCH, error, "a payload must be a document");
         all[i++] = truce__field_view(call->arena, &at);
     }
-    status = truce_queue_add_many(queue, all, count, options, ids, error);
+    status = call->commit ? queue_add_each(call->commit, queue, all, count, options, ids, error)
+                          : truce_queue_add_many(queue, all, count, options, ids, error);
     if (status)
         return status;
     BSON_APPEND_ARRAY_BEGIN(reply, "ids", &array);
@@ -234,7 +251,7 @@ static truce_status queue_add_job(struct operation_call *call, truce_queue *queu
     if (!status && given->payloads)
         return add_many(call, queue, given->payloads, &options, reply, error);
     if (!status)
-        status = truce_queue_add(queue, NULL, given->payload, &options, &added, error);
+        status = truce_queue_add(queue, call->commit, given->payload, &options, &added, error);
     if (!status)
         BCON_APPEND(reply, "id", BCON_OID(&added.id), "added",
                     BCON_UTF8(truce_added_name(added.added)));
@@ -262,7 +279,7 @@ static const struct operation_row enqueue_operation = {
     .fields = enqueue_fields,
     .size = sizeof(struct enqueue_given),
     .run = run_enqueue,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example = "{truceEnqueue: 'mail', payload: {to: 'ada@example.org'}, id: "
                "{$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
 };
@@ -289,19 +306,20 @@ static const struct operation_field look_after_fields[] = {
 
 enum look_after { CANCEL, RETRY, DISCARD, PAUSE, RESUME, REDRIVE };
 
-static truce_status queue_act(truce_queue *queue, enum look_after action,
-                              const struct queue_given *given, bson_t *reply, bson_error_t *error)
+static truce_status queue_act(struct operation_call *call, truce_queue *queue,
+                              enum look_after action, const struct queue_given *given,
+                              bson_t *reply, bson_error_t *error)
 {
     uint32_t count;
     truce_status status;
 
     switch (action) {
     case CANCEL:
-        return truce_queue_cancel(queue, NULL, given->id, error);
+        return truce_queue_cancel(queue, call->commit, given->id, error);
     case RETRY:
-        return truce_queue_retry(queue, NULL, given->id, error);
+        return truce_queue_retry(queue, call->commit, given->id, error);
     case DISCARD:
-        return truce_queue_discard(queue, NULL, given->id, error);
+        return truce_queue_discard(queue, call->commit, given->id, error);
     case PAUSE:
         return truce_queue_pause(queue, error);
     case RESUME:
@@ -324,13 +342,16 @@ static truce_status run_look_after(struct operation_call *call, const void *arg,
     struct handle *handle;
     truce_status status;
 
+    if (call->commit && action > DISCARD)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "the action \"%s\" cannot be part of a commit", given->action);
     if ((action <= DISCARD) != (given->id != NULL))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
                              given->action, given->id ? "has no" : "needs");
     status = truce__operation_queue(call, NULL, 0, &handle, error);
     if (status)
         return status;
-    status = queue_act(handle->thing, (enum look_after)action, given, reply, error);
+    status = queue_act(call, handle->thing, (enum look_after)action, given, reply, error);
     truce__operation_give(call, handle);
     return status;
 }
@@ -345,6 +366,7 @@ static const struct operation_row look_after_operation = {
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
     .run = run_look_after,
+    .ways = OPERATION_COMMITS,
     .example = "{truceQueue: 'mail', action: 'pause'}",
 };
 

@@ -246,8 +246,9 @@ static truce_status operation_set_apply(struct operation_call *call, truce_set *
     if (given->consumer)
         status = truce_set_consume(set, given->consumer, operations, count, results, error);
     else
-        status = truce_set_apply(set, NULL, operations, count, results, error);
-    if (given->apply && (!status || (is_partial(results, count) && !call->transaction))) {
+        status = truce_set_apply(set, call->commit, operations, count, results, error);
+    if (given->apply &&
+        (!status || (is_partial(results, count) && !call->transaction && !call->commit))) {
         append_results(results, count, reply);
         if (status)
             BSON_APPEND_UTF8(reply, "failure", call->host->message(call, error->message));
@@ -319,7 +320,7 @@ static const struct operation_row set_operation = {
     .fields = set_fields,
     .size = sizeof(struct set_given),
     .run = operation_set_run_set,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: "
                "{name: 'CS 101', room: 4}, seq: 1001}",
 };

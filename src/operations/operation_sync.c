@@ -148,8 +148,8 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_update(handle->thing, NULL, collection, given->id, given->update, &result,
-                               error);
+    status = truce_sync_update(handle->thing, call->commit, collection, given->id, given->update,
+                               &result, error);
     truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);
@@ -168,7 +168,7 @@ static const struct operation_row update_operation = {
     .fields = update_fields,
     .size = sizeof(struct update_given),
     .run = operation_sync_run_update,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example = "{truceSyncUpdate: 'users', id: 17, update: {$set: {name: 'Ada'}}}",
 };
 
@@ -193,7 +193,8 @@ static truce_status operation_sync_run_insert(struct operation_call *call, const
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_insert(handle->thing, NULL, collection, given->document, &result, error);
+    status =
+        truce_sync_insert(handle->thing, call->commit, collection, given->document, &result, error);
     truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);
@@ -207,7 +208,7 @@ static const struct operation_row insert_operation = {
     .fields = insert_fields,
     .size = sizeof(struct insert_given),
     .run = operation_sync_run_insert,
-    .ways = OPERATION_STRICT | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
 };
 

@@ -185,7 +185,7 @@ static truce_status operation_transfer_run_start(struct operation_call *call, co
         status = take_transfers(call, &given->layout, true, &handle, error);
     if (status)
         return status;
-    status = truce_transfer_start(handle->thing, NULL, &transfer, &result, error);
+    status = truce_transfer_start(handle->thing, call->commit, &transfer, &result, error);
     truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "state", BCON_UTF8("done"), "exists", BCON_BOOL(result.exists));
@@ -204,7 +204,7 @@ static const struct operation_row start_operation = {
     .fields = start_fields,
     .size = sizeof(struct start_given),
     .run = operation_transfer_run_start,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceTransfer: 'transactions', id: 17, source: 'a', destination: 'b', amount: 1, "
                "accounts: 'accounts', field: 'n'}",
 };

@@ -602,19 +602,24 @@ static truce_status tree_add_changes(struct operation_call *call, struct publish
 }
 
 /* Merges, as often as others are first. */
-static truce_status operation_tree_publish(struct publishing *publishing,
+static truce_status operation_tree_publish(struct operation_call *call,
+                                           struct publishing *publishing,
                                            const struct publish_given *given,
                                            const truce_tree_rebase_options *how,
                                            bson_error_t *error)
 {
     uint32_t conflicts = 0;
-    truce_status status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
+    truce_status status =
+        truce_tree_publish(publishing->edit, call->commit, &publishing->published, error);
 
     while (status == TRUCE_CONFLICT && given->merge && !conflicts) {
         status = truce_tree_rebase(publishing->edit, how, &conflicts, error);
         if (!status)
-            status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
+            status =
+                truce_tree_publish(publishing->edit, call->commit, &publishing->published, error);
     }
+    if (call->commit) /* on a conflict the commit runs again, from the newest version */
+        return status;
     publishing->conflict = status == TRUCE_CONFLICT;
     return publishing->conflict ? TRUCE_OK : status;
 }
@@ -636,10 +641,14 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
         return status;
     publishing->stale =
         publishing->based && truce_tree_edit_base(publishing->edit) != publishing->base;
+    if (publishing->stale && call->commit)
+        return truce__fail(
+            TRUCE_REFUSED, error, "the tree has version %lld, and the change is based on %lld",
+            (long long)truce_tree_edit_base(publishing->edit), (long long)publishing->base);
     if (!publishing->stale)
         status = tree_add_changes(call, publishing, given, error);
     if (!status)
-        status = operation_tree_publish(publishing, given, &how, error);
+        status = operation_tree_publish(call, publishing, given, &how, error);
     if (publishing->stale && !status && publishing->published.nothing)
         publishing->conflict = true;
     if (status || publishing->conflict)
@@ -663,6 +672,16 @@ static void append_version(truce_tree *tree, int64_t version, bson_t *reply)
     truce_tree_close(snapshot);
 }
 
+static void free_edit(void *edit)
+{
+    truce_tree_edit_free(edit);
+}
+
+static void free_tree(void *tree)
+{
+    truce_tree_free(tree);
+}
+
 static truce_status operation_tree_run_publish(struct operation_call *call, const void *arg,
                                                bson_t *reply, bson_error_t *error)
 {
@@ -677,21 +696,29 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
         status = read_base(&publishing, given->base, error);
     if (!status)
         status = run_edit(call, &publishing, given, error);
+    if (status == TRUCE_NOT_FOUND && !publishing.edit && !given->collection && !given->base)
+        (void)truce__fail(
+            status, error,
+            "there is no tree \"%.120s\": the first publication names its 'collection'",
+            bson_iter_utf8(&call->target, NULL));
     if (!status) {
         BSON_APPEND_UTF8(reply, "outcome",
                          publishing.conflict            ? "conflict"
                          : publishing.published.exists  ? "exists"
                          : publishing.published.nothing ? "nothing"
                                                         : "published");
-        append_version(publishing.tree, publishing.conflict ? 0 : publishing.published.version,
-                       reply);
+        if (call->commit)
+            BSON_APPEND_INT64(reply, "version", publishing.published.version);
+        else
+            append_version(publishing.tree, publishing.conflict ? 0 : publishing.published.version,
+                           reply);
     }
     if (!status && publishing.conflict)
         operation_rows_append(&publishing.rows, status, "conflicts", reply);
     else
         bson_destroy(&publishing.rows.array);
-    truce_tree_edit_free(publishing.edit);
-    truce_tree_free(publishing.tree);
+    truce__operation_end(call, free_edit, publishing.edit);
+    truce__operation_end(call, free_tree, publishing.tree);
     return status;
 }
 
@@ -709,7 +736,7 @@ static const struct operation_row publish_operation = {
     .fields = publish_fields,
     .size = sizeof(struct publish_given),
     .run = operation_tree_run_publish,
-    .ways = OPERATION_STRICT | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example =
         "{truceTreePublish: 'site', collection: 'pages', parent: 'up', changes: [{put: {itemId: "
         "'home', title: 'Home'}}, {put: {itemId: 'about', up: 'home', title: 'About'}}], id: {$oid: "

@@ -123,7 +123,7 @@ TEST(what_is_wrong_is_named_and_nothing_done)
         {2, "[{enqueue: 'mail', with: {}, delay_ms: -1}]", "change 1: a delay"},
         {2, "[{enqueue: 'mail', with: {}, priority: 1001}]", "change 1: the priority 1001"},
         {2, "[{enqueue: 'mail', with: {}, priority: 4294967296}]", "the priority is too large"},
-        {2, "[{enqueue: 'mail', with: {}, unique: ''}]", "change 1: a unique key"},
+        {2, "[{enqueue: 'mail', with: {}, unique: ''}]", "change 1: invalid unique key"},
         {2, "[{enqueue: '', with: {}}]", "change 1: "},
         {2, "[{post: 'book', id: 1, with: {ada: 1}}]", "does not balance"},
         {2, "[{post: 'book', id: 1, with: {ada: 0.5, bank: -0.5}}]",

@@ -127,9 +127,10 @@ static void put_operation(const struct operation_row *row)
         put("| field | type | |\n| --- | --- | --- |\n");
     for (const struct operation_field *at = row->fields; at->field.name; at++)
         put_field(at);
-    PUT("%sAnswers %s.\n\nNeeds %s. %s within a transaction.%s\n\n",
+    PUT("%sAnswers %s.\n\nNeeds %s. %s within a transaction.%s%s\n\n",
         row->fields->field.name ? "\n" : "", row->answer, roles[row->role],
         row->ways & OPERATION_TRANSACTS ? "Runs" : "Does not run",
+        row->ways & OPERATION_COMMITS ? " May be part of `truceCommit`." : "",
         row->ways & OPERATION_AGAIN ? " May be sent again." : "");
     put("In Python:\n\n");
     put_example(row->example, PYTHON);

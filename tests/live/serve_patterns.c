@@ -189,6 +189,93 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
     end();
 }
 
+#define CLASS(n)                                                                                                 \
+    "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: {name: 'CS 1'}, seq: " #n \
+    "}"
+
+/* Every operation that may be part of a commit: it takes effect with the other changes or not at all, whichever change fails. */
+TEST(takes_operations_of_all_patterns_as_parts_of_one_commit)
+{
+    static const struct step steps[] = {
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0},
+        {"{insert: 'users', documents: [{_id: 1, name: 'Ada', items: []}]}", 0},
+        {"{truceLedgerOpen: 'book', currency: 'EUR', digits: 2, account: 'bank'}", 0},
+        {"{truceLedgerOpen: 'book', currency: 'EUR', account: 'ada', min: 0}", 0},
+        {"{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user',"
+         " copies: {author: 'name'}, settleMS: 1}",
+         0},
+#define ALL                                                                                                         \
+    CLASS(1)                                                                                                        \
+    ", {truceEnqueue: 'mail', payload: {n: 1}}, {truceEnqueue: 'mail', payloads: [{n: 2}, {n: 3}]},"                \
+    " {truceLedgerOpen: 'book', currency: 'EUR', account: 'bob'},"                                                  \
+    " {truceLedgerPost: 'book', id: 1, entries: [{account: 'bank', value: -5}, {account: 'ada', value: 5}]},"       \
+    " {truceSyncInsert: 'comments', document: {_id: 1, user: 1}},"                                                  \
+    " {truceRevision: 'pages', save: {_id: 1, text: 'x'}},"                                                         \
+    " {truceItem: 'carts', filter: {_id: 1}, field: 'items', identity: 'sku', add: {sku: 'a', n: 1}},"              \
+    " {truceTransfer: 'moves', accounts: 'accounts', id: 1, source: 'a', destination: 'b', amount: 4, field: 'n'}," \
+    " {truceTreePublish: 'site', collection: 'texts', base: 'new', changes: [{put: {itemId: 'home', text: 'x'}}]}"
+        {"{insert: 'carts', documents: [{_id: 1, items: []}]}", 0},
+        /* the last change does not hold */
+        {"{truceCommit: [" ALL ", {require: 'accounts', id: 'z'}]}", 125, "status",
+         "\"not found\""},
+        {"{truceJobs: 'mail'}", 0, "jobs.0", NULL},
+        {"{truceLedgerBalance: 'book', account: 'ada'}", 0, "balance", "0"},
+        {"{truceLedgerBalance: 'book', account: 'bob'}", 0, "status", "\"not found\""},
+        {"{count: 'comments'}", 0, "n", "0"},
+        {"{count: 'pages'}", 0, "n", "0"},
+        {"{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name'}", 0,
+         "status", "\"not found\""},
+        {"{count: 'moves'}", 0, "n", "0"},
+        {"{truceTreeLog: 'site'}", 0, "versions.0", NULL},
+        {"{find: 'accounts', filter: {_id: 'a'}}", 0, "cursor.firstBatch.0.n", "9"},
+        /* and all of it */
+        {"{truceCommit: [" ALL ", {insert: 'orders', with: {_id: 1}}], key: 'all',"
+         " keyTime: 1767225600000}",
+         0, "results.0", "{\"change\": 1, \"outcome\": \"applied\"}"},
+        {"{truceJobs: 'mail'}", 0, "jobs.2.payload.n", "3"},
+        {"{truceLedgerBalance: 'book', account: 'ada'}", 0, "balance", "5"},
+        {"{truceLedgerBalance: 'book', account: 'bob'}", 0, "balance", "0"},
+        {"{find: 'comments'}", 0, "cursor.firstBatch.0.author", "\"Ada\""},
+        {"{find: 'pages'}", 0, "cursor.firstBatch.0.text", "\"x\""},
+        {"{find: 'carts'}", 0, "cursor.firstBatch.0.items.0.n", "1"},
+        {CLASS(1), 0, "outcome", "\"duplicate\""},
+        {"{find: 'accounts', filter: {_id: 'a'}}", 0, "cursor.firstBatch.0.n", "5"},
+        {"{find: 'accounts', filter: {_id: 'b'}}", 0, "cursor.firstBatch.0.n", "4"},
+        {"{truceTreeLog: 'site'}", 0, "versions.0.version", "1"},
+        {"{find: 'orders'}", 0, "cursor.firstBatch.0._id", "1"},
+        /* again, under its key: once */
+        {"{truceCommit: [" ALL ", {insert: 'orders', with: {_id: 1}}], key: 'all',"
+         " keyTime: 1767225600000}",
+         0, "earlier", "true"},
+        {"{truceJobs: 'mail'}", 0, "jobs.3", NULL},
+        /* what is refused, and nothing of it is done */
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceClaim: 'mail'}]}", 2,
+         "errmsg", "\"change 2: truceClaim cannot be part of a commit\""},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceNothing: 'mail'}]}", 2},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceCommit: []}]}", 2},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}, nothing: 1}]}", 40415},
+        {"{truceCommit: [{truceEnqueue: 'mail'}]}", 72},
+        {"{truceCommit: [{truceQueue: 'mail', action: 'pause'}]}", 72},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}},"
+         " {truceItem: 'carts', filter: {_id: 2}, field: 'items', identity: 'sku', add: {sku: 'a'}}]}",
+         125},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceLedgerPost: 'book', id: 2,"
+         " entries: [{account: 'bank', value: 6}, {account: 'ada', value: -6}]}]}",
+         146},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceTreePublish: 'site', collection: 'texts', base: 'new',"
+         " changes: [{remove: 'home'}]}]}",
+         20, "status", "\"refused\""},
+        {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceTransfer: 'moves',"
+         " accounts: 'accounts', id: 2, source: 'a', destination: 'b', amount: 40, field: 'n'}]}",
+         125},
+        {"{truceJobs: 'mail'}", 0, "jobs.3", NULL},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 TEST(keeps_what_patterns_store_in_the_database_that_uses_them)
 {
     static const struct step steps[] = {

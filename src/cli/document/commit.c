@@ -29,7 +29,8 @@ int cli_parts_check(const struct cli *cli, const bson_t *changes)
 {
     bson_error_t error;
 
-    return truce__written_check(changes, &error) ? cli_usage(cli, "%s", error.message) : CLI_DONE;
+    return truce__written_check(changes, NULL, &error) ? cli_usage(cli, "%s", error.message)
+                                                       : CLI_DONE;
 }
 
 /* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */

@@ -184,12 +184,27 @@ static truce_status written_add_change(truce_commit *commit, const struct writte
     return truce_commit_require_missing(commit, place, &part->id, error);
 }
 
-typedef truce_status part_function(int number, const struct written_part *part, void *arg,
-                                   bson_error_t *error);
+/* commit NULL: the changes are only checked. */
+struct adding {
+    const struct written_guard *guard;
+    truce_commit *commit;
+};
 
-static truce_status each_part(const bson_t *changes, part_function *function, void *arg,
-                              bson_error_t *error)
+typedef truce_status part_function(int number, const struct written_part *part,
+                                   const struct adding *adding, bson_error_t *error);
+
+static bool written_is_operation(const bson_t *change)
 {
+    bson_iter_t first;
+
+    return bson_iter_init(&first, change) && bson_iter_next(&first) &&
+           !strncmp(bson_iter_key(&first), "truce", 5);
+}
+
+static truce_status each_part(const bson_t *changes, part_function *function,
+                              const struct adding *adding, bson_error_t *error)
+{
+    const struct written_guard *guard = adding->guard;
     truce_status status = TRUCE_OK;
     bson_iter_t iter, field;
     int number = 0;
@@ -197,39 +212,42 @@ static truce_status each_part(const bson_t *changes, part_function *function, vo
     (void)bson_iter_init(&iter, changes);
     while (!status && bson_iter_next(&iter)) {
         struct written_part part = {0};
+        bson_t change;
 
         number++;
         if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
             return bad_part(number, "must be a document", error);
+        if (guard && guard->add_operation && written_take_document(&iter, &change) &&
+            written_is_operation(&change)) {
+            status = guard->add_operation(guard->arg, number, &change, adding->commit, error);
+            continue;
+        }
         while (!status && bson_iter_next(&field))
             status = written_read_field(number, &field, &part, error);
         if (!status)
-            status = function(number, &part, arg, error);
+            status = function(number, &part, adding, error);
     }
     return status;
 }
 
-static truce_status written_check_one(int number, const struct written_part *part, void *arg,
-                                      bson_error_t *error)
+static truce_status written_check_one(int number, const struct written_part *part,
+                                      const struct adding *adding, bson_error_t *error)
 {
-    (void)arg;
+    (void)adding;
     return written_check_part(number, part, error);
 }
 
-truce_status truce__written_check(const bson_t *changes, bson_error_t *error)
+truce_status truce__written_check(const bson_t *changes, const struct written_guard *guard,
+                                  bson_error_t *error)
 {
-    return each_part(changes, written_check_one, NULL, error);
+    const struct adding checking = {guard, NULL};
+
+    return each_part(changes, written_check_one, &checking, error);
 }
 
-struct adding {
-    const struct written_guard *guard;
-    truce_commit *commit;
-};
-
-static truce_status written_add_one(int number, const struct written_part *part, void *arg,
-                                    bson_error_t *error)
+static truce_status written_add_one(int number, const struct written_part *part,
+                                    const struct adding *adding, bson_error_t *error)
 {
-    const struct adding *adding = arg;
     const struct written_guard *guard = adding->guard;
     const struct verb *verb = verb_named(part->verb);
     truce_status status = TRUCE_OK;
@@ -245,7 +263,7 @@ static truce_status written_add_one(int number, const struct written_part *part,
 truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
                                 truce_commit *commit, bson_error_t *error)
 {
-    struct adding adding = {guard, commit};
+    const struct adding adding = {guard, commit};
 
     return each_part(changes, written_add_one, &adding, error);
 }

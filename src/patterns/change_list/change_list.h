@@ -26,15 +26,20 @@
 #include "base/status.h"
 #include "truce/changes.h"
 
-/* Is asked of the collection of each change but those of queues. `reads`: the change writes nothing to it. Not OK: it is
- * refused. */
+/* Decides about changes for a caller. */
 struct written_guard {
+    /* Allows the collection of each change except those of queues. `reads`: the change does not write to it. */
     truce_status (*allow)(void *arg, const char *collection, bool reads, bson_error_t *error);
+    /* Adds a change whose first field begins with "truce": an operation of a layer above. `commit` NULL: it is only checked.
+     * If the function is NULL, such a change is invalid. */
+    truce_status (*add_operation)(void *arg, int number, const bson_t *change, truce_commit *commit,
+                                  bson_error_t *error);
     void *arg;
 };
 
 /* INVALID: what is wrong with which change, by its number from 1. An array without a change is sound. */
-truce_status truce__written_check(const bson_t *changes, bson_error_t *error);
+truce_status truce__written_check(const bson_t *changes, const struct written_guard *guard,
+                                  bson_error_t *error);
 
 /* Adds changes that were checked. `guard` NULL allows all. */
 truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
