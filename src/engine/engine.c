@@ -17,7 +17,7 @@
  * soon, the connection closes without a checkpoint, and the next opener finds a WAL.
  *
  * The file is opened, locked and closed by SQLite alone: nothing else may have a descriptor of it, since
- * closing that would drop SQLite's locks. One that stands for the name alone (O_PATH, path_identity.c) has no such effect.
+ * closing that would drop SQLite's locks. One that stands for the name alone (O_PATH, file_identity.c) has no such effect.
  *
  * Lock order: the door > writer (leadership) > lock file > reader gate > a reader's slot. A thread that
  * has a reader never waits for the writer.
@@ -37,18 +37,14 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/patience.h"
-#include "engine/cache_size.h"
-#include "engine/documents/delegated.h"
-#include "engine/documents/index_build.h"
+#include "engine/cache.h"
 #include "engine/open_checks.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
-#include "engine/storage/log_identity.h"
 
 #define DEADLINE_MS   30000
 #define CLOSE_MS      2000
 #define OPEN_AGAIN_MS 5
-#define SWEEP_MS      200
 
 /* ---- for the parts -------------------------------------------------------------------------- */
 
@@ -258,7 +254,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     truce__readers_init(&engine->readers, engine->path, 0, engine->deadline_ms, &engine->durable,
                         NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
-    engine->writer.combine.carries = truce__carries;
+    engine->writer.combine.carries = engine->carries;
     engine->writer.combine.arg = engine;
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;
@@ -362,16 +358,9 @@ static truce_status engine_open_file(struct engine *engine, bool must_exist, bso
     return status;
 }
 
-static void note_sweep(const struct engine *engine, truce_status status, const bson_error_t *error)
-{
-    if (status)
-        truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
-                      "what the building of an index left in \"%s\" was not removed: %s",
-                      engine->path, error->message);
-}
-
-truce_status truce__engine_open(const char *path, const truce_store_options *options,
-                                struct engine **engine, bson_error_t *error)
+truce_status truce__engine_start(const char *path, const truce_store_options *options,
+                                 const struct carry *const *carries, struct engine **engine,
+                                 bson_error_t *error)
 {
     const struct moment_limits limits = {.age_ms = options->snapshot_age_ms,
                                          .log = options->snapshot_log_bytes};
@@ -380,7 +369,6 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     int helpers;
     struct engine *made;
     const struct notices notices = truce__notices_of(options->hooks);
-    bson_error_t swept;
     truce_status status;
     char *real;
 
@@ -401,15 +389,13 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->cache_bytes = cache_bytes;
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
+    made->carries = carries;
     made->hints = truce__hints_new();
     made->helpers = truce__helpers_new(helpers);
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = engine_open_file(made, must_exist, error);
     if (!status) {
         truce__moments_init(&made->moments, &made->readers, &made->lock, &limits);
-        /* what cannot be swept now is swept later */
-        if (!made->read_only)
-            note_sweep(made, truce__index_build_sweep(made, SWEEP_MS, &swept), &swept);
         *engine = made;
         return TRUCE_OK;
     }

@@ -23,7 +23,6 @@
 #include "base/clock.h"
 #include "engine/storage/file_identity.h"
 #include "engine/storage/kv.h"
-#include "engine/storage/log_identity.h"
 
 #define LINKS_MAX      40 /* as the kernel */
 #define AGAIN_MS       5

@@ -9,7 +9,7 @@
  */
 #include <pthread.h>
 
-#include "engine/documents/catalog.h"
+#include "engine/catalog.h"
 #include "engine/read_only_reader.h"
 #include "engine/storage/durable.h"
 

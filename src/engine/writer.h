@@ -10,9 +10,9 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
+#include "engine/cache.h"
+#include "engine/catalog.h"
 #include "engine/cross_process.h"
-#include "engine/documents/cache.h"
-#include "engine/documents/catalog.h"
 #include "engine/storage/durable.h"
 
 struct names;
@@ -85,7 +85,7 @@ struct writer {
     /* since the store was opened; of what was not alone */
     atomic_ullong operations, groups, held_ns; /* held: the lock, for them */
 
-    const struct names *names; /* that no collection may have (documents/names.h); NULL: none */
+    const struct names *names; /* that no collection may have (documents/collections.h); NULL: none */
     bool (*untold)(const char *collection); /* the feed is not told of it; NULL: it is of all */
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
@@ -127,5 +127,7 @@ void truce__writer_changed(struct writer *writer, const struct collection *colle
 void truce__writer_touch(struct writer *writer, const char *collection);
 /* The same of the structure: a collection was dropped, renamed or emptied, or an index dropped. */
 void truce__writer_touch_structure(struct writer *writer);
+
+/* What who has the turn does in it: for writer.c. */
 
 #endif

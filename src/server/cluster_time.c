@@ -25,7 +25,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "server/command/state.h"
 #include "server/watch/watch.h"
 #include "store/reserved.h"

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "store/file/file.h"
 #include "tests/support/transfer_rig.h"
 #include "truce/truce.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "store/file/file.h"
 #include "tests/support/contract.h"
 

@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/engine.h"
-#include "engine/storage/log_identity.h"
+#include "engine/documents/document_store.h"
+#include "engine/storage/file_identity.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/own_faults.h"
 #include "tests/support/test.h"

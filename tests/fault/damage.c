@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "engine/storage/kv_page.h"
 #include "engine/storage/kv_wal.h"
 #include "tests/support/damage.h"

@@ -12,8 +12,8 @@
 
 #include "base/assert.h"
 #include "engine/documents/bulk.h"
+#include "engine/documents/document_store.h"
 #include "engine/documents/modify.h"
-#include "engine/engine.h"
 #include "tests/support/fuzz_input.h"
 
 static char directory[] = "/tmp/truce-fuzz-XXXXXX";

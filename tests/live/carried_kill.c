@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "store/file/file.h"
 #include "tests/support/test.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "tests/support/school.h"
 #include "tests/support/test.h"
 #include "truce/compact.h"

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "server/command/duplicate.h"
 #include "server/command/state.h"
 #include "server/net/compress.h"

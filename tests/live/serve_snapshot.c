@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "server/watch/watch.h"
 #include "store/decorators/database.h"
 #include "tests/support/half_commit.h"

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "bson/value.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "server/watch/watch.h"
 #include "store/file/file.h"
 #include "tests/support/streams.h"

@@ -1,7 +1,7 @@
 #include "tests/support/feed_replay.h"
 
 #include "bson/value.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "store/file/file.h"
 #include "store/reserved.h"
 #include "tests/support/test.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "tests/support/test.h"
 
 /* ---- the work ------------------------------------------------------------------------------- */

@@ -1,9 +1,8 @@
-/* The rules of the cache of documents (src/engine/documents/cache.c), one by one. */
+/* The rules of the cache of documents (src/engine/cache.c), one by one. */
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "engine/cache_size.h"
-#include "engine/documents/cache.h"
+#include "engine/cache.h"
 #include "tests/support/test.h"
 #include "truce/store.h"
 

@@ -1,4 +1,4 @@
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "engine/storage/kv_page.h"
 #include "engine/storage/kv_wal.h"
 #include "tests/support/damage.h"

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
-#include "engine/engine.h"
 #include "store/file/file.h"
 #include "tests/support/feed_replay.h"
 #include "tests/support/random_operations.h"

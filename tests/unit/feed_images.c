@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
-#include "engine/engine.h"
 #include "store/file/file.h"
 #include "tests/support/test.h"
 #include "truce/copy.h"

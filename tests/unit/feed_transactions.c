@@ -1,6 +1,6 @@
 /* What the feed is told of transactions (store/overlay) and of commits: the kinds of changes that their statements were. */
+#include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
-#include "engine/engine.h"
 #include "store/file/file.h"
 #include "store/overlay/overlay.h"
 #include "tests/support/test.h"

@@ -1,5 +1,5 @@
 /* Rows where documents were seen: followed where they are right, and of no harm where they are not. */
-#include "engine/documents/hints.h"
+#include "engine/hints.h"
 
 #include "bson/keys.h"
 

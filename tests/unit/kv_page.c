@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "engine/storage/kv_wal.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"

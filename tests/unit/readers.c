@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "tests/support/test.h"
 
 static struct engine *engine;

@@ -1,5 +1,5 @@
 /* Files that leave their names: when a look at the descriptor is enough, and what a store says then. */
-#include "engine/storage/path_identity.h"
+#include "engine/storage/file_identity.h"
 
 #include <fcntl.h>
 #include <stdio.h>

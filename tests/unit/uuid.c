@@ -1,8 +1,8 @@
 /* The uuids of collections: of the file and the collection, also where an older truce has made the file. */
 #include <string.h>
 
+#include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
-#include "engine/engine.h"
 #include "store/file/file.h"
 #include "tests/support/test.h"
 

@@ -22,9 +22,9 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
+#include "engine/storage/file_identity.h"
 #include "engine/storage/kv_page.h"
-#include "engine/storage/log_identity.h"
 
 #define STEP_MS     4     /* of moving pages; a part takes about as long */
 #define STEP_PAGES  16    /* between two looks at the clock */

@@ -6,18 +6,22 @@
  */
 #include "engine/documents/delegated.h"
 
+#include "engine/documents/bulk.h"
+#include "engine/documents/modify.h"
 #include "query/incoming.h"
 
 const struct carry *const truce__carries[] = {&truce__carry_bulk, &truce__carry_modify, NULL};
 
-void truce__carry_limit(struct budget *budget, int64_t deadline_ns)
+/* So many documents, and no more. */
+static void carry_limit(struct budget *budget, int64_t deadline_ns)
 {
     static const int enough = 1; /* the budget ends when it looks around for the first time */
 
     truce__budget_init(budget, deadline_ns, &enough);
 }
 
-void truce__carry_put(struct buffer *bytes, bson_t *packed)
+/* What was packed goes to the end of the bytes, and is destroyed. */
+static void carry_put(struct buffer *bytes, bson_t *packed)
 {
     truce__buffer_append(bytes, bson_get_data(packed), packed->len);
     bson_destroy(packed);
@@ -50,7 +54,7 @@ static void carry_parts_of(const truce_write *write, const bson_t *parts[CARRY_P
     parts[ARRAY_FILTERS] = write->options.array_filters;
 }
 
-size_t truce__carry_bytes(const truce_write *write)
+static size_t carry_bytes(const truce_write *write)
 {
     const bson_t *parts[CARRY_PARTS];
     size_t bytes = 0;
@@ -68,7 +72,7 @@ static int flags_of(const truce_write *write)
            (write->options.unvalidated ? UNVALIDATED : 0) | (write->in_parts ? IN_PARTS : 0);
 }
 
-void truce__carry_pack_write(bson_t *packed, const truce_write *write)
+static void carry_pack_write(bson_t *packed, const truce_write *write)
 {
     const bson_t *parts[CARRY_PARTS];
 
@@ -86,7 +90,8 @@ void truce__carry_pack_write(bson_t *packed, const truce_write *write)
     }
 }
 
-const bson_t *truce__carry_part(struct value packed, const char *name, bson_t *made)
+/* NULL: there is none */
+static const bson_t *carry_part(struct value packed, const char *name, bson_t *made)
 {
     struct value value = truce__value_field(packed, name, 1);
 
@@ -127,7 +132,8 @@ static bool carry_is_sound(const truce_write *write, bool atomic)
     return false;
 }
 
-bool truce__carry_unpack_write(struct value packed, bool atomic, truce_write *write,
+/* False: it is none that a store would let through to its backend. */
+static bool carry_unpack_write(struct value packed, bool atomic, truce_write *write,
                                bson_t parts[CARRY_PARTS])
 {
     struct value collection;
@@ -143,24 +149,24 @@ bool truce__carry_unpack_write(struct value packed, bool atomic, truce_write *wr
     *write =
         (truce_write){.kind = (truce_write_kind)number_field(packed, "k"),
                       .collection = truce__value_text(collection, &length),
-                      .filter = truce__carry_part(packed, part_names[FILTER], &parts[FILTER]),
-                      .document = truce__carry_part(packed, part_names[DOCUMENT], &parts[DOCUMENT]),
-                      .exact = truce__carry_part(packed, part_names[EXACT], &parts[EXACT]),
+                      .filter = carry_part(packed, part_names[FILTER], &parts[FILTER]),
+                      .document = carry_part(packed, part_names[DOCUMENT], &parts[DOCUMENT]),
+                      .exact = carry_part(packed, part_names[EXACT], &parts[EXACT]),
                       .in_parts = flags & IN_PARTS,
                       .options = {.multi = flags & MULTI,
                                   .upsert = flags & UPSERT,
                                   .pipeline = flags & PIPELINE,
                                   .unvalidated = flags & UNVALIDATED,
-                                  .hint = truce__carry_part(packed, part_names[HINT], &parts[HINT]),
-                                  .sort = truce__carry_part(packed, part_names[SORT], &parts[SORT]),
-                                  .array_filters = truce__carry_part(
-                                      packed, part_names[ARRAY_FILTERS], &parts[ARRAY_FILTERS])}};
+                                  .hint = carry_part(packed, part_names[HINT], &parts[HINT]),
+                                  .sort = carry_part(packed, part_names[SORT], &parts[SORT]),
+                                  .array_filters = carry_part(packed, part_names[ARRAY_FILTERS],
+                                                              &parts[ARRAY_FILTERS])}};
     return carry_is_sound(write, atomic);
 }
 
 /* ---- what came of them ------------------------------------------------------------------------------- */
 
-void truce__carry_pack_number(bson_t *packed, const char *name, int64_t number)
+static void carry_pack_number(bson_t *packed, const char *name, int64_t number)
 {
     if (number)
         bson_append_int64(packed, name, 1, number);
@@ -171,28 +177,28 @@ static void pack_error(bson_t *packed, const bson_error_t *error)
     bson_t told;
 
     bson_append_document_begin(packed, "e", 1, &told);
-    truce__carry_pack_number(&told, "d", error->domain);
-    truce__carry_pack_number(&told, "c", error->code);
+    carry_pack_number(&told, "d", error->domain);
+    carry_pack_number(&told, "c", error->code);
     /* it may end amid a character */
     bson_append_binary(&told, "m", 1, BSON_SUBTYPE_BINARY, (const uint8_t *)error->message,
                        (uint32_t)strlen(error->message));
     bson_append_document_end(packed, &told);
 }
 
-void truce__carry_pack_outcome(bson_t *packed, const truce_write_outcome *outcome)
+static void carry_pack_outcome(bson_t *packed, const truce_write_outcome *outcome)
 {
-    truce__carry_pack_number(packed, "s", outcome->status);
-    truce__carry_pack_number(packed, "m", outcome->result.matched);
-    truce__carry_pack_number(packed, "n", outcome->result.modified);
-    truce__carry_pack_number(packed, "i", outcome->result.inserted);
-    truce__carry_pack_number(packed, "r", outcome->result.removed);
+    carry_pack_number(packed, "s", outcome->status);
+    carry_pack_number(packed, "m", outcome->result.matched);
+    carry_pack_number(packed, "n", outcome->result.modified);
+    carry_pack_number(packed, "i", outcome->result.inserted);
+    carry_pack_number(packed, "r", outcome->result.removed);
     if (outcome->result.upserted)
         bson_append_value(packed, "u", 1, &outcome->result.upserted_id);
     if (outcome->error.message[0])
         pack_error(packed, &outcome->error);
 }
 
-int64_t truce__carry_told(struct value document, const char *name)
+static int64_t carry_told(struct value document, const char *name)
 {
     struct value value = truce__value_field(document, name, 1);
 
@@ -210,9 +216,9 @@ static void unpack_error(const bson_t *outcome, bson_error_t *error)
         return;
     if (bson_iter_init_find(&iter, &told, "m") && BSON_ITER_HOLDS_BINARY(&iter))
         bson_iter_binary(&iter, NULL, &length, &message);
-    bson_set_error(error, (uint32_t)truce__carry_told(truce__value_document(&told), "d"),
-                   (uint32_t)truce__carry_told(truce__value_document(&told), "c"), "%.*s",
-                   (int)length, message ? (const char *)message : "");
+    bson_set_error(error, (uint32_t)carry_told(truce__value_document(&told), "d"),
+                   (uint32_t)carry_told(truce__value_document(&told), "c"), "%.*s", (int)length,
+                   message ? (const char *)message : "");
 }
 
 /* Is it one that such a write can have? */
@@ -234,7 +240,8 @@ static bool carry_is_possible(const truce_write *write, const truce_write_outcom
     return write->options.multi || result->matched <= 1;
 }
 
-bool truce__carry_unpack_outcome(struct value told, const truce_write *write,
+/* False: it is none that such a write can have. */
+static bool carry_unpack_outcome(struct value told, const truce_write *write,
                                  truce_write_outcome *outcome)
 {
     bson_t document;
@@ -243,11 +250,11 @@ bool truce__carry_unpack_outcome(struct value told, const truce_write *write,
     if (told.type != BSON_TYPE_DOCUMENT)
         return false;
     truce__value_bson(told, &document);
-    outcome->status = (truce_status)truce__carry_told(told, "s");
-    outcome->result.matched = truce__carry_told(told, "m");
-    outcome->result.modified = truce__carry_told(told, "n");
-    outcome->result.inserted = truce__carry_told(told, "i");
-    outcome->result.removed = truce__carry_told(told, "r");
+    outcome->status = (truce_status)carry_told(told, "s");
+    outcome->result.matched = carry_told(told, "m");
+    outcome->result.modified = carry_told(told, "n");
+    outcome->result.inserted = carry_told(told, "i");
+    outcome->result.removed = carry_told(told, "r");
     outcome->result.upserted = bson_iter_init_find(&iter, &document, "u");
     if (outcome->result.upserted)
         bson_value_copy(bson_iter_value(&iter), &outcome->result.upserted_id);
@@ -258,3 +265,383 @@ bool truce__carry_unpack_outcome(struct value told, const truce_write *write,
     }
     return carry_is_possible(write, outcome);
 }
+
+/* ---- delegated bulk ---------------------------------------------------------------------- */
+
+/*
+ * Bulks that another process carries out.
+ *
+ *     request   {a: atomic, d: deadline, w: [write, ...]}
+ *     answer    {s: first failure, a: of which write, o: {"0": outcome, ...}}, what is zero left out
+ */
+
+#define WRITES_MAX 8 /* their outcomes, with one sentence, fit into an answer */
+
+/* An _id that a pipeline has computed may be of any length. */
+static bool bulk_is_small(const struct bulk *bulk)
+{
+    size_t bytes = 0;
+
+    if (bulk->view || bulk->receipt.given || bulk->count > WRITES_MAX ||
+        (bulk->count > 1 && bulk->options->unordered))
+        return false;
+    for (size_t i = 0; i < bulk->count; i++) {
+        if (bulk->writes[i].options.upsert && bulk->writes[i].options.pipeline)
+            return false;
+        bytes += carry_bytes(&bulk->writes[i]);
+    }
+    return bytes < RECORD_REQUEST_MAX;
+}
+
+static void begin_nth(bson_t *list, size_t number, bson_t *part)
+{
+    char room[16];
+    const char *key;
+
+    bson_uint32_to_string((uint32_t)number, &key, room, sizeof room);
+    bson_append_document_begin(list, key, -1, part);
+}
+
+static bool bulk_pack(const struct write_op *op, struct buffer *request)
+{
+    const struct bulk *bulk = (const struct bulk *)op;
+    bson_t packed = BSON_INITIALIZER, list, write;
+
+    if (!bulk_is_small(bulk))
+        return false;
+    bson_append_bool(&packed, "a", 1, bulk->options->atomic);
+    bson_append_int64(&packed, "d", 1, bulk->budget.deadline_ns);
+    bson_append_array_begin(&packed, "w", 1, &list);
+    for (size_t i = 0; i < bulk->count; i++) {
+        begin_nth(&list, i, &write);
+        carry_pack_write(&write, &bulk->writes[i]);
+        bson_append_document_end(&list, &write);
+    }
+    bson_append_array_end(&packed, &list);
+    carry_put(request, &packed);
+    return true;
+}
+
+/* A bulk of another process. */
+struct carried_bulk {
+    struct bulk bulk; /* first */
+    truce_bulk_options options;
+    truce_write writes[WRITES_MAX];
+    truce_write_outcome outcomes[WRITES_MAX];
+    bson_t parts[WRITES_MAX][CARRY_PARTS];
+};
+
+static bool unpack_bulk(struct value request, struct carried_bulk *carried)
+{
+    struct value atomic = truce__value_field(request, "a", 1);
+    struct value deadline = truce__value_field(request, "d", 1);
+    struct value writes = truce__value_field(request, "w", 1);
+    struct fields fields;
+    size_t count = 0;
+
+    if (atomic.type != BSON_TYPE_BOOL || deadline.type != BSON_TYPE_INT64 ||
+        writes.type != BSON_TYPE_ARRAY)
+        return false;
+    carried->options.atomic = truce__value_bool(atomic);
+    carry_limit(&carried->bulk.budget, truce__value_int64(deadline));
+    fields = truce__fields(writes);
+    while (truce__fields_next(&fields)) {
+        if (count == WRITES_MAX ||
+            !carry_unpack_write(fields.value, carried->options.atomic, &carried->writes[count],
+                                carried->parts[count]))
+            return false;
+        count++;
+    }
+    carried->bulk.count = count;
+    return count;
+}
+
+static struct write_op *open_bulk(void *arg, struct bytes request)
+{
+    struct carried_bulk *carried;
+    bson_t packed;
+
+    if (!truce__document_borrow(request.data, request.size, &packed))
+        return NULL;
+    carried = bson_aligned_alloc0(_Alignof(struct carried_bulk), sizeof *carried);
+    if (!unpack_bulk(truce__value_document(&packed), carried)) {
+        bson_free(carried);
+        return NULL;
+    }
+    carried->bulk.writes = carried->writes;
+    carried->bulk.options = &carried->options;
+    carried->bulk.outcomes = carried->outcomes;
+    truce__bulk_init(&carried->bulk, arg);
+    return &carried->bulk.base;
+}
+
+static void close_bulk(struct write_op *op)
+{
+    struct carried_bulk *carried = (struct carried_bulk *)op;
+
+    for (size_t i = 0; i < carried->bulk.count; i++)
+        truce__result_reset(&carried->outcomes[i].result);
+    truce__bulk_release(&carried->bulk);
+    bson_free(carried);
+}
+
+/* Is it over because it was to take long? Its own process can do it. */
+static enum carried took_long(const struct bulk *bulk)
+{
+    if (bulk->budget.over != CODE_INTERRUPTED)
+        return CARRIED;
+    return bulk->first_at && !bulk->options->atomic ? CARRIED_HALF : CARRIED_NOT;
+}
+
+static enum carried answer_bulk(const struct write_op *op, struct buffer *answer)
+{
+    const struct bulk *bulk = (const struct bulk *)op;
+    bson_t packed = BSON_INITIALIZER, list, outcome;
+    enum carried carried = took_long(bulk);
+
+    if (carried != CARRIED)
+        return carried;
+    carry_pack_number(&packed, "s", bulk->first);
+    carry_pack_number(&packed, "a", (int64_t)bulk->first_at);
+    bson_append_document_begin(&packed, "o", 1, &list);
+    for (size_t i = 0; i < bulk->count; i++) {
+        begin_nth(&list, i, &outcome);
+        carry_pack_outcome(&outcome, &bulk->outcomes[i]);
+        bson_append_document_end(&list, &outcome);
+    }
+    bson_append_document_end(&packed, &list);
+    carry_put(answer, &packed);
+    return CARRIED;
+}
+
+static bool bulk_has_failed(const truce_write_outcome *outcome)
+{
+    return outcome->status && outcome->error.message[0];
+}
+
+/* The first that failed is the one that is told, and there is none but that one. */
+static bool unpack_outcomes(struct value list, struct bulk *bulk)
+{
+    struct fields fields = truce__fields(list);
+    size_t count = 0, failures = 0;
+
+    while (truce__fields_next(&fields)) {
+        const truce_write_outcome *outcome = &bulk->outcomes[count];
+
+        if (count == bulk->count ||
+            !carry_unpack_outcome(fields.value, &bulk->writes[count], &bulk->outcomes[count]))
+            return false;
+        if (bulk_has_failed(outcome))
+            failures++;
+        count++;
+    }
+    if (count != bulk->count || bulk->first_at >= count)
+        return false;
+    return bulk->first ? failures == 1 && bulk_has_failed(&bulk->outcomes[bulk->first_at]) &&
+                             bulk->outcomes[bulk->first_at].status == bulk->first
+                       : !failures;
+}
+
+static bool bulk_unpack(struct write_op *op, struct bytes answer)
+{
+    struct bulk *bulk = (struct bulk *)op;
+    struct value told, list;
+    bson_t packed;
+
+    op->reset(op);
+    if (!truce__document_borrow(answer.data, answer.size, &packed))
+        return false;
+    told = truce__value_document(&packed);
+    list = truce__value_field(told, "o", 1);
+    bulk->first = (truce_status)carry_told(told, "s");
+    bulk->first_at = (size_t)carry_told(told, "a");
+    if (list.type == BSON_TYPE_DOCUMENT && unpack_outcomes(list, bulk))
+        return true;
+    op->reset(op);
+    return false;
+}
+
+const struct carry truce__carry_bulk = {
+    .letter = 'b',
+    .pack = bulk_pack,
+    .open = open_bulk,
+    .answer = answer_bulk,
+    .unpack = bulk_unpack,
+    .close = close_bulk,
+};
+
+/* ---- delegated modify -------------------------------------------------------------------- */
+
+/*
+ * Find-and-modifies that another process carries out.
+ *
+ *     request   {w: write, p: projection, n: return_new, d: deadline}
+ *     answer    outcome, and v: the document
+ *
+ * A document that is larger than an answer may be is not brought: then its own process does it all, and sends none for a while.
+ */
+
+static truce_write modify_write_of(const struct modify *modify)
+{
+    const truce_modify_options *options = modify->options;
+
+    return (truce_write){.kind = options->remove ? TRUCE_WRITE_REMOVE : TRUCE_WRITE_UPDATE,
+                         .collection = modify->collection,
+                         .filter = modify->filter,
+                         .document = options->remove ? NULL : modify->update,
+                         .options = {.upsert = options->upsert,
+                                     .pipeline = options->pipeline,
+                                     .unvalidated = options->unvalidated,
+                                     .hint = options->hint,
+                                     .sort = options->sort,
+                                     .array_filters = options->array_filters}};
+}
+
+static bool modify_pack(const struct write_op *op, struct buffer *request)
+{
+    const struct modify *modify = (const struct modify *)op;
+    const truce_write write = modify_write_of(modify);
+    bson_t packed = BSON_INITIALIZER, part;
+
+    if (modify->receipt.given || carry_bytes(&write) > RECORD_REQUEST_MAX)
+        return false;
+    bson_append_document_begin(&packed, "w", 1, &part);
+    carry_pack_write(&part, &write);
+    bson_append_document_end(&packed, &part);
+    if (modify->options->projection)
+        bson_append_document(&packed, "p", 1, modify->options->projection);
+    bson_append_bool(&packed, "n", 1, modify->options->return_new);
+    bson_append_int64(&packed, "d", 1, modify->budget.deadline_ns);
+    carry_put(request, &packed);
+    return true;
+}
+
+/* One of another process. */
+struct carried_modify {
+    struct modify modify; /* first */
+    truce_modify_options options;
+    truce_write_result result;
+    bson_t document, projection;
+    bson_t parts[CARRY_PARTS];
+};
+
+static bool unpack_modify(struct value request, struct carried_modify *carried)
+{
+    struct value return_new = truce__value_field(request, "n", 1);
+    struct value deadline = truce__value_field(request, "d", 1);
+    truce_write write;
+
+    if (return_new.type != BSON_TYPE_BOOL || deadline.type != BSON_TYPE_INT64 ||
+        !carry_unpack_write(truce__value_field(request, "w", 1), false, &write, carried->parts) ||
+        (write.kind != TRUCE_WRITE_UPDATE && write.kind != TRUCE_WRITE_REMOVE))
+        return false;
+    carried->options =
+        (truce_modify_options){.remove = write.kind == TRUCE_WRITE_REMOVE,
+                               .return_new = truce__value_bool(return_new),
+                               .upsert = write.options.upsert,
+                               .pipeline = write.options.pipeline,
+                               .unvalidated = write.options.unvalidated,
+                               .hint = write.options.hint,
+                               .sort = write.options.sort,
+                               .array_filters = write.options.array_filters,
+                               .projection = carry_part(request, "p", &carried->projection)};
+    carried->modify.collection = write.collection;
+    carried->modify.filter = write.filter;
+    carried->modify.update = write.document;
+    carry_limit(&carried->modify.budget, truce__value_int64(deadline));
+    return !(carried->options.remove && (carried->options.upsert || carried->options.return_new ||
+                                         carried->options.array_filters || write.document));
+}
+
+static void close_modify(struct write_op *op)
+{
+    struct carried_modify *carried = (struct carried_modify *)op;
+
+    truce__result_reset(&carried->result);
+    bson_destroy(&carried->document);
+    truce__modify_release(&carried->modify);
+    bson_free(carried);
+}
+
+/* What is refused before it runs its own process has refused already. */
+static struct write_op *open_modify(void *arg, struct bytes request)
+{
+    struct carried_modify *carried;
+    bson_error_t error;
+    bson_t packed;
+
+    if (!truce__document_borrow(request.data, request.size, &packed))
+        return NULL;
+    carried = bson_aligned_alloc0(_Alignof(struct carried_modify), sizeof *carried);
+    if (!unpack_modify(truce__value_document(&packed), carried)) {
+        bson_free(carried);
+        return NULL;
+    }
+    bson_init(&carried->document);
+    carried->modify.options = &carried->options;
+    carried->modify.document = &carried->document;
+    carried->modify.result = &carried->result;
+    if (!truce__modify_init(&carried->modify, arg, &error))
+        return &carried->modify.base;
+    close_modify(&carried->modify.base);
+    return NULL;
+}
+
+static enum carried answer_modify(const struct write_op *op, struct buffer *answer)
+{
+    const struct modify *modify = (const struct modify *)op;
+    const truce_write_outcome outcome = {
+        .status = modify->status, .result = *modify->result, .error = modify->error};
+    bson_t packed = BSON_INITIALIZER;
+
+    if (modify->budget.over == CODE_INTERRUPTED)
+        return CARRIED_NOT;
+    carry_pack_outcome(&packed, &outcome);
+    bson_append_document(&packed, "v", 1, modify->document);
+    carry_put(answer, &packed);
+    return CARRIED;
+}
+
+static bool modify_is_possible(const struct modify *modify)
+{
+    const truce_write_result *result = modify->result;
+    bool done = modify->status == TRUCE_OK;
+
+    return result->matched + result->upserted == done &&
+           result->removed == (modify->options->remove && done) &&
+           (!result->upserted || modify->options->upsert);
+}
+
+static bool modify_unpack(struct write_op *op, struct bytes answer)
+{
+    struct modify *modify = (struct modify *)op;
+    const truce_write write = modify_write_of(modify);
+    truce_write_outcome outcome = {0};
+    bson_t packed, document;
+    bool possible;
+
+    op->reset(op);
+    if (!truce__document_borrow(answer.data, answer.size, &packed) ||
+        !truce__value_subdocument(&packed, "v", &document))
+        return false;
+    possible = carry_unpack_outcome(truce__value_document(&packed), &write, &outcome);
+    *modify->result = outcome.result;
+    modify->status = outcome.status;
+    modify->error = outcome.error;
+    if (!possible || !modify_is_possible(modify)) {
+        op->reset(op);
+        return false;
+    }
+    bson_destroy(modify->document);
+    bson_copy_to(&document, modify->document);
+    return true;
+}
+
+const struct carry truce__carry_modify = {
+    .letter = 'm',
+    .pack = modify_pack,
+    .open = open_modify,
+    .answer = answer_modify,
+    .close = close_modify,
+    .unpack = modify_unpack,
+};

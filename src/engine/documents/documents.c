@@ -22,8 +22,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/documents/collections.h"
 #include "engine/documents/feed.h"
-#include "engine/documents/names.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 

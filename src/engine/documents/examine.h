@@ -1,9 +1,9 @@
-#ifndef TRUCE_ENGINE_EXAMINE_H
-#define TRUCE_ENGINE_EXAMINE_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_EXAMINE_H
+#define TRUCE_ENGINE_DOCUMENTS_EXAMINE_H
 
 /* The file examined, and its indexes mended. */
+#include "engine/documents/document_store.h"
 #include "engine/documents/documents.h"
-#include "engine/engine.h"
 
 struct examine_fault {
     const char *rule, *collection; /* "": of the file */

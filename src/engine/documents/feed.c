@@ -29,14 +29,23 @@
  */
 #include "engine/documents/feed.h"
 
+#include <stdio.h>
+
 #include "base/assert.h"
+#include "base/buffer.h"
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "bson/value.h"
+#include "engine/documents/document_store.h"
 #include "query/index/index_set.h"
 
 #define PRUNE_EACH  64
 #define PRUNE_ROWS  256
 #define PRUNE_BYTES (INT64_C(4) * 1024 * 1024)
+
+static bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry,
+                              int64_t *sum);
+static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
+                              int64_t *sum, bson_error_t *error);
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
@@ -71,7 +80,7 @@ static truce_status feed_find_end(struct writer *writer, bson_error_t *error)
 
     if (end->known && end->table == feed->table)
         return TRUCE_OK;
-    status = truce__feed_last(writer->kv, feed, &end->last, &end->sum, error);
+    status = feed_last(writer->kv, feed, &end->last, &end->sum, error);
     end->table = feed->table;
     end->known = !status;
     return status;
@@ -440,4 +449,661 @@ truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, b
     if (removed)
         *removed = status ? 0 : op.removed;
     return status;
+}
+
+/* ---- feed read --------------------------------------------------------------------------- */
+
+/* The feed of changes: reading it, and its check (feed.c has the form of its entries). */
+
+/* ---- entries ---------------------------------------------------------------------------------- */
+
+static bool read_binary(const bson_iter_t *at, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (!BSON_ITER_HOLDS_BINARY(at))
+        return false;
+    bson_iter_binary(at, NULL, &size, &bytes);
+    return bson_init_static(document, bytes, size);
+}
+
+static const char *feed_read_read_text(const bson_iter_t *at)
+{
+    return BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
+}
+
+static int64_t feed_read_read_number(const bson_iter_t *at)
+{
+    return BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : 0;
+}
+
+/* False: it is damaged. What is not known is passed over. */
+static bool feed_read_read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
+{
+    const char *name = bson_iter_key(at), *text;
+
+    if (name[0] && name[1])
+        return true;
+    switch (name[0]) {
+    case 's':
+        *sum = BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : -1;
+        return *sum >= 0;
+    case 'w':
+        entry->wall_ms = BSON_ITER_HOLDS_DATE_TIME(at) ? bson_iter_date_time(at) : 0;
+        return BSON_ITER_HOLDS_DATE_TIME(at);
+    case 'o':
+        text = feed_read_read_text(at);
+        entry->kind =
+            text && text[0] && strchr("iurdcnbkmxy", text[0]) ? (enum feed_kind)text[0] : 0;
+        return entry->kind;
+    case 'c':
+        return (entry->collection = feed_read_read_text(at)) != NULL;
+    case 't':
+        return (entry->other = feed_read_read_text(at)) != NULL;
+    case 'k':
+        return read_binary(at, &entry->id);
+    case 'f':
+        return read_binary(at, &entry->document);
+    case 'u':
+        return read_binary(at, &entry->diff);
+    case 'b':
+        return read_binary(at, &entry->before);
+    case 'i':
+        return (entry->number = feed_read_read_number(at)) > 0;
+    case 'j':
+        return (entry->dropped = feed_read_read_number(at)) > 0;
+    case 'v':
+        return read_binary(at, &entry->what);
+    case 'p':
+        return read_binary(at, &entry->had);
+    case 'a':
+        return read_binary(at, &entry->after);
+    default:
+        return true;
+    }
+}
+
+/* Has it what its kind must have? */
+static bool feed_read_is_whole(const struct feed_entry *entry)
+{
+    bool named = entry->kind && strchr("cbnkm", (char)entry->kind);
+
+    if (!entry->kind || !entry->collection || (entry->kind == FEED_RENAME && !entry->other))
+        return false;
+    if (named)
+        return true;
+    if (entry->kind == FEED_INDEX || entry->kind == FEED_INDEX_DROP)
+        return !bson_empty(&entry->what);
+    if (!bson_has_field(&entry->id, "_id"))
+        return false;
+    if (entry->kind == FEED_UPDATE)
+        return !bson_empty(&entry->diff);
+    return entry->kind == FEED_DELETE || !bson_empty(&entry->document);
+}
+
+static bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry,
+                              int64_t *sum)
+{
+    bson_t document;
+    bson_iter_t at;
+
+    *entry = (struct feed_entry){.position = position};
+    bson_init(&entry->id);
+    bson_init(&entry->document);
+    bson_init(&entry->diff);
+    bson_init(&entry->before);
+    bson_init(&entry->after);
+    bson_init(&entry->what);
+    bson_init(&entry->had);
+    *sum = -1;
+    if (!bson_init_static(&document, body.data, body.size) || !bson_iter_init(&at, &document))
+        return false;
+    while (bson_iter_next(&at))
+        if (!feed_read_read_field(&at, entry, sum))
+            return false;
+    return *sum >= 0 && feed_read_is_whole(entry);
+}
+
+static truce_status bad_entry(int64_t position, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "the entry %lld of the feed of changes is damaged",
+                       (long long)position);
+}
+
+/* ---- its ends --------------------------------------------------------------------------------- */
+
+static truce_status feed_horizon(struct kv *kv, const struct feed_spec *feed, int64_t *horizon,
+                                 bson_error_t *error)
+{
+    struct bytes body;
+    truce_status status;
+    bson_t header;
+    bson_iter_t at;
+
+    truce__kv_wide(kv, feed->table);
+    status = truce__kv_row_get(kv, feed->table, FEED_HEADER, &body, error);
+    *horizon = 0;
+    if (status == TRUCE_NOT_FOUND)
+        return bad_entry(FEED_HEADER, error);
+    if (status)
+        return status;
+    if (!bson_init_static(&header, body.data, body.size) ||
+        !bson_iter_init_find(&at, &header, "horizon") || !BSON_ITER_HOLDS_INT64(&at))
+        return bad_entry(FEED_HEADER, error);
+    *horizon = bson_iter_int64(&at);
+    return TRUCE_OK;
+}
+
+struct end_row {
+    int64_t row, sum, size, wall_ms; /* but for `row`, 0 of the header */
+};
+
+/* The first row in the direction, which may be the header. */
+static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool last,
+                            struct end_row *end, bson_error_t *error)
+{
+    struct kv_cursor cursor = {0};
+    struct feed_entry entry;
+    truce_status status;
+
+    truce__kv_wide(kv, feed->table);
+    status =
+        truce__kv_rows_seek(kv, feed->table, last ? INT64_MAX : FEED_HEADER, last, &cursor, error);
+    *end = (struct end_row){.row = FEED_HEADER};
+    if (!status)
+        status = truce__kv_cursor_next(&cursor, error);
+    if (!status && cursor.row != FEED_HEADER) {
+        end->row = cursor.row;
+        end->size = (int64_t)cursor.body.size;
+        if (!truce__feed_entry(cursor.row, cursor.body, &entry, &end->sum))
+            status = bad_entry(cursor.row, error);
+        end->wall_ms = entry.wall_ms;
+    }
+    truce__kv_cursor_close(&cursor);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* The last entry: its position, and the bytes of all that ever were; without one the horizon and 0. */
+static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
+                              int64_t *sum, bson_error_t *error)
+{
+    struct end_row end;
+    truce_status status = end_row(kv, feed, true, &end, error);
+
+    *last = end.row;
+    *sum = end.sum;
+    if (!status && *last == FEED_HEADER)
+        status = feed_horizon(kv, feed, last, error);
+    return status;
+}
+
+static truce_status feed_read_read_state(struct reader *reader, struct feed_state *state,
+                                         bson_error_t *error)
+{
+    const struct feed_spec *feed = &reader->catalog->feed;
+    struct end_row first;
+    truce_status status;
+    int64_t sum;
+
+    *state = (struct feed_state){.spec = *feed};
+    if (!feed->table)
+        return TRUCE_OK;
+    state->file = reader->catalog->id;
+    status = feed_horizon(reader->kv, feed, &state->horizon, error);
+    if (!status)
+        status = feed_last(reader->kv, feed, &state->last, &sum, error);
+    if (!status)
+        status = end_row(reader->kv, feed, false, &first, error);
+    if (!status) {
+        state->bytes = sum - first.sum + first.size;
+        state->oldest_ms = first.wall_ms;
+    }
+    return status;
+}
+
+truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *state,
+                                      bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+    struct reader *reader;
+
+    *state = (struct feed_state){0};
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    status = feed_read_read_state(reader, state, error);
+    truce__engine_read_end(engine, reader);
+    return status;
+}
+
+truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+    struct reader *reader;
+    int64_t table;
+
+    *entries = 0;
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    table = reader->catalog->feed.table;
+    if (table)
+        status = truce__kv_rows_count(reader->kv, table, entries, error);
+    if (!status && table)
+        *entries -= 1; /* the header */
+    truce__engine_read_end(engine, reader);
+    return status;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+struct reading {
+    feed_take *take;
+    void *arg;
+    int64_t reached;
+    int left;
+    bool damaged, stopped;
+};
+
+static bool feed_read_take_row(void *arg, int64_t row, struct bytes body)
+{
+    struct reading *reading = arg;
+    struct feed_entry entry;
+    int64_t sum;
+
+    if (!reading->left--) {
+        reading->stopped = true;
+        return false;
+    }
+    if (!truce__feed_entry(row, body, &entry, &sum)) {
+        reading->damaged = true;
+        reading->reached = row;
+        return false;
+    }
+    reading->stopped = !reading->take(reading->arg, &entry);
+    if (!reading->stopped)
+        reading->reached = row;
+    return !reading->stopped;
+}
+
+static truce_status feed_read_check_place(const struct feed_state *state, const bson_oid_t *id,
+                                          int64_t after, bson_error_t *error)
+{
+    if (!state->spec.table || !bson_oid_equal(&state->spec.id, id) || after < state->horizon)
+        return truce__fail(TRUCE_EXPIRED, error,
+                           "the changes behind this place are not kept any more");
+    if (after > state->last)
+        return truce__fail(TRUCE_INVALID, error, "the feed of changes has no such place");
+    return TRUCE_OK;
+}
+
+truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id, int64_t after,
+                                     int most, feed_take *take, void *arg, int64_t *reached,
+                                     bson_error_t *error)
+{
+    struct reading reading = {.take = take, .arg = arg, .reached = after, .left = most};
+    truce_status status = truce__engine_usable(engine, error);
+    struct feed_state state;
+    struct reader *reader;
+
+    *reached = after;
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    status = feed_read_read_state(reader, &state, error);
+    if (!status)
+        status = feed_read_check_place(&state, id, after, error);
+    if (!status)
+        status = truce__kv_rows_each(reader->kv, state.spec.table, after, feed_read_take_row,
+                                     &reading, error);
+    truce__engine_read_end(engine, reader);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (!status && reading.damaged)
+        status = bad_entry(reading.reached, error);
+    *reached = status ? after : reading.reached;
+    return status;
+}
+
+/* ---- the check -------------------------------------------------------------------------------- */
+
+struct checking {
+    int64_t last, sum, bad;
+};
+
+static bool check_row(void *arg, int64_t row, struct bytes body)
+{
+    struct checking *checking = arg;
+    struct feed_entry entry;
+    int64_t sum;
+
+    if (!truce__feed_entry(row, body, &entry, &sum) || row <= checking->last ||
+        (checking->sum && sum != checking->sum + (int64_t)body.size)) {
+        checking->bad = row;
+        return false;
+    }
+    checking->last = row;
+    checking->sum = sum;
+    return true;
+}
+
+truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson_error_t *error)
+{
+    struct checking checking = {0};
+    truce_status status;
+
+    if (!feed->table)
+        return TRUCE_OK;
+    status = feed_horizon(kv, feed, &checking.last, error);
+    if (!status)
+        status = truce__kv_rows_each(kv, feed->table, FEED_HEADER, check_row, &checking, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    return !status && checking.bad ? bad_entry(checking.bad, error) : status;
+}
+
+/* ---- feed diff --------------------------------------------------------------------------- */
+
+/*
+ * What an update has changed, as change streams say it.
+ *
+ *     before {a: 1, b: {c: 2, d: 3}, e: [1, 2, 3], f: [1]}
+ *     after  {a: 1, b: {c: 5}, e: [1, 7], f: [1, 9], g: 4}
+ *
+ *     {updatedFields: {"b.c": 5, "e.1": 7, "f.1": 9, g: 4}, removedFields: ["b.d"],
+ *      truncatedArrays: [{field: "e", newSize: 2}]}
+ *
+ * A path with a field that is named like a place in an array, "a.0.1" for example, is said clearly, too:
+ *
+ *     disambiguatedPaths: {"a.0.1": ["a", 0, "1"]}
+ *
+ * Fields are compared in lockstep: those that both have must stand in the same order, and new ones behind them. A document or an
+ * array within for which that is not so, or whose changed fields have names that a path cannot hold (empty, with a dot, with a
+ * dollar first), is told whole; for the document itself there is no difference then.
+ *
+ * Invariants:
+ *  1. Who does to `before` what is said has the fields and values of `after`.
+ *  2. The work is bounded by the size of both: a field that is gone is looked for in all of `after`, so at most GONE_MAX of
+ *     them are in one document; and a difference that is longer than both documents is none.
+ */
+
+#define GONE_MAX 256
+
+struct walk {
+    struct buffer path, marks; /* marks: of each name in the path, one byte */
+    uint32_t numbers;          /* fields in the path whose names look like places in an array */
+    bson_t *set, gone, cut, clear;
+    uint32_t gone_count, cut_count;
+    size_t most; /* bytes of the three */
+    bool too_long;
+};
+
+static bool diff_plain_name(const struct fields *field)
+{
+    return field->key_length && field->key[0] != '$' && !memchr(field->key, '.', field->key_length);
+}
+
+static bool diff_same_name(const struct fields *a, const struct fields *b)
+{
+    return a->key_length == b->key_length && !memcmp(a->key, b->key, a->key_length);
+}
+
+/* Can it be said by paths what differs between the two documents, themselves? */
+static bool diff_is_sayable(struct value before, struct value after)
+{
+    struct fields old = truce__fields(before), new = truce__fields(after);
+    bool more = truce__fields_next(&new);
+    int gone = 0;
+
+    while (truce__fields_next(&old)) {
+        if (more && diff_same_name(&old, &new)) {
+            if (!diff_plain_name(&old) && !truce__value_identical(old.value, new.value))
+                return false;
+            more = truce__fields_next(&new);
+            continue;
+        }
+        if (++gone > GONE_MAX || !diff_plain_name(&old) ||
+            truce__value_field(after, old.key, old.key_length).type)
+            return false;
+    }
+    for (; more; more = truce__fields_next(&new))
+        if (!diff_plain_name(&new))
+            return false;
+    return true;
+}
+
+/* ---- what is said ------------------------------------------------------------------------------ */
+
+enum mark { NAME, NUMBER, PLACE }; /* a field; one that looks like a place; a place in an array */
+
+static bool looks_like_a_place(const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (name[i] < '0' || name[i] > '9')
+            return false;
+    return length && length < 10 && (name[0] != '0' || length == 1);
+}
+
+/* Appends a name to the path; the length that it had. */
+static size_t diff_enter(struct walk *walk, const char *name, size_t length, bool place)
+{
+    size_t had = walk->path.size;
+    /* a document is no array: of its own fields none looks like a place */
+    enum mark mark = place ? PLACE : had && looks_like_a_place(name, length) ? NUMBER : NAME;
+
+    truce__buffer_append_byte(&walk->marks, (uint8_t)mark);
+    walk->numbers += mark == NUMBER;
+    if (had)
+        truce__buffer_append(&walk->path, ".", 1);
+    truce__buffer_append(&walk->path, name, length);
+    return had;
+}
+
+static void diff_leave(struct walk *walk, size_t had)
+{
+    walk->path.size = had;
+    walk->numbers -= walk->marks.bytes[--walk->marks.size] == NUMBER;
+}
+
+static bool diff_has_room(struct walk *walk, size_t more)
+{
+    walk->too_long = walk->too_long || (size_t)walk->set->len + walk->gone.len + walk->cut.len +
+                                               walk->clear.len + walk->path.size + more >
+                                           walk->most;
+    return !walk->too_long;
+}
+
+static int32_t diff_place_of(const char *digits, int length)
+{
+    int32_t place = 0;
+
+    for (int i = 0; i < length; i++)
+        place = 10 * place + (digits[i] - '0');
+    return place;
+}
+
+/* [names and places] of a path that could be read otherwise. */
+static void say_clearly(struct walk *walk)
+{
+    const char *path = (const char *)walk->path.bytes, *end = path + walk->path.size;
+    bson_t names;
+
+    if (!walk->numbers || !diff_has_room(walk, walk->path.size + 16 * walk->marks.size + 16))
+        return;
+    bson_append_array_begin(&walk->clear, path, (int)walk->path.size, &names);
+    for (uint32_t i = 0; i < walk->marks.size; i++) {
+        const char *dot = memchr(path, '.', (size_t)(end - path));
+        int length = (int)((dot ? dot : end) - path);
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        if (walk->marks.bytes[i] == PLACE)
+            BSON_APPEND_INT32(&names, key, diff_place_of(path, length));
+        else
+            bson_append_utf8(&names, key, -1, path, length);
+        path += length + 1;
+    }
+    bson_append_array_end(&walk->clear, &names);
+}
+
+static void say_set(struct walk *walk, struct value value)
+{
+    say_clearly(walk);
+    if (diff_has_room(walk, value.size))
+        truce__value_append(walk->set, (const char *)walk->path.bytes, walk->path.size, value);
+}
+
+static void say_gone(struct walk *walk)
+{
+    char buffer[16];
+    const char *key;
+
+    say_clearly(walk);
+    if (!diff_has_room(walk, sizeof buffer))
+        return;
+    bson_uint32_to_string(walk->gone_count++, &key, buffer, sizeof buffer);
+    bson_append_utf8(&walk->gone, key, -1, (const char *)walk->path.bytes, (int)walk->path.size);
+}
+
+static void say_cut(struct walk *walk, uint32_t size)
+{
+    char buffer[16];
+    const char *key;
+    bson_t cut;
+
+    say_clearly(walk);
+    if (!diff_has_room(walk, 64))
+        return;
+    bson_uint32_to_string(walk->cut_count++, &key, buffer, sizeof buffer);
+    bson_append_document_begin(&walk->cut, key, -1, &cut);
+    bson_append_utf8(&cut, "field", 5, (const char *)walk->path.bytes, (int)walk->path.size);
+    BSON_APPEND_INT32(&cut, "newSize", (int32_t)size);
+    bson_append_document_end(&walk->cut, &cut);
+}
+
+/* ---- arrays and documents ------------------------------------------------------------------------ */
+
+static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after);
+
+/* Bytes of the elements of `after` that `before` has not got in their places; containers may differ in parts. */
+static size_t differing(struct value before, struct value after)
+{
+    struct fields old = truce__fields(before), new = truce__fields(after);
+    bool has_old = true;
+    size_t bytes = 0;
+
+    while (truce__fields_next(&new)) {
+        has_old = has_old && truce__fields_next(&old);
+        if (has_old && truce__value_identical(old.value, new.value))
+            continue;
+        bytes += 8;
+        if (!has_old || old.value.type != new.value.type || !truce__value_is_container(new.value))
+            bytes += new.value.size;
+    }
+    return bytes;
+}
+
+static void diff_array(struct walk *walk, struct value before, struct value after)
+{
+    struct fields old = truce__fields(before), new = truce__fields(after);
+    bool has_old = true;
+    uint32_t count = 0;
+
+    for (; truce__fields_next(&new); count++) {
+        char buffer[16];
+        const char *key;
+        size_t had, length = bson_uint32_to_string(count, &key, buffer, sizeof buffer);
+
+        has_old = has_old && truce__fields_next(&old);
+        if (has_old && truce__value_identical(old.value, new.value))
+            continue;
+        had = diff_enter(walk, key, length, true);
+        if (has_old)
+            feed_diff_diff_value(walk, old.value, new.value);
+        else
+            say_set(walk, new.value);
+        diff_leave(walk, had);
+    }
+    if (has_old && truce__fields_next(&old))
+        say_cut(walk, count);
+}
+
+static void diff_document(struct walk *walk, struct value before, struct value after)
+{
+    struct fields old = truce__fields(before), new = truce__fields(after);
+    bool more = truce__fields_next(&new);
+    size_t had;
+
+    while (truce__fields_next(&old)) {
+        bool both = more && diff_same_name(&old, &new);
+
+        if (!both || !truce__value_identical(old.value, new.value)) {
+            had = diff_enter(walk, old.key, old.key_length, false);
+            if (both)
+                feed_diff_diff_value(walk, old.value, new.value);
+            else
+                say_gone(walk);
+            diff_leave(walk, had);
+        }
+        if (both)
+            more = truce__fields_next(&new);
+    }
+    for (; more; more = truce__fields_next(&new)) {
+        had = diff_enter(walk, new.key, new.key_length, false);
+        say_set(walk, new.value);
+        diff_leave(walk, had);
+    }
+}
+
+static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after)
+{
+    if (walk->too_long)
+        return;
+    if (before.type == BSON_TYPE_DOCUMENT && after.type == BSON_TYPE_DOCUMENT &&
+        diff_is_sayable(before, after))
+        diff_document(walk, before, after);
+    else if (before.type == BSON_TYPE_ARRAY && after.type == BSON_TYPE_ARRAY &&
+             differing(before, after) < after.size)
+        diff_array(walk, before, after);
+    else
+        say_set(walk, after);
+}
+
+bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)
+{
+    struct value old = truce__value_document(before), new = truce__value_document(after);
+    struct walk walk = {.gone = BSON_INITIALIZER,
+                        .cut = BSON_INITIALIZER,
+                        .clear = BSON_INITIALIZER,
+                        .most = (size_t)before->len + after->len + 64};
+    bool said = diff_is_sayable(old, new);
+    bson_t set = BSON_INITIALIZER;
+
+    walk.set = &set;
+    if (said)
+        diff_document(&walk, old, new);
+    said = said && !walk.too_long;
+    bson_init(diff);
+    if (said) {
+        BSON_APPEND_DOCUMENT(diff, "updatedFields", &set);
+        BSON_APPEND_ARRAY(diff, "removedFields", &walk.gone);
+        BSON_APPEND_ARRAY(diff, "truncatedArrays", &walk.cut);
+        if (!bson_empty(&walk.clear))
+            BSON_APPEND_DOCUMENT(diff, "disambiguatedPaths", &walk.clear);
+    }
+    said = said && diff->len <= TRUCE_DOCUMENT_BYTES_MAX - 64 * 1024;
+    if (!said)
+        bson_reinit(diff);
+    bson_destroy(&set);
+    bson_destroy(&walk.gone);
+    bson_destroy(&walk.cut);
+    bson_destroy(&walk.clear);
+    truce__buffer_release(&walk.marks);
+    truce__buffer_release(&walk.path);
+    return said;
 }

@@ -68,7 +68,7 @@ truce_status truce__feed_tell_index(struct writer *writer, enum feed_kind kind,
 int64_t truce__feed_pass(struct writer *writer, int64_t position);
 
 /* {updatedFields, removedFields, truncatedArrays, disambiguatedPaths?}, initialised in any case; false: it cannot be said so, or not shorter
- * than by the document itself (feed_diff.c). */
+ * than by the document itself (feed.c). */
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
 
 /* ---- the feed as a whole (feed.c) ------------------------------------------------------------- */
@@ -84,7 +84,7 @@ truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind,
 truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
                                       bson_error_t *error);
 
-/* ---- reading (feed_read.c) --------------------------------------------------------------------- */
+/* ---- reading (feed.c) --------------------------------------------------------------------- */
 
 struct feed_state {
     struct feed_spec spec; /* table 0: there is none, and all below is 0 */
@@ -131,11 +131,5 @@ truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson
 
 /* The row with the horizon, which is the first of the table. */
 #define FEED_HEADER INT64_C(1)
-truce_status truce__feed_horizon(struct kv *kv, const struct feed_spec *feed, int64_t *horizon,
-                                 bson_error_t *error);
-/* The last entry: its position, and the bytes of all that ever were; without one the horizon and 0. */
-truce_status truce__feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
-                              int64_t *sum, bson_error_t *error);
-bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry, int64_t *sum);
 
 #endif

@@ -31,9 +31,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/documents/collections.h"
 #include "engine/documents/documents.h"
 #include "engine/documents/feed.h"
-#include "engine/documents/names.h"
 #include "query/index/index_set.h"
 
 #define CHUNK             1000

@@ -1,7 +1,7 @@
 #ifndef TRUCE_ENGINE_DOCUMENTS_MODIFY_H
 #define TRUCE_ENGINE_DOCUMENTS_MODIFY_H
 
-/* A find-and-modify as an operation of the writer: for modify.c, which runs it, and delegated_modify.c, which brings it from one
+/* A find-and-modify as an operation of the writer: for modify.c, which runs it, and delegated.c, which brings it from one
  * process to another. */
 #include "engine/documents/change.h"
 #include "engine/documents/receipt.h"

@@ -3,7 +3,7 @@
  *
  *     1. a hint says it; with min and max, which part of its index, in the order of its keys
  *     2. {$natural: ...} says it
- *     3. the index with the best score (plan_index.c): one document by a unique key; else the most
+ *     3. the index with the best score (plan.c): one document by a unique key; else the most
  *        leading fields that are one value; else lists of values; else a range; else the order
  *        of the sort
  *     4. if no index is bounded by the conditions that must all hold, an $or whose every branch is
@@ -24,6 +24,8 @@
  */
 #include "engine/documents/plan.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +36,18 @@
 
 /* ranges and bounds of all branches of an $or; beyond that all rows are looked at */
 #define UNION_WEIGHT_MAX 1000000
+
+static void conditions_add(struct conditions *conditions, const struct match_node *node);
+static void conditions_cut(struct conditions *conditions, uint32_t count);
+static void conditions_release(struct conditions *conditions);
+static void candidate_make(const struct index *index, const struct conditions *conditions,
+                           const struct sort *sort, bool forced, struct candidate *candidate);
+static void candidate_release(struct candidate *candidate);
+static bool candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
+static bson_t *candidate_bounds(const struct candidate *candidate);
+static bool condition_is_exact(const struct match_node *node);
+static bool candidate_covers(const struct candidate *candidate, const struct conditions *conditions,
+                             const struct match_node *root);
 
 void truce__plan_release(struct plan *plan)
 {
@@ -49,7 +63,8 @@ void truce__plan_release(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-int truce__plan_natural(const bson_t *specification)
+/* 1 or -1 for {$natural: 1 or -1}, else 0; NULL is allowed. */
+static int plan_natural(const bson_t *specification)
 {
     struct value value;
 
@@ -78,10 +93,10 @@ static struct plan_scan *add_scan(struct plan *plan)
 static bool plan_use(struct plan *plan, const struct candidate *candidate, bool shows)
 {
     struct plan_scan *scan = add_scan(plan);
-    bool whole = truce__candidate_scan(candidate, scan);
+    bool whole = candidate_scan(candidate, scan);
 
     if (shows)
-        scan->bounds = truce__candidate_bounds(candidate);
+        scan->bounds = candidate_bounds(candidate);
     /* One key has each row once. A wildcard has a row for each value of a name that stands twice. */
     if (!candidate->complete)
         plan->repeats = plan->repeats || candidate->index->multikey_fields ||
@@ -95,9 +110,8 @@ static void use_alone(const struct plan_request *request, const struct condition
 {
     bool whole = plan_use(plan, candidate, request->shows);
 
-    plan->covered =
-        request->goal == PLAN_COUNT && whole &&
-        truce__candidate_covers(candidate, conditions, truce__match_root(request->match));
+    plan->covered = request->goal == PLAN_COUNT && whole &&
+                    candidate_covers(candidate, conditions, truce__match_root(request->match));
 }
 
 /* `best` takes over the better of the two. */
@@ -108,10 +122,10 @@ static void keep_better(struct candidate *best, struct candidate *other)
                                        other->index->spec.count < best->index->spec.count);
 
     if (!better) {
-        truce__candidate_release(other);
+        candidate_release(other);
         return;
     }
-    truce__candidate_release(best);
+    candidate_release(best);
     *best = *other;
 }
 
@@ -125,7 +139,7 @@ static void find_best(const struct collection *collection, const struct conditio
         if (collection->indexes[i].state != INDEX_READY || collection->indexes[i].spec.hidden)
             continue;
         other = bson_malloc(sizeof *other);
-        truce__candidate_make(&collection->indexes[i], conditions, sort, false, other);
+        candidate_make(&collection->indexes[i], conditions, sort, false, other);
         keep_better(best, other);
         bson_free(other);
     }
@@ -154,7 +168,7 @@ struct branches {
 static void branches_release(struct branches *branches)
 {
     for (uint32_t i = 0; i < branches->count; i++) {
-        truce__candidate_release(branches->items[i]);
+        candidate_release(branches->items[i]);
         bson_free(branches->items[i]);
     }
     bson_free(branches->items);
@@ -168,9 +182,9 @@ static bool branches_add(struct branches *branches, const struct collection *col
     struct candidate *best = bson_malloc(sizeof *best);
     uint32_t outside = conditions->count;
 
-    truce__conditions_add(conditions, node);
+    conditions_add(conditions, node);
     find_best(collection, conditions, &unsorted, best);
-    truce__conditions_cut(conditions, outside);
+    conditions_cut(conditions, outside);
     branches->items[branches->count++] = best;
     for (uint32_t i = 0; i < best->fields; i++)
         branches->weight += best->bounds[i].count;
@@ -213,7 +227,7 @@ static void branches_unite(struct branches *branches)
             struct candidate *next = branches->items[++i];
 
             truce__bounds_add(&first->bounds[0], &next->bounds[0]);
-            truce__candidate_release(next);
+            candidate_release(next);
             bson_free(next);
             united = true;
         }
@@ -236,10 +250,10 @@ static bool plan_union(const struct plan_request *request, struct plan *plan)
     if (!any)
         return false;
     branches.items = bson_malloc(any->children_count * sizeof *branches.items);
-    truce__conditions_add(&conditions, root);
+    conditions_add(&conditions, root);
     for (uint32_t i = 0; i < any->children_count && served; i++)
         served = branches_add(&branches, request->collection, &conditions, any->children[i]);
-    truce__conditions_release(&conditions);
+    conditions_release(&conditions);
     if (served) {
         branches_arrange(&branches, request->collection);
         branches_unite(&branches);
@@ -316,7 +330,7 @@ static truce_status plan_span(const struct plan_request *request, const struct s
     truce_status status =
         truce__index_span_make(&index->spec, request->min, request->max, &span, error);
 
-    truce__candidate_make(index, &none, sort, true, candidate);
+    candidate_make(index, &none, sort, true, candidate);
     *scan = (struct plan_scan){.index = index->id, .count = 1};
     scan->ranges = bson_malloc(sizeof *scan->ranges);
     scan->ranges[0] = (struct key_range){span.from, span.to};
@@ -324,7 +338,7 @@ static truce_status plan_span(const struct plan_request *request, const struct s
         scan->bounds = span_bounds(request);
     plan->repeats = index->multikey_fields;
     plan->sorted = !sort->count || (candidate->sorted && !candidate->backward);
-    truce__candidate_release(candidate);
+    candidate_release(candidate);
     bson_free(candidate);
     return status;
 }
@@ -344,13 +358,13 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
         return plan_span(request, sort, index, plan, error);
     candidate = bson_malloc(sizeof *candidate);
     wildcard = index->spec.fields[0].wildcard;
-    truce__candidate_make(index, conditions, sort, !wildcard, candidate);
+    candidate_make(index, conditions, sort, !wildcard, candidate);
     /* a wildcard index that cannot serve the filter has not all documents: it is no help */
     if (candidate->fields || !wildcard) {
         use_alone(request, conditions, candidate, plan);
         settle_order(request, sort, candidate->sorted, plan);
     }
-    truce__candidate_release(candidate);
+    candidate_release(candidate);
     bson_free(candidate);
     return TRUCE_OK;
 }
@@ -371,7 +385,7 @@ static void plan_choose(const struct plan_request *request, const struct sort *s
         }
     }
     settle_order(request, sort, index_sorts, plan);
-    truce__candidate_release(best);
+    candidate_release(best);
     bson_free(best);
 }
 
@@ -382,21 +396,21 @@ static truce_status plan_make(const struct plan_request *request, const struct s
     struct conditions conditions = {0};
     truce_status status = TRUCE_OK;
 
-    truce__conditions_add(&conditions, root);
+    conditions_add(&conditions, root);
     if (request->hint && !bson_empty(request->hint))
         status = plan_hint(request, sort, &conditions, plan, error);
     if (!status && !plan->count && root->kind != MATCH_FALSE)
         plan_choose(request, sort, &conditions, plan);
     else if (!status && !plan->count)
         plan->sorted = true; /* nothing matches */
-    truce__conditions_release(&conditions);
+    conditions_release(&conditions);
     return status;
 }
 
 truce_status truce__plan_make(const struct plan_request *request, struct plan *plan,
                               bson_error_t *error)
 {
-    int natural = truce__plan_natural(request->sort);
+    int natural = plan_natural(request->sort);
     struct sort sort = {0};
     truce_status status = TRUCE_OK;
 
@@ -405,12 +419,919 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
         status = truce__sort_parse(request->sort, &sort, error);
     if (status)
         return status;
-    if (natural || truce__plan_natural(request->hint)) {
-        plan_rows(plan, (natural ? natural : truce__plan_natural(request->hint)) < 0);
+    if (natural || plan_natural(request->hint)) {
+        plan_rows(plan, (natural ? natural : plan_natural(request->hint)) < 0);
         plan->sorted = natural || !sort.count;
     } else {
         status = plan_make(request, &sort, plan, error);
     }
     truce__sort_release(&sort);
     return status;
+}
+
+/* ---- plan index -------------------------------------------------------------------------- */
+
+/*
+ * How one index serves a query.
+ *
+ * The conditions of a filter give bounds for the fields of an index, from its first field on:
+ *
+ *     index {a: 1, b: -1, c: 1}    filter {a: {$in: [1, 2]}, b: {$gt: 5}}
+ *
+ *     a: [1] [2]   b: (5 ... numbers), turned around   c: nothing
+ *     ranges: 1 then b > 5;  2 then b > 5
+ *
+ * A field behind one that is not bounded by points alone gets no bounds: its values are spread over
+ * the whole range.
+ *
+ * Arrays. Where a field of some document went through an array, a document has a key for each
+ * element, and two conditions on the field may be met by two elements: only the bounds of one
+ * condition are used. Two fields that go through the same array (a.b and a.c) may be met by two
+ * elements as well: only the first is bounded, unless one $elemMatch says both of one element, whose
+ * fields they are. Fields of different arrays never meet in one document, because indexes refuse parallel
+ * arrays.
+ *
+ * Sparse and partial indexes lack documents. A sparse one is used if some condition on one of its
+ * fields cannot be met by a document without the field; a partial one if each part of its filter
+ * follows from a condition of the query, which is: is the same, or allows nothing that the part
+ * does not. A wildcard index has keys (path, value) of the leaves of documents: it serves one
+ * condition that needs the field, on a path without numbers, whose bounds are not about documents
+ * or arrays as a whole.
+ *
+ * The order of an index is the order of a sort if the fields of the sort follow the fields that are
+ * one point each, all in the direction of the index or all against it, and no field of the sort
+ * goes through an array.
+ */
+
+/* The score, in this order of weight. */
+#define SCORE_ONE_DOCUMENT 1000000
+#define SCORE_SINGLE       1000 /* each leading field that is one point */
+#define SCORE_POINTS       400  /* each other field of points */
+#define SCORE_RANGE        200
+#define SCORE_SORTED       100
+#define SCORE_SMALL        10 /* sparse or partial: fewer entries than documents */
+
+/* ---- conditions ----------------------------------------------------------------------------- */
+
+static char *index_join(const char *prefix, const struct path *path)
+{
+    if (!*prefix)
+        return bson_strdup(path->text);
+    return path->length ? bson_strdup_printf("%s.%s", prefix, path->text) : bson_strdup(prefix);
+}
+
+static bool index_has_number(const struct path *path)
+{
+    for (uint32_t i = 0; i < path->count; i++) {
+        if (path->parts[i].index >= 0)
+            return true;
+    }
+    return false;
+}
+
+static const struct path *index_path_of(const struct match_node *node)
+{
+    return node->kind == MATCH_NOT ? &node->children[0]->path : &node->path;
+}
+
+/* A number in a path names an element of an array or a field of its elements. The key of the index
+ * is the element's; a field that is missing in another element has none. */
+static bool keeps_to_numbers(const struct match_node *node, const struct bounds *bounds)
+{
+    return !bounds->missing && node->kind != MATCH_ELEM_VALUE && node->kind != MATCH_NOT;
+}
+
+static void distrust(struct condition *condition)
+{
+    truce__bounds_release(&condition->bounds);
+    condition->bounds.missing = true;
+    condition->bounded = false;
+}
+
+static void index_add_leaf(struct conditions *conditions, const struct match_node *node,
+                           const char *prefix, const struct match_node *element)
+{
+    const struct path *path = index_path_of(node);
+    struct condition *made;
+
+    if (!path->text || (*prefix && index_has_number(path)))
+        return;
+    if (conditions->count == conditions->room) {
+        conditions->room = conditions->room ? conditions->room * 2 : 4;
+        conditions->items =
+            bson_realloc(conditions->items, conditions->room * sizeof *conditions->items);
+    }
+    made = &conditions->items[conditions->count++];
+    *made = (struct condition){.node = node, .path = index_join(prefix, path)};
+    made->numbered = index_has_number(path);
+    made->element = path->count == 1 ? element : NULL;
+    made->bounded = truce__bounds_of(node, &made->bounds);
+    if (made->bounded && made->numbered && !keeps_to_numbers(node, &made->bounds))
+        distrust(made);
+}
+
+static void add_node(struct conditions *conditions, const struct match_node *node,
+                     const char *prefix, const struct match_node *element)
+{
+    char *inner;
+
+    switch (node->kind) {
+    case MATCH_AND:
+        for (uint32_t i = 0; i < node->children_count; i++)
+            add_node(conditions, node->children[i], prefix, element);
+        break;
+    case MATCH_ELEM_OBJECT:
+        inner = index_join(prefix, &node->path);
+        if (!index_has_number(&node->path))
+            for (uint32_t i = 0; i < node->children_count; i++)
+                add_node(conditions, node->children[i], inner, node);
+        bson_free(inner);
+        break;
+    case MATCH_OR:
+    case MATCH_NOR:
+    case MATCH_TRUE:
+    case MATCH_FALSE:
+    case MATCH_EXPR:
+    case MATCH_SCHEMA:
+        break;
+    default:
+        index_add_leaf(conditions, node, prefix, element);
+        break;
+    }
+}
+
+static void conditions_add(struct conditions *conditions, const struct match_node *node)
+{
+    add_node(conditions, node, "", NULL);
+}
+
+/* Only the first `count` stay. */
+static void conditions_cut(struct conditions *conditions, uint32_t count)
+{
+    while (conditions->count > count) {
+        struct condition *last = &conditions->items[--conditions->count];
+
+        bson_free(last->path);
+        truce__bounds_release(&last->bounds);
+    }
+}
+
+static void conditions_release(struct conditions *conditions)
+{
+    conditions_cut(conditions, 0);
+    bson_free(conditions->items);
+    *conditions = (struct conditions){0};
+}
+
+/* ---- sparse and partial --------------------------------------------------------------------- */
+
+static bool needs_field(const struct condition *condition, const char *path)
+{
+    return !condition->bounds.missing && !strcmp(condition->path, path);
+}
+
+static bool serves_sparse(const struct index *index, const struct conditions *conditions)
+{
+    for (uint32_t i = 0; i < index->spec.count; i++) {
+        for (uint32_t j = 0; j < conditions->count; j++) {
+            if (needs_field(&conditions->items[j], index->spec.fields[i].path.text))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool same_node(const struct match_node *a, const struct match_node *b)
+{
+    return a->kind == b->kind && a->kind != MATCH_NOT && !a->children_count && !b->children_count &&
+           a->kind != MATCH_IN && a->operand.type && truce__value_identical(a->operand, b->operand);
+}
+
+/* Does `part` of an index's filter follow from the condition? */
+static bool implies(const struct condition *condition, const struct condition *part)
+{
+    if (strcmp(condition->path, part->path))
+        return false;
+    if (same_node(condition->node, part->node))
+        return true;
+    if (part->node->kind == MATCH_EXISTS)
+        return !condition->bounds.missing;
+    return condition_is_exact(part->node) && condition->bounded && !condition->bounds.missing &&
+           truce__bounds_within(&condition->bounds, &part->bounds);
+}
+
+static bool part_follows(const struct conditions *conditions, const struct condition *part)
+{
+    for (uint32_t i = 0; i < conditions->count; i++) {
+        if (implies(&conditions->items[i], part))
+            return true;
+    }
+    return false;
+}
+
+/* Only filters that are conditions on paths, all of which must hold, can be seen to follow. */
+static bool is_simple(const struct match_node *root)
+{
+    if (root->kind == MATCH_TRUE)
+        return true;
+    if (root->kind != MATCH_AND)
+        return root->kind >= MATCH_EQ && root->kind <= MATCH_BITS;
+    for (uint32_t i = 0; i < root->children_count; i++) {
+        if (root->children[i]->kind < MATCH_EQ || root->children[i]->kind > MATCH_BITS)
+            return false;
+    }
+    return true;
+}
+
+static bool serves_partial(const struct index *index, const struct conditions *conditions)
+{
+    const struct match_node *root = truce__match_root(index->spec.partial);
+    struct conditions parts = {0};
+    bool follows = is_simple(root);
+
+    if (!follows)
+        return false;
+    conditions_add(&parts, root);
+    for (uint32_t i = 0; i < parts.count && follows; i++)
+        follows = part_follows(conditions, &parts.items[i]);
+    conditions_release(&parts);
+    return follows;
+}
+
+static bool holds_all(const struct index *index, const struct conditions *conditions)
+{
+    if (index->spec.sparse && !serves_sparse(index, conditions))
+        return false;
+    return !index->spec.partial || serves_partial(index, conditions);
+}
+
+/* ---- bounds of fields ----------------------------------------------------------------------- */
+
+static void copy_bounds(const struct bounds *from, struct bounds *to)
+{
+    *to = *from;
+    to->room = from->count;
+    to->intervals = bson_malloc0((from->count + 1) * sizeof *to->intervals);
+    for (uint32_t i = 0; i < from->count; i++) {
+        const struct interval *interval = &from->intervals[i];
+
+        truce__buffer_append(&to->intervals[i].from, interval->from.bytes, interval->from.size);
+        truce__buffer_append(&to->intervals[i].to, interval->to.bytes, interval->to.size);
+        to->intervals[i].low = interval->low;
+        to->intervals[i].high = interval->high;
+        to->intervals[i].point = interval->point;
+    }
+}
+
+/* Points before ranges, few before many. */
+static bool is_tighter(const struct bounds *a, const struct bounds *b)
+{
+    bool points = truce__bounds_all_points(a);
+
+    if (points != truce__bounds_all_points(b))
+        return points;
+    return a->count < b->count;
+}
+
+/* `within`: only conditions on that element count; NULL: all. `*element`: whose condition it was, if the
+ * field goes through an array. */
+static bool bound_field(const struct conditions *conditions, const char *path, bool arrays,
+                        const struct match_node *within, const struct match_node **element,
+                        struct bounds *bounds)
+{
+    bool any = false;
+
+    *element = NULL;
+    for (uint32_t i = 0; i < conditions->count; i++) {
+        const struct condition *condition = &conditions->items[i];
+
+        if (!condition->bounded || strcmp(condition->path, path) ||
+            (within && condition->element != within))
+            continue;
+        if (!any || (arrays && is_tighter(&condition->bounds, bounds)))
+            *element = condition->element;
+        if (!any) {
+            copy_bounds(&condition->bounds, bounds);
+        } else if (!arrays) {
+            truce__bounds_intersect(bounds, &condition->bounds);
+        } else if (is_tighter(&condition->bounds, bounds)) {
+            truce__bounds_release(bounds);
+            copy_bounds(&condition->bounds, bounds);
+        }
+        any = true;
+    }
+    return any;
+}
+
+static bool goes_through_array(const struct index *index, uint32_t field)
+{
+    return index->multikey_fields & UINT32_C(1) << field;
+}
+
+static bool same_start(const struct path *a, const struct path *b)
+{
+    return a->parts[0].length == b->parts[0].length &&
+           !memcmp(a->parts[0].name, b->parts[0].name, a->parts[0].length);
+}
+
+/* The first bounded field that is in the same array; -1: none. */
+static int shares_array(const struct index *index, uint32_t field)
+{
+    for (uint32_t i = 0; i < field; i++) {
+        if (goes_through_array(index, i) && goes_through_array(index, field) &&
+            same_start(&index->spec.fields[i].path, &index->spec.fields[field].path))
+            return (int)i;
+    }
+    return -1;
+}
+
+static void bound_fields(struct candidate *candidate, const struct conditions *conditions)
+{
+    const struct match_node *elements[TRUCE_INDEX_FIELDS_MAX];
+    const struct index *index = candidate->index;
+    bool points = true;
+
+    for (uint32_t i = 0; i < index->spec.count && points; i++) {
+        struct bounds *bounds = &candidate->bounds[i];
+        int shared = shares_array(index, i);
+
+        if (shared >= 0 && !elements[shared])
+            break;
+        if (!bound_field(conditions, index->spec.fields[i].path.text, goes_through_array(index, i),
+                         shared >= 0 ? elements[shared] : NULL, &elements[i], bounds))
+            break;
+        candidate->fields++;
+        points = truce__bounds_all_points(bounds);
+        if (points && bounds->count == 1 && candidate->single == i)
+            candidate->single++;
+    }
+    candidate->complete = candidate->single == index->spec.count;
+}
+
+/* ---- the order ------------------------------------------------------------------------------ */
+
+static bool sort_has_array(const struct candidate *candidate, const struct sort *sort)
+{
+    for (uint32_t i = 0; i < candidate->index->spec.count; i++) {
+        for (uint32_t j = 0; j < sort->count; j++) {
+            if (goes_through_array(candidate->index, i) &&
+                !strcmp(candidate->index->spec.fields[i].path.text, sort->fields[j].path.text))
+                return true;
+        }
+    }
+    return false;
+}
+
+static int index_find_field(const struct index *index, const char *path)
+{
+    for (uint32_t i = 0; i < index->spec.count; i++) {
+        if (!strcmp(index->spec.fields[i].path.text, path))
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Walks sort and index side by side; fields that are one point stand in no order's way. */
+static bool gives_order(const struct candidate *candidate, const struct sort *sort, bool *backward)
+{
+    const struct index *index = candidate->index;
+    uint32_t at = 0;
+    int direction = 0;
+
+    if (sort_has_array(candidate, sort))
+        return false;
+    for (uint32_t i = 0; i < sort->count; i++) {
+        int field = index_find_field(index, sort->fields[i].path.text), this_direction;
+
+        if (field < 0)
+            return false;
+        if ((uint32_t)field < candidate->single)
+            continue;
+        if (at < candidate->single)
+            at = candidate->single;
+        if ((uint32_t)field != at)
+            return false;
+        this_direction = index->spec.fields[at].descending == sort->fields[i].descending ? 1 : -1;
+        if (direction && direction != this_direction)
+            return false;
+        direction = this_direction;
+        at++;
+    }
+    *backward = direction < 0;
+    return true;
+}
+
+/* ---- wildcard ------------------------------------------------------------------------------- */
+
+static bool below_root(const struct key_field *field, const char *path)
+{
+    size_t length = field->path.count ? field->path.length : 0;
+
+    if (!length)
+        return strcmp(path, "_id") && strncmp(path, "_id.", 4);
+    return !strncmp(path, field->path.text, length) && (!path[length] || path[length] == '.');
+}
+
+static bool about_leaves(const struct match_node *node)
+{
+    const struct value *operands = node->kind == MATCH_IN ? node->operands : &node->operand;
+    uint32_t count = node->kind == MATCH_IN ? node->operands_count : 1;
+
+    switch (node->kind) {
+    case MATCH_EQ:
+    case MATCH_LT:
+    case MATCH_LTE:
+    case MATCH_GT:
+    case MATCH_GTE:
+    case MATCH_IN:
+        break;
+    default:
+        return node->kind == MATCH_REGEX;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (truce__value_is_container(operands[i]))
+            return false;
+    }
+    return true;
+}
+
+static void bound_wildcard(struct candidate *candidate, const struct conditions *conditions)
+{
+    const struct condition *best = NULL;
+
+    for (uint32_t i = 0; i < conditions->count; i++) {
+        const struct condition *condition = &conditions->items[i];
+
+        if (!condition->bounded || condition->bounds.missing || condition->numbered ||
+            !about_leaves(condition->node) ||
+            !below_root(&candidate->index->spec.fields[0], condition->path))
+            continue;
+        if (!best || is_tighter(&condition->bounds, &best->bounds))
+            best = condition;
+    }
+    if (!best)
+        return;
+    candidate->fields = 1;
+    truce__key_append_path(&candidate->path, best->path, strlen(best->path));
+    copy_bounds(&best->bounds, &candidate->bounds[0]);
+    candidate->single = best->bounds.count == 1 && best->bounds.intervals[0].point;
+    candidate->complete = candidate->single;
+}
+
+/* ---- candidates ----------------------------------------------------------------------------- */
+
+/* Just the documents with the field: what {$exists: true} asks of a sparse index. */
+static bool tells_existence(const struct index *index, const struct conditions *conditions)
+{
+    if (!index->spec.sparse || index->spec.count > 1 || index->spec.fields[0].wildcard)
+        return false;
+    for (uint32_t i = 0; i < conditions->count; i++) {
+        if (conditions->items[i].node->kind == MATCH_EXISTS &&
+            !strcmp(conditions->items[i].path, index->spec.fields[0].path.text))
+            return true;
+    }
+    return false;
+}
+
+static int64_t score_of(const struct candidate *candidate, const struct conditions *conditions)
+{
+    const struct index *index = candidate->index;
+    int64_t score = 0;
+
+    if (candidate->complete && index->spec.unique)
+        return SCORE_ONE_DOCUMENT;
+    for (uint32_t i = 0; i < candidate->fields; i++) {
+        if (i < candidate->single)
+            score += SCORE_SINGLE;
+        else
+            score += truce__bounds_all_points(&candidate->bounds[i]) ? SCORE_POINTS : SCORE_RANGE;
+    }
+    if (candidate->sorted)
+        score += SCORE_SORTED;
+    if ((score && (index->spec.sparse || index->spec.partial)) ||
+        tells_existence(index, conditions))
+        score += SCORE_SMALL;
+    return score;
+}
+
+/* `forced`: a hint; then it is used whatever its score. */
+static void candidate_make(const struct index *index, const struct conditions *conditions,
+                           const struct sort *sort, bool forced, struct candidate *candidate)
+{
+    bool wildcard = index->spec.fields[0].wildcard;
+
+    *candidate = (struct candidate){.index = index};
+    if (!forced && !holds_all(index, conditions))
+        return;
+    if (wildcard)
+        bound_wildcard(candidate, conditions);
+    else
+        bound_fields(candidate, conditions);
+    if (sort->count && !wildcard)
+        candidate->sorted = gives_order(candidate, sort, &candidate->backward);
+    candidate->score = score_of(candidate, conditions);
+}
+
+static void candidate_release(struct candidate *candidate)
+{
+    for (uint32_t i = 0; i < candidate->fields; i++)
+        truce__bounds_release(&candidate->bounds[i]);
+    truce__buffer_release(&candidate->path);
+    *candidate = (struct candidate){0};
+}
+
+/* ---- plan ranges ------------------------------------------------------------------------- */
+
+/*
+ * The ranges of an index that a plan looks at: what the bounds of its fields are together, as keys for a scan, and as texts for
+ * who explains it.
+ *
+ *     a: [1] [2]    b: (5 ... numbers)      keys from (1, 5) behind it to (1, text), from (2, 5) behind it to (2, text)
+ *                                           {a: ["[1, 1]", "[2, 2]"], b: ["(5, inf.0]"]}
+ */
+
+#define RANGES_MAX 1000      /* of a scan that bounds several fields: their intervals multiply */
+#define SHOWN_MAX  (1 << 20) /* bytes of texts of bounds */
+
+/* ---- as keys --------------------------------------------------------------------------------- */
+
+static struct key_range *add_range(struct plan_scan *scan)
+{
+    scan->ranges = bson_realloc(scan->ranges, (scan->count + 1) * sizeof *scan->ranges);
+    scan->ranges[scan->count] = (struct key_range){0};
+    return &scan->ranges[scan->count++];
+}
+
+static void release_ranges(struct plan_scan *scan)
+{
+    for (uint32_t i = 0; i < scan->count; i++) {
+        truce__buffer_release(&scan->ranges[i].from);
+        truce__buffer_release(&scan->ranges[i].to);
+    }
+    bson_free(scan->ranges);
+    scan->ranges = NULL;
+    scan->count = 0;
+}
+
+static void ranges_append(struct buffer *key, const struct buffer *more)
+{
+    truce__buffer_append(key, more->bytes, more->size);
+}
+
+/* Every range so far, which is a prefix, followed by every interval of the next field. */
+static void ranges_multiply(struct plan_scan *scan, const struct bounds *bounds)
+{
+    struct plan_scan product = *scan;
+
+    product.count = 0;
+    product.ranges = NULL;
+    for (uint32_t i = 0; i < scan->count; i++) {
+        for (uint32_t j = 0; j < bounds->count; j++) {
+            struct key_range *range = add_range(&product);
+
+            ranges_append(&range->from, &scan->ranges[i].from);
+            ranges_append(&range->from, &bounds->intervals[j].from);
+            ranges_append(&range->to, &scan->ranges[i].from);
+            ranges_append(&range->to, &bounds->intervals[j].to);
+        }
+    }
+    release_ranges(scan);
+    *scan = product;
+}
+
+static void ranges_add_field(struct plan_scan *scan, const struct bounds *bounds, bool descending)
+{
+    struct bounds turned;
+
+    if (!descending) {
+        ranges_multiply(scan, bounds);
+        return;
+    }
+    truce__bounds_turn(bounds, &turned);
+    ranges_multiply(scan, &turned);
+    truce__bounds_release(&turned);
+}
+
+/* The ranges of its index that the candidate stands for; `scan` is filled. False: there would be
+ * too many, so the last fields are left unbounded. */
+static bool candidate_scan(const struct candidate *candidate, struct plan_scan *scan)
+{
+    struct key_range *first;
+
+    *scan = (struct plan_scan){.index = candidate->index->id, .backward = candidate->backward};
+    first = add_range(scan);
+    ranges_append(&first->from, &candidate->path);
+    if (candidate->path.size) {
+        ranges_append(&first->to, &candidate->path);
+        truce__key_successor(&first->to);
+    }
+    for (uint32_t i = 0; i < candidate->fields; i++) {
+        if (i && (uint64_t)scan->count * candidate->bounds[i].count > RANGES_MAX)
+            return false;
+        ranges_add_field(scan, &candidate->bounds[i],
+                         candidate->index->spec.fields[i].descending && !candidate->path.size);
+    }
+    return true;
+}
+
+/* ---- as texts ------------------------------------------------------------------------------- */
+
+/* The texts that MongoDB has for the ends of types. */
+static const struct {
+    uint8_t type;
+    const char *low, *high;
+    bool open; /* `high` is the first of the next type */
+} types[] = {
+    {BSON_TYPE_UTF8, "\"\"", "{}", true},
+    {BSON_TYPE_DOCUMENT, "{}", "[]", true},
+    {BSON_TYPE_BINARY, "BinData(0, )", "ObjectId('000000000000000000000000')", true},
+    {BSON_TYPE_OID, "ObjectId('000000000000000000000000')", "ObjectId('ffffffffffffffffffffffff')",
+     false},
+    {BSON_TYPE_BOOL, "false", "true", false},
+    {BSON_TYPE_DATE_TIME, "new Date(-9223372036854775808)", "new Date(9223372036854775807)", false},
+    {BSON_TYPE_TIMESTAMP, "Timestamp(0, 0)", "Timestamp(4294967295, 4294967295)", false},
+    {BSON_TYPE_REGEX, "//", "DBRef", true},
+    {BSON_TYPE_CODE, "CODE", "CODEWSCOPE", true},
+    {BSON_TYPE_UNDEFINED, "undefined", "undefined", false},
+    {BSON_TYPE_NULL, "null", "null", false},
+    {BSON_TYPE_MINKEY, "MinKey", "MinKey", false},
+    {BSON_TYPE_MAXKEY, "MaxKey", "MaxKey", false},
+};
+
+/* False: the end is not included, whatever it says itself. */
+static bool append_type(struct buffer *text, uint8_t type, bool high)
+{
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (types[i].type != type)
+            continue;
+        truce__buffer_append_text(text, high ? types[i].high : types[i].low);
+        return !high || !types[i].open;
+    }
+    truce__buffer_append_text(text, high ? "inf.0" : "-inf.0"); /* numbers */
+    return true;
+}
+
+static void ranges_append_oid(struct buffer *text, struct value value)
+{
+    bson_oid_t oid;
+    char hex[25];
+
+    memcpy(oid.bytes, value.data, sizeof oid.bytes);
+    bson_oid_to_string(&oid, hex);
+    truce__buffer_append_text(text, "ObjectId('");
+    truce__buffer_append_text(text, hex);
+    truce__buffer_append_text(text, "')");
+}
+
+static void ranges_append_value(struct buffer *text, struct value value)
+{
+    char shown[1000];
+
+    switch (value.type) {
+    case BSON_TYPE_OID:
+        ranges_append_oid(text, value);
+        return;
+    case BSON_TYPE_DATE_TIME:
+        snprintf(shown, sizeof shown, "new Date(%lld)", (long long)truce__value_int64(value));
+        break;
+    case BSON_TYPE_TIMESTAMP:
+        snprintf(shown, sizeof shown, "Timestamp(%u, %u)",
+                 (unsigned)((uint64_t)truce__value_int64(value) >> 32),
+                 (unsigned)truce__value_int64(value));
+        break;
+    case BSON_TYPE_MINKEY:
+    case BSON_TYPE_MAXKEY:
+    case BSON_TYPE_UNDEFINED:
+        append_type(text, value.type, false);
+        return;
+    default:
+        if (value.type == BSON_TYPE_DOUBLE && isinf(truce__number_to_double(value)))
+            append_type(text, value.type, truce__number_to_double(value) > 0);
+        else
+            truce__buffer_append_text(text, truce__value_show(value, shown, sizeof shown));
+        return;
+    }
+    truce__buffer_append_text(text, shown);
+}
+
+/* The first text behind all that begin so. */
+static void append_quoted(struct buffer *text, struct value begins, bool behind)
+{
+    struct buffer copy = {0};
+
+    truce__buffer_append(&copy, begins.data, begins.size);
+    if (behind && copy.size)
+        copy.bytes[copy.size - 1]++;
+    truce__buffer_append_byte(text, '"');
+    truce__buffer_append(text, copy.bytes, copy.size);
+    truce__buffer_append_byte(text, '"');
+    truce__buffer_release(&copy);
+}
+
+/* Is it included? */
+static bool ranges_append_end(struct buffer *text, const struct interval_end *end, bool high)
+{
+    switch (end->kind) {
+    case END_VALUE:
+        ranges_append_value(text, end->value);
+        break;
+    case END_TYPE:
+        return append_type(text, end->value.type, high);
+    default:
+        append_quoted(text, end->value, end->kind == END_BEHIND_TEXT);
+        break;
+    }
+    return end->included;
+}
+
+static void append_interval(struct buffer *text, const struct interval *interval, bool turned)
+{
+    const struct interval_end *first = turned ? &interval->high : &interval->low,
+                              *last = turned ? &interval->low : &interval->high;
+    bool included;
+
+    text->size = 0;
+    truce__buffer_append_byte(text, '[');
+    included = ranges_append_end(text, first, turned);
+    if (!included)
+        text->bytes[0] = '(';
+    truce__buffer_append_text(text, ", ");
+    included = ranges_append_end(text, last, !turned);
+    truce__buffer_append(text, included ? "]" : ")", 2);
+}
+
+static void ranges_append_bounds(bson_t *shown, const char *name, const struct bounds *bounds,
+                                 bool turned)
+{
+    struct buffer text = {0};
+    bson_t list;
+
+    BSON_APPEND_ARRAY_BEGIN(shown, name, &list);
+    for (uint32_t i = 0; i < bounds->count; i++) {
+        char number[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, number, sizeof number);
+        append_interval(&text, &bounds->intervals[turned ? bounds->count - 1 - i : i], turned);
+        if (list.len + text.size > SHOWN_MAX) {
+            bson_append_utf8(&list, key, -1, "warning: bounds truncated due to BSON size limit",
+                             -1);
+            break;
+        }
+        bson_append_utf8(&list, key, -1, (const char *)text.bytes, -1);
+    }
+    bson_append_array_end(shown, &list);
+    truce__buffer_release(&text);
+}
+
+static void ranges_append_all(bson_t *shown, const char *name, bool turned)
+{
+    bson_t list;
+
+    BSON_APPEND_ARRAY_BEGIN(shown, name, &list);
+    BSON_APPEND_UTF8(&list, "0", turned ? "[MaxKey, MinKey]" : "[MinKey, MaxKey]");
+    bson_append_array_end(shown, &list);
+}
+
+/* The path of a wildcard's keys, which ends with 00. */
+static void append_path(bson_t *shown, const char *path)
+{
+    char *text = bson_strdup_printf("[\"%s\", \"%s\"]", path, path);
+    bson_t list;
+
+    BSON_APPEND_ARRAY_BEGIN(shown, "$_path", &list);
+    BSON_APPEND_UTF8(&list, "0", text);
+    bson_append_array_end(shown, &list);
+    bson_free(text);
+}
+
+/* {field: ["[1, 5)", ...]} of the same, in the order of the scan; bson_destroy it. */
+static bson_t *candidate_bounds(const struct candidate *candidate)
+{
+    const struct index_spec *spec = &candidate->index->spec;
+    bson_t *shown = bson_new();
+    uint64_t ranges = 1;
+
+    if (candidate->path.size) {
+        const char *path = (const char *)candidate->path.bytes;
+
+        append_path(shown, path);
+        ranges_append_bounds(shown, path, &candidate->bounds[0], candidate->backward);
+        return shown;
+    }
+    for (uint32_t i = 0; i < spec->count; i++) {
+        bool turned = spec->fields[i].descending != candidate->backward;
+
+        if (i < candidate->fields && ranges <= RANGES_MAX)
+            ranges *= candidate->bounds[i].count;
+        if (i < candidate->fields && ranges <= RANGES_MAX)
+            ranges_append_bounds(shown, spec->fields[i].path.text, &candidate->bounds[i], turned);
+        else
+            ranges_append_all(shown, spec->fields[i].path.text, turned);
+    }
+    return shown;
+}
+
+/* ---- plan covered ------------------------------------------------------------------------ */
+
+/*
+ * Counting by an index alone.
+ *
+ *     index {a: 1, b: 1}   count {a: 5, b: {$gt: 2}}    the entries from (5, 2) to (5, all numbers)
+ *     index {a: 1}         count {a: 5, b: {$gt: 2}}    not: b must be looked at
+ *     index {a: 1}         count {a: null}              not: null stands for what is missing, too
+ *
+ * Bounds are made so that nothing that matches lies outside. For a count without documents nothing
+ * else may lie within:
+ *
+ *  1. No field of the index ever went through an array: each document has one entry at most.
+ *  2. The filter is conditions on paths, all of which must hold: no $or, no $expr.
+ *  3. Each condition has exact bounds, on a field that the ranges of the scan bound.
+ *
+ * Sparse and partial indexes need no rule of their own: they were only chosen because they have
+ * every document that matches, or by a hint, which hides the others from a find, too.
+ *
+ * Deliberately not done: wildcard indexes. A document in which a name stands twice has an entry for
+ * each, and a filter sees but the first.
+ */
+
+static bool is_exact_value(struct value value)
+{
+    switch (value.type) {
+    case BSON_TYPE_ARRAY:     /* its first element has a key */
+    case BSON_TYPE_NULL:      /* so has a missing field */
+    case BSON_TYPE_UNDEFINED: /* nothing is known */
+        return false;
+    default:
+        return !truce__value_is_number(value) || !truce__number_is_nan(value);
+    }
+}
+
+/* Exact bounds: nothing lies within those of the condition that does not meet it, if the index has
+ * one key for each document. */
+static bool condition_is_exact(const struct match_node *node)
+{
+    switch (node->kind) {
+    case MATCH_EQ:
+    case MATCH_LT:
+    case MATCH_LTE:
+    case MATCH_GT:
+    case MATCH_GTE:
+        return is_exact_value(node->operand);
+    case MATCH_IN:
+        for (uint32_t i = 0; i < node->operands_count; i++) {
+            if (!is_exact_value(node->operands[i]))
+                return false;
+        }
+        return !node->children_count; /* a regex */
+    default:
+        return false;
+    }
+}
+
+static bool is_condition(const struct match_node *node)
+{
+    return node->kind >= MATCH_EQ && node->kind <= MATCH_IN;
+}
+
+/* Are the conditions all that the filter is made of? */
+static bool are_all(const struct conditions *conditions, const struct match_node *root)
+{
+    if (root->kind == MATCH_TRUE)
+        return true;
+    if (root->kind != MATCH_AND)
+        return is_condition(root) && conditions->count == 1;
+    for (uint32_t i = 0; i < root->children_count; i++) {
+        if (!is_condition(root->children[i]))
+            return false;
+    }
+    return conditions->count == root->children_count;
+}
+
+static bool says_all(const struct candidate *candidate, const struct condition *condition)
+{
+    if (!condition->bounded || condition->numbered || !condition_is_exact(condition->node))
+        return false;
+    for (uint32_t i = 0; i < candidate->fields; i++) {
+        if (!strcmp(candidate->index->spec.fields[i].path.text, condition->path))
+            return true;
+    }
+    return false;
+}
+
+/* Do the bounds of all fields of the candidate say all that the filter says? */
+static bool candidate_covers(const struct candidate *candidate, const struct conditions *conditions,
+                             const struct match_node *root)
+{
+    const struct index *index = candidate->index;
+
+    if (index->multikey_fields || index->spec.fields[0].wildcard)
+        return false;
+    if (!are_all(conditions, root))
+        return false;
+    for (uint32_t i = 0; i < conditions->count; i++) {
+        if (!says_all(candidate, &conditions->items[i]))
+            return false;
+    }
+    return true;
 }

@@ -7,8 +7,10 @@
  * few, and never decides what the answer is.
  */
 #include "base/limits.h"
-#include "engine/documents/catalog.h"
+#include "engine/catalog.h"
+#include "engine/documents/bounds.h"
 #include "query/match/match.h"
+#include "query/sort/sort.h"
 
 /* Keys from `from` to, but without, `to`, as bytes; an empty `to`: to the end. */
 struct key_range {
@@ -59,13 +61,7 @@ void truce__plan_release(struct plan *plan);
 truce_status truce__plan_hinted(const struct collection *collection, const bson_t *hint,
                                 const struct index **index, bson_error_t *error);
 
-/* 1 or -1 for {$natural: 1 or -1}, else 0; NULL is allowed. */
-int truce__plan_natural(const bson_t *specification);
-
-/* For plan.c and plan_index.c ---------------------------------------------------------------- */
-
-#include "engine/documents/bounds.h"
-#include "query/sort/sort.h"
+/* For plan.c and plan.c ---------------------------------------------------------------- */
 
 /* A condition of the filter: all of them must hold. */
 struct condition {
@@ -96,30 +92,5 @@ struct candidate {
     struct bounds bounds[TRUCE_INDEX_FIELDS_MAX];
     struct buffer path; /* of a wildcard index: the path in front of each key */
 };
-
-void truce__conditions_add(struct conditions *conditions, const struct match_node *node);
-/* Only the first `count` stay. */
-void truce__conditions_cut(struct conditions *conditions, uint32_t count);
-void truce__conditions_release(struct conditions *conditions);
-
-/* `forced`: a hint; then it is used whatever its score. */
-void truce__candidate_make(const struct index *index, const struct conditions *conditions,
-                           const struct sort *sort, bool forced, struct candidate *candidate);
-void truce__candidate_release(struct candidate *candidate);
-
-/* The ranges of its index that the candidate stands for; `scan` is filled. False: there would be
- * too many, so the last fields are left unbounded. */
-bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
-
-/* {field: ["[1, 5)", ...]} of the same, in the order of the scan; bson_destroy it. */
-bson_t *truce__candidate_bounds(const struct candidate *candidate);
-
-/* Do the bounds of all fields of the candidate say all that the filter says? */
-bool truce__candidate_covers(const struct candidate *candidate, const struct conditions *conditions,
-                             const struct match_node *root);
-
-/* Exact bounds: nothing lies within those of the condition that does not meet it, if the index has
- * one key for each document. */
-bool truce__condition_is_exact(const struct match_node *node);
 
 #endif

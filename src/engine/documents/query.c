@@ -22,6 +22,8 @@
 
 #define SNAPSHOT_ENTRIES 4096
 
+static void gather_add(struct gather *gather, const struct found *found);
+
 /* ---- selectors ------------------------------------------------------------------------------ */
 
 struct value truce__only_id(const bson_t *filter)
@@ -99,7 +101,7 @@ static truce_status query_put(struct destination *destination, const struct foun
                               bson_error_t *error)
 {
     if (!destination->sorter) {
-        truce__gather_add(destination->gather, found);
+        gather_add(destination->gather, found);
         return TRUCE_OK;
     }
     truce__found_pack(found, &destination->packed);
@@ -152,7 +154,7 @@ static truce_status take_sorted(struct sorter *sorter, struct gather *gather, bs
         if (status || !packed)
             break;
         truce__found_unpack(packed, size, &found);
-        truce__gather_add(gather, &found);
+        gather_add(gather, &found);
     }
     return status;
 }
@@ -244,7 +246,7 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
         return plan_and_scan(selection, writer->kv, collection, context, gather, error);
     status = query_look(selection->selector, writer, collection, context, &found, error);
     if (!status)
-        truce__gather_add(gather, &found);
+        gather_add(gather, &found);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -497,4 +499,88 @@ truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit
         status = truce__query_run_all(query, query_count_one, &counting, error);
     *count = counting.count > skip ? counting.count - skip : 0;
     return status;
+}
+
+/* ---- gather ------------------------------------------------------------------------------ */
+
+/*
+ * Documents put aside: for sorts that no index gives, and for writes, which look for what they
+ * change before they change anything.
+ *
+ * Sorted ones go through query/sort/sort.h's sorter, packed as
+ *
+ *     | row, 8 bytes | array index of the match, 8 bytes | the document |
+ */
+
+struct packed {
+    int64_t row, array_index;
+};
+
+void truce__found_pack(const struct found *found, struct buffer *packed)
+{
+    struct packed head = {found->row, found->match.array_index};
+
+    packed->size = 0;
+    truce__buffer_append(packed, &head, sizeof head);
+    truce__buffer_append(packed, found->document.data, found->document.size);
+}
+
+void truce__found_unpack(const void *packed, uint32_t size, struct found *found)
+{
+    struct packed head;
+
+    truce_assert(size > sizeof head);
+    memcpy(&head, packed, sizeof head);
+    found->row = head.row;
+    found->match = (struct match_result){.matched = true, .array_index = head.array_index};
+    found->document = (struct value){(const uint8_t *)packed + sizeof head,
+                                     size - (uint32_t)sizeof head, BSON_TYPE_DOCUMENT};
+}
+
+void truce__gather_release(struct gather *gather)
+{
+    for (size_t i = 0; i < gather->count; i++) {
+        if (gather->items[i].document)
+            bson_destroy(gather->items[i].document);
+    }
+    if (gather->items != &gather->first)
+        bson_free(gather->items);
+    *gather = (struct gather){0};
+}
+
+/* Most have one item, which needs no memory of its own. */
+static void gather_grow(struct gather *gather)
+{
+    struct gathered *more = &gather->first;
+
+    gather->room = gather->room ? gather->room * 4 : 1;
+    if (gather->room > 1)
+        more = bson_malloc(gather->room * sizeof *more);
+    if (gather->count)
+        memcpy(more, gather->items, gather->count * sizeof *more);
+    if (gather->items != &gather->first)
+        bson_free(gather->items);
+    gather->items = more;
+}
+
+static void gather_add(struct gather *gather, const struct found *found)
+{
+    struct gathered *item;
+    bson_t document;
+
+    if (gather->count == gather->room)
+        gather_grow(gather);
+    item = &gather->items[gather->count++];
+    item->row = found->row;
+    item->match = found->match;
+    item->document = NULL;
+    if (gather->rows_only)
+        return;
+    truce__value_bson(found->document, &document);
+    if (gather->count == 1) {
+        item->document = &gather->first_document;
+        bson_copy_to(&document, item->document);
+    } else {
+        item->document = bson_copy(&document);
+    }
 }

@@ -5,8 +5,8 @@
  * A query: a filter with everything that is needed to run it, for reads (in one snapshot) and for writes
  * (inside the write transaction).
  */
+#include "engine/documents/document_store.h"
 #include "engine/documents/scan.h"
-#include "engine/engine.h"
 #include "query/sort/sort.h"
 
 /* The value of a filter that is {_id: value} and nothing else, one that only equals itself, or a missing one. */
@@ -42,7 +42,6 @@ struct gather {
 };
 
 void truce__gather_release(struct gather *gather);
-void truce__gather_add(struct gather *gather, const struct found *found);
 
 /* To bytes, for a sorter, and back; `found` then borrows from `packed`. */
 void truce__found_pack(const struct found *found, struct buffer *packed);

@@ -15,8 +15,8 @@
  * around it are written all the same. A crash leaves all of them or none.
  */
 #include "base/assert.h"
+#include "engine/documents/document_store.h"
 #include "engine/documents/documents.h"
-#include "engine/engine.h"
 #include "query/incoming.h"
 #include "query/index/index_set.h"
 

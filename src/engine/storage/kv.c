@@ -35,7 +35,7 @@
  * MEMSTATUS is switched off, if SQLite has not been initialised yet, because its counters are one
  * mutex for the malloc of all connections.
  */
-#include "engine/storage/kv_connection.h"
+#include "engine/storage/kv.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -43,13 +43,17 @@
 #include "base/assert.h"
 #include "base/budget.h"
 #include "base/limits.h"
+#include "engine/storage/kv_connection.h"
 #include "engine/storage/kv_format.h"
 #include "engine/storage/kv_page.h"
 #include "engine/storage/kv_wal.h"
+#include "engine/storage/lock_bytes.h"
 
 #define LARGE_CACHE_KIB  16384
 #define MIDDLE_CACHE_KIB 8192
 #define READER_CACHE_KIB 2048
+
+static void kv_keep_statements_few(struct kv *kv);
 
 static void configure(void)
 {
@@ -255,7 +259,7 @@ static void free_table(struct kv_table *table)
     bson_free(table);
 }
 
-void truce__kv_forget_all(struct kv *kv)
+static void kv_forget_all(struct kv *kv)
 {
     for (uint32_t i = 0; i < kv->tables_room; i++) {
         if (kv->tables[i])
@@ -274,7 +278,7 @@ void truce__kv_close(struct kv *kv)
     truce_assert(kv->state == KV_IDLE && !kv->kept);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         sqlite3_finalize(statements[i]);
-    truce__kv_forget_all(kv);
+    kv_forget_all(kv);
     truce__seen_forget(&kv->seen);
     truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
     bson_free(kv->path);
@@ -381,7 +385,7 @@ truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_err
     truce_status status = TRUCE_OK;
 
     truce_assert(kv->state == KV_IDLE);
-    truce__kv_keep_statements_few(kv);
+    kv_keep_statements_few(kv);
     if (!kv->sought_index)
         status = kv_find_index(kv, error);
     kv_read_index(kv, &before);
@@ -482,7 +486,7 @@ truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_
     truce_status status;
 
     truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
-    truce__kv_keep_statements_few(kv);
+    kv_keep_statements_few(kv);
     status = kv_run(kv, "BEGIN IMMEDIATE", &kv->begin, error);
     if (status)
         return status;
@@ -630,4 +634,277 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
     if (!result)
         kv->wal_pages = *pages - *moved;
     return result ? truce__kv_fail(kv, result, "checkpoint", error) : TRUCE_OK;
+}
+
+/* ---- kv statement ------------------------------------------------------------------------ */
+
+/* The prepared statements of tables. */
+
+/* A number of a table that was undone is given again: what is prepared for an index may name the rows of
+ * another collection than now. */
+
+#define TABLES_MAX 256 /* whose statements a connection keeps; beyond it starts again */
+
+static uint32_t statement_place(const struct kv *kv, int64_t table)
+{
+    uint32_t mask = kv->tables_room - 1;
+    uint32_t at = (uint32_t)((uint64_t)table * 0x9e3779b97f4a7c15u >> 32) & mask;
+
+    while (kv->tables[at] && kv->tables[at]->table != table)
+        at = (at + 1) & mask;
+    return at;
+}
+
+static void statement_make_room(struct kv *kv)
+{
+    struct kv_table **old = kv->tables;
+    uint32_t room = kv->tables_room;
+
+    kv->tables_room = room ? room * 2 : 16;
+    kv->tables = bson_malloc0(kv->tables_room * sizeof *kv->tables);
+    for (uint32_t i = 0; i < room; i++) {
+        if (old[i])
+            kv->tables[statement_place(kv, old[i]->table)] = old[i];
+    }
+    bson_free(old);
+}
+
+static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
+{
+    uint32_t at;
+
+    if (kv->tables_count * 2 >= kv->tables_room)
+        statement_make_room(kv);
+    at = statement_place(kv, table);
+    if (!kv->tables[at]) {
+        kv->tables[at] = bson_malloc0(sizeof **kv->tables);
+        kv->tables[at]->table = table;
+        kv->tables_count++;
+    }
+    return kv->tables[at];
+}
+
+/* # stands for the table, @ for the table of the rows that its entries point to */
+static const char *const statement_texts[KV_STATEMENTS] = {
+    [ROW_GET] = "SELECT body FROM c# WHERE id=?1",
+    [ROW_INSERT] = "INSERT INTO c#(id, body) VALUES(?1, ?2)",
+    [ROW_UPDATE] = "UPDATE c# SET body=?2 WHERE id=?1",
+    [ROW_DELETE] = "DELETE FROM c# WHERE id=?1",
+    [ROWS_UP] = "SELECT id, body FROM c# WHERE id>?1 ORDER BY id",
+    [ROWS_DOWN] = "SELECT id, body FROM c# WHERE id<?1 ORDER BY id DESC",
+    [ROWS_EACH] = "SELECT 1 FROM c# WHERE id>?1 AND truce_take(id, body) ORDER BY id",
+    [ROWS_PART] = "SELECT id, length(body), CASE WHEN length(body)<=?2 THEN body END FROM c#"
+                  " WHERE id>?1 ORDER BY id",
+    [ROWS_DELETE] = "DELETE FROM c# WHERE id>?1 AND id<=?2",
+    [ROWS_MEASURE] = "SELECT count(*), sum(length(body)) FROM c#",
+    [ROWS_COUNT] = "SELECT count(*) FROM c#",
+    [KEYS_WITHIN] = "SELECT count(*) FROM (SELECT 1 FROM x# WHERE key>=?1 AND key<?2 LIMIT ?3)",
+    [KEYS_DELETE] = "DELETE FROM x# WHERE (key, doc)>(?1, ?2) AND (key, doc)<=(?3, ?4)",
+    [KEY_GET] = "SELECT doc FROM x# WHERE key=?1",
+    [KEY_FIND] = "SELECT doc FROM x# WHERE key=?1 AND doc=?2",
+    [KEY_INSERT] = "INSERT OR IGNORE INTO x#(key, doc) VALUES(?1, ?2)",
+    [KEY_DELETE] = "DELETE FROM x# WHERE key=?1 AND doc=?2",
+    [KEY_LOOKUP] =
+        "SELECT c.id, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc WHERE x.key=?1",
+    [KEYS_UP] = "SELECT doc, key FROM x# WHERE (key, doc)>(?1, ?2) ORDER BY key, doc",
+    [KEYS_DOWN] = "SELECT doc, key FROM x# WHERE (key, doc)<(?1, ?2) ORDER BY key DESC, doc DESC",
+    [PAIRS_UP] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc"
+                 " WHERE (x.key, x.doc)>(?1, ?2) ORDER BY x.key, x.doc",
+    [PAIRS_DOWN] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c"
+                   " ON c.id=x.doc WHERE (x.key, x.doc)<(?1, ?2) ORDER BY x.key DESC, x.doc DESC",
+};
+
+static void statement_text(enum kv_statement kind, int64_t table, int64_t rows, char *sql,
+                           size_t size)
+{
+    size_t at = 0;
+
+    for (const char *text = statement_texts[kind]; *text; text++) {
+        if (*text == '#' || *text == '@')
+            at += (size_t)snprintf(sql + at, size - at, "%lld",
+                                   (long long)(*text == '#' ? table : rows));
+        else
+            sql[at++] = *text;
+        truce_assert(at + 1 < size);
+    }
+    sql[at] = 0;
+}
+
+truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
+                                 sqlite3_stmt **statement, bson_error_t *error)
+{
+    struct kv_table *found = statement_table_of(kv, table);
+    sqlite3_stmt **cached = &found->statements[kind];
+    truce_status status = TRUCE_OK;
+    char sql[256];
+
+    truce_assert(kv->state != KV_IDLE && !kv->take);
+    kv_settle(kv);
+    kv->table = table;
+    if (*cached && found->rows[kind] != rows) {
+        sqlite3_finalize(*cached);
+        *cached = NULL;
+    }
+    if (!*cached) {
+        statement_text(kind, table, rows, sql, sizeof sql);
+        status = truce__kv_prepare(kv, sql, cached, error);
+        found->rows[kind] = rows;
+    }
+    truce_assert(status || !sqlite3_stmt_busy(*cached));
+    *statement = *cached;
+    return status;
+}
+
+void truce__kv_forget(struct kv *kv, int64_t table)
+{
+    struct kv_table *found = statement_table_of(kv, table);
+
+    for (int i = 0; i < KV_STATEMENTS; i++) {
+        sqlite3_finalize(found->statements[i]);
+        found->statements[i] = NULL;
+    }
+}
+
+/* Between transactions no cursor is open, so that this is the moment to drop statements. */
+static void kv_keep_statements_few(struct kv *kv)
+{
+    if (kv->tables_count > TABLES_MAX)
+        kv_forget_all(kv);
+}
+
+/* ---- kv error ---------------------------------------------------------------------------- */
+
+/* What SQLite's results mean: the status, the sentence, and which table it was. */
+
+/* A table that is missing, or an entry that stands where none can: we have asked for neither. A read that fails, which
+ * SQLite calls IOERR_CORRUPTFS if it fails with EIO, says nothing of the file: the next one may be right. */
+static bool is_damage(int result)
+{
+    return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
+           (result & 0xff) == SQLITE_CONSTRAINT || (result & 0xff) == SQLITE_MISMATCH ||
+           result == SQLITE_ERROR;
+}
+
+static truce_status error_status_of(int result)
+{
+    if (is_damage(result))
+        return TRUCE_CORRUPT;
+    switch (result & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return TRUCE_LOCKED;
+    case SQLITE_NOTADB:
+        return TRUCE_CORRUPT;
+    case SQLITE_TOOBIG:
+        return TRUCE_LIMIT;
+    default:
+        return TRUCE_IO;
+    }
+}
+
+/* Which page, or frame of the log, has a wrong checksum; in `kv`. */
+static const char *damage_of(struct kv *kv)
+{
+    uint32_t page = 0, frame = 0;
+
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_FRAME, &frame);
+    if (frame) {
+        snprintf(kv->reason, sizeof kv->reason,
+                 "frame %u of the log is damaged (its checksum is wrong)", frame);
+        return kv->reason;
+    }
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_DAMAGED, &page);
+    snprintf(kv->reason, sizeof kv->reason,
+             "page %u of the file is damaged (its checksum is wrong)", page);
+    return kv->reason;
+}
+
+static const char *error_reason_of(struct kv *kv, int result)
+{
+    int system = sqlite3_system_errno(kv->db);
+
+    if (result == SQLITE_IOERR_DATA)
+        return damage_of(kv);
+    if (is_damage(result))
+        return "the structure of the file is damaged";
+    if (result == SQLITE_IOERR_LOCK || result == SQLITE_IOERR_SHMLOCK)
+        return "the operating system refuses to lock it" LOCK_ADVICE;
+    switch (result & 0xff) {
+    case SQLITE_READONLY:
+        return "the file or its directory is read-only";
+    case SQLITE_NOTADB:
+        return "the file is not a truce store";
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR:
+        return system ? strerror(system) : sqlite3_errstr(result);
+    default:
+        return sqlite3_errmsg(kv->db);
+    }
+}
+
+truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error)
+{
+    truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
+    if (result == SQLITE_INTERRUPT && kv->budget && kv->budget->over)
+        return truce__budget_look(kv->budget, error);
+    if ((result & 0xff) == SQLITE_FULL)
+        return truce__refuse(CODE_OUT_OF_DISK_SPACE, error, "cannot %s \"%s\": the disk is full",
+                             what, kv->path);
+    return truce__fail(error_status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
+                       error_reason_of(kv, result));
+}
+
+truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
+                                  bson_error_t *error)
+{
+    char name[160] = "";
+
+    if (is_damage(result) && kv->names)
+        kv->names(kv->names_arg, table, name, sizeof name);
+    if (!*name)
+        return truce__kv_fail(kv, result, what, error);
+    return truce__fail(TRUCE_CORRUPT, error, "cannot %s %s in \"%s\": %s", what, name, kv->path,
+                       error_reason_of(kv, result));
+}
+
+void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg)
+{
+    kv->names = names;
+    kv->names_arg = arg;
+}
+
+void truce__kv_wide(struct kv *kv, int64_t table)
+{
+    kv->wide = table;
+}
+
+void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size))
+{
+    kv->sound = sound;
+}
+
+bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+{
+    if (body.size > TRUCE_DOCUMENT_BYTES_MAX && table != kv->wide)
+        return false;
+    if (!kv->sound(body.data, body.size))
+        return false;
+    truce__seen_add(&kv->seen, table, row, body.data, body.size);
+    return true;
+}
+
+void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+{
+    if (kv->sound)
+        truce__seen_add(&kv->seen, table, row, body.data, body.size);
+}
+
+truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
+{
+    char name[160] = "";
+
+    if (kv->names)
+        kv->names(kv->names_arg, table, name, sizeof name);
+    return truce__fail(TRUCE_CORRUPT, error, "cannot read %s in \"%s\": row %lld is damaged",
+                       *name ? name : "a table", kv->path, (long long)row);
 }

@@ -307,8 +307,6 @@ truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key
 truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
                                   int64_t *row, struct bytes *body, bson_error_t *error);
 
-truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
-                                  bson_error_t *error);
 /* Entries with keys from `from` to, but without, `to`; counting ends at `most` (0: all). */
 truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
                                    int64_t most, int64_t *entries, bson_error_t *error);

@@ -1,7 +1,7 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* What the files of a connection share: kv.c, kv_error.c, kv_statement.c, kv_file.c, kv_table.c,
+/* What the files of a connection share: kv.c, kv.c, kv.c, kv_file.c, kv_table.c,
  * kv_compact.c. */
 #include <sqlite3.h>
 
@@ -28,7 +28,6 @@ enum kv_statement {
     KEY_LOOKUP,
     KEYS_UP,
     KEYS_DOWN,
-    KEYS_COUNT,
     KEYS_WITHIN,
     KEYS_DELETE,
     PAIRS_UP,
@@ -122,8 +121,5 @@ truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **st
 truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *error);
 /* The single integer that a pragma answers with. */
 truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error);
-void truce__kv_forget_all(struct kv *kv);
-/* Between transactions no cursor is open, so that this is the moment to drop statements. */
-void truce__kv_keep_statements_few(struct kv *kv);
 
 #endif

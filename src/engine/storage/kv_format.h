@@ -47,7 +47,6 @@ enum kv_kind truce__kv_kind(const uint8_t *bytes);
 
 /* The header of the log, as it is in the file, from and to SQLite's: bytes 0 to 31. */
 #define KV_LOG_HEADER_BYTES 32
-void truce__kv_log_hide(uint8_t *header);
 void truce__kv_log_show(uint8_t *header);
 
 /* The definition of a table of rows or of keys (kv_schema.c). */

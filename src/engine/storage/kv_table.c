@@ -15,11 +15,12 @@
  * A walk over all rows is one step of one statement: the loop of SQLite calls the SQL function truce_take
  * for each row, in a third less time than it takes to come out of the loop and in again.
  */
-#include "engine/storage/kv_connection.h"
+#include "engine/storage/kv_table.h"
 
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "engine/storage/kv_connection.h"
 
 static void bind_bytes(sqlite3_stmt *statement, int place, struct bytes bytes)
 {
@@ -234,30 +235,18 @@ truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows,
     return TRUCE_OK;
 }
 
-static truce_status table_count(struct kv *kv, enum kv_statement kind, int64_t table,
-                                int64_t *number, bson_error_t *error)
+truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error)
 {
     sqlite3_stmt *statement;
-    truce_status status = truce__kv_statement(kv, kind, table, 0, &statement, error);
+    truce_status status = truce__kv_statement(kv, ROWS_COUNT, table, 0, &statement, error);
 
     if (!status)
         status = table_look(kv, statement, error);
     if (status)
         return status;
-    *number = sqlite3_column_int64(statement, 0);
+    *rows = sqlite3_column_int64(statement, 0);
     sqlite3_reset(statement);
     return TRUCE_OK;
-}
-
-truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error)
-{
-    return table_count(kv, ROWS_COUNT, table, rows, error);
-}
-
-truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
-                                  bson_error_t *error)
-{
-    return table_count(kv, KEYS_COUNT, table, entries, error);
 }
 
 truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
@@ -481,4 +470,35 @@ void truce__kv_cursor_close(struct kv_cursor *cursor)
     if (cursor->statement)
         sqlite3_reset(cursor->statement);
     *cursor = (struct kv_cursor){0};
+}
+
+/* ---- kv sizes ---------------------------------------------------------------------------- */
+
+bool truce__kv_tells_sizes(void)
+{
+    return sqlite3_compileoption_used("ENABLE_DBSTAT_VTAB");
+}
+
+/* Page by page, so that the bound of the connection is looked at between two of them. */
+truce_status truce__kv_size(struct kv *kv, bool keys, int64_t table, struct kv_size *size,
+                            bson_error_t *error)
+{
+    sqlite3_stmt *statement = NULL;
+    char sql[120];
+    truce_status status;
+
+    truce_assert(kv->state != KV_IDLE && !kv->take);
+    kv_settle(kv);
+    *size = (struct kv_size){0};
+    snprintf(sql, sizeof sql, "SELECT sum(pgsize), sum(unused) FROM dbstat WHERE name='%c%lld'",
+             keys ? 'x' : 'c', (long long)table);
+    status = truce__kv_prepare(kv, sql, &statement, error);
+    if (!status && sqlite3_step(statement) == SQLITE_ROW) {
+        size->bytes = sqlite3_column_int64(statement, 0);
+        size->unused = sqlite3_column_int64(statement, 1);
+    } else if (!status) {
+        status = truce__kv_fail_table(kv, table, sqlite3_extended_errcode(kv->db), "read", error);
+    }
+    sqlite3_finalize(statement);
+    return status;
 }

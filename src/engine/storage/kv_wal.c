@@ -161,7 +161,7 @@ static bool wal_sum_is_right(const uint8_t *header)
     return sum[0] == kv_wal_number_at(header + 24) && sum[1] == kv_wal_number_at(header + 28);
 }
 
-void truce__kv_log_hide(uint8_t *header)
+static void kv_log_hide(uint8_t *header)
 {
     if (kv_wal_number_at(header + 4) == WAL_VERSION && wal_sum_is_right(header))
         wal_set_version(header, KV_LOG_VERSION);
@@ -225,7 +225,7 @@ static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int
         if (offset)
             truce__kv_magic_hide(hidden);
         else
-            truce__kv_log_hide(hidden);
+            kv_log_hide(hidden);
         data = hidden;
     }
 

@@ -22,7 +22,7 @@
  *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
  *     more than hints (durable.c).
  *  2. Who holds the lock holds it in the file that others find under its name: that is looked at each
- *     time (path_identity.c), since a file that was removed and made anew would give everybody the lock.
+ *     time (file_identity.c), since a file that was removed and made anew would give everybody the lock.
  */
 #include "engine/storage/lock.h"
 

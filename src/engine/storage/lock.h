@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "engine/storage/path_identity.h"
+#include "engine/storage/file_identity.h"
 #include "engine/storage/process.h"
 
 #define WAKE_SLOTS 512
@@ -35,7 +35,7 @@ struct lock_pin {
     atomic_ullong log_at;
 };
 
-/* Which commits have to be on the disk for a document to be (documents/cache.c): of each hash the last that changed one. */
+/* Which commits have to be on the disk for a document to be (cache.c): of each hash the last that changed one. */
 #define PROMISES 4096
 struct lock_promises {
     uint64_t seed;     /* of the hashes */
@@ -55,7 +55,7 @@ struct lock_page {
     uint32_t version, size;
     struct file_id self;                 /* the lock file itself: in a copy it is another */
     struct file_id database, log, index; /* when they were last opened */
-    atomic_bool log_known;               /* the last two are (log_identity.c), ... */
+    atomic_bool log_known;               /* the last two are (file_identity.c), ... */
     atomic_ullong log_salts;             /* ... and of this generation the log has ... */
     atomic_uint log_least;               /* ... so many frames at least */
     atomic_bool log_writing;             /* a process has its turn, or died in it; else ... */

@@ -55,7 +55,6 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
-#include "engine/storage/log_identity.h"
 
 #define MODE   0644 /* SQLite's for a new database, before the umask */
 #define NAP_MS 1

@@ -42,7 +42,7 @@ void truce__wreck_close(struct wreck *wreck);
 enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
                                    uint8_t bytes[WRECK_PAGE_BYTES]);
 
-/* ---- entries (page_recovery_entry.c) ------------------------------------------------------------------ */
+/* ---- entries (page_recovery.c) ------------------------------------------------------------------ */
 
 enum wreck_kind {
     WRECK_OTHER, /* a map, an index, or not to be understood */

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "server/command/groups.h"
 #include "server/watch/watch.h"
 #include "truce/compact.h"

@@ -9,7 +9,7 @@
 #include "base/field.h"
 #include "base/random.h"
 #include "bson/value.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "query/match/match.h"
 #include "server/command/sizes.h"
 #include "server/watch/watch.h"

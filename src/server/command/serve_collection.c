@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bson/value.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "query/incoming.h"
 #include "query/index/index.h"
 #include "query/match/match.h"

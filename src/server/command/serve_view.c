@@ -11,7 +11,7 @@
  *
  * 2 and 4 hold whoever makes what at the same moment, on whichever server of the file: a definition is written in a step that looks
  * at all others of the database again, and at the catalog (truce_read_checks); who makes a collection looks at the definitions
- * in the same step (engine/documents/names.h). A store in memory has no such steps: there both may be made. Then the view is
+ * in the same step (engine/documents/collections.h). A store in memory has no such steps: there both may be made. Then the view is
  * what the name stands for, until it is dropped, and reading what rests on itself is refused (views.c).
  */
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "server/admin/top.h"
 #include "server/command/state.h"
 #include "server/watch/watch.h"

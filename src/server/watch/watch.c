@@ -26,7 +26,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/value.h"
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 #include "query/aggregate/aggregate.h"
 #include "store/file/file.h"
 

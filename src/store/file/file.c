@@ -26,9 +26,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/documents/document_store.h"
 #include "engine/documents/examine.h"
 #include "engine/documents/feed.h"
-#include "engine/engine.h"
 #include "query/context.h"
 #include "store/pipeline.h"
 #include "store/reserved.h"

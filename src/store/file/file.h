@@ -2,7 +2,7 @@
 #define TRUCE_STORE_FILE_FILE_H
 
 /* The parts of the file: store. */
-#include "engine/engine.h"
+#include "engine/documents/document_store.h"
 
 /* ---- file.c ---- */
 

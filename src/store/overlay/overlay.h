@@ -21,7 +21,7 @@
  *     of anybody is overwritten unseen.
  *  5. All that it learnt from the view is in its list of reads: each find with the documents that it gave. Of a
  *     collection of which it learnt much, only that. A serializable commit that writes has all of them checked
- *     (engine/documents/bulk_check.c): it is as if the transaction had run in the moment of its commit.
+ *     (engine/documents/bulk.c): it is as if the transaction had run in the moment of its commit.
  *  6. One that writes nothing has nothing to be checked: it stands in the order of commits where its view is.
  *  7. What a write may not be (a unique key that is taken, a validator) is told by the write, as far as the view and
  *     its own writes show it. What others took since is a conflict, told by the commit, or by the write if the

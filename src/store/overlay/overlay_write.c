@@ -123,7 +123,7 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
 
 /*
  * Collections and indexes that a transaction makes. They are made in the scratch, and in the store by the commit
- * (engine/documents/bulk_make.c), where each must be as new as it is in the view.
+ * (engine/documents/bulk.c), where each must be as new as it is in the view.
  *
  * An index is made of a collection that is new and empty, as in MongoDB: of another the documents would have to be entered,
  * which stand in the view and may change until the commit. One that is there already is no change. A collection that comes

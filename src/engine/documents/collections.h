@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DOCUMENTS_NAMES_H
-#define TRUCE_ENGINE_DOCUMENTS_NAMES_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_COLLECTIONS_H
+#define TRUCE_ENGINE_DOCUMENTS_COLLECTIONS_H
 
 /*
  * Names that no collection may have, because a document stands for them: the views of a server. Whether there is one is looked at in
@@ -19,8 +19,6 @@ struct names {
                         struct name_document *document);
 };
 
-/* Before a collection gets this name. 166: a view has it. Nothing is written. */
-truce_status truce__names_free(struct writer *writer, const char *name, bson_error_t *error);
 /* Makes the collection, which is not there, as whoever makes one does it. 166 as above; the writer's catalog is loaded anew else. */
 truce_status truce__names_add_collection(struct writer *writer, const char *name,
                                          bson_error_t *error);

@@ -1,4 +1,4 @@
-#include "engine/documents/hints.h"
+#include "engine/hints.h"
 
 #include "base/assert.h"
 #include "bson/keys.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DOCUMENTS_CATALOG_H
-#define TRUCE_ENGINE_DOCUMENTS_CATALOG_H
+#ifndef TRUCE_ENGINE_CATALOG_H
+#define TRUCE_ENGINE_CATALOG_H
 
 /*
  * The catalog: which collections there are, in which tables their documents and index entries

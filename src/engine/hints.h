@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DOCUMENTS_HINTS_H
-#define TRUCE_ENGINE_DOCUMENTS_HINTS_H
+#ifndef TRUCE_ENGINE_HINTS_H
+#define TRUCE_ENGINE_HINTS_H
 
 /*
  * In which row a document was last seen, by its table and the key of its _id: a lookup that goes there straight

@@ -13,14 +13,25 @@
  *
  * The operation may run again after a failed transaction, so `run` begins by emptying the outcomes.
  */
-#include "base/assert.h"
 #include "engine/documents/bulk.h"
-#include "engine/documents/bulk_check.h"
-#include "engine/documents/bulk_make.h"
+
+#include "base/assert.h"
+#include "base/fingerprint.h"
+#include "bson/value.h"
+#include "engine/documents/collections.h"
 #include "engine/documents/delegated.h"
 #include "engine/documents/documents.h"
+#include "engine/documents/feed.h"
+#include "engine/storage/change_notify.h"
+#include "query/index/index.h"
 
 #define STEPS_OF_CHANGE 64 /* a document and its index entries */
+
+static truce_status bulk_check(const struct truce_read_checks *checks, const struct engine *view,
+                               struct writer *writer, struct query_context *context,
+                               bson_error_t *error);
+static truce_status bulk_make(const struct truce_read_checks *checks, struct writer *writer,
+                              bson_error_t *error);
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
@@ -276,8 +287,8 @@ static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_er
     if (!bulk->view && !bulk->receipt.given)
         return TRUCE_OK;
     if (bulk->view)
-        first->status = truce__bulk_check(bulk->options->checks, bulk->view, writer, &bulk->context,
-                                          &first->error);
+        first->status =
+            bulk_check(bulk->options->checks, bulk->view, writer, &bulk->context, &first->error);
     else
         first->status = truce__receipt_look(&bulk->receipt, writer, &bulk->context, &first->error);
     bulk->first = first->status;
@@ -294,7 +305,7 @@ static truce_status make_first(struct bulk *bulk, struct writer *writer, bson_er
 
     if (!bulk->view)
         return TRUCE_OK;
-    first->status = truce__bulk_make(bulk->options->checks, writer, &first->error);
+    first->status = bulk_make(bulk->options->checks, writer, &first->error);
     bulk->first = first->status;
     if (!truce__documents_failed(first->status))
         return TRUCE_OK;
@@ -396,5 +407,204 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
         status = truce__writer_run(&engine->writer, &bulk.base, error);
     status = status ? write_fail_all(&bulk, status, error) : write_finish(&bulk, error);
     truce__bulk_release(&bulk);
+    return status;
+}
+
+/* ---- bulk check -------------------------------------------------------------------------- */
+
+/*
+ * Checks of a bulk: validation of what a transaction has read, in the manner of Kung and Robinson, On Optimistic Methods
+ * for Concurrency Control, 1981; reads that are made again instead of locks on ranges as in Larson et al.,
+ * High-Performance Concurrency Control Mechanisms for Main-Memory Databases, 2011.
+ *
+ * For each collection a counter moves after every commit that touched it (change_notify.c). The counters were noted before the
+ * view's moment began. So
+ *
+ *  1. Where the counter stands, and nobody of this group touched the collection before us, no document of it was
+ *     changed since the view: whatever was read there holds.
+ *  2. Where it moved, the find is made again, as this transaction sees the collection now. It holds if it gives the same
+ *     documents, byte for byte: then it is as if it had been made now.
+ *  3. A find that would look at more than TRUCE_CHECK_ENTRIES_MAX entries is not made again: nobody else writes meanwhile.
+ *     It counts as one that does not hold.
+ *
+ * Counters are shared by hash, so 1 may say no where it could say yes, never the other way round.
+ */
+
+static bool stands(const truce_read_check *check, const struct engine *view, struct writer *writer)
+{
+    uint32_t slot = truce__wake_slot(check->collection);
+
+    return view->changes && !(writer->touched[slot / 64] >> slot % 64 & 1) &&
+           truce__wake_unmoved(writer->lock, check->collection, view->changes);
+}
+
+static bool check_is_same(const truce_read_check *check, const struct gather *gather)
+{
+    struct fingerprint sum = {0};
+
+    for (size_t i = 0; i < gather->count; i++)
+        truce__fingerprint_add(&sum, bson_get_data(gather->items[i].document),
+                               gather->items[i].document->len);
+    return (int64_t)gather->count == check->count && sum.high == check->high &&
+           sum.low == check->low;
+}
+
+/* One more than were found is as good as all. */
+static int64_t enough(const truce_read_check *check)
+{
+    return check->limit || check->sort ? check->limit : check->count + 1;
+}
+
+static truce_status check_look_again(const truce_read_check *check, struct writer *writer,
+                                     struct query_context *context, bool *same, bson_error_t *error)
+{
+    const struct collection *collection;
+    struct selector selector;
+    struct selection selection = {.selector = &selector,
+                                  .sort = check->sort,
+                                  .limit = enough(check),
+                                  .examined_max = TRUCE_CHECK_ENTRIES_MAX,
+                                  .keep = true};
+    struct gather gather = {0};
+    truce_status status = truce__writer_collection(writer, check->collection, &collection, error);
+
+    *same = !check->count;
+    if (status || !collection)
+        return status;
+    status = truce__selector_init(check->filter, false, &selector, error);
+    if (!status)
+        status = truce__select(&selection, writer, collection, context, &gather, error);
+    *same = !status && check_is_same(check, &gather);
+    truce__gather_release(&gather);
+    truce__selector_release(&selector);
+    return status == TRUCE_LIMIT ? TRUCE_OK : status;
+}
+
+static truce_status check_absent(const char *name, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection = NULL;
+    truce_status status =
+        name ? truce__writer_collection(writer, name, &collection, error) : TRUCE_OK;
+
+    return !collection
+               ? status
+               : truce__refuse(CODE_WRITE_CONFLICT, error, "%s was made by somebody else", name);
+}
+
+/* CONFLICT (112): it is not, or it would take too long to say. */
+static truce_status bulk_check(const struct truce_read_checks *checks, const struct engine *view,
+                               struct writer *writer, struct query_context *context,
+                               bson_error_t *error)
+{
+    truce_status absent = check_absent(checks->absent, writer, error);
+
+    if (absent)
+        return absent;
+    for (size_t i = 0; i < checks->count; i++) {
+        const truce_read_check *check = &checks->all[i];
+        bool same = stands(check, view, writer);
+        truce_status status = TRUCE_OK;
+
+        if (!same && check->count >= 0)
+            status = check_look_again(check, writer, context, &same, error);
+        if (status)
+            return status;
+        if (!same)
+            return truce__refuse(CODE_WRITE_CONFLICT, error,
+                                 "what was read in %s was changed by somebody else",
+                                 check->collection);
+    }
+    return TRUCE_OK;
+}
+
+/* ---- bulk make --------------------------------------------------------------------------- */
+
+/*
+ * Collections that a transaction has made, as part of its commit. They are empty, so their indexes are ready at once: no document
+ * has to be entered, and none can repeat a key. What the transaction wrote there comes behind it, like any other write.
+ */
+
+static void bulk_make_changed(struct writer *writer, const char *collection)
+{
+    truce__writer_catalog_changed(writer);
+    truce__cache_close(writer->cache);
+    truce__writer_touch(writer, collection);
+}
+
+static truce_status bulk_make_index(struct writer *writer, const char *name,
+                                    const bson_t *definition, bson_error_t *error)
+{
+    const struct collection *collection;
+    struct index_spec spec;
+    truce_status status = truce__index_spec_parse(definition, &spec, error);
+    int64_t id;
+
+    if (status)
+        return status;
+    if (!spec.is_id) {
+        status = truce__writer_collection(writer, name, &collection, error);
+        if (!status)
+            status =
+                truce__catalog_add_index(writer->kv, collection, &spec, INDEX_READY, &id, error);
+        bulk_make_changed(writer, name);
+        if (!status)
+            status = truce__writer_collection(writer, name, &collection, error);
+        if (!status)
+            status = truce__feed_tell_index(writer, FEED_INDEX, collection, &spec, error);
+    }
+    truce__index_spec_release(&spec);
+    return status;
+}
+
+static truce_status bulk_make_validator(struct writer *writer, const truce_making *making,
+                                        bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status;
+
+    if (bson_empty(making->validator))
+        return TRUCE_OK;
+    status = truce__writer_collection(writer, making->collection, &collection, error);
+    if (!status)
+        status = truce__catalog_change_validator(writer->kv, collection, making->validator, error);
+    bulk_make_changed(writer, making->collection);
+    return status;
+}
+
+static truce_status bulk_make_collection(struct writer *writer, const truce_making *making,
+                                         bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(making->indexes));
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, making->collection, &collection, error);
+
+    if (status)
+        return status;
+    if (collection)
+        return truce__refuse(CODE_WRITE_CONFLICT, error, "%s was made by somebody else",
+                             making->collection);
+    status = truce__names_add_collection(writer, making->collection, error);
+    if (status)
+        return status;
+    bulk_make_changed(writer, making->collection);
+    status = bulk_make_validator(writer, making, error);
+    if (!status)
+        status = truce__feed_tell_made(writer, making->collection, error);
+    while (!status && truce__fields_next(&fields)) {
+        bson_t definition;
+
+        truce__value_bson(fields.value, &definition);
+        status = bulk_make_index(writer, making->collection, &definition, error);
+    }
+    return status;
+}
+
+static truce_status bulk_make(const struct truce_read_checks *checks, struct writer *writer,
+                              bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < checks->makings_count && !status; i++)
+        status = bulk_make_collection(writer, &checks->makings[i], error);
     return status;
 }

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_STORAGE_KV_SIZES_H
-#define TRUCE_ENGINE_STORAGE_KV_SIZES_H
+#ifndef TRUCE_ENGINE_STORAGE_KV_TABLE_H
+#define TRUCE_ENGINE_STORAGE_KV_TABLE_H
 
 /* What tables take of the file, by SQLite's table of pages, dbstat: a walk through all of their pages. */
 #include "engine/storage/kv.h"

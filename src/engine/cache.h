@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DOCUMENTS_CACHE_H
-#define TRUCE_ENGINE_DOCUMENTS_CACHE_H
+#ifndef TRUCE_ENGINE_CACHE_H
+#define TRUCE_ENGINE_CACHE_H
 
 /*
  * Documents that were read or written lately, by collection and _id: what a lookup by _id finds
@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "base/buffer.h"
+#include "base/status.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock.h"
 
@@ -84,5 +85,11 @@ void truce__cache_commit(struct cache *cache, uint64_t promised);
 
 /* The transaction has ended. Before anybody is told so. */
 void truce__cache_end(struct cache *cache, bool committed);
+
+/* How much memory an open file takes for what it has read. */
+
+/* `asked_mb`: of the options; 0: of the environment, or a part of the machine's memory (limits.h). INVALID: it is out of bounds,
+ * or TRUCE_CACHE_MB is no number. */
+truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t *error);
 
 #endif

@@ -1,0 +1,27 @@
+#include "engine/documents/document_store.h"
+
+#include "engine/documents/delegated.h"
+#include "engine/documents/index_build.h"
+
+#define SWEEP_MS 200
+
+/* Removes what interrupted index builds left. What cannot be removed now is removed by a later call. */
+static void sweep_index_builds(struct engine *engine)
+{
+    bson_error_t error;
+
+    if (truce__index_build_sweep(engine, SWEEP_MS, &error))
+        truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
+                      "cannot remove an unfinished index from \"%s\": %s", engine->path,
+                      error.message);
+}
+
+truce_status truce__engine_open(const char *path, const truce_store_options *options,
+                                struct engine **engine, bson_error_t *error)
+{
+    truce_status status = truce__engine_start(path, options, truce__carries, engine, error);
+
+    if (!status && !(*engine)->read_only)
+        sweep_index_builds(*engine);
+    return status;
+}

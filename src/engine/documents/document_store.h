@@ -1,0 +1,112 @@
+#ifndef TRUCE_ENGINE_DOCUMENTS_DOCUMENT_STORE_H
+#define TRUCE_ENGINE_DOCUMENTS_DOCUMENT_STORE_H
+
+/*
+ * The embedded store: collections of documents in one file, for any number of threads and processes.
+ * The functions have the contracts of the store's table of functions (truce/sys/store.h), whose
+ * wrappers have checked the arguments. `options` is never NULL.
+ */
+#include "engine/engine.h"
+
+/* Opens the file as truce_store_open does. `*engine` is NULL on failure. Closed by truce__engine_close. */
+truce_status truce__engine_open(const char *path, const truce_store_options *options,
+                                struct engine **engine, bson_error_t *error);
+
+/* ---- reading (read.c, explain.c) ------------------------------------------------------------ */
+
+truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
+                                bson_error_t *error);
+/* In the order of options->sort if an index gives it (`*sorted`), else as if there were no sort. */
+truce_status truce__engine_find_if_sorted(struct engine *engine, const char *collection,
+                                          const bson_t *filter, const truce_find_options *options,
+                                          truce_cursor **cursor, bool *sorted, bson_error_t *error);
+/* All documents that its cursor has left, to `take`, up to its first status that is not OK; those of
+ * a batch yet to be read where they stand, while their snapshot is open. `take` must not call the
+ * engine. The cursor is of truce__engine_find, without skip and projection; afterwards it is at its
+ * end. */
+truce_status truce__engine_each(truce_cursor *cursor, document_take *take, void *arg,
+                                bson_error_t *error);
+truce_status truce__engine_count(struct engine *engine, const char *collection,
+                                 const bson_t *filter, const truce_find_options *options,
+                                 int64_t *count, bson_error_t *error);
+truce_status truce__engine_distinct(struct engine *engine, const char *collection, const char *path,
+                                    const bson_t *filter, bson_t *values, bson_error_t *error);
+truce_status truce__engine_explain(struct engine *engine, const char *collection,
+                                   const bson_t *filter, const truce_find_options *options,
+                                   bool count, bson_t *plan, bson_error_t *error);
+truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
+                                     bson_error_t *error);
+
+/* Returns when everything that was found `early` is durable. */
+truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
+
+/* ---- writing (write.c, bulk.c, modify.c, rewrite.c) ------------------------------------------------- */
+
+truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error);
+/* The same, if what options->checks have found in the view is there still; `view` NULL: there are none. */
+truce_status truce__engine_checked_bulk(struct engine *engine, const struct engine *view,
+                                        const truce_write *writes, size_t count,
+                                        const truce_bulk_options *options,
+                                        truce_write_outcome *outcomes, bson_error_t *error);
+truce_status truce__engine_find_and_modify(struct engine *engine, const char *collection,
+                                           const bson_t *filter, const bson_t *update,
+                                           const truce_modify_options *options, bson_t *document,
+                                           truce_write_result *result, bson_error_t *error);
+
+truce_status truce__engine_rewrite(struct engine *engine, truce_rewrite *rewrite,
+                                   bson_error_t *error);
+
+/* ---- collections and indexes (collections.c, index_build.c) --------------------------------- */
+
+truce_status truce__engine_index_create(struct engine *engine, const char *collection,
+                                        const bson_t *index, bson_error_t *error);
+truce_status truce__engine_index_drop(struct engine *engine, const char *collection,
+                                      const char *name, bson_error_t *error);
+truce_status truce__engine_index_modify(struct engine *engine, const char *collection,
+                                        const char *name, const bson_t *changes,
+                                        bson_error_t *error);
+truce_status truce__engine_index_list(struct engine *engine, const char *collection,
+                                      bson_t *indexes, bson_error_t *error);
+/* Gives the file an id, if it has none: that of its feed, if it has one. */
+truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
+/* What a collection is made with, or changed to. */
+struct collection_options {
+    const bson_t *validator; /* NULL: as it is; {}: none. INVALID: it is no filter. */
+    const bool *images; /* does the feed keep its documents as they were (feed.h)? NULL: as it is */
+    const char *index;  /* an index of it that is changed, too; NULL: none */
+    const bson_t *changes; /* of that index (truce_index_modify) */
+};
+
+truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
+                                             bson_error_t *error);
+truce_status truce__engine_collection_modify(struct engine *engine, const char *collection,
+                                             const struct collection_options *options,
+                                             bson_error_t *error);
+truce_status truce__engine_collection_drop(struct engine *engine, const char *collection,
+                                           bson_error_t *error);
+truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
+                                             const char *to, bool drop_target, bson_error_t *error);
+/* {}: there is none; always initialised. */
+truce_status truce__engine_validator(struct engine *engine, const char *collection,
+                                     bson_t *validator, bson_error_t *error);
+truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,
+                                           bson_t *collections, bson_error_t *error);
+/* ---- giving space back (compaction.c) ------------------------------------------------------- */
+
+/* As truce_compact; the report is zeros. */
+truce_status truce__engine_compact(struct engine *engine, const truce_compact_options *options,
+                                   truce_compact_report *report, bson_error_t *error);
+
+/* ---- checking (check.c) --------------------------------------------------------------------- */
+
+/* Is everything as the invariants of documents.c and catalog.c say, in one snapshot? CORRUPT with
+ * the first thing that is not. `*documents`, `*entries`: how many were looked at (NULL is allowed).
+ */
+truce_status truce__engine_check(struct engine *engine, int64_t *documents, int64_t *entries,
+                                 bson_error_t *error);
+
+#endif
