@@ -719,7 +719,7 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
  *     apply          the commit's own bulk, with all that was read there as its checks (native.c, N8)
  *
  * The transaction is read, and never committed: the commit has its changes itself. What was read in it is what the store
- * looks at again where nobody else writes (engine/documents/bulk_check.c).
+ * looks at again where nobody else writes (engine/documents/bulk.c).
  *
  * Invariants:
  *

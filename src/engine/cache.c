@@ -336,7 +336,7 @@ uint64_t truce__cache_promised(const struct cache *cache, const char *collection
 }
 
 /* `moment`: invariant 7 */
-bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
+bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_look *look)
 {
     struct name name = cache_name_of(cache, collection, key);
@@ -355,7 +355,7 @@ bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collect
     /* invariant 2, 3 */
     if (entry && entry->changing)
         look->may_fill = false;
-    else if (entry && entry->since <= moment) {
+    else if (entry && entry->since <= snapshot) {
         truce__buffer_append(body, entry->body, entry->body_size);
         look->promised = promised_of(cache, name.hash);
         entry->used = true;
@@ -371,7 +371,7 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
     return truce__cache_view(cache, UINT64_MAX, collection, key, body, look);
 }
 
-uint64_t truce__cache_moment(struct cache *cache)
+uint64_t truce__cache_snapshot(struct cache *cache)
 {
     return atomic_load(&cache->ended);
 }

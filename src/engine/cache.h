@@ -44,11 +44,11 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
 uint64_t truce__cache_promised(const struct cache *cache, const char *collection, struct bytes key);
 
 /* For a snapshot that begins after this. */
-uint64_t truce__cache_moment(struct cache *cache);
+uint64_t truce__cache_snapshot(struct cache *cache);
 
 /* The document as that snapshot shows it, appended to `body`; `look` as above. False: look into the snapshot. What
  * is found of one moment is of one moment, with or without a snapshot. */
-bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
+bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_look *look);
 
 /* What the snapshot showed, which is put in unless the document may have changed since the look. */

@@ -82,9 +82,9 @@ truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool resta
     truce_status status;
     uint32_t damaged;
 
-    truce__stamp_begin(lock);
+    truce__file_identity_begin_change(lock);
     status = truce__kv_checkpoint(kv, restart, pace, pages, moved, &damaged, error);
-    truce__stamp_end(lock);
+    truce__file_identity_end_change(lock);
     if (damaged)
         atomic_store(&lock->page->log_damaged, true);
     return status;
@@ -199,7 +199,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
 
     if (claim < 0)
         return false;
-    if (!truce__lock_no_guests(lock) || truce__stamp_check(lock, NULL)) {
+    if (!truce__lock_no_read_only(lock) || truce__file_identity_check(lock, NULL)) {
         truce__lock_disclaim(claim);
         return false;
     }

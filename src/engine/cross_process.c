@@ -73,7 +73,7 @@ static bool combine_next_part(struct bytes *left, struct bytes *part)
 
 bool truce__combine_wanted(struct combine *combine)
 {
-    if (!combine->carries)
+    if (!combine->kinds)
         return false;
     if (!combine->pause)
         return true;
@@ -91,11 +91,12 @@ bool truce__combine_add(struct combine *combine, const struct write_op *op)
 {
     size_t before = combine->bytes.size, began;
 
-    if (!op->carry || combine->added == OPERATIONS_MAX)
+    if (!op->delegated_kind || combine->added == OPERATIONS_MAX)
         return false;
     began = begin_part(&combine->bytes);
-    truce__buffer_append_byte(&combine->bytes, op->carry->letter);
-    if (op->carry->pack(op, &combine->bytes) && combine->bytes.size <= RECORD_REQUEST_MAX) {
+    truce__buffer_append_byte(&combine->bytes, op->delegated_kind->letter);
+    if (op->delegated_kind->pack(op, &combine->bytes) &&
+        combine->bytes.size <= RECORD_REQUEST_MAX) {
         end_part(&combine->bytes, began);
         combine->added++;
         return true;
@@ -126,7 +127,7 @@ void truce__combine_tell(struct combine *combine, struct write_op *group, uint64
     left = (struct bytes){combine->answer.bytes, combine->answer.size};
     for (struct write_op *op = group; op; op = op->next) {
         op->status = TRUCE_OK;
-        if (!combine_next_part(&left, &part) || !op->carry->unpack(op, part))
+        if (!combine_next_part(&left, &part) || !op->delegated_kind->unpack(op, part))
             say_damaged(op);
     }
     truce__records_close(&combine->records);
@@ -148,12 +149,12 @@ void truce__combine_take_back(struct combine *combine)
 static void combine_close_all(struct write_op **ops, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        ops[i]->carry->close(ops[i]);
+        ops[i]->delegated_kind->close(ops[i]);
 }
 
 static struct write_op *combine_open_one(struct combine *combine, struct bytes part)
 {
-    for (const struct carry *const *kind = combine->carries; *kind && part.size; kind++) {
+    for (const struct delegated_kind *const *kind = combine->kinds; *kind && part.size; kind++) {
         if ((*kind)->letter == part.data[0])
             return (*kind)->open(combine->arg, (struct bytes){part.data + 1, part.size - 1});
     }
@@ -180,28 +181,29 @@ static size_t combine_open_all(struct combine *combine, struct write_op *ops[OPE
     return count;
 }
 
-static enum carried combine_run_one(struct combine *combine, struct writer *writer,
-                                    struct write_op *op, truce_status *status, bson_error_t *error)
+static enum delegated combine_run_one(struct combine *combine, struct writer *writer,
+                                      struct write_op *op, truce_status *status,
+                                      bson_error_t *error)
 {
     size_t began;
-    enum carried carried;
+    enum delegated delegated;
 
     truce__arena_reset(&writer->arena);
     op->reset(op);
     *status = op->run(op, writer, error);
     if (*status)
-        return CARRIED_HALF;
+        return DELEGATED_HALF;
     began = begin_part(&combine->answer);
-    carried = op->carry->answer(op, &combine->answer);
+    delegated = op->delegated_kind->answer(op, &combine->answer);
     end_part(&combine->answer, began);
-    return carried;
+    return delegated;
 }
 
 static truce_status run_record(struct combine *combine, struct writer *writer, size_t record,
                                bson_error_t *error)
 {
     struct write_op *ops[OPERATIONS_MAX];
-    enum carried carried = CARRIED;
+    enum delegated delegated = DELEGATED_DONE;
     truce_status status = TRUCE_OK;
     size_t count, done = 0;
 
@@ -209,18 +211,18 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
     combine->answer.size = 0;
     count = combine_open_all(combine, ops);
     if (!count)
-        carried = CARRIED_NOT;
-    while (done < count && carried == CARRIED)
-        carried = combine_run_one(combine, writer, ops[done++], &status, error);
+        delegated = DELEGATED_NOT;
+    while (done < count && delegated == DELEGATED_DONE)
+        delegated = combine_run_one(combine, writer, ops[done++], &status, error);
     combine_close_all(ops, count);
-    if (carried == CARRIED &&
+    if (delegated == DELEGATED_DONE &&
         !truce__records_put_answer(&combine->records, record,
                                    (struct bytes){combine->answer.bytes, combine->answer.size}))
-        carried = CARRIED_HALF;
-    if (carried == CARRIED)
+        delegated = DELEGATED_HALF;
+    if (delegated == DELEGATED_DONE)
         return TRUCE_OK;
     combine->refused |= record_bit(record);
-    if (carried == CARRIED_NOT && done <= 1)
+    if (delegated == DELEGATED_NOT && done <= 1)
         return TRUCE_OK;
     return status ? status
                   : truce__fail(TRUCE_LIMIT, error, "a write of another process was to take long");
@@ -272,7 +274,7 @@ void truce__combine_committed(struct combine *combine, uint64_t promise)
     truce__records_answer_all(&combine->records, done, promise);
     truce__records_return_all(&combine->records, combine->refused, combine->refused);
     combine->taken = done;
-    atomic_fetch_add(&combine->carried, (unsigned)__builtin_popcountll(done));
+    atomic_fetch_add(&combine->delegated, (unsigned)__builtin_popcountll(done));
 }
 
 void truce__combine_failed(struct combine *combine)

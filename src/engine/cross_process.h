@@ -10,21 +10,21 @@
 struct write_op;
 struct writer;
 
-enum carried {
-    CARRIED,      /* that is its answer */
-    CARRIED_NOT,  /* its process is to do it; it has changed nothing */
-    CARRIED_HALF, /* the same, but something of it was done */
+enum delegated {
+    DELEGATED_DONE, /* that is its answer */
+    DELEGATED_NOT,  /* its process is to do it; it has changed nothing */
+    DELEGATED_HALF, /* the same, but something of it was done */
 };
 
 /* How operations of one kind go from one process to another (documents/carry.h). */
-struct carry {
+struct delegated_kind {
     uint8_t letter; /* which kind it is */
     /* What it is, as bytes; false: nobody else can do this one. */
     bool (*pack)(const struct write_op *op, struct buffer *request);
     /* One of another process, to be run; NULL: those bytes are none. */
     struct write_op *(*open)(void *arg, struct bytes request);
     /* Of one that has run: appends what its process is to be told. */
-    enum carried (*answer)(const struct write_op *op, struct buffer *answer);
+    enum delegated (*answer)(const struct write_op *op, struct buffer *answer);
     void (*close)(struct write_op *op);
     /* What has come of it there, instead of `run`; false: those bytes say nothing of it. */
     bool (*unpack)(struct write_op *op, struct bytes answer);
@@ -32,8 +32,8 @@ struct carry {
 
 struct combine {
     struct records records;
-    const struct carry *const
-        *carries; /* all kinds, and NULL at the end; NULL: everybody does his own */
+    const struct delegated_kind *const
+        *kinds; /* all kinds, and NULL at the end; NULL: everybody does his own */
     void *arg;
     struct buffer bytes, answer;
     unsigned added;         /* operations in the request */
@@ -44,7 +44,7 @@ struct combine {
     uint64_t taken, refused, relaxed;
 
     atomic_ullong
-        carried; /* records of others whose writes were committed here, since the store was opened, ... */
+        delegated; /* records of others whose writes were committed here, since the store was opened, ... */
     atomic_ullong sent; /* ... and own ones that others have */
 };
 

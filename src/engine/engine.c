@@ -82,15 +82,15 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
                                       bson_error_t *error)
 {
-    if (engine->moment)
-        return truce__moment_enter(engine->moment, reader, error);
+    if (engine->snapshot)
+        return truce__snapshot_enter(engine->snapshot, reader, error);
     return truce__readers_begin(&engine->readers, early, reader, error);
 }
 
 void truce__engine_read_end(struct engine *engine, struct reader *reader)
 {
-    if (engine->moment)
-        truce__moment_leave(engine->moment);
+    if (engine->snapshot)
+        truce__snapshot_leave(engine->snapshot);
     else
         truce__readers_end(&engine->readers, reader);
 }
@@ -118,7 +118,7 @@ uint64_t truce__engine_structure(struct engine *engine)
 
     if (!engine->locked || truce__engine_usable(engine, &ignored))
         return 0;
-    return truce__wake_count(&engine->lock, WAKE_STRUCTURE);
+    return truce__notify_count(&engine->lock, NOTIFY_STRUCTURE);
 }
 
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
@@ -130,7 +130,8 @@ truce_status truce__engine_wait(struct engine *engine, const char *collection, u
         status = truce__fail(TRUCE_INVALID, error,
                              "\"%s\" cannot be waited for: its lock file may not be written",
                              engine->path);
-    return status ? status : truce__wake_wait(&engine->lock, collection, token, timeout_ms, error);
+    return status ? status
+                  : truce__notify_wait(&engine->lock, collection, token, timeout_ms, error);
 }
 
 static void after_commit(void *arg, int wal_pages)
@@ -201,8 +202,8 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
     if (status)
         return status;
     if (truce__durable_usable(&engine->durable, NULL))
-        status = truce__lock_no_guests(&engine->lock) ? truce__kv_recover(engine->path, error)
-                                                      : TRUCE_LOCKED;
+        status = truce__lock_no_read_only(&engine->lock) ? truce__kv_recover(engine->path, error)
+                                                         : TRUCE_LOCKED;
     if (!status) {
         atomic_store(&engine->lock.page->broken, false);
         truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
@@ -221,8 +222,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     unsigned flags = KV_WRITER | (create_file ? KV_CREATE : 0);
     struct kv *mover;
     bool fresh = false, denied;
-    truce_status status = truce__doorway_begin(engine->path, truce__engine_deadline(engine, 0),
-                                               &engine->lock, &denied, error);
+    truce_status status = truce__open_checks_begin(engine->path, truce__engine_deadline(engine, 0),
+                                                   &engine->lock, &denied, error);
 
     if (status)
         return status;
@@ -254,7 +255,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     truce__readers_init(&engine->readers, engine->path, 0, engine->deadline_ms, &engine->durable,
                         NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
-    engine->writer.combine.carries = engine->carries;
+    engine->writer.combine.kinds = engine->kinds;
     engine->writer.combine.arg = engine;
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;
@@ -264,13 +265,13 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
 /* Is there a store that can be read? */
 static truce_status try_read(struct engine *engine, bson_error_t *error)
 {
-    struct guest_pass pass = {.flags = KV_READ_ONLY};
+    struct read_only_pass pass = {.flags = KV_READ_ONLY};
     truce_status status = TRUCE_OK;
     struct kv *kv;
     bool fresh;
 
-    if (engine->guest)
-        status = truce__guest_begin(engine->guest, &pass, error);
+    if (engine->read_only_reader)
+        status = truce__read_only_begin(engine->read_only_reader, &pass, error);
     if (status)
         return status;
     status = truce__kv_open(engine->path, pass.flags, engine->deadline_ms, &kv, error);
@@ -281,8 +282,8 @@ static truce_status try_read(struct engine *engine, bson_error_t *error)
                                  engine->path);
         truce__kv_close(kv);
     }
-    if (engine->guest)
-        truce__guest_end(engine->guest, &pass);
+    if (engine->read_only_reader)
+        truce__read_only_end(engine->read_only_reader, &pass);
     return status;
 }
 
@@ -290,8 +291,8 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
 {
     bson_error_t ignored;
     bool denied;
-    truce_status status = truce__doorway_begin(engine->path, truce__engine_deadline(engine, 0),
-                                               &engine->lock, &denied, error);
+    truce_status status = truce__open_checks_begin(engine->path, truce__engine_deadline(engine, 0),
+                                                   &engine->lock, &denied, error);
 
     if (status)
         return status;
@@ -314,7 +315,7 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
     truce_status status = read_with_the_others(engine, error);
 
     if (status == TRUCE_IO) {
-        engine->guest = truce__guest_new(engine->path);
+        engine->read_only_reader = truce__read_only_new(engine->path);
         status = try_read(engine, error);
         if (!status)
             truce__notice(&engine->durable.notices, TRUCE_LOG_INFO,
@@ -324,17 +325,17 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
     }
     if (!status)
         truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, engine->deadline_ms,
-                            &engine->durable, engine->guest);
+                            &engine->durable, engine->read_only_reader);
     return status;
 }
 
 static void free_engine(struct engine *engine)
 {
-    if (!engine->moment) {
+    if (!engine->snapshot) {
         truce__hints_free(engine->hints);
         truce__helpers_free(engine->helpers);
     }
-    truce__guest_free(engine->guest);
+    truce__read_only_free(engine->read_only_reader);
     bson_free(engine->changes);
     bson_free(engine->path);
     bson_free(engine);
@@ -359,11 +360,11 @@ static truce_status engine_open_file(struct engine *engine, bool must_exist, bso
 }
 
 truce_status truce__engine_start(const char *path, const truce_store_options *options,
-                                 const struct carry *const *carries, struct engine **engine,
+                                 const struct delegated_kind *const *kinds, struct engine **engine,
                                  bson_error_t *error)
 {
-    const struct moment_limits limits = {.age_ms = options->snapshot_age_ms,
-                                         .log = options->snapshot_log_bytes};
+    const struct snapshot_limits limits = {.age_ms = options->snapshot_age_ms,
+                                           .log = options->snapshot_log_bytes};
     bool must_exist = options->must_exist || options->read_only;
     uint64_t cache_bytes;
     int helpers;
@@ -379,7 +380,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     if (!status)
         status = truce__helpers_number(&helpers, error);
     if (!status)
-        status = truce__doorway_path(path, must_exist, &real, error);
+        status = truce__open_checks_path(path, must_exist, &real, error);
     if (status)
         return status;
     made = bson_malloc0(sizeof *made);
@@ -389,13 +390,13 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     made->cache_bytes = cache_bytes;
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
-    made->carries = carries;
+    made->kinds = kinds;
     made->hints = truce__hints_new();
     made->helpers = truce__helpers_new(helpers);
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = engine_open_file(made, must_exist, error);
     if (!status) {
-        truce__moments_init(&made->moments, &made->readers, &made->lock, &limits);
+        truce__snapshots_init(&made->snapshots, &made->readers, &made->lock, &limits);
         *engine = made;
         return TRUCE_OK;
     }
@@ -411,8 +412,8 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
-static struct engine *engine_new_view(const struct engine *engine, uint64_t cache_moment,
-                                      struct moment *moment)
+static struct engine *engine_new_view(const struct engine *engine, uint64_t cache_snapshot,
+                                      struct snapshot *snapshot)
 {
     struct engine *view = bson_malloc0(sizeof *view);
 
@@ -423,44 +424,44 @@ static struct engine *engine_new_view(const struct engine *engine, uint64_t cach
     view->lock.file = -1;
     view->spill = engine->spill;
     view->above = engine->above ? engine->above : engine->interrupted;
-    view->moment = moment;
+    view->snapshot = snapshot;
     view->hints = engine->hints;
     view->helpers = engine->helpers;
     view->cache = engine->cache;
-    view->cache_moment = cache_moment;
+    view->cache_snapshot = cache_snapshot;
     return view;
 }
 
-truce_status truce__engine_view(struct engine *engine, const struct moment_limits *limits,
+truce_status truce__engine_view(struct engine *engine, const struct snapshot_limits *limits,
                                 struct engine **view, bson_error_t *error)
 {
-    struct moment *moment = NULL;
+    struct snapshot *snapshot = NULL;
     struct reader *reader;
     unsigned *changes = NULL;
-    uint64_t cache_moment = engine->cache_moment;
+    uint64_t cache_snapshot = engine->cache_snapshot;
     truce_status status = truce__engine_usable(engine, error);
 
     *view = NULL;
-    if (!status && engine->moment) {
-        *view = engine_new_view(engine, cache_moment, truce__moment_hold(engine->moment));
+    if (!status && engine->snapshot) {
+        *view = engine_new_view(engine, cache_snapshot, truce__snapshot_hold(engine->snapshot));
         return TRUCE_OK;
     }
     if (!status) {
-        cache_moment = engine->cache ? truce__cache_moment(engine->cache) : 0;
-        changes = engine->locked ? truce__wake_counters(&engine->lock) : NULL;
+        cache_snapshot = engine->cache ? truce__cache_snapshot(engine->cache) : 0;
+        changes = engine->locked ? truce__notify_counters(&engine->lock) : NULL;
         status = truce__readers_begin(&engine->readers, false, &reader, error);
     }
     if (status) {
         bson_free(changes);
         return status;
     }
-    status = truce__moment_keep(&engine->moments, reader, limits, &moment, error);
+    status = truce__snapshot_keep(&engine->snapshots, reader, limits, &snapshot, error);
     if (status) {
         truce__readers_end(&engine->readers, reader);
         bson_free(changes);
         return status;
     }
-    *view = engine_new_view(engine, cache_moment, moment);
+    *view = engine_new_view(engine, cache_snapshot, snapshot);
     (*view)->changes = changes;
     return TRUCE_OK;
 }
@@ -474,8 +475,9 @@ static bool may_move_log(struct engine *engine)
 
     if (!truce__lock_leave(&engine->lock, deadline))
         return false;
-    return !truce__durable_usable(&engine->durable, NULL) && truce__lock_no_guests(&engine->lock) &&
-           !truce__kv_in_place(engine->kv, NULL) && !truce__lock_log_usable(&engine->lock, NULL);
+    return !truce__durable_usable(&engine->durable, NULL) &&
+           truce__lock_no_read_only(&engine->lock) && !truce__kv_in_place(engine->kv, NULL) &&
+           !truce__lock_log_usable(&engine->lock, NULL);
 }
 
 /* A log that lost its name while it was open is moved as well, if this process still has all of it. Then no name is
@@ -483,7 +485,7 @@ static bool may_move_log(struct engine *engine)
 static void close_writer(struct engine *engine)
 {
     bool moves = may_move_log(engine);
-    bool removes = moves && !truce__stamp_check(&engine->lock, NULL);
+    bool removes = moves && !truce__file_identity_check(&engine->lock, NULL);
     int pages, moved;
 
     if (moves && !removes)
@@ -494,23 +496,23 @@ static void close_writer(struct engine *engine)
     if (moves)
         truce__log_identity_forget(&engine->lock);
     if (removes)
-        truce__stamp_begin(&engine->lock);
+        truce__file_identity_begin_change(&engine->lock);
     truce__kv_close(engine->kv);
     if (removes)
-        truce__stamp_end(&engine->lock);
+        truce__file_identity_end_change(&engine->lock);
 }
 
 /* In a forked child the snapshot is the parent's. */
 static void engine_close_view(struct engine *view)
 {
     if (view->generation == truce__process_generation())
-        truce__moment_release(view->moment);
+        truce__snapshot_release(view->snapshot);
     free_engine(view);
 }
 
 void truce__engine_close(struct engine *engine)
 {
-    if (engine->moment) {
+    if (engine->snapshot) {
         engine_close_view(engine);
         return;
     }
@@ -518,7 +520,7 @@ void truce__engine_close(struct engine *engine)
         return;
     truce__helpers_free(engine->helpers);
     engine->helpers = NULL;
-    truce__moments_release(&engine->moments);
+    truce__snapshots_release(&engine->snapshots);
     if (!engine->read_only) {
         truce__checkpointer_release(&engine->checkpointer);
         truce__writer_release(&engine->writer);

@@ -27,19 +27,19 @@ struct engine {
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
     /* The kinds of operations that this process executes for others, with NULL at the end. */
-    const struct carry *const *carries;
+    const struct delegated_kind *const *kinds;
     uint64_t cache_bytes;    /* of documents and of the writer's pages, together, at most */
     struct cache *cache;     /* NULL if read_only; of a view: that of the engine that it is of */
-    uint64_t cache_moment;   /* of a view: its moment, as the cache counts it */
+    uint64_t cache_snapshot; /* of a view: its moment, as the cache counts it */
     struct hints *hints;     /* of a view: those of the engine */
     struct helpers *helpers; /* of a view: those of the engine */
-    struct guest *guest;     /* NULL: we may write what stands beside the file */
+    struct read_only_reader *read_only_reader; /* NULL: we may write what stands beside the file */
     struct readers readers;
-    struct moments moments;
+    struct snapshots snapshots;
     unsigned *
         changes; /* of a view: the counters of changes (change_notify.h) from before its moment; NULL: unknown */
-    struct moment
-        *moment; /* of a view, which has nothing else that it could close; NULL: reads are of now */
+    struct snapshot *
+        snapshot; /* of a view, which has nothing else that it could close; NULL: reads are of now */
     struct checkpointer checkpointer;
     const int *above;       /* the same, of the engine that a view is of */
     const int *interrupted; /* of the store, may be NULL; looked at by everything that takes long */
@@ -51,13 +51,13 @@ struct engine {
 /* Opens the file; see truce__engine_open (documents/document_store.h) for the arguments. `carries` lists
  * the kinds of operations that this process executes for other processes. `*engine` is NULL on failure. */
 truce_status truce__engine_start(const char *path, const truce_store_options *options,
-                                 const struct carry *const *carries, struct engine **engine,
+                                 const struct delegated_kind *const *kinds, struct engine **engine,
                                  bson_error_t *error);
 void truce__engine_close(struct engine *engine);
 
 /* The engine as it is now, kept: every read of the view is of this moment. It is read-only. Closed before
  * the engine. `limits` NULL: the engine's own. Of a view: another of the same moment. */
-truce_status truce__engine_view(struct engine *engine, const struct moment_limits *limits,
+truce_status truce__engine_view(struct engine *engine, const struct snapshot_limits *limits,
                                 struct engine **view, bson_error_t *error);
 
 /* ---- for the parts of the engine ------------------------------------------------------------ */

@@ -30,7 +30,7 @@
 
 /* ---- the path ------------------------------------------------------------------------------- */
 
-static truce_status doorway_cannot(const char *path, bson_error_t *error)
+static truce_status open_checks_cannot(const char *path, bson_error_t *error)
 {
     return truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path, strerror(errno));
 }
@@ -62,7 +62,7 @@ static char *resolve_new(const char *path)
 }
 
 /* Where a link leads that leads to nothing: a file is made there. */
-static char *doorway_resolve(const char *path, int links)
+static char *open_checks_resolve(const char *path, int links)
 {
     char *found = realpath(path, NULL), *resolved = bson_strdup(found), *next;
     char target[PATH_MAX + 1];
@@ -80,7 +80,7 @@ static char *doorway_resolve(const char *path, int links)
     }
     target[size] = 0;
     next = beside(path, target);
-    resolved = doorway_resolve(next, links - 1);
+    resolved = open_checks_resolve(next, links - 1);
     bson_free(next);
     return resolved;
 }
@@ -97,8 +97,8 @@ static truce_status check_file(const char *path, const struct stat *found, bson_
     return TRUCE_OK;
 }
 
-truce_status truce__doorway_path(const char *path, bool must_exist, char **real,
-                                 bson_error_t *error)
+truce_status truce__open_checks_path(const char *path, bool must_exist, char **real,
+                                     bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     struct stat found;
@@ -107,16 +107,16 @@ truce_status truce__doorway_path(const char *path, bool must_exist, char **real,
 
     *real = NULL;
     if (!there && errno != ENOENT)
-        return doorway_cannot(path, error);
+        return open_checks_cannot(path, error);
     if (!there && must_exist)
         return truce__fail(TRUCE_NOT_FOUND, error, "there is no store \"%s\"", path);
     if (there)
         status = check_file(path, &found, error);
     if (status)
         return status;
-    *real = doorway_resolve(path, LINKS_MAX);
+    *real = open_checks_resolve(path, LINKS_MAX);
     if (!*real)
-        return doorway_cannot(path, error);
+        return open_checks_cannot(path, error);
     status = truce__process_may_open(*real, truce__file_id(*real, &id) ? &id : NULL, error);
     if (status) {
         bson_free(*real);
@@ -156,8 +156,8 @@ static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error
 }
 
 /* SQLite removes a log next to an empty file, or one that is made now. The log may have all that is left of the store. */
-static truce_status doorway_check_log(const struct lock *lock, const char *path,
-                                      bson_error_t *error)
+static truce_status open_checks_check_log(const struct lock *lock, const char *path,
+                                          bson_error_t *error)
 {
     struct file_look file, log;
     truce_status status = truce__log_identity_look(path, &file, error);
@@ -172,15 +172,15 @@ static truce_status doorway_check_log(const struct lock *lock, const char *path,
     return status;
 }
 
-truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct lock *lock,
-                                  bool *denied, bson_error_t *error)
+truce_status truce__open_checks_begin(const char *path, int64_t deadline_ns, struct lock *lock,
+                                      bool *denied, bson_error_t *error)
 {
     truce_status status = truce__lock_enter(path, deadline_ns, lock, denied, error);
 
     if (status)
         return status;
     if (lock->alone)
-        status = doorway_check_log(lock, path, error);
+        status = open_checks_check_log(lock, path, error);
     if (!status && !lock->known && has_content(path))
         status = ask_sqlite(path, deadline_ns, error);
     if (!status) {
@@ -190,7 +190,7 @@ truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct 
     if (!status && lock->alone) {
         atomic_store(&lock->page->foreign, LOCK_FOREIGN_NONE);
         atomic_store(&lock->page->log_damaged, false);
-        truce__stamp_begin(lock);
+        truce__file_identity_begin_change(lock);
     }
     if (status)
         truce__lock_close(lock);

@@ -35,36 +35,37 @@
 
 #define PATIENCE_MS 1000
 
-struct guest *truce__guest_new(const char *path)
+struct read_only_reader *truce__read_only_new(const char *path)
 {
-    struct guest *guest = bson_malloc0(sizeof *guest);
+    struct read_only_reader *read_only_reader = bson_malloc0(sizeof *read_only_reader);
 
-    guest->path = bson_strdup(path);
-    guest->lock_path = bson_strdup_printf("%s-lock", path);
-    guest->file = -1;
-    pthread_mutex_init(&guest->mutex, NULL);
-    return guest;
+    read_only_reader->path = bson_strdup(path);
+    read_only_reader->lock_path = bson_strdup_printf("%s-lock", path);
+    read_only_reader->file = -1;
+    pthread_mutex_init(&read_only_reader->mutex, NULL);
+    return read_only_reader;
 }
 
-void truce__guest_free(struct guest *guest)
+void truce__read_only_free(struct read_only_reader *read_only_reader)
 {
-    if (!guest)
+    if (!read_only_reader)
         return;
-    truce_assert(!guest->resting);
-    if (guest->file >= 0)
-        truce__process_close(guest->file);
-    pthread_mutex_destroy(&guest->mutex);
-    bson_free(guest->lock_path);
-    bson_free(guest->path);
-    bson_free(guest);
+    truce_assert(!read_only_reader->resting);
+    if (read_only_reader->file >= 0)
+        truce__process_close(read_only_reader->file);
+    pthread_mutex_destroy(&read_only_reader->mutex);
+    bson_free(read_only_reader->lock_path);
+    bson_free(read_only_reader->path);
+    bson_free(read_only_reader);
 }
 
 /* ---- what is there -------------------------------------------------------------------------- */
 
 /* IO: that cannot be told. */
-static truce_status look_at_log(const struct guest *guest, bool *has, bson_error_t *error)
+static truce_status look_at_log(const struct read_only_reader *read_only_reader, bool *has,
+                                bson_error_t *error)
 {
-    char *log = bson_strdup_printf("%s-wal", guest->path);
+    char *log = bson_strdup_printf("%s-wal", read_only_reader->path);
     truce_status status = TRUCE_OK;
     struct stat found;
     int result = stat(log, &found);
@@ -76,19 +77,19 @@ static truce_status look_at_log(const struct guest *guest, bool *has, bson_error
     return status;
 }
 
-static void find_lock_file(struct guest *guest)
+static void find_lock_file(struct read_only_reader *read_only_reader)
 {
-    if (guest->file < 0)
-        guest->file = truce__lock_file_open(guest->lock_path, O_RDONLY);
+    if (read_only_reader->file < 0)
+        read_only_reader->file = truce__lock_file_open(read_only_reader->lock_path, O_RDONLY);
 }
 
 /* Others, while the guest himself is not there. */
-static bool somebody_is_there(const struct guest *guest)
+static bool somebody_is_there(const struct read_only_reader *read_only_reader)
 {
-    return guest->file >= 0 && lock_has_byte(guest->file, BYTE_PRESENT);
+    return read_only_reader->file >= 0 && lock_has_byte(read_only_reader->file, BYTE_PRESENT);
 }
 
-static bool guest_is_same(const struct stat *a, const struct stat *b)
+static bool read_only_is_same(const struct stat *a, const struct stat *b)
 {
     return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
@@ -97,84 +98,89 @@ static bool guest_is_same(const struct stat *a, const struct stat *b)
 
 /* ---- one try, under the mutex; false: again --------------------------------------------------- */
 
-static bool become_live(struct guest *guest)
+static bool become_live(struct read_only_reader *read_only_reader)
 {
-    if (guest->file >= 0 && !lock_set_byte(guest->file, BYTE_PRESENT, F_RDLCK))
+    if (read_only_reader->file >= 0 &&
+        !lock_set_byte(read_only_reader->file, BYTE_PRESENT, F_RDLCK))
         return false;
-    guest->live = true;
-    guest->epoch++;
+    read_only_reader->live = true;
+    read_only_reader->epoch++;
     return true;
 }
 
-static truce_status rest(struct guest *guest, bson_error_t *error)
+static truce_status rest(struct read_only_reader *read_only_reader, bson_error_t *error)
 {
     struct stat now;
 
-    if (stat(guest->path, &now))
-        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", guest->path,
+    if (stat(read_only_reader->path, &now))
+        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", read_only_reader->path,
                            strerror(errno));
-    if (guest->was.st_ino && (guest->was.st_ino != now.st_ino || guest->was.st_dev != now.st_dev))
+    if (read_only_reader->was.st_ino &&
+        (read_only_reader->was.st_ino != now.st_ino || read_only_reader->was.st_dev != now.st_dev))
         return truce__fail(TRUCE_CORRUPT, error, "\"%s\" was replaced while it was open",
-                           guest->path);
-    if (!guest_is_same(&guest->was, &now))
-        guest->epoch++;
-    guest->was = now;
-    guest->resting++;
+                           read_only_reader->path);
+    if (!read_only_is_same(&read_only_reader->was, &now))
+        read_only_reader->epoch++;
+    read_only_reader->was = now;
+    read_only_reader->resting++;
     return TRUCE_OK;
 }
 
-static void stop_resting(struct guest *guest)
+static void stop_resting(struct read_only_reader *read_only_reader)
 {
-    if (!guest->resting && guest->file >= 0)
-        lock_set_byte(guest->file, BYTE_GUEST, F_UNLCK);
+    if (!read_only_reader->resting && read_only_reader->file >= 0)
+        lock_set_byte(read_only_reader->file, BYTE_GUEST, F_UNLCK);
 }
 
-static bool try_begin(struct guest *guest, truce_status *status, bson_error_t *error)
+static bool try_begin(struct read_only_reader *read_only_reader, truce_status *status,
+                      bson_error_t *error)
 {
     bool live, has;
 
-    if (guest->live)
+    if (read_only_reader->live)
         return true;
-    find_lock_file(guest);
-    if (guest->file >= 0 && !lock_set_byte(guest->file, BYTE_GUEST, F_RDLCK))
+    find_lock_file(read_only_reader);
+    if (read_only_reader->file >= 0 && !lock_set_byte(read_only_reader->file, BYTE_GUEST, F_RDLCK))
         return false;
-    *status = look_at_log(guest, &has, error);
-    live = !*status && (somebody_is_there(guest) || has);
+    *status = look_at_log(read_only_reader, &has, error);
+    live = !*status && (somebody_is_there(read_only_reader) || has);
     if (!live && !*status)
-        *status = rest(guest, error);
+        *status = rest(read_only_reader, error);
     if (live || *status)
-        stop_resting(guest);
-    return live ? become_live(guest) : true;
+        stop_resting(read_only_reader);
+    return live ? become_live(read_only_reader) : true;
 }
 
-truce_status truce__guest_begin(struct guest *guest, struct guest_pass *pass, bson_error_t *error)
+truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
+                                    struct read_only_pass *pass, bson_error_t *error)
 {
     int64_t deadline_ns = truce__clock_monotonic_ns() + PATIENCE_MS * INT64_C(1000000);
     truce_status status = TRUCE_OK;
     bool begun = false;
 
     while (!begun) {
-        pthread_mutex_lock(&guest->mutex);
-        begun = try_begin(guest, &status, error);
-        pass->epoch = guest->epoch;
-        pass->flags = KV_READ_ONLY | (guest->live ? 0 : KV_IMMUTABLE);
-        pthread_mutex_unlock(&guest->mutex);
+        pthread_mutex_lock(&read_only_reader->mutex);
+        begun = try_begin(read_only_reader, &status, error);
+        pass->epoch = read_only_reader->epoch;
+        pass->flags = KV_READ_ONLY | (read_only_reader->live ? 0 : KV_IMMUTABLE);
+        pthread_mutex_unlock(&read_only_reader->mutex);
         if (!begun && truce__clock_monotonic_ns() >= deadline_ns)
             return truce__fail(TRUCE_LOCKED, error, "another process is changing \"%s\"",
-                               guest->path);
+                               read_only_reader->path);
         if (!begun)
             truce__clock_sleep_ms(1);
     }
     return status;
 }
 
-void truce__guest_end(struct guest *guest, const struct guest_pass *pass)
+void truce__read_only_end(struct read_only_reader *read_only_reader,
+                          const struct read_only_pass *pass)
 {
     if (!(pass->flags & KV_IMMUTABLE))
         return;
-    pthread_mutex_lock(&guest->mutex);
-    truce_assert(guest->resting > 0);
-    guest->resting--;
-    stop_resting(guest);
-    pthread_mutex_unlock(&guest->mutex);
+    pthread_mutex_lock(&read_only_reader->mutex);
+    truce_assert(read_only_reader->resting > 0);
+    read_only_reader->resting--;
+    stop_resting(read_only_reader);
+    pthread_mutex_unlock(&read_only_reader->mutex);
 }

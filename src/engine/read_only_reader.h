@@ -10,7 +10,7 @@
 
 #include "engine/storage/lock.h"
 
-struct guest {
+struct read_only_reader {
     char *path, *lock_path;
     pthread_mutex_t mutex;
     int file; /* the lock file; -1: there is none, or it cannot be read */
@@ -21,17 +21,19 @@ struct guest {
 };
 
 /* How a connection is opened now, and whether an older one is of use. */
-struct guest_pass {
+struct read_only_pass {
     unsigned epoch;
     unsigned flags; /* for kv_open */
 };
 
-struct guest *truce__guest_new(const char *path);
-void truce__guest_free(struct guest *guest); /* NULL is allowed */
+struct read_only_reader *truce__read_only_new(const char *path);
+void truce__read_only_free(struct read_only_reader *read_only_reader); /* NULL is allowed */
 
 /* Around each snapshot, opening a connection for it included. While one of the file alone lasts, nobody
  * changes the file. LOCKED: somebody is just changing it. CORRUPT: another file has its name. */
-truce_status truce__guest_begin(struct guest *guest, struct guest_pass *pass, bson_error_t *error);
-void truce__guest_end(struct guest *guest, const struct guest_pass *pass);
+truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
+                                    struct read_only_pass *pass, bson_error_t *error);
+void truce__read_only_end(struct read_only_reader *read_only_reader,
+                          const struct read_only_pass *pass);
 
 #endif

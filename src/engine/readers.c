@@ -31,7 +31,8 @@
 #include "engine/storage/file_identity.h"
 
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         int64_t patience_ms, struct durable *durable, struct guest *guest)
+                         int64_t patience_ms, struct durable *durable,
+                         struct read_only_reader *read_only_reader)
 {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
 
@@ -39,7 +40,7 @@ void truce__readers_init(struct readers *readers, const char *path, unsigned fla
                                 .flags = flags,
                                 .patience_ms = patience_ms,
                                 .durable = durable,
-                                .guest = guest,
+                                .read_only_reader = read_only_reader,
                                 .processors = processors < 1             ? 1
                                               : processors > READERS_MAX ? READERS_MAX
                                                                          : (unsigned)processors};
@@ -201,7 +202,7 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
         return TRUCE_OK;
     }
     before = atomic_fetch_add(&readers->opened, 1);
-    flags = (readers->guest ? reader->pass.flags : readers->flags) |
+    flags = (readers->read_only_reader ? reader->pass.flags : readers->flags) |
             (before < READERS_LARGE    ? KV_LARGE
              : before < READERS_MIDDLE ? KV_MIDDLE
                                        : 0);
@@ -218,7 +219,7 @@ static truce_status readers_look_around(struct readers *readers, struct reader *
                                         bson_error_t *error)
 {
     unsigned epoch = reader->pass.epoch;
-    truce_status status = truce__guest_begin(readers->guest, &reader->pass, error);
+    truce_status status = truce__read_only_begin(readers->read_only_reader, &reader->pass, error);
 
     if (status || !reader->kv || reader->pass.epoch == epoch)
         return status;
@@ -244,11 +245,11 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status) /* because a file is gone? */
         return status == TRUCE_IO && durable->lock->page &&
-                       truce__stamp_check(durable->lock, &changed) == TRUCE_CORRUPT
+                       truce__file_identity_check(durable->lock, &changed) == TRUCE_CORRUPT
                    ? truce__fail(TRUCE_CORRUPT, error, "%s", changed.message)
                    : status;
     if (durable->lock->page)
-        status = truce__stamp_check_sometimes(durable->lock, &readers->looked_ms, error);
+        status = truce__file_identity_check_sometimes(durable->lock, &readers->looked_ms, error);
     if (!status)
         status = truce__durable_wait(durable, early ? 0 : truce__durable_promised(durable), error);
     if (!status && (!reader->catalog || reader->catalog->version != version))
@@ -261,13 +262,14 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
 static truce_status readers_begin(struct readers *readers, bool early, struct reader *reader,
                                   bson_error_t *error)
 {
-    truce_status status = readers->guest ? readers_look_around(readers, reader, error) : TRUCE_OK;
+    truce_status status =
+        readers->read_only_reader ? readers_look_around(readers, reader, error) : TRUCE_OK;
 
     if (status)
         return status;
     status = begin_snapshot(readers, early, reader, error);
-    if (status && readers->guest)
-        truce__guest_end(readers->guest, &reader->pass);
+    if (status && readers->read_only_reader)
+        truce__read_only_end(readers->read_only_reader, &reader->pass);
     return status;
 }
 
@@ -286,8 +288,8 @@ truce_status truce__readers_begin(struct readers *readers, bool early, struct re
 void truce__readers_end(struct readers *readers, struct reader *reader)
 {
     truce__kv_snapshot_end(reader->kv);
-    if (readers->guest)
-        truce__guest_end(readers->guest, &reader->pass);
+    if (readers->read_only_reader)
+        truce__read_only_end(readers->read_only_reader, &reader->pass);
     readers_give(readers, reader);
 }
 
@@ -327,8 +329,8 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
 {
     bool mine = readers_take(home);
 
-    if (readers->guest) { /* it may not be of use for the next snapshot */
-        truce__guest_end(readers->guest, &taken->pass);
+    if (readers->read_only_reader) { /* it may not be of use for the next snapshot */
+        truce__read_only_end(readers->read_only_reader, &taken->pass);
         close_taken(readers, taken);
     }
     if (mine && !home->kv && taken->kv) {

@@ -19,10 +19,10 @@
 #define READERS_SPARE  32 /* connections that wait for a slot: so many transactions come and go */
 
 struct reader {
-    struct kv *kv;           /* NULL until it is first used */
-    struct catalog *catalog; /* of the last snapshot; NULL: none yet */
-    struct buffer key, id;   /* scratch for lookups */
-    struct guest_pass pass;  /* of the connection, and of its snapshot, if there is a guest */
+    struct kv *kv;              /* NULL until it is first used */
+    struct catalog *catalog;    /* of the last snapshot; NULL: none yet */
+    struct buffer key, id;      /* scratch for lookups */
+    struct read_only_pass pass; /* of the connection, and of its snapshot, if there is a guest */
     atomic_uint taken;
 };
 
@@ -31,8 +31,8 @@ struct readers {
     unsigned flags;      /* for kv_open */
     int64_t patience_ms; /* for kv_open */
     struct durable *durable;
-    struct guest *guest; /* NULL: we may write what stands beside the file */
-    unsigned processors; /* READERS_MAX at most */
+    struct read_only_reader *read_only_reader; /* NULL: we may write what stands beside the file */
+    unsigned processors;                       /* READERS_MAX at most */
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
@@ -46,7 +46,8 @@ struct readers {
 
 /* `durable` and `guest` stay the caller's. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         int64_t patience_ms, struct durable *durable, struct guest *guest);
+                         int64_t patience_ms, struct durable *durable,
+                         struct read_only_reader *read_only_reader);
 void truce__readers_release(struct readers *readers);
 
 /* A reader in a snapshot of now, all of it durable unless `early`, with the catalog that belongs to it.

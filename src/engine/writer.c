@@ -222,7 +222,7 @@ static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_
     truce__durable_begin(writer->durable);
     status = truce__durable_usable(writer->durable, error);
     if (!status)
-        status = truce__stamp_check_in_turn(writer->lock, writer->kv, error);
+        status = truce__file_identity_check_in_turn(writer->lock, writer->kv, error);
     if (!status && !op->alone) /* a checkpoint finds out by itself */
         status = truce__lock_log_usable(writer->lock, error);
     if (!status && !op->alone)
@@ -619,12 +619,12 @@ static void touch_slot(struct writer *writer, uint32_t slot)
 
 void truce__writer_touch(struct writer *writer, const char *collection)
 {
-    touch_slot(writer, truce__wake_slot(collection));
+    touch_slot(writer, truce__notify_slot(collection));
 }
 
 void truce__writer_touch_structure(struct writer *writer)
 {
-    touch_slot(writer, WAKE_STRUCTURE);
+    touch_slot(writer, NOTIFY_STRUCTURE);
 }
 
 /* ---- one transaction ------------------------------------------------------------------------ */
@@ -649,7 +649,7 @@ static bool touched_any(const struct writer *writer)
 {
     uint64_t all = 0;
 
-    for (size_t i = 0; i < WAKE_SLOTS / 64; i++)
+    for (size_t i = 0; i < NOTIFY_SLOTS / 64; i++)
         all |= writer->touched[i];
     return all;
 }
@@ -663,7 +663,7 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
     if (!relaxed && truce__kv_changed(writer->kv))
         promised = truce__durable_promise(writer->durable);
     if (changed) {
-        truce__wake_begin(writer->lock);
+        truce__notify_begin(writer->lock);
         truce__cache_commit(writer->cache, promised);
     }
     wrote = truce__kv_changed(writer->kv);
@@ -674,7 +674,7 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
     }
     truce__durable_written(writer->durable);
     if (changed)
-        truce__wake_announce(writer->lock, writer->touched);
+        truce__notify_announce(writer->lock, writer->touched);
     return status;
 }
 
@@ -756,7 +756,7 @@ static void group_rehearse(struct writer *writer, struct write_op *first)
 /* Does it work for other processes, and they for it? A store whose names are not only the file's keeps to itself. */
 static bool writer_keeps_company(const struct writer *writer)
 {
-    return writer->combine.carries && !writer->names;
+    return writer->combine.kinds && !writer->names;
 }
 
 /* Each operation by itself, after a group has failed; but where the file is locked by another

@@ -31,11 +31,11 @@ struct write_op {
      * is the caller's to keep. Anything else: the transaction cannot be used any more, nothing of
      * it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
-    const struct carry *carry; /* how another process does it; NULL: none can */
-    bool relaxed;              /* need not wait for the disk */
-    bool early;                /* need not wait here: its caller does, later */
-    bool alone;                /* runs on its own thread, under the lock, without a transaction */
-    int64_t deadline_ns;       /* for getting its turn; monotonic */
+    const struct delegated_kind *delegated_kind; /* how another process does it; NULL: none can */
+    bool relaxed;                                /* need not wait for the disk */
+    bool early;                                  /* need not wait here: its caller does, later */
+    bool alone;          /* runs on its own thread, under the lock, without a transaction */
+    int64_t deadline_ns; /* for getting its turn; monotonic */
 
     /* the writer's */
     struct write_op *next;
@@ -72,8 +72,8 @@ struct writer {
     struct combine combine; /* the leader's; with other processes */
 
     /* the leader's, and of the operation that it runs */
-    struct catalog *catalog;           /* of this transaction; NULL: to be loaded */
-    uint64_t touched[WAKE_SLOTS / 64]; /* collections to wake after the commit */
+    struct catalog *catalog;             /* of this transaction; NULL: to be loaded */
+    uint64_t touched[NOTIFY_SLOTS / 64]; /* collections to wake after the commit */
     struct key_change keys[TRUCE_INDEXES_MAX];
     struct arena arena;
     struct buffer key, body; /* of a look into the cache */
@@ -85,8 +85,9 @@ struct writer {
     /* since the store was opened; of what was not alone */
     atomic_ullong operations, groups, held_ns; /* held: the lock, for them */
 
-    const struct names *names; /* that no collection may have (documents/collections.h); NULL: none */
-    bool (*untold)(const char *collection); /* the feed is not told of it; NULL: it is of all */
+    const struct names
+        *names; /* that no collection may have (documents/collections.h); NULL: none */
+    bool (*suppressed)(const char *collection); /* the feed is not told of it; NULL: it is of all */
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
     bool rehearses; /* for tests: the first transaction of every group is rolled back */

@@ -15,7 +15,7 @@
 static truce_store *busy;
 static pthread_t holder;
 static atomic_bool stops;
-static int64_t carried;
+static int64_t delegated;
 
 /* Has the turn until somebody has published a write, for a while. */
 static truce_status hold(struct write_op *op, struct writer *writer, bson_error_t *error)
@@ -50,12 +50,12 @@ static void end_busy(void)
         return;
     atomic_store(&stops, true);
     pthread_join(holder, NULL);
-    carried = (int64_t)atomic_load(&truce__file_engine(busy)->writer.combine.carried);
+    delegated = (int64_t)atomic_load(&truce__file_engine(busy)->writer.combine.delegated);
     truce_store_close(busy);
     busy = NULL;
 }
 
-static truce_store *open_carried(void)
+static truce_store *open_delegated(void)
 {
     truce_store *store = NULL;
     bson_error_t error;
@@ -72,12 +72,12 @@ static truce_store *open_carried(void)
     return store;
 }
 
-CONTRACT_SUITE(open_carried)
+CONTRACT_SUITE(open_delegated)
 
 TEST(the_other_store_carries_out_most_of_what_is_written)
 {
     bson_t *document = test_bson("{'a': 1}");
-    truce_store *store = open_carried();
+    truce_store *store = open_delegated();
     bson_error_t error;
 
     REQUIRE(store && busy);
@@ -86,6 +86,6 @@ TEST(the_other_store_carries_out_most_of_what_is_written)
     CHECK_INT(atomic_load(&truce__file_engine(store)->writer.combine.sent), >, 100);
     truce_store_close(store);
     end_busy();
-    CHECK_INT(carried, >, 100);
+    CHECK_INT(delegated, >, 100);
     bson_destroy(document);
 }

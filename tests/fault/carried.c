@@ -227,7 +227,7 @@ static void answer(uint64_t promise)
 }
 
 /* All of it, but that nobody is woken. */
-static void carry_out(struct call *call)
+static void delegated_out(struct call *call)
 {
     take_lock();
     start(call);
@@ -296,7 +296,7 @@ TEST(one_that_died_before_it_woke_anybody_is_not_waited_for)
     struct call call = {0};
 
     REQUIRE(begin());
-    carry_out(&call);
+    delegated_out(&call);
     CHECK(end_well(&call));
     CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();
@@ -343,7 +343,7 @@ TEST(what_another_has_done_is_told_when_it_is_on_the_disk)
 
     REQUIRE(begin());
     disk_hold_syncs(true);
-    carry_out(&call);
+    delegated_out(&call);
     truce__records_wake(&others()->records, others()->taken);
     truce__clock_sleep_ms(50);
     CHECK(!atomic_load(&call.done));
@@ -391,7 +391,7 @@ TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_ag
     CHECK_INT(own->writer.combine.pause, >, 0);
     own->writer.combine.pause = 0;
     call = (struct call){0};
-    carry_out(&call); /* and nothing of that one is left with the other */
+    delegated_out(&call); /* and nothing of that one is left with the other */
     CHECK(end_well(&call));
     CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();
@@ -537,7 +537,7 @@ TEST(what_one_that_was_stopped_has_taken_is_not_known_and_the_next_write_goes_on
     die();
     CHECK(end_well(&next));
     CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 1}"), ==, 1);
-    carry_out(&next); /* and what came of it is in nobody's way */
+    delegated_out(&next); /* and what came of it is in nobody's way */
     CHECK(end_well(&next));
     CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 2}"), ==, 1);
     close_both();
@@ -630,7 +630,7 @@ TEST(the_write_of_a_process_that_is_gone_is_not_carried_out)
     end_child(holder);
     run_call(&call);
     CHECK_OK(call.status, call.error);
-    CHECK_INT(atomic_load(&own->writer.combine.carried), ==, 0);
+    CHECK_INT(atomic_load(&own->writer.combine.delegated), ==, 0);
     CHECK_INT(atomic_load(&page()->published), ==, 0);
     CHECK_INT(count("{'_id': 1, 'n': 0, 'm': 1}"), ==, 1);
     truce__engine_close(own);

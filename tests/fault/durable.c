@@ -687,7 +687,7 @@ TEST(a_relaxed_write_waits_for_no_disk_beside_one_that_does)
     struct lock other;
 
     REQUIRE(begin(false));
-    engine->writer.combine.carries = NULL; /* what is published is in no queue */
+    engine->writer.combine.kinds = NULL; /* what is published is in no queue */
     REQUIRE(stop_in_commit(&other));
     disk_hold_syncs(true);
     start(&durable);

@@ -139,12 +139,12 @@ static void look_at_answer(struct fuzz_input *input, struct write_op *op, struct
     if (fuzz_below(input, 2) && answer->size)
         answer->bytes[fuzz_byte(input) % answer->size] ^= fuzz_byte(input);
     else
-        truce_assert(op->carry->unpack(op, (struct bytes){answer->bytes, answer->size}));
-    if (!op->carry->unpack(op, (struct bytes){answer->bytes, answer->size}))
+        truce_assert(op->delegated_kind->unpack(op, (struct bytes){answer->bytes, answer->size}));
+    if (!op->delegated_kind->unpack(op, (struct bytes){answer->bytes, answer->size}))
         return;
-    if (op->carry == &truce__carry_modify)
+    if (op->delegated_kind == &truce__delegated_kind_modify)
         truce_assert(modify->result->matched + modify->result->upserted == !modify->status);
-    for (size_t i = 0; op->carry == &truce__carry_bulk && i < bulk->count; i++)
+    for (size_t i = 0; op->delegated_kind == &truce__delegated_kind_bulk && i < bulk->count; i++)
         check_outcome(&bulk->writes[i], &bulk->outcomes[i]);
 }
 
@@ -160,9 +160,9 @@ static void run(struct fuzz_input *input, struct write_op *op)
     truce__kv_accept(writer->kv);
     truce__arena_reset(&writer->arena);
     op->reset(op);
-    if (!op->run(op, writer, &error) && op->carry->answer(op, &answer) == CARRIED)
+    if (!op->run(op, writer, &error) && op->delegated_kind->answer(op, &answer) == DELEGATED_DONE)
         look_at_answer(input, op, &answer);
-    (void)op->carry->pack(op, &again);
+    (void)op->delegated_kind->pack(op, &again);
     truce__kv_write_rollback(writer->kv);
     truce__cache_end(writer->cache, false);
     truce__writer_catalog_changed(writer);
@@ -176,10 +176,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, size};
     bool raw = fuzz_below(&input, 8) == 0;
-    const struct carry *kind = truce__carries[fuzz_below(&input, 2)];
-    bson_t *request = raw                          ? NULL
-                      : kind == &truce__carry_bulk ? make_bulk(&input)
-                                                   : make_modify(&input);
+    const struct delegated_kind *kind = truce__delegated_kinds[fuzz_below(&input, 2)];
+    bson_t *request = raw                                   ? NULL
+                      : kind == &truce__delegated_kind_bulk ? make_bulk(&input)
+                                                            : make_modify(&input);
     uint8_t *bytes = request ? (uint8_t *)bson_get_data(request) : NULL;
     struct bytes given = {raw ? input.at : bytes, raw ? input.left : request->len};
     struct write_op *op;
@@ -191,7 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     op = kind->open(engine, given);
     if (op) {
         run(&input, op);
-        op->carry->close(op);
+        op->delegated_kind->close(op);
     }
     if (request)
         bson_destroy(request);

@@ -21,9 +21,9 @@
 
 /* Shared by all processes. */
 static struct notes {
-    atomic_llong told[PROCESSES];    /* what each one has been told of its number */
-    atomic_llong carried[PROCESSES]; /* writes of others, by those that live */
-    atomic_llong carried_before;     /* by those that are dead */
+    atomic_llong told[PROCESSES];      /* what each one has been told of its number */
+    atomic_llong delegated[PROCESSES]; /* writes of others, by those that live */
+    atomic_llong carried_before;       /* by those that are dead */
 } * notes;
 
 static char path[400];
@@ -99,7 +99,7 @@ static _Noreturn void live(int process)
         atomic_store(&notes->told[process], n);
         add(id, 1);
         n++;
-        atomic_store(&notes->carried[process], (int64_t)atomic_load(&combine->carried));
+        atomic_store(&notes->delegated[process], (int64_t)atomic_load(&combine->delegated));
     }
 }
 
@@ -121,7 +121,7 @@ static bool end_one(pid_t child, int process)
     kill(child, SIGKILL);
     if (waitpid(child, &state, 0) != child || !WIFSIGNALED(state))
         return false;
-    atomic_fetch_add(&notes->carried_before, atomic_exchange(&notes->carried[process], 0));
+    atomic_fetch_add(&notes->carried_before, atomic_exchange(&notes->delegated[process], 0));
     return true;
 }
 

@@ -408,18 +408,19 @@ TEST(a_snapshot_is_shown_what_has_not_changed_since_it_began)
     open_cache();
     read_from_file("k", "one");
     read_from_file("other", "here");
-    before = truce__cache_moment(cache);
+    before = truce__cache_snapshot(cache);
     CHECK(shows_to(before, "k", "one"));
     truce__cache_begin(cache, false);
     change("k", "two");
     CHECK(!shows_to(before, "k", "one"));
     CHECK(!shows_to(before, "k", "two"));
-    CHECK(shows_to(truce__cache_moment(cache), "other", "here"));
+    CHECK(shows_to(truce__cache_snapshot(cache), "other", "here"));
     atomic_fetch_add(&begun, 1);
     truce__cache_commit(cache, 0);
-    CHECK_INT(truce__cache_moment(cache), ==, before); /* one that begins now may not see it yet */
+    CHECK_INT(truce__cache_snapshot(cache), ==,
+              before); /* one that begins now may not see it yet */
     truce__cache_end(cache, true);
-    after = truce__cache_moment(cache);
+    after = truce__cache_snapshot(cache);
     CHECK_INT(after, >, before);
     CHECK(!shows_to(before, "k", "one"));
     CHECK(!shows_to(before, "k", "two"));
@@ -435,13 +436,13 @@ TEST(what_was_read_after_a_snapshot_began_may_have_changed_between_them)
     uint64_t before;
 
     open_cache();
-    before = truce__cache_moment(cache);
+    before = truce__cache_snapshot(cache);
     truce__cache_begin(cache, false);
     change("another", "value");
     commit();
     read_from_file("k", "two");
     CHECK(!shows_to(before, "k", "two"));
-    CHECK(shows_to(truce__cache_moment(cache), "k", "two"));
+    CHECK(shows_to(truce__cache_snapshot(cache), "k", "two"));
     truce__cache_free(cache);
 }
 
@@ -451,15 +452,15 @@ TEST(what_others_committed_after_a_snapshot_began_is_not_shown_to_it)
 
     open_cache();
     read_from_file("k", "one");
-    before = truce__cache_moment(cache);
+    before = truce__cache_snapshot(cache);
     atomic_fetch_add(&begun, 1); /* of another process */
     CHECK(!shows_to(before, "k", "one"));
     truce__cache_begin(cache, false);
     read_from_file("k", "two");
     CHECK(!shows_to(before, "k", "two"));
-    CHECK(!shows_to(truce__cache_moment(cache), "k", "two"));
+    CHECK(!shows_to(truce__cache_snapshot(cache), "k", "two"));
     truce__cache_end(cache, false);
-    CHECK(shows_to(truce__cache_moment(cache), "k", "two"));
+    CHECK(shows_to(truce__cache_snapshot(cache), "k", "two"));
     CHECK(!shows_to(before, "k", "two"));
     truce__cache_free(cache);
 }

@@ -100,22 +100,22 @@ TEST(a_snapshot_sees_what_was_committed_before_it_and_nothing_else)
 }
 
 /* The moment of a snapshot, which is begun and ended. */
-static struct kv_moment look(struct kv *kv)
+static struct kv_snapshot look(struct kv *kv)
 {
-    struct kv_moment moment = {0};
+    struct kv_snapshot moment = {0};
     bson_error_t error;
     uint32_t version;
 
     if (!CHECK_OK(truce__kv_snapshot_begin(kv, &version, &error), error))
         return moment;
-    moment = *truce__kv_moment(kv);
+    moment = *truce__kv_snapshot(kv);
     truce__kv_snapshot_end(kv);
     return moment;
 }
 
 TEST(snapshots_of_one_moment_are_known_by_it_and_a_commit_is_between_two)
 {
-    struct kv_moment before, same, after, nothing = {0};
+    struct kv_snapshot before, same, after, nothing = {0};
     struct kv *other;
     bson_error_t error;
     uint32_t version;
@@ -127,20 +127,20 @@ TEST(snapshots_of_one_moment_are_known_by_it_and_a_commit_is_between_two)
     commit();
     before = look(reader);
     same = look(other);
-    CHECK(before.known && truce__kv_moment_same(&before, &same));
-    CHECK(!truce__kv_moment_same(&nothing, &nothing));
+    CHECK(before.known && truce__kv_snapshot_same(&before, &same));
+    CHECK(!truce__kv_snapshot_same(&nothing, &nothing));
     CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
-    CHECK(truce__kv_moment_last(reader));
+    CHECK(truce__kv_snapshot_last(reader));
     begin();
     insert("two");
-    CHECK(truce__kv_moment_last(reader)); /* not committed yet */
+    CHECK(truce__kv_snapshot_last(reader)); /* not committed yet */
     commit();
-    CHECK(!truce__kv_moment_last(reader));
+    CHECK(!truce__kv_snapshot_last(reader));
     truce__kv_snapshot_end(reader);
     after = look(other);
-    CHECK(after.known && !truce__kv_moment_same(&before, &after));
+    CHECK(after.known && !truce__kv_snapshot_same(&before, &after));
     same = look(reader);
-    CHECK(truce__kv_moment_same(&same, &after));
+    CHECK(truce__kv_snapshot_same(&same, &after));
     truce__kv_close(other);
     close_both();
 }

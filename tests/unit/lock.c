@@ -189,19 +189,19 @@ TEST(a_writer_that_dies_before_it_announces_is_stood_in_for)
 
     new_path();
     CHECK_OK(open_lock(path, &lock, &error), error);
-    CHECK_OK(truce__wake_wait(&lock, "c", &token, 0, &error), error);
-    CHECK_STATUS(TRUCE_TIMEOUT, truce__wake_wait(&lock, "c", &token, 20, &error), error);
+    CHECK_OK(truce__notify_wait(&lock, "c", &token, 0, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__notify_wait(&lock, "c", &token, 20, &error), error);
     writer = fork();
     if (!writer) {
         struct lock own;
 
         if (!open_lock(path, &own, &error) && !truce__lock_acquire(&own, in_ms(1000), &error))
-            truce__wake_begin(&own);
+            truce__notify_begin(&own);
         _exit(0);
     }
     waitpid(writer, NULL, 0);
-    CHECK_OK(truce__wake_wait(&lock, "c", &token, 5000, &error), error);
-    CHECK_STATUS(TRUCE_TIMEOUT, truce__wake_wait(&lock, "c", &token, 20, &error), error);
+    CHECK_OK(truce__notify_wait(&lock, "c", &token, 5000, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__notify_wait(&lock, "c", &token, 20, &error), error);
     truce__lock_close(&lock);
 }
 

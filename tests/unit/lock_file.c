@@ -546,12 +546,12 @@ TEST(guests_are_asked_for_once_and_keep_pages_where_they_are)
     CHECK_OK(open_lock(path, &lock, &error), error);
     guest = truce__lock_file_open(lock_path, O_RDONLY);
     REQUIRE(guest >= 0 && lock_set_byte(guest, BYTE_GUEST, F_RDLCK));
-    CHECK(!truce__lock_no_guests(&lock));
+    CHECK(!truce__lock_no_read_only(&lock));
     CHECK(lock_set_byte(guest, BYTE_GUEST, F_UNLCK));
-    CHECK(truce__lock_no_guests(&lock));
+    CHECK(truce__lock_no_read_only(&lock));
     CHECK(lock_set_byte(guest, BYTE_GUEST, F_RDLCK)); /* it sees that somebody is there */
     CHECK(lock_has_byte(guest, BYTE_PRESENT));
-    CHECK(truce__lock_no_guests(&lock));
+    CHECK(truce__lock_no_read_only(&lock));
     truce__process_close(guest);
     truce__lock_close(&lock);
 }

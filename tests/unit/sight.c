@@ -34,43 +34,44 @@ static int make_file(const char *name)
     return file;
 }
 
-static bool same(const struct sight *sight, int file)
+static bool same(const struct path_identity *path_identity, int file)
 {
     struct stat found;
 
-    return CHECK_INT(fstat(file, &found), ==, 0) && truce__sight_same(sight, &found);
+    return CHECK_INT(fstat(file, &found), ==, 0) &&
+           truce__path_identity_same(path_identity, &found);
 }
 
-static void keep(struct sight *sight, int file)
+static void keep(struct path_identity *path_identity, int file)
 {
     struct stat found;
 
     if (CHECK_INT(fstat(file, &found), ==, 0))
-        truce__sight_keep(sight, &found);
+        truce__path_identity_record(path_identity, &found);
 }
 
 /* A file whose time is kept. */
-static int open_kept(struct sight *sight)
+static int open_kept(struct path_identity *path_identity)
 {
     int file;
 
     new_paths();
     file = make_file(path);
     truce__clock_sleep_ms(SETTLED_MS);
-    *sight = (struct sight){0};
-    CHECK(!same(sight, file));
-    keep(sight, file);
-    CHECK(same(sight, file));
+    *path_identity = (struct path_identity){0};
+    CHECK(!same(path_identity, file));
+    keep(path_identity, file);
+    CHECK(same(path_identity, file));
     return file;
 }
 
 TEST(a_file_that_nobody_touches_is_not_looked_for)
 {
-    struct sight sight;
-    int file = open_kept(&sight);
+    struct path_identity path_identity;
+    int file = open_kept(&path_identity);
 
     for (int i = 0; i < 1000; i++)
-        CHECK(same(&sight, file));
+        CHECK(same(&path_identity, file));
     close(file);
 }
 
@@ -109,36 +110,36 @@ TEST(whatever_is_done_to_a_file_or_its_name_shows_in_its_time)
     static void (*const all[])(void) = {removed, moved, moved_and_back, replaced, written};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        struct sight sight;
-        int file = open_kept(&sight);
+        struct path_identity path_identity;
+        int file = open_kept(&path_identity);
 
         all[i]();
-        CHECK(!same(&sight, file));
+        CHECK(!same(&path_identity, file));
         close(file);
     }
 }
 
 TEST(a_time_that_is_young_is_not_kept)
 {
-    struct sight sight = {0};
+    struct path_identity path_identity = {0};
     int file;
 
     new_paths();
     file = make_file(path);
-    keep(&sight, file);
-    CHECK(!same(&sight, file));
+    keep(&path_identity, file);
+    CHECK(!same(&path_identity, file));
     close(file);
 }
 
 TEST(every_name_is_looked_up_after_a_while)
 {
-    struct sight sight;
-    int file = open_kept(&sight);
+    struct path_identity path_identity;
+    int file = open_kept(&path_identity);
 
     truce__clock_sleep_ms(LOOK_MS);
-    CHECK(!same(&sight, file));
-    keep(&sight, file);
-    CHECK(same(&sight, file));
+    CHECK(!same(&path_identity, file));
+    keep(&path_identity, file);
+    CHECK(same(&path_identity, file));
     close(file);
 }
 

@@ -17,7 +17,7 @@
  * So whoever is faster does more of it, and nobody waits for a helper that was put aside.
  *
  * A helper reads in a snapshot of its own, kept as any (snapshots.c), which must be of the caller's moment: both began
- * at the same state of the log (truce__kv_moment_same). The caller begins it for the helper, soon after his own; if
+ * at the same state of the log (truce__kv_snapshot_same). The caller begins it for the helper, soon after his own; if
  * somebody has committed between the two there is no help.
  *
  * Invariants:
@@ -60,12 +60,12 @@ struct slice {
 struct ahead {
     /* does not change */
     struct helpers *helpers;
-    struct moments *moments;
+    struct snapshots *snapshots;
     bson_t *filter;
     int64_t table;
     struct query_context context;
     int64_t deadline_ns;
-    struct kv_moment moment;
+    struct kv_snapshot snapshot;
     int64_t last; /* row; there are no others behind it in that moment */
 
     int over; /* the caller needs no help any more; set and read as a flag of budgets */
@@ -205,7 +205,7 @@ static void ahead_read_slice(struct reading *reading, struct kv *kv)
 
 struct helper {
     struct ahead *ahead;
-    struct moment *moment; /* its own snapshot, of the caller's moment */
+    struct snapshot *snapshot; /* its own snapshot, of the caller's moment */
 };
 
 /* The next slice; false: there is nothing left to do. */
@@ -224,7 +224,7 @@ static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
     return claimed;
 }
 
-static void help_in(struct ahead *ahead, struct moment *moment, struct reading *reading)
+static void help_in(struct ahead *ahead, struct snapshot *snapshot, struct reading *reading)
 {
     struct helper_work work = {0};
     struct reader *reader;
@@ -232,10 +232,10 @@ static void help_in(struct ahead *ahead, struct moment *moment, struct reading *
 
     while (!status && truce__helpers_go_on(ahead->helpers, &work) &&
            claim_or_wait(ahead, reading)) {
-        status = truce__moment_enter(moment, &reader, NULL);
+        status = truce__snapshot_enter(snapshot, &reader, NULL);
         if (!status) {
             ahead_read_slice(reading, reader->kv);
-            truce__moment_leave(moment);
+            truce__snapshot_leave(snapshot);
         }
         pthread_mutex_lock(&ahead->mutex);
         ahead_make_ready(ahead, reading);
@@ -258,10 +258,10 @@ static void help(void *arg)
     context.budget = &budget;
     if (!truce__match_new(ahead->filter, &match, NULL)) {
         truce__scan_init(&reading.scan, NULL, ahead->table, match, &context);
-        help_in(ahead, helper->moment, &reading);
+        help_in(ahead, helper->snapshot, &reading);
         truce__scan_release(&reading.scan);
     }
-    truce__moment_release(helper->moment);
+    truce__snapshot_release(helper->snapshot);
     truce__helpers_take_back(ahead->helpers, &reading.slice.found);
     truce__match_free(match);
     truce__arena_release(&arena);
@@ -449,12 +449,12 @@ static struct ahead *new_ahead(struct query *query, int64_t last)
     pthread_condattr_t attributes;
 
     made->helpers = engine->helpers;
-    made->moments = engine->moment ? engine->moment->all : &engine->moments;
+    made->snapshots = engine->snapshot ? engine->snapshot->all : &engine->snapshots;
     made->filter = bson_copy(truce__match_filter(query->match));
     made->table = query->table;
     made->context = query->context;
     made->deadline_ns = query->budget.deadline_ns;
-    made->moment = *truce__kv_moment(query->reader->kv);
+    made->snapshot = *truce__kv_snapshot(query->reader->kv);
     made->last = last;
     made->place = query->scan.positioned ? query->scan.row : 0;
     made->width = WIDTH;
@@ -469,35 +469,36 @@ static struct ahead *new_ahead(struct query *query, int64_t last)
 
 /* Another snapshot of the caller's moment, kept; NULL: somebody has committed since, or so many are kept that one
  * would have to make room. */
-static struct moment *same_moment(struct ahead *ahead)
+static struct snapshot *same_snapshot(struct ahead *ahead)
 {
-    struct readers *readers = ahead->moments->readers;
-    struct moment *moment = NULL;
+    struct readers *readers = ahead->snapshots->readers;
+    struct snapshot *snapshot = NULL;
     struct reader *reader;
 
-    if (!truce__moments_room(ahead->moments) || truce__readers_begin(readers, true, &reader, NULL))
+    if (!truce__snapshots_room(ahead->snapshots) ||
+        truce__readers_begin(readers, true, &reader, NULL))
         return NULL;
-    if (!truce__kv_moment_same(truce__kv_moment(reader->kv), &ahead->moment) ||
-        truce__moment_keep(ahead->moments, reader, NULL, &moment, NULL))
+    if (!truce__kv_snapshot_same(truce__kv_snapshot(reader->kv), &ahead->snapshot) ||
+        truce__snapshot_keep(ahead->snapshots, reader, NULL, &snapshot, NULL))
         truce__readers_end(readers, reader);
-    return moment;
+    return snapshot;
 }
 
 static bool ask_one(struct ahead *ahead)
 {
-    struct moment *moment = same_moment(ahead);
+    struct snapshot *snapshot = same_snapshot(ahead);
     struct helper *helper;
 
-    if (!moment)
+    if (!snapshot)
         return false;
     helper = bson_malloc(sizeof *helper);
-    *helper = (struct helper){ahead, moment};
+    *helper = (struct helper){ahead, snapshot};
     pthread_mutex_lock(&ahead->mutex);
     ahead->holders++;
     pthread_mutex_unlock(&ahead->mutex);
     if (truce__helpers_ask(ahead->helpers, help, helper))
         return true;
-    truce__moment_release(moment);
+    truce__snapshot_release(snapshot);
     bson_free(helper);
     ahead_let_go(ahead);
     return false;
@@ -508,7 +509,7 @@ static bool ahead_is_worth_it(const struct query *query, int64_t *last)
 {
     int64_t place = query->scan.positioned ? query->scan.row : 0;
 
-    if (!truce__helpers_any(query->engine->helpers) || !truce__kv_moment_last(query->reader->kv))
+    if (!truce__helpers_any(query->engine->helpers) || !truce__kv_snapshot_last(query->reader->kv))
         return false;
     *last = last_row(query->reader->kv, query->table);
     return *last - place >= ROWS_WORTH;

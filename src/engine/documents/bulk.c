@@ -370,7 +370,7 @@ void truce__bulk_init(struct bulk *bulk, struct engine *engine)
         write_compile(&bulk->writes[i], &bulk->compiled[i]);
     bulk->base.reset = reset_bulk;
     bulk->base.run = run_bulk;
-    bulk->base.carry = &truce__carry_bulk;
+    bulk->base.delegated_kind = &truce__delegated_kind_bulk;
     bulk->base.relaxed = bulk->options->relaxed || engine->relaxed;
     bulk->base.early = bulk->options->early;
     bulk->context = truce__engine_context(engine, NULL);
@@ -432,10 +432,10 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
 
 static bool stands(const truce_read_check *check, const struct engine *view, struct writer *writer)
 {
-    uint32_t slot = truce__wake_slot(check->collection);
+    uint32_t slot = truce__notify_slot(check->collection);
 
     return view->changes && !(writer->touched[slot / 64] >> slot % 64 & 1) &&
-           truce__wake_unmoved(writer->lock, check->collection, view->changes);
+           truce__notify_unmoved(writer->lock, check->collection, view->changes);
 }
 
 static bool check_is_same(const truce_read_check *check, const struct gather *gather)

@@ -10,10 +10,11 @@
 #include "engine/documents/modify.h"
 #include "query/incoming.h"
 
-const struct carry *const truce__carries[] = {&truce__carry_bulk, &truce__carry_modify, NULL};
+const struct delegated_kind *const truce__delegated_kinds[] = {&truce__delegated_kind_bulk,
+                                                               &truce__delegated_kind_modify, NULL};
 
 /* So many documents, and no more. */
-static void carry_limit(struct budget *budget, int64_t deadline_ns)
+static void delegated_limit(struct budget *budget, int64_t deadline_ns)
 {
     static const int enough = 1; /* the budget ends when it looks around for the first time */
 
@@ -21,7 +22,7 @@ static void carry_limit(struct budget *budget, int64_t deadline_ns)
 }
 
 /* What was packed goes to the end of the bytes, and is destroyed. */
-static void carry_put(struct buffer *bytes, bson_t *packed)
+static void delegated_put(struct buffer *bytes, bson_t *packed)
 {
     truce__buffer_append(bytes, bson_get_data(packed), packed->len);
     bson_destroy(packed);
@@ -42,9 +43,9 @@ static const char *const part_names[] = {"q", "v", "x", "h", "s", "y"};
 
 enum { FILTER, DOCUMENT, EXACT, HINT, SORT, ARRAY_FILTERS };
 
-_Static_assert(sizeof part_names / sizeof *part_names == CARRY_PARTS, "each has a name");
+_Static_assert(sizeof part_names / sizeof *part_names == DELEGATED_PARTS, "each has a name");
 
-static void carry_parts_of(const truce_write *write, const bson_t *parts[CARRY_PARTS])
+static void delegated_parts_of(const truce_write *write, const bson_t *parts[DELEGATED_PARTS])
 {
     parts[FILTER] = write->filter;
     parts[DOCUMENT] = write->document;
@@ -54,13 +55,13 @@ static void carry_parts_of(const truce_write *write, const bson_t *parts[CARRY_P
     parts[ARRAY_FILTERS] = write->options.array_filters;
 }
 
-static size_t carry_bytes(const truce_write *write)
+static size_t delegated_bytes(const truce_write *write)
 {
-    const bson_t *parts[CARRY_PARTS];
+    const bson_t *parts[DELEGATED_PARTS];
     size_t bytes = 0;
 
-    carry_parts_of(write, parts);
-    for (int part = 0; part < CARRY_PARTS; part++)
+    delegated_parts_of(write, parts);
+    for (int part = 0; part < DELEGATED_PARTS; part++)
         bytes += parts[part] ? parts[part]->len : 0;
     return bytes;
 }
@@ -72,15 +73,15 @@ static int flags_of(const truce_write *write)
            (write->options.unvalidated ? UNVALIDATED : 0) | (write->in_parts ? IN_PARTS : 0);
 }
 
-static void carry_pack_write(bson_t *packed, const truce_write *write)
+static void delegated_pack_write(bson_t *packed, const truce_write *write)
 {
-    const bson_t *parts[CARRY_PARTS];
+    const bson_t *parts[DELEGATED_PARTS];
 
     bson_append_int32(packed, "k", 1, (int32_t)write->kind);
     bson_append_int32(packed, "f", 1, flags_of(write));
     bson_append_utf8(packed, "c", 1, write->collection, -1);
-    carry_parts_of(write, parts);
-    for (int part = 0; part < CARRY_PARTS; part++) {
+    delegated_parts_of(write, parts);
+    for (int part = 0; part < DELEGATED_PARTS; part++) {
         bool is_array = part == ARRAY_FILTERS || (part == DOCUMENT && write->options.pipeline);
 
         if (parts[part] && is_array)
@@ -91,7 +92,7 @@ static void carry_pack_write(bson_t *packed, const truce_write *write)
 }
 
 /* NULL: there is none */
-static const bson_t *carry_part(struct value packed, const char *name, bson_t *made)
+static const bson_t *delegated_part(struct value packed, const char *name, bson_t *made)
 {
     struct value value = truce__value_field(packed, name, 1);
 
@@ -109,7 +110,7 @@ static int32_t number_field(struct value document, const char *name)
 }
 
 /* Is it as a store lets it through to its backend? */
-static bool carry_is_sound(const truce_write *write, bool atomic)
+static bool delegated_is_sound(const truce_write *write, bool atomic)
 {
     const truce_write_options *options = &write->options;
 
@@ -133,8 +134,8 @@ static bool carry_is_sound(const truce_write *write, bool atomic)
 }
 
 /* False: it is none that a store would let through to its backend. */
-static bool carry_unpack_write(struct value packed, bool atomic, truce_write *write,
-                               bson_t parts[CARRY_PARTS])
+static bool delegated_unpack_write(struct value packed, bool atomic, truce_write *write,
+                                   bson_t parts[DELEGATED_PARTS])
 {
     struct value collection;
     uint32_t length;
@@ -149,24 +150,24 @@ static bool carry_unpack_write(struct value packed, bool atomic, truce_write *wr
     *write =
         (truce_write){.kind = (truce_write_kind)number_field(packed, "k"),
                       .collection = truce__value_text(collection, &length),
-                      .filter = carry_part(packed, part_names[FILTER], &parts[FILTER]),
-                      .document = carry_part(packed, part_names[DOCUMENT], &parts[DOCUMENT]),
-                      .exact = carry_part(packed, part_names[EXACT], &parts[EXACT]),
+                      .filter = delegated_part(packed, part_names[FILTER], &parts[FILTER]),
+                      .document = delegated_part(packed, part_names[DOCUMENT], &parts[DOCUMENT]),
+                      .exact = delegated_part(packed, part_names[EXACT], &parts[EXACT]),
                       .in_parts = flags & IN_PARTS,
                       .options = {.multi = flags & MULTI,
                                   .upsert = flags & UPSERT,
                                   .pipeline = flags & PIPELINE,
                                   .unvalidated = flags & UNVALIDATED,
-                                  .hint = carry_part(packed, part_names[HINT], &parts[HINT]),
-                                  .sort = carry_part(packed, part_names[SORT], &parts[SORT]),
-                                  .array_filters = carry_part(packed, part_names[ARRAY_FILTERS],
-                                                              &parts[ARRAY_FILTERS])}};
-    return carry_is_sound(write, atomic);
+                                  .hint = delegated_part(packed, part_names[HINT], &parts[HINT]),
+                                  .sort = delegated_part(packed, part_names[SORT], &parts[SORT]),
+                                  .array_filters = delegated_part(packed, part_names[ARRAY_FILTERS],
+                                                                  &parts[ARRAY_FILTERS])}};
+    return delegated_is_sound(write, atomic);
 }
 
 /* ---- what came of them ------------------------------------------------------------------------------- */
 
-static void carry_pack_number(bson_t *packed, const char *name, int64_t number)
+static void delegated_pack_number(bson_t *packed, const char *name, int64_t number)
 {
     if (number)
         bson_append_int64(packed, name, 1, number);
@@ -177,28 +178,28 @@ static void pack_error(bson_t *packed, const bson_error_t *error)
     bson_t told;
 
     bson_append_document_begin(packed, "e", 1, &told);
-    carry_pack_number(&told, "d", error->domain);
-    carry_pack_number(&told, "c", error->code);
+    delegated_pack_number(&told, "d", error->domain);
+    delegated_pack_number(&told, "c", error->code);
     /* it may end amid a character */
     bson_append_binary(&told, "m", 1, BSON_SUBTYPE_BINARY, (const uint8_t *)error->message,
                        (uint32_t)strlen(error->message));
     bson_append_document_end(packed, &told);
 }
 
-static void carry_pack_outcome(bson_t *packed, const truce_write_outcome *outcome)
+static void delegated_pack_outcome(bson_t *packed, const truce_write_outcome *outcome)
 {
-    carry_pack_number(packed, "s", outcome->status);
-    carry_pack_number(packed, "m", outcome->result.matched);
-    carry_pack_number(packed, "n", outcome->result.modified);
-    carry_pack_number(packed, "i", outcome->result.inserted);
-    carry_pack_number(packed, "r", outcome->result.removed);
+    delegated_pack_number(packed, "s", outcome->status);
+    delegated_pack_number(packed, "m", outcome->result.matched);
+    delegated_pack_number(packed, "n", outcome->result.modified);
+    delegated_pack_number(packed, "i", outcome->result.inserted);
+    delegated_pack_number(packed, "r", outcome->result.removed);
     if (outcome->result.upserted)
         bson_append_value(packed, "u", 1, &outcome->result.upserted_id);
     if (outcome->error.message[0])
         pack_error(packed, &outcome->error);
 }
 
-static int64_t carry_told(struct value document, const char *name)
+static int64_t delegated_told(struct value document, const char *name)
 {
     struct value value = truce__value_field(document, name, 1);
 
@@ -216,13 +217,13 @@ static void unpack_error(const bson_t *outcome, bson_error_t *error)
         return;
     if (bson_iter_init_find(&iter, &told, "m") && BSON_ITER_HOLDS_BINARY(&iter))
         bson_iter_binary(&iter, NULL, &length, &message);
-    bson_set_error(error, (uint32_t)carry_told(truce__value_document(&told), "d"),
-                   (uint32_t)carry_told(truce__value_document(&told), "c"), "%.*s", (int)length,
+    bson_set_error(error, (uint32_t)delegated_told(truce__value_document(&told), "d"),
+                   (uint32_t)delegated_told(truce__value_document(&told), "c"), "%.*s", (int)length,
                    message ? (const char *)message : "");
 }
 
 /* Is it one that such a write can have? */
-static bool carry_is_possible(const truce_write *write, const truce_write_outcome *outcome)
+static bool delegated_is_possible(const truce_write *write, const truce_write_outcome *outcome)
 {
     const truce_write_result *result = &outcome->result;
     bool done = outcome->status == TRUCE_OK;
@@ -241,8 +242,8 @@ static bool carry_is_possible(const truce_write *write, const truce_write_outcom
 }
 
 /* False: it is none that such a write can have. */
-static bool carry_unpack_outcome(struct value told, const truce_write *write,
-                                 truce_write_outcome *outcome)
+static bool delegated_unpack_outcome(struct value told, const truce_write *write,
+                                     truce_write_outcome *outcome)
 {
     bson_t document;
     bson_iter_t iter;
@@ -250,11 +251,11 @@ static bool carry_unpack_outcome(struct value told, const truce_write *write,
     if (told.type != BSON_TYPE_DOCUMENT)
         return false;
     truce__value_bson(told, &document);
-    outcome->status = (truce_status)carry_told(told, "s");
-    outcome->result.matched = carry_told(told, "m");
-    outcome->result.modified = carry_told(told, "n");
-    outcome->result.inserted = carry_told(told, "i");
-    outcome->result.removed = carry_told(told, "r");
+    outcome->status = (truce_status)delegated_told(told, "s");
+    outcome->result.matched = delegated_told(told, "m");
+    outcome->result.modified = delegated_told(told, "n");
+    outcome->result.inserted = delegated_told(told, "i");
+    outcome->result.removed = delegated_told(told, "r");
     outcome->result.upserted = bson_iter_init_find(&iter, &document, "u");
     if (outcome->result.upserted)
         bson_value_copy(bson_iter_value(&iter), &outcome->result.upserted_id);
@@ -263,7 +264,7 @@ static bool carry_unpack_outcome(struct value told, const truce_write *write,
         outcome->error.domain = TRUCE_ERROR;
         outcome->error.code = (uint32_t)outcome->status;
     }
-    return carry_is_possible(write, outcome);
+    return delegated_is_possible(write, outcome);
 }
 
 /* ---- delegated bulk ---------------------------------------------------------------------- */
@@ -288,7 +289,7 @@ static bool bulk_is_small(const struct bulk *bulk)
     for (size_t i = 0; i < bulk->count; i++) {
         if (bulk->writes[i].options.upsert && bulk->writes[i].options.pipeline)
             return false;
-        bytes += carry_bytes(&bulk->writes[i]);
+        bytes += delegated_bytes(&bulk->writes[i]);
     }
     return bytes < RECORD_REQUEST_MAX;
 }
@@ -314,24 +315,24 @@ static bool bulk_pack(const struct write_op *op, struct buffer *request)
     bson_append_array_begin(&packed, "w", 1, &list);
     for (size_t i = 0; i < bulk->count; i++) {
         begin_nth(&list, i, &write);
-        carry_pack_write(&write, &bulk->writes[i]);
+        delegated_pack_write(&write, &bulk->writes[i]);
         bson_append_document_end(&list, &write);
     }
     bson_append_array_end(&packed, &list);
-    carry_put(request, &packed);
+    delegated_put(request, &packed);
     return true;
 }
 
 /* A bulk of another process. */
-struct carried_bulk {
+struct delegated_bulk {
     struct bulk bulk; /* first */
     truce_bulk_options options;
     truce_write writes[WRITES_MAX];
     truce_write_outcome outcomes[WRITES_MAX];
-    bson_t parts[WRITES_MAX][CARRY_PARTS];
+    bson_t parts[WRITES_MAX][DELEGATED_PARTS];
 };
 
-static bool unpack_bulk(struct value request, struct carried_bulk *carried)
+static bool unpack_bulk(struct value request, struct delegated_bulk *delegated)
 {
     struct value atomic = truce__value_field(request, "a", 1);
     struct value deadline = truce__value_field(request, "d", 1);
@@ -342,76 +343,76 @@ static bool unpack_bulk(struct value request, struct carried_bulk *carried)
     if (atomic.type != BSON_TYPE_BOOL || deadline.type != BSON_TYPE_INT64 ||
         writes.type != BSON_TYPE_ARRAY)
         return false;
-    carried->options.atomic = truce__value_bool(atomic);
-    carry_limit(&carried->bulk.budget, truce__value_int64(deadline));
+    delegated->options.atomic = truce__value_bool(atomic);
+    delegated_limit(&delegated->bulk.budget, truce__value_int64(deadline));
     fields = truce__fields(writes);
     while (truce__fields_next(&fields)) {
         if (count == WRITES_MAX ||
-            !carry_unpack_write(fields.value, carried->options.atomic, &carried->writes[count],
-                                carried->parts[count]))
+            !delegated_unpack_write(fields.value, delegated->options.atomic,
+                                    &delegated->writes[count], delegated->parts[count]))
             return false;
         count++;
     }
-    carried->bulk.count = count;
+    delegated->bulk.count = count;
     return count;
 }
 
 static struct write_op *open_bulk(void *arg, struct bytes request)
 {
-    struct carried_bulk *carried;
+    struct delegated_bulk *delegated;
     bson_t packed;
 
     if (!truce__document_borrow(request.data, request.size, &packed))
         return NULL;
-    carried = bson_aligned_alloc0(_Alignof(struct carried_bulk), sizeof *carried);
-    if (!unpack_bulk(truce__value_document(&packed), carried)) {
-        bson_free(carried);
+    delegated = bson_aligned_alloc0(_Alignof(struct delegated_bulk), sizeof *delegated);
+    if (!unpack_bulk(truce__value_document(&packed), delegated)) {
+        bson_free(delegated);
         return NULL;
     }
-    carried->bulk.writes = carried->writes;
-    carried->bulk.options = &carried->options;
-    carried->bulk.outcomes = carried->outcomes;
-    truce__bulk_init(&carried->bulk, arg);
-    return &carried->bulk.base;
+    delegated->bulk.writes = delegated->writes;
+    delegated->bulk.options = &delegated->options;
+    delegated->bulk.outcomes = delegated->outcomes;
+    truce__bulk_init(&delegated->bulk, arg);
+    return &delegated->bulk.base;
 }
 
 static void close_bulk(struct write_op *op)
 {
-    struct carried_bulk *carried = (struct carried_bulk *)op;
+    struct delegated_bulk *delegated = (struct delegated_bulk *)op;
 
-    for (size_t i = 0; i < carried->bulk.count; i++)
-        truce__result_reset(&carried->outcomes[i].result);
-    truce__bulk_release(&carried->bulk);
-    bson_free(carried);
+    for (size_t i = 0; i < delegated->bulk.count; i++)
+        truce__result_reset(&delegated->outcomes[i].result);
+    truce__bulk_release(&delegated->bulk);
+    bson_free(delegated);
 }
 
 /* Is it over because it was to take long? Its own process can do it. */
-static enum carried took_long(const struct bulk *bulk)
+static enum delegated took_long(const struct bulk *bulk)
 {
     if (bulk->budget.over != CODE_INTERRUPTED)
-        return CARRIED;
-    return bulk->first_at && !bulk->options->atomic ? CARRIED_HALF : CARRIED_NOT;
+        return DELEGATED_DONE;
+    return bulk->first_at && !bulk->options->atomic ? DELEGATED_HALF : DELEGATED_NOT;
 }
 
-static enum carried answer_bulk(const struct write_op *op, struct buffer *answer)
+static enum delegated answer_bulk(const struct write_op *op, struct buffer *answer)
 {
     const struct bulk *bulk = (const struct bulk *)op;
     bson_t packed = BSON_INITIALIZER, list, outcome;
-    enum carried carried = took_long(bulk);
+    enum delegated delegated = took_long(bulk);
 
-    if (carried != CARRIED)
-        return carried;
-    carry_pack_number(&packed, "s", bulk->first);
-    carry_pack_number(&packed, "a", (int64_t)bulk->first_at);
+    if (delegated != DELEGATED_DONE)
+        return delegated;
+    delegated_pack_number(&packed, "s", bulk->first);
+    delegated_pack_number(&packed, "a", (int64_t)bulk->first_at);
     bson_append_document_begin(&packed, "o", 1, &list);
     for (size_t i = 0; i < bulk->count; i++) {
         begin_nth(&list, i, &outcome);
-        carry_pack_outcome(&outcome, &bulk->outcomes[i]);
+        delegated_pack_outcome(&outcome, &bulk->outcomes[i]);
         bson_append_document_end(&list, &outcome);
     }
     bson_append_document_end(&packed, &list);
-    carry_put(answer, &packed);
-    return CARRIED;
+    delegated_put(answer, &packed);
+    return DELEGATED_DONE;
 }
 
 static bool bulk_has_failed(const truce_write_outcome *outcome)
@@ -429,7 +430,7 @@ static bool unpack_outcomes(struct value list, struct bulk *bulk)
         const truce_write_outcome *outcome = &bulk->outcomes[count];
 
         if (count == bulk->count ||
-            !carry_unpack_outcome(fields.value, &bulk->writes[count], &bulk->outcomes[count]))
+            !delegated_unpack_outcome(fields.value, &bulk->writes[count], &bulk->outcomes[count]))
             return false;
         if (bulk_has_failed(outcome))
             failures++;
@@ -453,15 +454,15 @@ static bool bulk_unpack(struct write_op *op, struct bytes answer)
         return false;
     told = truce__value_document(&packed);
     list = truce__value_field(told, "o", 1);
-    bulk->first = (truce_status)carry_told(told, "s");
-    bulk->first_at = (size_t)carry_told(told, "a");
+    bulk->first = (truce_status)delegated_told(told, "s");
+    bulk->first_at = (size_t)delegated_told(told, "a");
     if (list.type == BSON_TYPE_DOCUMENT && unpack_outcomes(list, bulk))
         return true;
     op->reset(op);
     return false;
 }
 
-const struct carry truce__carry_bulk = {
+const struct delegated_kind truce__delegated_kind_bulk = {
     .letter = 'b',
     .pack = bulk_pack,
     .open = open_bulk,
@@ -503,39 +504,40 @@ static bool modify_pack(const struct write_op *op, struct buffer *request)
     const truce_write write = modify_write_of(modify);
     bson_t packed = BSON_INITIALIZER, part;
 
-    if (modify->receipt.given || carry_bytes(&write) > RECORD_REQUEST_MAX)
+    if (modify->receipt.given || delegated_bytes(&write) > RECORD_REQUEST_MAX)
         return false;
     bson_append_document_begin(&packed, "w", 1, &part);
-    carry_pack_write(&part, &write);
+    delegated_pack_write(&part, &write);
     bson_append_document_end(&packed, &part);
     if (modify->options->projection)
         bson_append_document(&packed, "p", 1, modify->options->projection);
     bson_append_bool(&packed, "n", 1, modify->options->return_new);
     bson_append_int64(&packed, "d", 1, modify->budget.deadline_ns);
-    carry_put(request, &packed);
+    delegated_put(request, &packed);
     return true;
 }
 
 /* One of another process. */
-struct carried_modify {
+struct delegated_modify {
     struct modify modify; /* first */
     truce_modify_options options;
     truce_write_result result;
     bson_t document, projection;
-    bson_t parts[CARRY_PARTS];
+    bson_t parts[DELEGATED_PARTS];
 };
 
-static bool unpack_modify(struct value request, struct carried_modify *carried)
+static bool unpack_modify(struct value request, struct delegated_modify *delegated)
 {
     struct value return_new = truce__value_field(request, "n", 1);
     struct value deadline = truce__value_field(request, "d", 1);
     truce_write write;
 
     if (return_new.type != BSON_TYPE_BOOL || deadline.type != BSON_TYPE_INT64 ||
-        !carry_unpack_write(truce__value_field(request, "w", 1), false, &write, carried->parts) ||
+        !delegated_unpack_write(truce__value_field(request, "w", 1), false, &write,
+                                delegated->parts) ||
         (write.kind != TRUCE_WRITE_UPDATE && write.kind != TRUCE_WRITE_REMOVE))
         return false;
-    carried->options =
+    delegated->options =
         (truce_modify_options){.remove = write.kind == TRUCE_WRITE_REMOVE,
                                .return_new = truce__value_bool(return_new),
                                .upsert = write.options.upsert,
@@ -544,50 +546,51 @@ static bool unpack_modify(struct value request, struct carried_modify *carried)
                                .hint = write.options.hint,
                                .sort = write.options.sort,
                                .array_filters = write.options.array_filters,
-                               .projection = carry_part(request, "p", &carried->projection)};
-    carried->modify.collection = write.collection;
-    carried->modify.filter = write.filter;
-    carried->modify.update = write.document;
-    carry_limit(&carried->modify.budget, truce__value_int64(deadline));
-    return !(carried->options.remove && (carried->options.upsert || carried->options.return_new ||
-                                         carried->options.array_filters || write.document));
+                               .projection = delegated_part(request, "p", &delegated->projection)};
+    delegated->modify.collection = write.collection;
+    delegated->modify.filter = write.filter;
+    delegated->modify.update = write.document;
+    delegated_limit(&delegated->modify.budget, truce__value_int64(deadline));
+    return !(delegated->options.remove &&
+             (delegated->options.upsert || delegated->options.return_new ||
+              delegated->options.array_filters || write.document));
 }
 
 static void close_modify(struct write_op *op)
 {
-    struct carried_modify *carried = (struct carried_modify *)op;
+    struct delegated_modify *delegated = (struct delegated_modify *)op;
 
-    truce__result_reset(&carried->result);
-    bson_destroy(&carried->document);
-    truce__modify_release(&carried->modify);
-    bson_free(carried);
+    truce__result_reset(&delegated->result);
+    bson_destroy(&delegated->document);
+    truce__modify_release(&delegated->modify);
+    bson_free(delegated);
 }
 
 /* What is refused before it runs its own process has refused already. */
 static struct write_op *open_modify(void *arg, struct bytes request)
 {
-    struct carried_modify *carried;
+    struct delegated_modify *delegated;
     bson_error_t error;
     bson_t packed;
 
     if (!truce__document_borrow(request.data, request.size, &packed))
         return NULL;
-    carried = bson_aligned_alloc0(_Alignof(struct carried_modify), sizeof *carried);
-    if (!unpack_modify(truce__value_document(&packed), carried)) {
-        bson_free(carried);
+    delegated = bson_aligned_alloc0(_Alignof(struct delegated_modify), sizeof *delegated);
+    if (!unpack_modify(truce__value_document(&packed), delegated)) {
+        bson_free(delegated);
         return NULL;
     }
-    bson_init(&carried->document);
-    carried->modify.options = &carried->options;
-    carried->modify.document = &carried->document;
-    carried->modify.result = &carried->result;
-    if (!truce__modify_init(&carried->modify, arg, &error))
-        return &carried->modify.base;
-    close_modify(&carried->modify.base);
+    bson_init(&delegated->document);
+    delegated->modify.options = &delegated->options;
+    delegated->modify.document = &delegated->document;
+    delegated->modify.result = &delegated->result;
+    if (!truce__modify_init(&delegated->modify, arg, &error))
+        return &delegated->modify.base;
+    close_modify(&delegated->modify.base);
     return NULL;
 }
 
-static enum carried answer_modify(const struct write_op *op, struct buffer *answer)
+static enum delegated answer_modify(const struct write_op *op, struct buffer *answer)
 {
     const struct modify *modify = (const struct modify *)op;
     const truce_write_outcome outcome = {
@@ -595,11 +598,11 @@ static enum carried answer_modify(const struct write_op *op, struct buffer *answ
     bson_t packed = BSON_INITIALIZER;
 
     if (modify->budget.over == CODE_INTERRUPTED)
-        return CARRIED_NOT;
-    carry_pack_outcome(&packed, &outcome);
+        return DELEGATED_NOT;
+    delegated_pack_outcome(&packed, &outcome);
     bson_append_document(&packed, "v", 1, modify->document);
-    carry_put(answer, &packed);
-    return CARRIED;
+    delegated_put(answer, &packed);
+    return DELEGATED_DONE;
 }
 
 static bool modify_is_possible(const struct modify *modify)
@@ -624,7 +627,7 @@ static bool modify_unpack(struct write_op *op, struct bytes answer)
     if (!truce__document_borrow(answer.data, answer.size, &packed) ||
         !truce__value_subdocument(&packed, "v", &document))
         return false;
-    possible = carry_unpack_outcome(truce__value_document(&packed), &write, &outcome);
+    possible = delegated_unpack_outcome(truce__value_document(&packed), &write, &outcome);
     *modify->result = outcome.result;
     modify->status = outcome.status;
     modify->error = outcome.error;
@@ -637,7 +640,7 @@ static bool modify_unpack(struct write_op *op, struct bytes answer)
     return true;
 }
 
-const struct carry truce__carry_modify = {
+const struct delegated_kind truce__delegated_kind_modify = {
     .letter = 'm',
     .pack = modify_pack,
     .open = open_modify,

@@ -10,9 +10,9 @@
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
 
-#define CARRY_PARTS 6 /* of a write, which are documents */
+#define DELEGATED_PARTS 6 /* of a write, which are documents */
 
-extern const struct carry truce__carry_bulk, truce__carry_modify;
-extern const struct carry *const truce__carries[]; /* all, and NULL */
+extern const struct delegated_kind truce__delegated_kind_bulk, truce__delegated_kind_modify;
+extern const struct delegated_kind *const truce__delegated_kinds[]; /* all, and NULL */
 
 #endif

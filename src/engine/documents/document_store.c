@@ -19,7 +19,7 @@ static void sweep_index_builds(struct engine *engine)
 truce_status truce__engine_open(const char *path, const truce_store_options *options,
                                 struct engine **engine, bson_error_t *error)
 {
-    truce_status status = truce__engine_start(path, options, truce__carries, engine, error);
+    truce_status status = truce__engine_start(path, options, truce__delegated_kinds, engine, error);
 
     if (!status && !(*engine)->read_only)
         sweep_index_builds(*engine);

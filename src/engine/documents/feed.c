@@ -203,7 +203,7 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
 static bool feed_is_told(struct writer *writer, const char *collection)
 {
     return writer->catalog && writer->catalog->feed.table &&
-           !(writer->untold && writer->untold(collection));
+           !(writer->suppressed && writer->suppressed(collection));
 }
 
 static void feed_append_id(bson_t *entry, const bson_t *document)

@@ -158,7 +158,7 @@ truce_status truce__modify_init(struct modify *modify, struct engine *engine, bs
 {
     modify->base.reset = reset;
     modify->base.run = modify_run_modify;
-    modify->base.carry = &truce__carry_modify;
+    modify->base.delegated_kind = &truce__delegated_kind_modify;
     modify->base.relaxed = modify->options->relaxed || engine->relaxed;
     modify->context = truce__engine_context(engine, NULL);
     modify->context.budget = &modify->budget;

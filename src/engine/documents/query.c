@@ -316,8 +316,8 @@ static void query_leave(struct query *query)
 {
     if (!query->reader)
         return;
-    if (query->moment)
-        truce__moment_leave(query->moment);
+    if (query->snapshot)
+        truce__snapshot_leave(query->snapshot);
     else
         truce__engine_read_end(query->engine, query->reader);
     query->reader = NULL;
@@ -327,9 +327,9 @@ static void query_leave(struct query *query)
 static void query_let_go(struct query *query)
 {
     query_leave(query);
-    if (query->moment && !truce__engine_usable(query->engine, NULL))
-        truce__moment_release(query->moment);
-    query->moment = NULL;
+    if (query->snapshot && !truce__engine_usable(query->engine, NULL))
+        truce__snapshot_release(query->snapshot);
+    query->snapshot = NULL;
 }
 
 void truce__query_release(struct query *query)
@@ -347,12 +347,12 @@ static truce_status query_keep(struct query *query, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    if (query->moment || query->engine->moment) {
+    if (query->snapshot || query->engine->snapshot) {
         query_leave(query);
         return TRUCE_OK;
     }
-    status =
-        truce__moment_keep(&query->engine->moments, query->reader, NULL, &query->moment, error);
+    status = truce__snapshot_keep(&query->engine->snapshots, query->reader, NULL, &query->snapshot,
+                                  error);
     if (status)
         truce__readers_end(&query->engine->readers, query->reader);
     query->reader = NULL;
@@ -369,8 +369,8 @@ truce_status truce__query_enter(struct query *query, bson_error_t *error)
     query->ran = true;
     if (status || query->reader)
         return status;
-    return query->moment
-               ? truce__moment_enter(query->moment, &query->reader, error)
+    return query->snapshot
+               ? truce__snapshot_enter(query->snapshot, &query->reader, error)
                : truce__engine_read_begin(query->engine, query->early, &query->reader, error);
 }
 

@@ -77,9 +77,10 @@ struct query {
     struct scan scan;
     bool done;
     struct reader *reader; /* in the snapshot, in a slot of the pool or entered; or NULL */
-    struct moment *moment; /* where the snapshot is kept; NULL: not yet, or that of the engine */
-    bool ran;              /* a first part of it */
-    bool early;            /* what is found need not be durable */
+    struct snapshot
+        *snapshot; /* where the snapshot is kept; NULL: not yet, or that of the engine */
+    bool ran;      /* a first part of it */
+    bool early;    /* what is found need not be durable */
     int64_t table;
 };
 

@@ -103,7 +103,7 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
     if (status)
         return status;
     if (engine->cache)
-        cached = truce__cache_view(engine->cache, engine->cache_moment, name, key, found, &look);
+        cached = truce__cache_view(engine->cache, engine->cache_snapshot, name, key, found, &look);
     if (!cached)
         status = read_look_up(engine, reader, name, key, &row, &body, error);
     if (!cached && !status)
@@ -122,8 +122,8 @@ static truce_status get_point(struct engine *engine, const char *name, struct va
 
     truce__key_append(&key, id, false);
     wanted = (struct bytes){key.bytes, key.size};
-    early = early || engine->moment;
-    if (engine->moment)
+    early = early || engine->snapshot;
+    if (engine->snapshot)
         status = view_point(engine, name, wanted, found, error);
     else if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &look))
         status = read_point(engine, name, wanted, &look, &look.promised, found, error);
@@ -188,14 +188,14 @@ static truce_status take_look(truce_look *look, struct bytes body, bson_error_t 
 static bool take_cached(struct engine *engine, truce_look *looks, struct cache_look *seen,
                         size_t count, uint64_t *promised)
 {
-    uint64_t moment = truce__cache_moment(engine->cache);
+    uint64_t snapshot = truce__cache_snapshot(engine->cache);
     struct buffer key = {0}, body = {0};
     bool all = true;
 
     *promised = 0;
     for (size_t i = 0; i < count; i++) {
         body.size = 0;
-        all = truce__cache_view(engine->cache, moment, looks[i].collection,
+        all = truce__cache_view(engine->cache, snapshot, looks[i].collection,
                                 read_key_of(&looks[i], &key), &body, &seen[i]) &&
               all && !take_look(&looks[i], (struct bytes){body.bytes, body.size}, NULL);
         if (*promised < seen[i].promised)
@@ -250,7 +250,7 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
     }
     if (status)
         return status;
-    if (engine->cache && !engine->moment)
+    if (engine->cache && !engine->snapshot)
         seen = bson_malloc(count * sizeof *seen);
     if (seen && take_cached(engine, looks, seen, count, &promised))
         status = truce__durable_wait(&engine->durable, promised, error);
@@ -264,7 +264,7 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(engine, error);
 
-    if (engine->moment)
+    if (engine->snapshot)
         return status;
     if (status || engine->relaxed)
         return status;

@@ -27,110 +27,110 @@
 #define SLEEP_NS_MAX INT64_C(250000000) /* ... and by who has waited for a while */
 #define WATCHED_MS   500 /* for which a sleeper says that he sleeps: more than that */
 
-uint32_t truce__wake_slot(const char *collection)
+uint32_t truce__notify_slot(const char *collection)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
 
     for (; *collection; collection++)
         hash = (hash ^ (uint8_t)*collection) * 16777619u;
-    return hash % WAKE_STRUCTURE;
+    return hash % NOTIFY_STRUCTURE;
 }
 
 /* Monotonic milliseconds, of which the page has the last 32 bits. */
-static uint32_t wake_now_ms(void)
+static uint32_t notify_now_ms(void)
 {
     return (uint32_t)(truce__clock_monotonic_ns() / 1000000);
 }
 
 static void say_watched(struct lock *lock)
 {
-    atomic_store(&lock->page->watched_until, wake_now_ms() + WATCHED_MS);
+    atomic_store(&lock->page->watched_until, notify_now_ms() + WATCHED_MS);
 }
 
 static bool is_watched(const struct lock *lock)
 {
-    uint32_t left = atomic_load(&lock->page->watched_until) - wake_now_ms();
+    uint32_t left = atomic_load(&lock->page->watched_until) - notify_now_ms();
 
     return left <= WATCHED_MS;
 }
 
-static void wake_move(struct lock *lock, uint32_t slot)
+static void notify_move(struct lock *lock, uint32_t slot)
 {
     atomic_fetch_add(&lock->page->changes[slot], 1);
     if (is_watched(lock))
         truce__word_wake_shared(&lock->page->changes[slot], INT32_MAX);
 }
 
-static void wake_move_all(struct lock *lock)
+static void notify_move_all(struct lock *lock)
 {
-    for (uint32_t i = 0; i < WAKE_SLOTS; i++)
-        wake_move(lock, i);
+    for (uint32_t i = 0; i < NOTIFY_SLOTS; i++)
+        notify_move(lock, i);
 }
 
-void truce__wake_begin(struct lock *lock)
+void truce__notify_begin(struct lock *lock)
 {
     unsigned begun = atomic_load(&lock->page->begun);
 
     truce_assert(lock->held);
     if (begun != atomic_load(&lock->page->announced)) {
-        wake_move_all(lock);
+        notify_move_all(lock);
         atomic_store(&lock->page->announced, begun);
     }
     atomic_store(&lock->page->begun, begun + 1);
 }
 
-void truce__wake_announce(struct lock *lock, const uint64_t touched[WAKE_SLOTS / 64])
+void truce__notify_announce(struct lock *lock, const uint64_t touched[NOTIFY_SLOTS / 64])
 {
     truce_assert(lock->held);
-    for (uint32_t i = 0; i < WAKE_SLOTS / 64; i++) {
+    for (uint32_t i = 0; i < NOTIFY_SLOTS / 64; i++) {
         for (uint64_t left = touched[i]; left; left &= left - 1)
-            wake_move(lock, i * 64 + (uint32_t)__builtin_ctzll(left));
+            notify_move(lock, i * 64 + (uint32_t)__builtin_ctzll(left));
     }
     atomic_store(&lock->page->announced, atomic_load(&lock->page->begun));
 }
 
 /* Moves the counters for a writer that died before it could. */
-static void stand_in(struct lock *lock)
+static void notify_for_the_dead(struct lock *lock)
 {
     unsigned begun = atomic_load(&lock->page->begun);
     unsigned announced = atomic_load(&lock->page->announced);
 
     if (begun == announced || truce__lock_is_held(lock))
         return;
-    wake_move_all(lock);
+    notify_move_all(lock);
     /* whoever has announced since, or stood in, has done better than this */
     atomic_compare_exchange_strong(&lock->page->announced, &announced, begun);
 }
 
-unsigned truce__wake_count(struct lock *lock, uint32_t slot)
+unsigned truce__notify_count(struct lock *lock, uint32_t slot)
 {
-    stand_in(lock);
+    notify_for_the_dead(lock);
     return atomic_load(&lock->page->changes[slot]);
 }
 
-unsigned *truce__wake_counters(struct lock *lock)
+unsigned *truce__notify_counters(struct lock *lock)
 {
-    unsigned *seen = bson_malloc(WAKE_SLOTS * sizeof *seen);
+    unsigned *seen = bson_malloc(NOTIFY_SLOTS * sizeof *seen);
 
-    for (uint32_t i = 0; i < WAKE_SLOTS; i++)
+    for (uint32_t i = 0; i < NOTIFY_SLOTS; i++)
         seen[i] = atomic_load(&lock->page->changes[i]);
     return seen;
 }
 
 /* A writer that died before its announcement may have touched anything. */
-bool truce__wake_unmoved(struct lock *lock, const char *collection, const unsigned *seen)
+bool truce__notify_unmoved(struct lock *lock, const char *collection, const unsigned *seen)
 {
-    uint32_t slot = truce__wake_slot(collection);
+    uint32_t slot = truce__notify_slot(collection);
 
     truce_assert(lock->held);
     return atomic_load(&lock->page->begun) == atomic_load(&lock->page->announced) &&
            atomic_load(&lock->page->changes[slot]) == seen[slot];
 }
 
-truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_t *token,
-                              uint32_t timeout_ms, bson_error_t *error)
+truce_status truce__notify_wait(struct lock *lock, const char *collection, uint64_t *token,
+                                uint32_t timeout_ms, bson_error_t *error)
 {
-    atomic_uint *counter = &lock->page->changes[truce__wake_slot(collection)];
+    atomic_uint *counter = &lock->page->changes[truce__notify_slot(collection)];
     int64_t nap = SLEEP_NS, deadline = 0; /* not known yet: most who ask need not wait */
 
     for (;;) {
@@ -154,6 +154,6 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
         truce__word_sleep_shared(counter, seen, left < nap ? left : nap);
         nap = nap < SLEEP_NS_MAX / 2 ? nap * 2 : SLEEP_NS_MAX;
         if (atomic_load(counter) == seen)
-            stand_in(lock);
+            notify_for_the_dead(lock);
     }
 }

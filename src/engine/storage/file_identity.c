@@ -42,25 +42,25 @@
 
 #define LOOK_MS 50
 
-struct stamp {
+struct file_state {
     int64_t size, time_ns;
 };
 
 static truce_status log_identity_check(struct lock *lock, bson_error_t *error);
 
-static struct stamp stamp_of(const struct stat *found)
+static struct file_state file_state_of(const struct stat *found)
 {
-    return (struct stamp){found->st_size,
-                          found->st_mtim.tv_sec * INT64_C(1000000000) + found->st_mtim.tv_nsec};
+    return (struct file_state){found->st_size, found->st_mtim.tv_sec * INT64_C(1000000000) +
+                                                   found->st_mtim.tv_nsec};
 }
 
-static bool stamp_look(const struct lock *lock, struct stamp *stamp)
+static bool file_state_read(const struct lock *lock, struct file_state *file_state)
 {
     struct stat found;
 
     if (stat(lock->database, &found))
         return false;
-    *stamp = stamp_of(&found);
+    *file_state = file_state_of(&found);
     return true;
 }
 
@@ -95,86 +95,87 @@ static uint64_t boot_number(void)
 
 /* ---- who changes the file -------------------------------------------------------------------- */
 
-void truce__stamp_begin(struct lock *lock)
+void truce__file_identity_begin_change(struct lock *lock)
 {
     atomic_fetch_or(&lock->page->moving, 1);
 }
 
-void truce__stamp_end(struct lock *lock)
+void truce__file_identity_end_change(struct lock *lock)
 {
     struct lock_page *page = lock->page;
-    struct stamp stamp;
+    struct file_state file_state;
 
-    if (!stamp_look(lock, &stamp))
+    if (!file_state_read(lock, &file_state))
         return;
-    atomic_store(&page->stamp_size, stamp.size);
-    atomic_store(&page->stamp_ns, stamp.time_ns);
-    atomic_store(&page->stamp_boot, boot_number());
+    atomic_store(&page->file_size, file_state.size);
+    atomic_store(&page->file_ns, file_state.time_ns);
+    atomic_store(&page->file_boot, boot_number());
     atomic_store(&page->moving, (atomic_load(&page->moving) | 1) + 1);
 }
 
 /* ---- who looks ------------------------------------------------------------------------------- */
 
 /* What was found since `moving` was read. False only if nobody of truce's was writing meanwhile. */
-static bool is_stamp(const struct lock *lock, unsigned moving, const struct stamp *now)
+static bool is_file_state(const struct lock *lock, unsigned moving, const struct file_state *now)
 {
     struct lock_page *page = lock->page;
     bool same =
-        now->size == atomic_load(&page->stamp_size) && now->time_ns == atomic_load(&page->stamp_ns);
+        now->size == atomic_load(&page->file_size) && now->time_ns == atomic_load(&page->file_ns);
 
     return same || moving % 2 || atomic_load(&page->moving) != moving;
 }
 
-static bool is_stamped(const struct lock *lock)
+static bool is_file_as_left(const struct lock *lock)
 {
     unsigned moving = atomic_load(&lock->page->moving);
-    struct stamp now;
+    struct file_state now;
 
-    return moving % 2 || !stamp_look(lock, &now) || is_stamp(lock, moving, &now);
+    return moving % 2 || !file_state_read(lock, &now) || is_file_state(lock, moving, &now);
 }
 
-static truce_status stamp_conclude(struct lock *lock, bool stamped, bson_error_t *error)
+static truce_status file_identity_conclude(struct lock *lock, bool stamped, bson_error_t *error)
 {
     if (!stamped && !truce__lock_usable(lock, NULL))
         atomic_store(&lock->page->foreign, LOCK_FOREIGN_FILE);
     return truce__lock_usable(lock, error);
 }
 
-truce_status truce__stamp_check(struct lock *lock, bson_error_t *error)
+truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error)
 {
-    truce_status status = stamp_conclude(lock, is_stamped(lock), error);
+    truce_status status = file_identity_conclude(lock, is_file_as_left(lock), error);
 
     return status ? status : log_identity_check(lock, error);
 }
 
-truce_status truce__stamp_check_in_turn(struct lock *lock, struct kv *kv, bson_error_t *error)
+truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv,
+                                                bson_error_t *error)
 {
     unsigned moving = atomic_load(&lock->page->moving);
     truce_status status = TRUCE_OK;
     struct stat found;
-    struct stamp now;
+    struct file_state now;
     bool same;
 
     if (lock->database_file < 0 || fstat(lock->database_file, &found)) {
         status = truce__kv_in_place(kv, error);
         if (!status)
-            status = truce__stamp_check(lock, error);
+            status = truce__file_identity_check(lock, error);
         return status ? status : truce__log_identity_check_in_turn(lock, kv, error);
     }
-    same = truce__sight_same(&lock->database_sight, &found);
+    same = truce__path_identity_same(&lock->database_identity, &found);
     if (!same)
         status = truce__kv_in_place(kv, error);
     if (status)
         return status;
     if (!same)
-        truce__sight_keep(&lock->database_sight, &found);
-    now = stamp_of(&found);
-    status = stamp_conclude(lock, is_stamp(lock, moving, &now), error);
+        truce__path_identity_record(&lock->database_identity, &found);
+    now = file_state_of(&found);
+    status = file_identity_conclude(lock, is_file_state(lock, moving, &now), error);
     return status ? status : truce__log_identity_check_in_turn(lock, kv, error);
 }
 
-truce_status truce__stamp_check_sometimes(struct lock *lock, atomic_llong *last_ms,
-                                          bson_error_t *error)
+truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llong *last_ms,
+                                                  bson_error_t *error)
 {
     struct timespec now;
     int64_t now_ms;
@@ -184,22 +185,22 @@ truce_status truce__stamp_check_sometimes(struct lock *lock, atomic_llong *last_
     if (now_ms - atomic_load_explicit(last_ms, memory_order_relaxed) < LOOK_MS)
         return TRUCE_OK;
     atomic_store_explicit(last_ms, now_ms, memory_order_relaxed);
-    return truce__stamp_check(lock, error);
+    return truce__file_identity_check(lock, error);
 }
 
-bool truce__stamp_fits(const struct lock *lock)
+bool truce__file_identity_fits(const struct lock *lock)
 {
-    uint64_t boot = atomic_load(&lock->page->stamp_boot);
+    uint64_t boot = atomic_load(&lock->page->file_boot);
 
-    return !boot || boot != boot_number() || is_stamped(lock);
+    return !boot || boot != boot_number() || is_file_as_left(lock);
 }
 
 /* The same; false where nobody knows. */
-static bool stamp_is_left(const struct lock *lock)
+static bool file_state_is_left(const struct lock *lock)
 {
-    uint64_t boot = atomic_load(&lock->page->stamp_boot);
+    uint64_t boot = atomic_load(&lock->page->file_boot);
 
-    return boot && boot == boot_number() && is_stamped(lock);
+    return boot && boot == boot_number() && is_file_as_left(lock);
 }
 
 /* ---- path identity ----------------------------------------------------------------------- */
@@ -227,7 +228,7 @@ static bool stamp_is_left(const struct lock *lock)
 #define TICK_NS INT64_C(20000000) /* two of the longest */
 #define LOOK_MS 50
 
-static int64_t sight_now_ns(clockid_t clock)
+static int64_t path_identity_now_ns(clockid_t clock)
 {
     struct timespec now;
 
@@ -240,19 +241,21 @@ static int64_t changed_ns(const struct stat *found)
     return found->st_ctim.tv_sec * INT64_C(1000000000) + found->st_ctim.tv_nsec;
 }
 
-bool truce__sight_same(const struct sight *sight, const struct stat *found)
+bool truce__path_identity_same(const struct path_identity *path_identity, const struct stat *found)
 {
-    return sight->changed_ns && sight->changed_ns == changed_ns(found) &&
-           sight_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000 - sight->looked_ms < LOOK_MS;
+    return path_identity->changed_ns && path_identity->changed_ns == changed_ns(found) &&
+           path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000 - path_identity->looked_ms <
+               LOOK_MS;
 }
 
-void truce__sight_keep(struct sight *sight, const struct stat *found)
+void truce__path_identity_record(struct path_identity *path_identity, const struct stat *found)
 {
     int64_t changed = changed_ns(found);
-    bool settled = sight_now_ns(CLOCK_REALTIME_COARSE) - changed > TICK_NS;
+    bool settled = path_identity_now_ns(CLOCK_REALTIME_COARSE) - changed > TICK_NS;
 
-    *sight = (struct sight){.changed_ns = settled ? changed : 0,
-                            .looked_ms = sight_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000};
+    *path_identity =
+        (struct path_identity){.changed_ns = settled ? changed : 0,
+                               .looked_ms = path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000};
 }
 
 /* ---- log identity ------------------------------------------------------------------------ */
@@ -441,7 +444,7 @@ bool truce__log_identity_lost_name(struct lock *lock, struct kv *kv)
     bool whole;
 
     truce_assert(lock->alone);
-    return atomic_load(&lock->page->foreign) == LOCK_FOREIGN_LOG && stamp_is_left(lock) &&
+    return atomic_load(&lock->page->foreign) == LOCK_FOREIGN_LOG && file_state_is_left(lock) &&
            !identity_is_whole(lock, kv, true, &whole, NULL) && whole;
 }
 
@@ -472,7 +475,7 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
     struct file_look log;
     truce_status status;
 
-    if (!atomic_load(&page->log_known) || !stamp_is_left(lock))
+    if (!atomic_load(&page->log_known) || !file_state_is_left(lock))
         return TRUCE_OK;
     status = truce__log_identity_look(lock->log, &log, error);
     if (status)

@@ -17,31 +17,32 @@ struct kv;
 struct lock;
 
 /* Around everything that changes the file itself: alone, or by who has claimed the checkpoint. */
-void truce__stamp_begin(struct lock *lock);
-void truce__stamp_end(struct lock *lock);
+void truce__file_identity_begin_change(struct lock *lock);
+void truce__file_identity_end_change(struct lock *lock);
 
 /* CORRUPT: another program has written into the file while the store was open, or has changed its log
  * (file_identity.h). From then on every process that has it open is refused (truce__lock_usable). Any thread. */
-truce_status truce__stamp_check(struct lock *lock, bson_error_t *error);
+truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error);
 
 /* The same, and CORRUPT if the file is not the one under its name, by who has taken the lock to write: `kv` is his
  * connection. */
-truce_status truce__stamp_check_in_turn(struct lock *lock, struct kv *kv, bson_error_t *error);
+truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv,
+                                                bson_error_t *error);
 
 /* Once in a while, for who reads; `*last_ms` is the time of the last look, of any thread. */
-truce_status truce__stamp_check_sometimes(struct lock *lock, atomic_llong *last_ms,
-                                          bson_error_t *error);
+truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llong *last_ms,
+                                                  bson_error_t *error);
 
 /* For one who is alone, before he changes anything: is the file as it was left, since this machine
  * was started? True where nobody knows. */
-bool truce__stamp_fits(const struct lock *lock);
+bool truce__file_identity_fits(const struct lock *lock);
 
 /*
  * Whether a file may have left its name since that was looked up, by a look at its descriptor: see file_identity.c.
  */
 
 /* Of one thread at a time. Zero-initialised knows nothing. */
-struct sight {
+struct path_identity {
     int64_t
         changed_ns; /* the file's time of change, when its name was looked up last; 0: unknown */
     int64_t looked_ms;
@@ -49,10 +50,10 @@ struct sight {
 
 /* What fstat of the file says now. True: it stands under its name, as far as can be told without
  * looking there. */
-bool truce__sight_same(const struct sight *sight, const struct stat *found);
+bool truce__path_identity_same(const struct path_identity *path_identity, const struct stat *found);
 
 /* The name was looked up, and the file stood there, after `found` was. */
-void truce__sight_keep(struct sight *sight, const struct stat *found);
+void truce__path_identity_record(struct path_identity *path_identity, const struct stat *found);
 
 /*
  * Whether the log and its index are those that every process has open: see the essay in file_identity.c.

@@ -335,19 +335,19 @@ truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *e
 }
 
 /* The header as it is now; it is written over by every commit, a word after the other. */
-static void kv_read_index(const struct kv *kv, struct kv_moment *moment)
+static void kv_read_index(const struct kv *kv, struct kv_snapshot *snapshot)
 {
-    moment->known = kv->index != NULL;
+    snapshot->known = kv->index != NULL;
     atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; kv->index && i < KV_INDEX_WORDS; i++)
-        moment->header[i] = atomic_load_explicit(&kv->index[i], memory_order_relaxed);
+        snapshot->header[i] = atomic_load_explicit(&kv->index[i], memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
 /* The header of the index is there twice, and is written one copy after the other. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
 {
-    struct kv_moment first, second;
+    struct kv_snapshot first, second;
 
     kv_read_index(kv, &first);
     if (!first.known)
@@ -381,7 +381,7 @@ static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
 /* What the header was before the snapshot began and still is afterwards is what SQLite has read. */
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
-    struct kv_moment before;
+    struct kv_snapshot before;
     truce_status status = TRUCE_OK;
 
     truce_assert(kv->state == KV_IDLE);
@@ -394,27 +394,27 @@ truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_err
     if (status)
         return status;
     kv->state = KV_SNAPSHOT;
-    kv_read_index(kv, &kv->moment);
-    kv->moment.known = truce__kv_moment_same(&before, &kv->moment);
+    kv_read_index(kv, &kv->snapshot);
+    kv->snapshot.known = truce__kv_snapshot_same(&before, &kv->snapshot);
     return TRUCE_OK;
 }
 
-const struct kv_moment *truce__kv_moment(const struct kv *kv)
+const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv)
 {
     truce_assert(kv->state == KV_SNAPSHOT);
-    return &kv->moment;
+    return &kv->snapshot;
 }
 
-bool truce__kv_moment_last(const struct kv *kv)
+bool truce__kv_snapshot_last(const struct kv *kv)
 {
-    struct kv_moment now;
+    struct kv_snapshot now;
 
     truce_assert(kv->state == KV_SNAPSHOT);
     kv_read_index(kv, &now);
-    return truce__kv_moment_same(&now, &kv->moment);
+    return truce__kv_snapshot_same(&now, &kv->snapshot);
 }
 
-bool truce__kv_moment_same(const struct kv_moment *a, const struct kv_moment *b)
+bool truce__kv_snapshot_same(const struct kv_snapshot *a, const struct kv_snapshot *b)
 {
     return a->known && b->known && !memcmp(a->header, b->header, sizeof a->header);
 }

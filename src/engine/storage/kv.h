@@ -92,16 +92,16 @@ void truce__kv_snapshot_end(struct kv *kv);
 
 /* What the index of the log said when a snapshot began. Two snapshots that both know it, and of which it is the same,
  * show the same; with others it may be so, or not. */
-struct kv_moment {
+struct kv_snapshot {
     bool known;
     uint32_t header[KV_INDEX_WORDS];
 };
 
 /* Of the snapshot that the connection is in. */
-const struct kv_moment *truce__kv_moment(const struct kv *kv);
+const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv);
 /* Is it known, and has nobody committed since? */
-bool truce__kv_moment_last(const struct kv *kv);
-bool truce__kv_moment_same(const struct kv_moment *a, const struct kv_moment *b);
+bool truce__kv_snapshot_last(const struct kv *kv);
+bool truce__kv_snapshot_same(const struct kv_snapshot *a, const struct kv_snapshot *b);
 
 /* `*version` as above. A commit is seen by every snapshot that begins after it, and survives the
  * death of the process; that of the machine only when the log is synced (truce__kv_log_sync). After a

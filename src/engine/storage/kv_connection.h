@@ -1,7 +1,7 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* What the files of a connection share: kv.c, kv.c, kv.c, kv_file.c, kv_table.c,
+/* What the files of a connection share: kv.c, kv_file.c, kv_table.c,
  * kv_compact.c. */
 #include <sqlite3.h>
 
@@ -57,8 +57,8 @@ struct kv {
     bool foreign;      /* others have committed, and nobody has accepted that yet */
     bool logged;       /* the commit that runs has written to the log */
     bool sought_index;
-    const atomic_uint *index; /* of the log, its header; NULL: not found yet */
-    struct kv_moment moment;  /* of the snapshot that it is in */
+    const atomic_uint *index;    /* of the log, its header; NULL: not found yet */
+    struct kv_snapshot snapshot; /* of the snapshot that it is in */
     sqlite3_stmt *version, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
     sqlite3_stmt *kept;       /* stands on a row whose bytes the caller may still look at */

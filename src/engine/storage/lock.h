@@ -17,7 +17,7 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/process.h"
 
-#define WAKE_SLOTS 512
+#define NOTIFY_SLOTS 512
 
 /* a number to claim: who has it makes a checkpoint; others are numbers of indexes (catalog.c) */
 #define LOCK_CHECKPOINT (INT64_C(1) << 48)
@@ -76,12 +76,12 @@ struct lock_page {
     atomic_uint foreign;       /* LOCK_FOREIGN_... */
     atomic_bool log_damaged;   /* a frame of the log is not what was written */
     atomic_uint moving;        /* odd: truce writes into the database, ... */
-    atomic_llong stamp_size;   /* ... which left it so (file_identity.c) */
-    atomic_llong stamp_ns;
-    atomic_ullong stamp_boot;
-    atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
-    atomic_uint log_pages;           /* in the WAL, as the last commit left it ... */
-    atomic_ullong log_written;       /* ... and those ever written to it */
+    atomic_llong file_size;    /* ... which left it so (file_identity.c) */
+    atomic_llong file_ns;
+    atomic_ullong file_boot;
+    atomic_uint changes[NOTIFY_SLOTS]; /* for each slot of collection names: counts commits */
+    atomic_uint log_pages;             /* in the WAL, as the last commit left it ... */
+    atomic_ullong log_written;         /* ... and those ever written to it */
     struct lock_pin pins[PIN_HOMES];
     atomic_ullong published; /* records in which a write waits for whoever has the lock, ... */
     atomic_ullong taken;     /* ... and of which he has taken it: a bit for each (records.c) */
@@ -101,11 +101,11 @@ struct lock {
     int database_file; /* stands for the name alone (O_PATH); -1: it could not be had */
     int process;       /* this one: a child that is forked uses none of it */
     struct file_id id;
-    struct sight sight, database_sight; /* of who takes the lock, and has it */
+    struct path_identity path_identity, database_identity; /* of who takes the lock, and has it */
     struct lock_page *page;
     atomic_bool held;
     const int *interrupted; /* set to 1: nobody waits any more; may be NULL */
-    atomic_bool no_guests;
+    atomic_bool no_read_only;
     bool alone; /* while the door is shut: nobody else has the store open */
     bool known; /* the page is that of this file; else it is not to be used before it is adopted */
 };
@@ -135,7 +135,7 @@ void truce__lock_unmap_records(void *records);
 
 /* Before pages of the file itself change. False: somebody reads it without a look at the log, for a
  * moment. True stays true as long as we are there. */
-bool truce__lock_no_guests(struct lock *lock);
+bool truce__lock_no_read_only(struct lock *lock);
 
 /* Shuts the door again, to go. True: nobody else is there, and nobody comes before the lock is
  * closed. False: others are there, or it is not known before the deadline. */

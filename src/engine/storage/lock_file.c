@@ -393,7 +393,7 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
         return status;
     lock->page->database = database;
     if (lock->alone)
-        truce__stamp_end(lock);
+        truce__file_identity_end_change(lock);
     opened = lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK);
     truce_assert(opened);
     lock->alone = false;
@@ -437,13 +437,13 @@ static truce_status match_content(struct lock *lock, const char *path, bson_erro
     bool is_old;
 
     if (!lock->alone)
-        return truce__stamp_check(lock, error);
+        return truce__file_identity_check(lock, error);
     status = truce__log_identity_match(lock, error);
     if (!status)
         status = is_old_log(lock, &is_old, error);
     if (status || !is_old)
         return status;
-    if (truce__stamp_fits(lock))
+    if (truce__file_identity_fits(lock))
         return look_at_log_again(lock, path, error);
     return truce__fail(TRUCE_CORRUPT, error,
                        "\"%s\" was written over by another program, and \"%s-wal\" is the log of "
@@ -523,12 +523,12 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
     if (status)
         return status;
     known = !fstat(lock->file, &found);
-    if (known && truce__sight_same(&lock->sight, &found))
+    if (known && truce__path_identity_same(&lock->path_identity, &found))
         return TRUCE_OK;
     errno = ENOENT;
     if (is_under_its_name(lock)) {
         if (known)
-            truce__sight_keep(&lock->sight, &found);
+            truce__path_identity_record(&lock->path_identity, &found);
         return TRUCE_OK;
     }
     if (errno != ENOENT)
@@ -540,14 +540,14 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
 }
 
 /* A guest that comes later sees that we are there. */
-bool truce__lock_no_guests(struct lock *lock)
+bool truce__lock_no_read_only(struct lock *lock)
 {
-    if (atomic_load(&lock->no_guests))
+    if (atomic_load(&lock->no_read_only))
         return true;
     if (!lock_set_byte(lock->file, BYTE_GUEST, F_WRLCK))
         return false;
     lock_set_byte(lock->file, BYTE_GUEST, F_UNLCK);
-    atomic_store(&lock->no_guests, true);
+    atomic_store(&lock->no_read_only, true);
     return true;
 }
 

@@ -151,7 +151,7 @@ static void put_writes(bson_t *facts, struct engine *engine)
     BSON_APPEND_DOCUMENT_BEGIN(facts, "writes", &writes);
     BSON_APPEND_INT64(&writes, "operations", (int64_t)atomic_load(&writer->operations));
     BSON_APPEND_INT64(&writes, "groups", (int64_t)atomic_load(&writer->groups));
-    BSON_APPEND_INT64(&writes, "carried", (int64_t)atomic_load(&writer->combine.carried));
+    BSON_APPEND_INT64(&writes, "carried", (int64_t)atomic_load(&writer->combine.delegated));
     BSON_APPEND_INT64(&writes, "sent", (int64_t)atomic_load(&writer->combine.sent));
     BSON_APPEND_INT64(&writes, "syncs", (int64_t)truce__durable_syncs(&engine->durable));
     BSON_APPEND_INT64(&writes, "held_us", (int64_t)(atomic_load(&writer->held_ns) / 1000));
@@ -505,9 +505,9 @@ static truce_status file_take_snapshot(truce_store *store, const truce_snapshot_
 
 static void state_of_view(truce_store *view, truce_snapshot_state *state)
 {
-    struct moment_state known;
+    struct snapshot_facts known;
 
-    truce__moment_look(file_engine_of(view)->moment, &known);
+    truce__snapshot_look(file_engine_of(view)->snapshot, &known);
     *state = (truce_snapshot_state){
         .age_ms = known.age_ms, .log_bytes = known.log, .ended = known.ended};
 }
@@ -574,7 +574,7 @@ static truce_store *file_new_store(struct engine *engine, uint32_t capabilities)
 static truce_status file_take_snapshot(truce_store *store, const truce_snapshot_options *options,
                                        truce_store **view, bson_error_t *error)
 {
-    const struct moment_limits limits = {
+    const struct snapshot_limits limits = {
         .age_ms = options->age_ms, .log = options->log_bytes, .unlimited = options->unlimited};
     struct engine *engine;
     truce_status status = truce__engine_view(file_engine_of(store), &limits, &engine, error);
@@ -600,7 +600,7 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
     if (status)
         return status;
     engine->spill = open_spill;
-    engine->writer.untold = truce__reserved_place;
+    engine->writer.suppressed = truce__reserved_place;
     *store = file_new_store(
         engine, TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
                     TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
