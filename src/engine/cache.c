@@ -165,7 +165,7 @@ static struct entry *cache_find(struct shard *shard, const struct name *name)
     return entry;
 }
 
-/* ---- entries of a shard, under its mutex ----------------------------------------------------- */
+/* ---- entries of a shard, under its mutex ---------------------------------------------------- */
 
 static size_t cache_bytes_of(const struct entry *entry)
 {
@@ -271,7 +271,7 @@ static void empty(struct cache *cache)
         empty_shard(&cache->shards[i]);
 }
 
-/* ---- making and freeing ---------------------------------------------------------------------- */
+/* ---- making and freeing --------------------------------------------------------------------- */
 
 static void shard_init(struct shard *shard, size_t room)
 {
@@ -309,7 +309,7 @@ void truce__cache_free(struct cache *cache)
     bson_free(cache);
 }
 
-/* ---- readers --------------------------------------------------------------------------------- */
+/* ---- readers -------------------------------------------------------------------------------- */
 
 /* Invariant 4: under a shard's mutex. */
 static bool usable(const struct cache *cache)
@@ -403,7 +403,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
     pthread_mutex_unlock(&shard->mutex);
 }
 
-/* ---- who leads the writer --------------------------------------------------------------------- */
+/* ---- who leads the writer ------------------------------------------------------------------- */
 
 void truce__cache_begin(struct cache *cache, bool foreign)
 {
@@ -542,7 +542,7 @@ void truce__cache_end(struct cache *cache, bool committed)
     atomic_store(&cache->ended, atomic_load(&cache->started));
 }
 
-/* ---- cache size -------------------------------------------------------------------------- */
+/* ---- cache size ----------------------------------------------------------------------------- */
 
 #define MB (UINT64_C(1) << 20)
 

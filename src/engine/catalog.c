@@ -376,7 +376,7 @@ truce_status truce__catalog_move_index(struct kv *kv, const struct collection *c
     return status;
 }
 
-/* ---- the feed of changes --------------------------------------------------------------------- */
+/* ---- the feed of changes -------------------------------------------------------------------- */
 
 static void describe_feed(const struct feed_spec *feed, bson_t *row)
 {
@@ -423,7 +423,7 @@ truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *fee
     return status ? status : truce__kv_row_delete(kv, CATALOG, feed->table, error);
 }
 
-/* ---- catalog load ------------------------------------------------------------------------ */
+/* ---- catalog load --------------------------------------------------------------------------- */
 
 /* The catalog, as it is read (catalog.c has the form of its rows). */
 

@@ -36,7 +36,7 @@ void truce__combine_release(struct combine *combine)
     truce__buffer_release(&combine->answer);
 }
 
-/* ---- the sequence --------------------------------------------------------------------------------- */
+/* ---- the sequence --------------------------------------------------------------------------- */
 
 static size_t begin_part(struct buffer *buffer)
 {
@@ -69,7 +69,7 @@ static bool combine_next_part(struct bytes *left, struct bytes *part)
     return true;
 }
 
-/* ---- who has operations to be carried out ------------------------------------------------------ */
+/* ---- who has operations to be carried out --------------------------------------------------- */
 
 bool truce__combine_wanted(struct combine *combine)
 {
@@ -144,7 +144,7 @@ void truce__combine_take_back(struct combine *combine)
     truce__records_close(&combine->records);
 }
 
-/* ---- who has the turn --------------------------------------------------------------------------- */
+/* ---- who has the turn ----------------------------------------------------------------------- */
 
 static void combine_close_all(struct write_op **ops, size_t count)
 {

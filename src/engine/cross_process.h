@@ -51,7 +51,7 @@ struct combine {
 void truce__combine_init(struct combine *combine, struct lock *lock);
 void truce__combine_release(struct combine *combine);
 
-/* ---- who has operations to be carried out ------------------------------------------------------ */
+/* ---- who has operations to be carried out --------------------------------------------------- */
 
 /* Is it time to try? */
 bool truce__combine_wanted(struct combine *combine);
@@ -67,7 +67,7 @@ void truce__combine_tell(struct combine *combine, struct write_op *group, uint64
 /* What was returned: the record is free. */
 void truce__combine_take_back(struct combine *combine);
 
-/* ---- who has the turn --------------------------------------------------------------------------- */
+/* ---- who has the turn ----------------------------------------------------------------------- */
 
 /* Before a transaction: it has taken nothing yet. */
 void truce__combine_forget(struct combine *combine);

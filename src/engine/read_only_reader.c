@@ -96,7 +96,7 @@ static bool read_only_is_same(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* ---- one try, under the mutex; false: again --------------------------------------------------- */
+/* ---- one try, under the mutex; false: again ------------------------------------------------- */
 
 static bool become_live(struct read_only_reader *read_only_reader)
 {

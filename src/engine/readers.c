@@ -293,7 +293,7 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
     readers_give(readers, reader);
 }
 
-/* ---- connections that leave their slot ------------------------------------------------------- */
+/* ---- connections that leave their slot ------------------------------------------------------ */
 
 void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken)
 {

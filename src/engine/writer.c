@@ -283,7 +283,7 @@ static void note_group(struct writer *writer, const struct write_op *group, int6
     atomic_fetch_add(&writer->held_ns, (uint64_t)(truce__clock_monotonic_ns() - began_ns));
 }
 
-/* ---- operations that another process carries out ---------------------------------------------- */
+/* ---- operations that another process carries out -------------------------------------------- */
 
 /* Those at the head of the queue that can be published, as a group; NULL: the first cannot. */
 static struct write_op *take_to_publish(struct writer *writer)
@@ -445,7 +445,7 @@ static enum turn writer_publish(struct writer *writer, struct write_op *op)
     return turn;
 }
 
-/* ---- leading ------------------------------------------------------------------------------------ */
+/* ---- leading -------------------------------------------------------------------------------- */
 
 /* In its turn. */
 static truce_status lead_group(struct writer *writer, struct write_op *op)
@@ -544,7 +544,7 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
     return status;
 }
 
-/* ---- writer group ------------------------------------------------------------------------ */
+/* ---- writer group --------------------------------------------------------------------------- */
 
 /* The transaction of a group, and what its operations use in it. */
 

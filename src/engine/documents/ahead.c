@@ -104,7 +104,7 @@ static void ahead_let_go(struct ahead *ahead)
     bson_free(ahead);
 }
 
-/* ---- slices: all under the mutex -------------------------------------------------------------- */
+/* ---- slices: all under the mutex ------------------------------------------------------------ */
 
 static struct slice *slice_of(struct ahead *ahead, uint64_t number)
 {
@@ -161,7 +161,7 @@ static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
     pthread_cond_broadcast(&ahead->change);
 }
 
-/* ---- reading ahead ----------------------------------------------------------------------------- */
+/* ---- reading ahead -------------------------------------------------------------------------- */
 
 struct packed {
     int64_t row, array_index;
@@ -201,7 +201,7 @@ static void ahead_read_slice(struct reading *reading, struct kv *kv)
     slice->examined = scan->documents_examined - before;
 }
 
-/* ---- helpers ------------------------------------------------------------------------------------ */
+/* ---- helpers -------------------------------------------------------------------------------- */
 
 struct helper {
     struct ahead *ahead;
@@ -269,7 +269,7 @@ static void help(void *arg)
     bson_free(helper);
 }
 
-/* ---- the caller --------------------------------------------------------------------------------- */
+/* ---- the caller ----------------------------------------------------------------------------- */
 
 struct walk {
     struct query *query;

@@ -410,7 +410,7 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
     return status;
 }
 
-/* ---- bulk check -------------------------------------------------------------------------- */
+/* ---- bulk check ----------------------------------------------------------------------------- */
 
 /*
  * Checks of a bulk: validation of what a transaction has read, in the manner of Kung and Robinson, On Optimistic Methods
@@ -517,7 +517,7 @@ static truce_status bulk_check(const struct truce_read_checks *checks, const str
     return TRUCE_OK;
 }
 
-/* ---- bulk make --------------------------------------------------------------------------- */
+/* ---- bulk make ------------------------------------------------------------------------------ */
 
 /*
  * Collections that a transaction has made, as part of its commit. They are empty, so their indexes are ready at once: no document

@@ -59,7 +59,7 @@ truce_status truce__names_add_collection(struct writer *writer, const char *name
     return status;
 }
 
-/* ---- collections ------------------------------------------------------------------------- */
+/* ---- collections ---------------------------------------------------------------------------- */
 
 /* Collections: create, drop, rename, list; and the indexes of one, but for their making. */
 
@@ -541,7 +541,7 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
     return collections_run(engine, &op, error);
 }
 
-/* ---- changing collections and indexes -------------------------------------------------------- */
+/* ---- changing collections and indexes ------------------------------------------------------- */
 
 /* Of those that are changed, as they were; one that had no time to expire says none. */
 static void append_index_options(const bson_t *changes, const struct index_spec *spec, bson_t *to)

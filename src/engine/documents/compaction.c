@@ -57,7 +57,7 @@ struct step {
     bool gone;             /* the table is */
 };
 
-/* ---- steps, under the lock ------------------------------------------------------------------- */
+/* ---- steps, under the lock ------------------------------------------------------------------ */
 
 static truce_status compaction_commit(struct writer *writer, bson_error_t *error)
 {
@@ -132,7 +132,7 @@ static truce_status run_shrink(struct write_op *base, struct writer *writer, bso
     return status;
 }
 
-/* ---- between steps --------------------------------------------------------------------------- */
+/* ---- between steps -------------------------------------------------------------------------- */
 
 static truce_status compaction_look(struct compaction *compaction, bson_error_t *error)
 {
@@ -204,7 +204,7 @@ static truce_status compaction_measure(struct engine *engine, struct kv_space *s
     return status;
 }
 
-/* ---- the parts ------------------------------------------------------------------------------- */
+/* ---- the parts ------------------------------------------------------------------------------ */
 
 static truce_status pack_table(struct compaction *compaction, const struct table *table,
                                bson_error_t *error)
@@ -266,7 +266,7 @@ static truce_status compaction_cut(struct compaction *compaction, bson_error_t *
     return status;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------ */
 
 static truce_status list_tables(struct compaction *compaction, bson_error_t *error)
 {

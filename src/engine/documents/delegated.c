@@ -28,7 +28,7 @@ static void delegated_put(struct buffer *bytes, bson_t *packed)
     bson_destroy(packed);
 }
 
-/* ---- writes ----------------------------------------------------------------------------------------- */
+/* ---- writes --------------------------------------------------------------------------------- */
 
 enum {
     MULTI = 1,
@@ -165,7 +165,7 @@ static bool delegated_unpack_write(struct value packed, bool atomic, truce_write
     return delegated_is_sound(write, atomic);
 }
 
-/* ---- what came of them ------------------------------------------------------------------------------- */
+/* ---- what came of them ---------------------------------------------------------------------- */
 
 static void delegated_pack_number(bson_t *packed, const char *name, int64_t number)
 {
@@ -267,7 +267,7 @@ static bool delegated_unpack_outcome(struct value told, const truce_write *write
     return delegated_is_possible(write, outcome);
 }
 
-/* ---- delegated bulk ---------------------------------------------------------------------- */
+/* ---- delegated bulk ------------------------------------------------------------------------- */
 
 /*
  * Bulks that another process carries out.
@@ -471,7 +471,7 @@ const struct delegated_kind truce__delegated_kind_bulk = {
     .close = close_bulk,
 };
 
-/* ---- delegated modify -------------------------------------------------------------------- */
+/* ---- delegated modify ----------------------------------------------------------------------- */
 
 /*
  * Find-and-modifies that another process carries out.

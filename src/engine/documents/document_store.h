@@ -41,7 +41,7 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
 /* Returns when everything that was found `early` is durable. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 
-/* ---- writing (write.c, bulk.c, modify.c, rewrite.c) ------------------------------------------------- */
+/* ---- writing (write.c, bulk.c, modify.c, rewrite.c) ----------------------------------------- */
 
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,

@@ -75,7 +75,7 @@ static void examine_tell(struct examine *examine, const char *rule, const char *
                   examine->arg);
 }
 
-/* ---- pages ----------------------------------------------------------------------------------- */
+/* ---- pages ---------------------------------------------------------------------------------- */
 
 static truce_status look_at_page(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                  bson_error_t *error)
@@ -115,7 +115,7 @@ static truce_status examine_pages(struct examine *examine, bson_error_t *error)
     return status;
 }
 
-/* ---- documents ------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------ */
 
 static struct bytes examine_key_at(const struct field_keys *keys, uint32_t number)
 {
@@ -189,7 +189,7 @@ static void examine_documents(struct examine *examine)
                  error.message);
 }
 
-/* ---- indexes --------------------------------------------------------------------------------- */
+/* ---- indexes -------------------------------------------------------------------------------- */
 
 static void examine_entries(struct examine *examine, uint32_t number)
 {
@@ -236,7 +236,7 @@ static void examine_describe(const struct index *index, const struct index_state
                  found->arrays ? "; it does not know of an array" : "");
 }
 
-/* ---- mending --------------------------------------------------------------------------------- */
+/* ---- mending -------------------------------------------------------------------------------- */
 
 struct rebuild {
     struct write_op base; /* first */
@@ -329,7 +329,7 @@ static truce_status examine_rebuild(struct engine *engine, struct budget *budget
     return status;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------ */
 
 static truce_status examine_begin(struct examine *examine, bson_error_t *error)
 {
@@ -454,7 +454,7 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
     return status;
 }
 
-/* ---- check file -------------------------------------------------------------------------- */
+/* ---- check file ----------------------------------------------------------------------------- */
 
 /*
  * Checking a store.

@@ -47,7 +47,7 @@ static bool truce__feed_entry(int64_t position, struct bytes body, struct feed_e
 static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
                               int64_t *sum, bson_error_t *error);
 
-/* ---- entries --------------------------------------------------------------------------------- */
+/* ---- entries -------------------------------------------------------------------------------- */
 
 int64_t truce__feed_pass(struct writer *writer, int64_t position)
 {
@@ -86,7 +86,7 @@ static truce_status feed_find_end(struct writer *writer, bson_error_t *error)
     return status;
 }
 
-/* ---- pruning ----------------------------------------------------------------------------------- */
+/* ---- pruning -------------------------------------------------------------------------------- */
 
 struct pruning {
     int64_t too_old_ms, too_much; /* what was written before, and what `s` up to this is of */
@@ -161,7 +161,7 @@ static truce_status feed_prune(struct writer *writer, int64_t *removed, bool *mo
     return status;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------ */
+/* ---- telling -------------------------------------------------------------------------------- */
 
 static void begin_entry(struct writer *writer, enum feed_kind kind, const char *name,
                         int64_t *position, bson_t *entry)
@@ -339,7 +339,7 @@ truce_status truce__feed_tell_index(struct writer *writer, enum feed_kind kind,
     return status;
 }
 
-/* ---- the feed as a whole --------------------------------------------------------------------------- */
+/* ---- the feed as a whole -------------------------------------------------------------------- */
 
 struct feed_op {
     struct write_op base; /* first */
@@ -451,11 +451,11 @@ truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, b
     return status;
 }
 
-/* ---- feed read --------------------------------------------------------------------------- */
+/* ---- feed read ------------------------------------------------------------------------------ */
 
 /* The feed of changes: reading it, and its check (feed.c has the form of its entries). */
 
-/* ---- entries ---------------------------------------------------------------------------------- */
+/* ---- entries -------------------------------------------------------------------------------- */
 
 static bool read_binary(const bson_iter_t *at, bson_t *document)
 {
@@ -571,7 +571,7 @@ static truce_status bad_entry(int64_t position, bson_error_t *error)
                        (long long)position);
 }
 
-/* ---- its ends --------------------------------------------------------------------------------- */
+/* ---- its ends ------------------------------------------------------------------------------- */
 
 static truce_status feed_horizon(struct kv *kv, const struct feed_spec *feed, int64_t *horizon,
                                  bson_error_t *error)
@@ -698,7 +698,7 @@ truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, b
     return status;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 struct reading {
     feed_take *take;
@@ -769,7 +769,7 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
     return status;
 }
 
-/* ---- the check -------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------ */
 
 struct checking {
     int64_t last, sum, bad;
@@ -806,7 +806,7 @@ truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson
     return !status && checking.bad ? bad_entry(checking.bad, error) : status;
 }
 
-/* ---- feed diff --------------------------------------------------------------------------- */
+/* ---- feed diff ------------------------------------------------------------------------------ */
 
 /*
  * What an update has changed, as change streams say it.
@@ -876,7 +876,7 @@ static bool diff_is_sayable(struct value before, struct value after)
     return true;
 }
 
-/* ---- what is said ------------------------------------------------------------------------------ */
+/* ---- what is said --------------------------------------------------------------------------- */
 
 enum mark { NAME, NUMBER, PLACE }; /* a field; one that looks like a place; a place in an array */
 
@@ -986,7 +986,7 @@ static void say_cut(struct walk *walk, uint32_t size)
     bson_append_document_end(&walk->cut, &cut);
 }
 
-/* ---- arrays and documents ------------------------------------------------------------------------ */
+/* ---- arrays and documents ------------------------------------------------------------------- */
 
 static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after);
 

@@ -35,7 +35,7 @@ static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
     return seconds << FEED_SECOND_SHIFT | number;
 }
 
-/* ---- telling, inside a write transaction (feed.c) -------------------------------------------- */
+/* ---- telling, inside a write transaction (feed.c) ------------------------------------------- */
 
 /* `before` NULL: inserted; `after` NULL: removed; `whole`: replaced, and not changed in parts. Nothing if there is
  * no feed, or nothing differs. A status other than OK is the transaction's. */
@@ -71,7 +71,7 @@ int64_t truce__feed_pass(struct writer *writer, int64_t position);
  * than by the document itself (feed.c). */
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
 
-/* ---- the feed as a whole (feed.c) ------------------------------------------------------------- */
+/* ---- the feed as a whole (feed.c) ----------------------------------------------------------- */
 
 /* On from now on, or kept for another time or size than before. keep_ms 0: off, and what it had is gone. It is kept
  * by the file. keep_bytes 0: any number. */
@@ -84,7 +84,7 @@ truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind,
 truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
                                       bson_error_t *error);
 
-/* ---- reading (feed.c) --------------------------------------------------------------------- */
+/* ---- reading (feed.c) ----------------------------------------------------------------------- */
 
 struct feed_state {
     struct feed_spec spec; /* table 0: there is none, and all below is 0 */

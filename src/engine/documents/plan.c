@@ -429,7 +429,7 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
     return status;
 }
 
-/* ---- plan index -------------------------------------------------------------------------- */
+/* ---- plan index ----------------------------------------------------------------------------- */
 
 /*
  * How one index serves a query.
@@ -940,7 +940,7 @@ static void candidate_release(struct candidate *candidate)
     *candidate = (struct candidate){0};
 }
 
-/* ---- plan ranges ------------------------------------------------------------------------- */
+/* ---- plan ranges ---------------------------------------------------------------------------- */
 
 /*
  * The ranges of an index that a plan looks at: what the bounds of its fields are together, as keys for a scan, and as texts for
@@ -953,7 +953,7 @@ static void candidate_release(struct candidate *candidate)
 #define RANGES_MAX 1000      /* of a scan that bounds several fields: their intervals multiply */
 #define SHOWN_MAX  (1 << 20) /* bytes of texts of bounds */
 
-/* ---- as keys --------------------------------------------------------------------------------- */
+/* ---- as keys -------------------------------------------------------------------------------- */
 
 static struct key_range *add_range(struct plan_scan *scan)
 {
@@ -1232,7 +1232,7 @@ static bson_t *candidate_bounds(const struct candidate *candidate)
     return shown;
 }
 
-/* ---- plan covered ------------------------------------------------------------------------ */
+/* ---- plan covered --------------------------------------------------------------------------- */
 
 /*
  * Counting by an index alone.

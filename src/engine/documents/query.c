@@ -501,7 +501,7 @@ truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit
     return status;
 }
 
-/* ---- gather ------------------------------------------------------------------------------ */
+/* ---- gather --------------------------------------------------------------------------------- */
 
 /*
  * Documents put aside: for sorts that no index gives, and for writes, which look for what they

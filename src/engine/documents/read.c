@@ -158,7 +158,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
     return status;
 }
 
-/* ---- several documents by their _ids ----------------------------------------------------------- */
+/* ---- several documents by their _ids -------------------------------------------------------- */
 
 /* The key of its _id, into `key`. */
 static struct bytes read_key_of(const truce_look *look, struct buffer *key)
@@ -410,7 +410,7 @@ static void read_close_cursor(truce_cursor *base)
 
 static const truce_cursor_ops cursor_ops = {next_document, read_close_cursor};
 
-/* ---- all that are left, one after the other -------------------------------------------------- */
+/* ---- all that are left, one after the other ------------------------------------------------- */
 
 struct feeding {
     struct read_cursor *cursor;
@@ -594,7 +594,7 @@ truce_status truce__engine_find_if_sorted(struct engine *engine, const char *col
     return status;
 }
 
-/* ---- read all ---------------------------------------------------------------------------- */
+/* ---- read all ------------------------------------------------------------------------------- */
 
 /* Reads that answer when all is read: count and distinct. read.c has the cursors. */
 

@@ -273,7 +273,7 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
     return status;
 }
 
-/* ---- one after the other --------------------------------------------------------------------- */
+/* ---- one after the other -------------------------------------------------------------------- */
 
 /* All rows in their order: SQLite goes over them by itself. */
 bool truce__scan_is_of_rows(const struct plan *plan)

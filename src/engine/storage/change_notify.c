@@ -1,21 +1,24 @@
 /*
- * Wake-ups.
+ * Notifies waiting threads of changes, in every process.
  *
- *     writer    begun + 1, COMMIT, each touched slot's counter + 1 and its sleepers woken,
- *               announced + 1, release of the lock
- *     waiter    token := counter; look at the collection; watched_until := later; sleep while counter == token
+ *     writer    begun + 1; COMMIT; increment the counter of each touched slot and wake its waiters;
+ *               announced + 1; release the lock
+ *     waiter    token := counter; read the collection; watched_until := later;
+ *               sleep while counter == token
  *
- * To wake somebody is a system call, so it is only done while the page says that somebody may sleep: each who is to
- * sleep says so for longer than he will. He says it before the kernel compares the counter with what he saw, and who
- * has moved the counter looks afterwards: one of the two sees the other. It is a time and no count, which would stay too
- * high for ever when a sleeper is killed. Who does not say it, as an older truce, wakes at the end of his nap.
+ * A wake-up is a system call, so the writer makes it only while the page says that a thread may be
+ * sleeping. Each waiter announces that it sleeps, for longer than its nap. The waiter announces
+ * itself before the kernel compares the counter with the token. The writer reads the announcement
+ * after it has moved the counter. One of the two sees the other. The announcement is not a count:
+ * a count would stay too high for ever if a waiter is killed. A waiter that does not announce
+ * itself wakes at the end of its nap.
  *
- * A writer that dies between its commit and its announcement leaves begun != announced with the
- * lock free. So a waiter sleeps a second at most before it looks for that, moves every counter on
- * behalf of the dead, and lets everybody look. A writer that finds begun != announced under the
- * lock does the same.
+ * A writer that dies between its commit and its announcement leaves begun != announced and the lock
+ * free. Therefore a waiter sleeps a second at most before it checks for this state. It then
+ * increments every counter for the dead writer, so that all waiters read their collections again. A
+ * writer that finds begun != announced under the lock does the same.
  *
- * A token is the counter and a bit above it, so that it is never 0.
+ * A token is the counter plus a high bit, so a token is never 0.
  */
 #include "engine/storage/change_notify.h"
 
@@ -23,9 +26,12 @@
 #include "base/clock.h"
 #include "base/futex.h"
 
-#define SLEEP_NS     INT64_C(50000000)  /* until an interrupt is seen, at first ... */
-#define SLEEP_NS_MAX INT64_C(250000000) /* ... and by who has waited for a while */
-#define WATCHED_MS   500 /* for which a sleeper says that he sleeps: more than that */
+/* How long a waiter sleeps before it checks for an interrupt: at first, and after it has waited for
+ * a while. */
+#define SLEEP_NS     INT64_C(50000000)
+#define SLEEP_NS_MAX INT64_C(250000000)
+/* How long a waiter announces its sleep for: longer than a nap. */
+#define WATCHED_MS 500
 
 uint32_t truce__notify_slot(const char *collection)
 {
@@ -36,7 +42,7 @@ uint32_t truce__notify_slot(const char *collection)
     return hash % NOTIFY_STRUCTURE;
 }
 
-/* Monotonic milliseconds, of which the page has the last 32 bits. */
+/* Returns monotonic milliseconds, of which the page stores the last 32 bits. */
 static uint32_t notify_now_ms(void)
 {
     return (uint32_t)(truce__clock_monotonic_ns() / 1000000);
@@ -89,7 +95,7 @@ void truce__notify_announce(struct lock *lock, const uint64_t touched[NOTIFY_SLO
     atomic_store(&lock->page->announced, atomic_load(&lock->page->begun));
 }
 
-/* Moves the counters for a writer that died before it could. */
+/* Increments the counters for a writer that died before its announcement. */
 static void notify_for_the_dead(struct lock *lock)
 {
     unsigned begun = atomic_load(&lock->page->begun);
@@ -98,7 +104,8 @@ static void notify_for_the_dead(struct lock *lock)
     if (begun == announced || truce__lock_is_held(lock))
         return;
     notify_move_all(lock);
-    /* whoever has announced since, or stood in, has done better than this */
+    /* If this fails, another process has announced since, or has done the same for the dead
+     * writer. */
     atomic_compare_exchange_strong(&lock->page->announced, &announced, begun);
 }
 
@@ -117,7 +124,7 @@ unsigned *truce__notify_counters(struct lock *lock)
     return seen;
 }
 
-/* A writer that died before its announcement may have touched anything. */
+/* If a writer died before its announcement, any collection may have changed. */
 bool truce__notify_unmoved(struct lock *lock, const char *collection, const unsigned *seen)
 {
     uint32_t slot = truce__notify_slot(collection);
@@ -131,7 +138,8 @@ truce_status truce__notify_wait(struct lock *lock, const char *collection, uint6
                                 uint32_t timeout_ms, bson_error_t *error)
 {
     atomic_uint *counter = &lock->page->changes[truce__notify_slot(collection)];
-    int64_t nap = SLEEP_NS, deadline = 0; /* not known yet: most who ask need not wait */
+    /* The deadline is not computed yet: most callers need not wait. */
+    int64_t nap = SLEEP_NS, deadline = 0;
 
     for (;;) {
         unsigned seen = atomic_load(counter);

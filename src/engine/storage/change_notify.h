@@ -2,34 +2,36 @@
 #define TRUCE_ENGINE_STORAGE_CHANGE_NOTIFY_H
 
 /*
- * Waiting for a change of a collection, in any process, without polling.
+ * Waits for a change of a collection by any process, without polling.
  *
- * Collections share NOTIFY_SLOTS counters in the lock file's page by a hash of their names, so a
- * waiter may wake for another's change. It never misses one: the counter is read before the
- * collection is looked at, and moves after every commit.
+ * Collections share NOTIFY_SLOTS counters in the page of the lock file by a hash of their names, so
+ * a waiter may wake for a change of another collection. It never misses a change: the waiter reads
+ * the counter before it reads the collection, and every commit increments it.
  */
 #include "engine/storage/lock.h"
 
-/* Counts what replaces the content of a collection (truce__store_structure); no collection has its slot. */
+/* The slot that counts replacements of the content of a collection (truce__store_structure). No
+ * collection has this slot. */
 #define NOTIFY_STRUCTURE (NOTIFY_SLOTS - 1)
 
 uint32_t truce__notify_slot(const char *collection);
 
-/* Around the commit of a transaction that changed something, by who holds the lock. */
+/* These two enclose the commit of a transaction that changed something. The caller holds the
+ * lock. */
 void truce__notify_begin(struct lock *lock);
-/* Bit i of `touched`: slot i. */
+/* Bit i of `touched` means slot i. */
 void truce__notify_announce(struct lock *lock, const uint64_t touched[NOTIFY_SLOTS / 64]);
 
-/* The counter of that slot now. A writer that died before its announcement is accounted for. */
+/* Returns the counter of the slot. Accounts for a writer that died before its announcement. */
 unsigned truce__notify_count(struct lock *lock, uint32_t slot);
 
-/* The counters as they are now, NOTIFY_SLOTS of them: bson_free. */
+/* Returns a copy of all NOTIFY_SLOTS counters. The caller frees it with bson_free. */
 unsigned *truce__notify_counters(struct lock *lock);
-/* By who holds the lock: has no commit touched the collection since its counter was `seen`? All commits but that
- * of who asks are told of. */
+/* Returns whether no commit has touched the collection since its counter was `seen`. The caller
+ * holds the lock. Its own commit does not count. */
 bool truce__notify_unmoved(struct lock *lock, const char *collection, const unsigned *seen);
 
-/* As truce_wait. */
+/* Has the contract of truce_wait. */
 truce_status truce__notify_wait(struct lock *lock, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error);
 

@@ -1,53 +1,59 @@
 /*
- * Waiting for the disk.
+ * Waits until commits are on disk.
  *
- * A commit returns when it is in the log and readers see it, not when it is on the disk (kv.c). So
- * the next group of commits is worked on while the one before it is being synced, and one sync
- * serves all that were written when it began:
+ * A commit returns when it is in the log and readers see it, before it is on disk (kv.c). Therefore
+ * the next group of commits runs while the previous group is being synced, and one sync serves all
+ * commits that were in the log when it began:
  *
- *     lead        commit A | commit B | commit C | commit D | ...
+ *     writer      commit A | commit B | commit C | commit D | ...
  *     disk               | sync A     | sync B, C    | sync D ...
- *     answers                          A              B, C
+ *     replies                          A              B, C
  *
- * Three numbers in the page that all processes share, each of commits in their order:
+ * The page that all processes share has three numbers. They count commits in their order:
  *
  *     durable <= written <= promised
  *
- *     promise    promised + 1                 under the lock, before a commit that shall be waited for
- *     written    written := promised          under the lock, when no commit is on its way
- *     sync       to := written; sync the log; durable := max(durable, to)       anybody, at any time
+ *     promise    promised + 1             under the lock, before a commit whose caller waits
+ *     written    written := promised      under the lock, while no commit runs
+ *     sync       to := written; sync the log; durable := max(durable, to)
+ *                                         any process, at any time
  *
  * Invariants:
- *  1. A commit is answered to its caller when durable >= its number, or when a sync that began after it
- *     returned has ended.
- *  2. What a reader is given was durable: what a snapshot shows was in the log before it began, so the
- *     reader needs a sync that began after its snapshot, whoever's commit that was and wherever its
- *     writer is by now. The numbers only say when no sync is needed: a snapshot that shows a commit was
- *     begun after the commit was promised, so with durable >= the number that it finds after it began all
- *     of it is there; and, for one document, with durable >= that of the last commit that changed it
- *     (cache.c). No order of waiting is needed: the log reaches the disk from its beginning, and so
- *     every number with all that are smaller.
- *  3. A sync counts for what was written when it began, and not for what was promised.
- *  4. Nobody who waits needs another process to go on. For one that is in its commit it is waited
- *     for WRITER_NS at most, so that one sync serves both; one that was stopped there costs each read a
- *     sync of its own. One that has died there finds the lock free, and takes the commit as
- *     written: whatever is in the log of it is there by now; who takes the lock next does the same at
- *     once. One whose writer died before it synced syncs itself.
- *  5. After a sync that failed nobody answers anything: the operating system may have dropped what it
- *     could not write, and a later sync would succeed and prove nothing. That holds for every sync: of
- *     the log, and of the file when pages are moved into it, by a checkpoint or by the last who closes
- *     (kv_page.c tells of them). `broken` stays until the store is opened by one who is alone: he writes
- *     the log again, and then moves what is whole of it, by its checksums, into the file (kv.c).
- *  6. A failed write is told once to each descriptor that was open then. So those that sync are open from
- *     the start: the log's here, the writer's and the checkpointer's connections.
+ *  1. A commit is reported to its caller when durable >= its number, or when a sync has ended that
+ *     began after the commit returned.
+ *  2. A reader receives only durable data. The content of a snapshot was in the log before the
+ *     snapshot began. The reader therefore needs a sync that began after its snapshot, regardless
+ *     of which process committed. The numbers only tell when no sync is needed. A snapshot that
+ *     shows a commit began after that commit was promised. If durable >= the number that the reader
+ *     finds after its snapshot began, all of it is on disk. For a single document, durable >= the
+ *     number of the last commit that changed it is enough (cache.c). The order of waiting does not
+ *     matter: the log reaches the disk from its beginning, so a durable number implies all smaller
+ *     ones.
+ *  3. A sync counts for commits that were written when it began, not for those that were promised.
+ *  4. No waiting thread depends on the progress of another process. A thread waits for a process
+ *     that is inside its commit for WRITER_NS at most, so that one sync serves both. A process that
+ *     was stopped there costs each read one sync. If a process died there, the lock is free, and
+ *     its commit counts as written: everything it put into the log is there by now. The next
+ *     process that acquires the lock does the same at once. A waiter whose writer died before its
+ *     sync syncs by itself.
+ *  5. After a failed sync the store refuses every call. The operating system may have dropped the
+ *     data that it could not write, and a later sync would succeed and prove nothing. This holds
+ *     for syncs of the log and of the file, during a checkpoint or when the last process closes the
+ *     store (kv_page.c reports them). `broken` stays set until a process that has the store open
+ *     alone writes the log again and moves its valid frames into the file (kv.c).
+ *  6. The kernel reports a failed write once to each descriptor that was open at that time.
+ *     Therefore the descriptors that sync are open from the start: the one of the log here, and
+ *     those of the connections of the writer and of the checkpointer.
  *
- * Deliberately not done: a process that dies between the failure of its sync and `broken` tells nobody; whoever had
- * the log open hears of it from his own descriptor, but one who opens it later does not.
+ * Deliberately not done: a process that dies between the failure of its sync and setting `broken`
+ * reports nothing. A process that had the log open receives the error from its own descriptor; a
+ * process that opens the log later does not.
  *
- * Who waits syncs, one thread of a process at a time, and the others wait for that. Who came while one ran needs the
- * next: when it has ended all who needed it are woken, and one of those who came, which begins the next. Two processes
- * may sync at once, which costs time only. The numbers of a store whose machine died may say that
- * something waits: then the first reader syncs once for nothing.
+ * A waiting thread syncs by itself, one thread of a process at a time, and the other threads wait
+ * for that sync. A thread that arrives during a sync needs the next one. When a sync ends, it wakes
+ * all threads that needed it and one thread of the next group, which begins the next sync. Two
+ * processes may sync at the same time, which only costs time. After a power cut the numbers in the
+ * page may claim that commits are waiting; then the first reader syncs once in vain.
  */
 #include "engine/storage/durable.h"
 
@@ -55,10 +61,12 @@
 #include "base/clock.h"
 #include "base/futex.h"
 
-#define NAP_NS     INT64_C(50000)
-#define WRITER_NS  INT64_C(10000000)
-#define SYNC_NS    INT64_C(100000000)  /* of who waits for a sync, between two looks */
-#define NUMBER_MAX (UINT64_C(1) << 62) /* beyond it stands what nobody has counted */
+#define NAP_NS    INT64_C(50000)
+#define WRITER_NS INT64_C(10000000)
+/* How long a thread that waits for a sync sleeps between two checks. */
+#define SYNC_NS INT64_C(100000000)
+/* A larger number was not counted by any process. */
+#define NUMBER_MAX (UINT64_C(1) << 62)
 
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
                          const struct notices *notices)
@@ -93,14 +101,14 @@ truce_status truce__durable_usable(const struct durable *durable, bson_error_t *
         return TRUCE_OK;
     return truce__fail(TRUCE_IO, error,
                        "the disk refused what was written to \"%s\": close it in every program, "
-                       "see to the disk, and open it again",
+                       "repair the disk, and open it again",
                        durable->path);
 }
 
-/* ---- who holds the lock ---------------------------------------------------------------------- */
+/* ---- for the holder of the lock ------------------------------------------------------------- */
 
-/* What a machine that died left of the page may be of several moments: a number that counts as durable
- * already is not given again. */
+/* After a power cut the page may mix values of several times. A number that already counts as
+ * durable is not used again. */
 void truce__durable_begin(struct durable *durable)
 {
     struct lock_page *page = durable->lock->page;
@@ -128,7 +136,7 @@ void truce__durable_written(struct durable *durable)
     atomic_store(&page->written, atomic_load(&page->promised));
 }
 
-/* ---- everybody ------------------------------------------------------------------------------- */
+/* ---- for every thread ----------------------------------------------------------------------- */
 
 uint64_t truce__durable_promised(const struct durable *durable)
 {
@@ -185,8 +193,9 @@ static truce_status durable_sync_log(struct durable *durable, bson_error_t *erro
     return status;
 }
 
-/* Who waits for that sync looks again. Who is to sleep has counted himself under the mutex, where he saw that he must:
- * he is seen here, or has seen what this tells of. */
+/* Wakes threads that wait for the sync. A thread that is about to sleep has counted itself under
+ * the mutex, where it saw that it must wait. Either this function sees its count, or the thread has
+ * seen the new state. */
 static void durable_tell(struct durable *durable, uint64_t sync, int waiters_max)
 {
     atomic_fetch_add(&durable->rounds[sync % 2], 1);
@@ -194,8 +203,8 @@ static void durable_tell(struct durable *durable, uint64_t sync, int waiters_max
         truce__word_wake(&durable->rounds[sync % 2], waiters_max);
 }
 
-/* Under the mutex, which is free meanwhile. Who waited for this one is woken, and one of those who wait for the
- * next: that one begins it. */
+/* Runs one sync. Called with the mutex locked; unlocks it during the sync. Afterwards it wakes the
+ * threads that waited for this sync, and one of those that wait for the next, which begins it. */
 static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
 {
     uint64_t sync = ++durable->begun;
@@ -215,7 +224,7 @@ static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
     return status;
 }
 
-/* Under the mutex, which is free meanwhile: while a sync runs that is not this one, or is. */
+/* Waits while another sync runs. Called with the mutex locked; unlocks it while it waits. */
 static void wait_for_sync(struct durable *durable, uint64_t sync)
 {
     atomic_uint *round = &durable->rounds[sync % 2];
@@ -228,7 +237,8 @@ static void wait_for_sync(struct durable *durable, uint64_t sync)
     atomic_fetch_sub(&durable->sleepers[sync % 2], 1);
 }
 
-/* The commit with that number returns soon, or its process has died in it, or was stopped. */
+/* Waits for a commit that is in progress. It returns soon, or its process has died or was
+ * stopped. */
 static void wait_for_writer(struct durable *durable, uint64_t number)
 {
     struct lock_page *page = durable->lock->page;
@@ -251,7 +261,8 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     uint64_t promised = truce__durable_promised(durable), before;
     bool left;
 
-    if (number > promised) /* nobody has promised that: the page is of a machine that died */
+    /* No process has promised this number: the page is of a machine that lost power. */
+    if (number > promised)
         number = promised;
     if (status || is_durable(durable, number))
         return status;
@@ -270,7 +281,8 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     }
     left = durable->ended <= before;
     pthread_mutex_unlock(&durable->mutex);
-    if (left) /* perhaps it was this one that was woken to begin the next sync */
+    /* This thread may be the one that was woken to begin the next sync. */
+    if (left)
         durable_tell(durable, before + 1, 1);
     return status;
 }
@@ -283,7 +295,8 @@ truce_status truce__durable_sync(struct durable *durable, bson_error_t *error)
     if (status || !durable->lock->page)
         return status;
     pthread_mutex_lock(&durable->mutex);
-    before = durable->begun; /* one that runs may have begun before the last commit */
+    /* A sync that is running may have begun before the last commit. */
+    before = durable->begun;
     while (!status && durable->ended <= before) {
         if (durable->syncing)
             wait_for_sync(durable, before + 1);

@@ -1,31 +1,38 @@
 /*
- * The stamp of the file.
+ * Detects that another program has changed the database file.
  *
- * A database file can be written over in its place: by `cp BACKUP STORE`, by an SQLite program that makes a
- * checkpoint. It has the same name and the same number then, and nothing that SQLite looks at tells: pages that are
- * in memory stay as they were, the others come from the new content, and the log of the old one is moved over it.
+ * A program can overwrite a database file in place: `cp BACKUP STORE`, or an SQLite program that
+ * makes a checkpoint. The file keeps its name and its inode number, so SQLite notices nothing.
+ * Pages in memory stay as they were, other pages come from the new content, and the log of the old
+ * content is moved over the new one.
  *
- *     moving    even: the file is as `stamp` says;  odd: truce is writing into it, or died while it did
- *     stamp     size, time of the last change
- *     boot      which start of the machine that was: after a power cut page and file are of different times
+ *     moving        even: the file is as recorded;  odd: truce is writing into it, or died doing so
+ *     file_size     its size, and ...
+ *     file_ns       ... the time of its last change
+ *     file_boot     the boot of the machine when they were recorded: after a power cut, page and
+ *                   file may be of different times
  *
- *     change    moving := odd; write; stamp := what is there; moving := even       alone, or with the claim of
- *                                                                                  a checkpoint
- *     look      even? stat; is it the stamp? still the same number?                anybody, at any time
+ *     change    moving := odd; write; record the state of the file; moving := even
+ *                                              alone, or with the claim of a checkpoint
+ *     check     is moving even? stat; is it the recorded state? has moving not changed?
+ *                                              any process, at any time
  *
  * Invariants:
- *  1. `moving` is odd from before the first write into the file until after the last one's stamp.
- *     (A stat that fails leaves the number odd: nothing is known then.)
- *  2. Who finds the same even number before and after his stat has seen the file between two changes of truce's.
- *  3. What was found once stays so (`foreign`) until one who is alone opens the store.
+ *  1. `moving` is odd from before the first write into the file until the state after the last
+ *     write is recorded. (If stat fails, the number stays odd: nothing is known then.)
+ *  2. A process that reads the same even number before and after its stat has seen the file between
+ *     two changes by truce.
+ *  3. A difference is final: `foreign` stays set until a process that has the store open alone
+ *     opens it.
  *
- * A writer looks in each turn, by a descriptor of his own (file_identity.c), a reader every now and then, whoever moves pages before he does, and who opens
- * the store. One who is alone compares, too, if there is a log: what is in it belongs to the
- * content that was there before.
+ * A writer checks in each turn through a descriptor of its own. A reader checks every now and then.
+ * A process that moves pages checks before it does, and so does a process that opens the store. A
+ * process that is alone also compares if there is a log, because the log belongs to the previous
+ * content.
  *
- * Deliberately not done: telling what did it. A file that was only touched is refused as well, until the store was
- * closed by everybody; no data is lost by that. Two changes within one tick of the kernel's clock (some
- * milliseconds) may have the same time.
+ * Deliberately not done: finding out which program changed the file. A file that was only touched
+ * is refused, too, until every process has closed the store; this loses no data. Two changes within
+ * one tick of the kernel's clock (some milliseconds) may have the same time.
  */
 #include "engine/storage/file_identity.h"
 
@@ -64,7 +71,7 @@ static bool file_state_read(const struct lock *lock, struct file_state *file_sta
     return true;
 }
 
-/* 0: nobody knows. */
+/* Returns the boot number; 0 if it is unknown. */
 static uint64_t read_boot_number(void)
 {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -93,7 +100,7 @@ static uint64_t boot_number(void)
     return known;
 }
 
-/* ---- who changes the file -------------------------------------------------------------------- */
+/* ---- changing the file ---------------------------------------------------------------------- */
 
 void truce__file_identity_begin_change(struct lock *lock)
 {
@@ -113,9 +120,10 @@ void truce__file_identity_end_change(struct lock *lock)
     atomic_store(&page->moving, (atomic_load(&page->moving) | 1) + 1);
 }
 
-/* ---- who looks ------------------------------------------------------------------------------- */
+/* ---- checking the file ---------------------------------------------------------------------- */
 
-/* What was found since `moving` was read. False only if nobody of truce's was writing meanwhile. */
+/* Returns whether `now` is the recorded state. The result is false only if truce did not write in
+ * the meantime. */
 static bool is_file_state(const struct lock *lock, unsigned moving, const struct file_state *now)
 {
     struct lock_page *page = lock->page;
@@ -195,7 +203,7 @@ bool truce__file_identity_fits(const struct lock *lock)
     return !boot || boot != boot_number() || is_file_as_left(lock);
 }
 
-/* The same; false where nobody knows. */
+/* Returns the same as truce__file_identity_fits, but false if nothing is known. */
 static bool file_state_is_left(const struct lock *lock)
 {
     uint64_t boot = atomic_load(&lock->page->file_boot);
@@ -203,30 +211,31 @@ static bool file_state_is_left(const struct lock *lock)
     return boot && boot == boot_number() && is_file_as_left(lock);
 }
 
-/* ---- path identity ----------------------------------------------------------------------- */
+/* ---- path identity -------------------------------------------------------------------------- */
 
 /*
- * Names that need not be looked up.
+ * Detects without a lookup that a path still leads to the same file.
  *
- * A writer makes sure in each turn that its files are those that others find under their names. To look a
- * name up takes some four times as long as to ask a descriptor (fstat). But who removes a file, moves it, puts another
- * in its place or writes into it changes the time of change (ctime) of that very file, which nobody can set:
+ * A writer verifies in each turn that its files are the ones that other processes find under their
+ * names. Looking up a path takes about four times as long as fstat on a descriptor. If a program
+ * removes a file, moves it, replaces it, or writes into it, the change time (ctime) of that file
+ * changes, and no program can set it:
  *
- *     look    fstat: is the time what it was when the name was looked up? then it stands there
- *             else: look it up; it stands there? then that time is kept
+ *     check    fstat: is the ctime that of the last lookup? Then the file is under its name.
+ *              Otherwise look the name up. If the file is there, record the ctime.
  *
  * Invariants:
- *  1. A time is kept only if it is older than TICK_NS by then: a file system counts in ticks of the
- *     kernel's, and a change within the same one would not be seen. A younger one is no reason to believe anything, and
- *     the name is looked up.
- *  2. `found` is of before the look at the name: what happens between the two changes a time that is not
- *     kept.
- *  3. After LOOK_MS the name is looked up in any case: where a directory on the way was moved, nothing of the file has
- *     changed; and some file systems know no such times.
+ *  1. A time is recorded only if it is older than TICK_NS: a file system counts in ticks of the
+ *     kernel, and a second change within the same tick would not show. If the time is younger, the
+ *     name is looked up.
+ *  2. `found` was read before the lookup of the name: a change between the two changes a time that
+ *     is not recorded.
+ *  3. After LOOK_MS the name is looked up in any case. If a directory of the path was moved,
+ *     nothing about the file has changed, and some file systems have no such times.
  */
 
-#define TICK_NS INT64_C(20000000) /* two of the longest */
-#define LOOK_MS 50
+/* Two of the longest ticks. */
+#define TICK_NS INT64_C(20000000)
 
 static int64_t path_identity_now_ns(clockid_t clock)
 {
@@ -258,52 +267,58 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
                                .looked_ms = path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000};
 }
 
-/* ---- log identity ------------------------------------------------------------------------ */
+/* ---- log identity --------------------------------------------------------------------------- */
 
 /*
- * The identity of the log.
+ * Detects that the log or its index was removed, replaced, or cut.
  *
- * A commit is a write into the log that SQLite has open. If the log is removed, moved, or replaced while the store is
- * open, the writes go into a file without a name, and if it is cut or written over, recovery ends where the old
- * content did. If the index of the log is removed, the next process makes another one, and two processes write
- * over each other's commits. SQLite notices none of this. So the page that all processes share records what the files
- * are, and how far the log reaches:
+ * A commit is a write into the log that SQLite has open. If the log is removed, moved, or replaced
+ * while the store is open, the writes go into a file without a name. If the log is cut or
+ * overwritten, recovery ends where the old content ended. If the index of the log is removed, the
+ * next process creates another one, and two processes overwrite each other's commits. SQLite
+ * notices none of this. Therefore the page that all processes share records which files they are
+ * and how far the log reaches:
  *
- *     log, index       device, number, and time of birth of the two files, when the store was opened
+ *     log, index       device, inode number, and birth time of the two files at the last opening
  *     log_salts        the generation of the log: changes each time that the log begins again
- *     log_least        frames of that generation that the last commit left at least
- *     log_bytes, _ns   size of the log, and when it was written last, at the end of the last turn
+ *     log_least        the number of frames of that generation after the last commit, at least
+ *     log_bytes, _ns   size and modification time of the log at the end of the last turn
  *
- *     names      each name leads to the recorded file, and the index is not cut             any thread
- *     content    the last frame that the index counts is in the log: its salts and its running checksum, which
- *                depends on every byte before it; and the index counts no fewer frames than were recorded, unless
- *                the log has begun again                                                     in a writer's turn
- *     time       the size and time of the log are those of the last turn                      in a writer's turn
+ *     names      each name leads to the recorded file, and the index is not cut        any thread
+ *     content    the last frame that the index counts is in the log: its salts and its running
+ *                checksum, which depends on every byte before it; and the index counts no fewer
+ *                frames than were recorded, unless the log has begun again    in a writer's turn
+ *     time       size and time of the log are those of the last turn          in a writer's turn
  *
  * Invariants:
- *  1. A writer checks all three in its turn, before it writes. A reader checks the names every now and then, and always after
- *     it has opened a connection.
- *  2. The recorded files do not change while any process has the store open: SQLite removes them only when a process
- *     that is alone closes the store.
- *  3. A difference is final: `foreign` stays LOCK_FOREIGN_LOG until a process that is alone opens the store. A name that
- *     cannot be looked up for another reason than that it is gone is an error of that call alone.
- *  4. log_least counts frames of the generation log_salts or less: it is 0 while log_salts changes. A process that dies
- *     between its commit and the record leaves too small a number, which finds less and refuses nothing sound.
- *  5. Only a process that has its turn writes into the log, so its time means nothing while log_writing is true.
+ *  1. A writer checks all three in its turn, before it writes. A reader checks the names every now
+ *     and then, and always after it has opened a connection.
+ *  2. The recorded files do not change while any process has the store open: SQLite removes them
+ *     only when a process that is alone closes the store.
+ *  3. A difference is final: `foreign` stays LOCK_FOREIGN_LOG until a process that is alone opens
+ *     the store. If the lookup of a name fails for another reason than a missing file, only that
+ *     call fails.
+ *  4. The number log_least counts frames of the generation log_salts, or fewer. It is 0 while
+ *     log_salts changes. A process that dies between its commit and the record leaves too small a
+ *     number. Such a number detects less and refuses nothing valid.
+ *  5. Only a process in its turn writes into the log, so its time means nothing while log_writing
+ *     is true.
  *
- * The time notices another program that writes into the middle of the log, which the last frame does not show. If it
- * differs, all frames are compared with their checksums. If they are right, the time alone has changed; a file system on which
- * that happens TIMES_WRONG_MAX times is not asked for it any more. A write within the same tick of the kernel's clock as the
- * last commit is noticed by the last frame alone.
+ * The time detects another program that writes into the middle of the log, which the last frame
+ * does not show. If the time differs, all frames are compared with their checksums. If they are
+ * valid, only the time has changed. After this has happened TIMES_WRONG_MAX times, the time is not
+ * checked any more on this file system. A write within the same clock tick as the last commit is
+ * detected by the last frame alone.
  *
- * A process that is alone compares, too, as long as the machine was not started again: after a power cut the page may be
- * older than the files.
+ * A process that is alone also compares, unless the machine was restarted: after a power cut the
+ * page may be older than the files.
  *
- * A removal after the check and before the answer is not noticed before the next turn. It is no different from one
- * right after the answer.
+ * A removal after the check and before the reply is detected in the next turn. It does not differ
+ * from a removal right after the reply.
  */
 
-#define INDEX_BYTES_LEAST 32768 /* SQLite makes it in parts of so many bytes */
+/* SQLite extends the index in units of this size. */
+#define INDEX_BYTES_LEAST 32768
 #define TIMES_WRONG_MAX   8
 
 truce_status truce__log_identity_look(const char *name, struct file_look *facts,
@@ -349,7 +364,7 @@ static truce_status identity_conclude(struct lock *lock, bson_error_t *error)
     return truce__lock_usable(lock, error);
 }
 
-/* `log`: what its name leads to. */
+/* `log` is the file under the name of the log. */
 static truce_status identity_check_names(struct lock *lock, struct file_look *log,
                                          bson_error_t *error)
 {
@@ -370,8 +385,9 @@ static truce_status identity_check_names(struct lock *lock, struct file_look *lo
     return identity_conclude(lock, error);
 }
 
-/* CORRUPT: one of them was removed, replaced, or cut while the store was open. From then on every process that has
- * the store open is refused (truce__lock_usable). IO: it cannot be told now. Any thread. */
+/* Fails with CORRUPT if one of the files was removed, replaced, or cut while the store was open.
+ * From then on every process that has the store open is refused (truce__lock_usable). Fails with IO
+ * if this cannot be determined now. Any thread. */
 static truce_status log_identity_check(struct lock *lock, bson_error_t *error)
 {
     struct file_look log;
@@ -379,8 +395,8 @@ static truce_status log_identity_check(struct lock *lock, bson_error_t *error)
     return identity_check_names(lock, &log, error);
 }
 
-/* Does the open log end with the last commit? `all`: every frame is looked at. An index that is being written, by a
- * process that died, is none. */
+/* Finds out whether the open log ends with the last commit. `all`: checks every frame. An index
+ * that a dead process was writing counts as missing. */
 static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bool all, bool *whole,
                                       bson_error_t *error)
 {
@@ -397,7 +413,7 @@ static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bo
     return truce__kv_log_whole(kv, &end, all, whole, error);
 }
 
-/* Is the log as the last turn left it? */
+/* Returns whether the log is as the last turn left it. */
 static bool is_left(const struct lock *lock, const struct file_look *log)
 {
     const struct lock_page *page = lock->page;
@@ -482,13 +498,12 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
         return status;
     if (log.size && !truce__file_id_equal(&log.id, &page->log))
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is not the log of \"%s\": bring that back, or move this one "
-                           "away",
+                           "\"%s\" is not the log of \"%s\": restore that log, or move this one",
                            lock->log, lock->database);
     if (!log.size && atomic_load(&page->log_least))
         return truce__fail(TRUCE_CORRUPT, error,
-                           "the log \"%s\" is missing, and with it the last commits: bring it "
-                           "back, or remove \"%s\" to use the store without them",
+                           "the log \"%s\" with the last commits is missing: restore it, or "
+                           "remove \"%s\" to lose them",
                            lock->log, lock->path);
     return TRUCE_OK;
 }

@@ -2,8 +2,9 @@
 #define TRUCE_ENGINE_STORAGE_FILE_IDENTITY_H
 
 /*
- * Whether anybody else has written into the database file: its size and time, as truce left them, in the page
- * that all processes share. See the essay in file_identity.c.
+ * The identity of the files of a store. These functions detect that another program has changed the
+ * database file, that a path leads to another file, or that the log or its index was replaced.
+ * file_identity.c explains each check in an essay.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,77 +17,80 @@ struct file_look;
 struct kv;
 struct lock;
 
-/* Around everything that changes the file itself: alone, or by who has claimed the checkpoint. */
+/* These two enclose every change of the file itself. The caller is alone or has claimed the
+ * checkpoint. */
 void truce__file_identity_begin_change(struct lock *lock);
 void truce__file_identity_end_change(struct lock *lock);
 
-/* CORRUPT: another program has written into the file while the store was open, or has changed its log
- * (file_identity.h). From then on every process that has it open is refused (truce__lock_usable). Any thread. */
+/* Fails with CORRUPT if another program has written into the file or changed its log while the
+ * store was open. From then on every process that has the store open is refused
+ * (truce__lock_usable). Any thread. */
 truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error);
 
-/* The same, and CORRUPT if the file is not the one under its name, by who has taken the lock to write: `kv` is his
- * connection. */
+/* Does the same, and fails with CORRUPT if the file is not the one under its name. The caller holds
+ * the lock to write; `kv` is its connection. */
 truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                 bson_error_t *error);
 
-/* Once in a while, for who reads; `*last_ms` is the time of the last look, of any thread. */
+/* Does the same every now and then, for readers. `*last_ms` is the time of the last check by any
+ * thread. */
 truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llong *last_ms,
                                                   bson_error_t *error);
 
-/* For one who is alone, before he changes anything: is the file as it was left, since this machine
- * was started? True where nobody knows. */
+/* Returns whether the file is as truce left it since this machine was started. True if this is
+ * unknown. Called by a process that is alone, before it changes anything. */
 bool truce__file_identity_fits(const struct lock *lock);
 
-/*
- * Whether a file may have left its name since that was looked up, by a look at its descriptor: see file_identity.c.
- */
+/* ---- paths ---------------------------------------------------------------------------------- */
 
-/* Of one thread at a time. Zero-initialised knows nothing. */
+/* Remembers the last lookup of a path. Used by one thread at a time. Zero-initialised: nothing is
+ * known. */
 struct path_identity {
-    int64_t
-        changed_ns; /* the file's time of change, when its name was looked up last; 0: unknown */
+    /* The change time of the file when its name was last looked up; 0: unknown. */
+    int64_t changed_ns;
     int64_t looked_ms;
 };
 
-/* What fstat of the file says now. True: it stands under its name, as far as can be told without
- * looking there. */
+/* Returns whether the file is under its name, as far as fstat (`found`) can tell without a
+ * lookup. */
 bool truce__path_identity_same(const struct path_identity *path_identity, const struct stat *found);
 
-/* The name was looked up, and the file stood there, after `found` was. */
+/* Records that a lookup found the file under its name, after `found` was read. */
 void truce__path_identity_record(struct path_identity *path_identity, const struct stat *found);
 
-/*
- * Whether the log and its index are those that every process has open: see the essay in file_identity.c.
- */
+/* ---- the log -------------------------------------------------------------------------------- */
 
-/* A file under a name; all 0 if there is none. IO: that cannot be told. */
+/* Reads facts about the file under a name; all are 0 if there is no file. Fails with IO if they
+ * cannot be read. */
 truce_status truce__log_identity_look(const char *name, struct file_look *facts,
                                       bson_error_t *error);
 
-/* Records which files the log and its index are. By a process that is alone, or if nothing is recorded yet; with a
- * connection open, and the door shut. */
+/* Records which files the log and its index are. The caller is alone, or nothing is recorded yet;
+ * it has a connection open and holds the entry lock. */
 truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error);
 
-/* The same, and CORRUPT if the log does not end with the last commit. By the process that has taken the lock to write,
- * before it writes; `kv` is its connection. */
+/* Does the same check, and fails with CORRUPT if the log does not end with the last commit. The
+ * caller holds the lock to write and has not written yet; `kv` is its connection. */
 truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                bson_error_t *error);
 
-/* Records how far the log reaches, after a commit of that connection, in the turn. */
+/* Records how far the log reaches after a commit of the connection. Called in the turn. */
 void truce__log_identity_note(struct lock *lock, const struct kv *kv);
 
-/* The turn that began with the check ends: nothing writes into the log until the next one. */
+/* Ends the turn that began with the check: no process writes into the log until the next one. */
 void truce__log_identity_end_turn(struct lock *lock);
 
-/* The log is about to be moved into the file and removed, by a process that is alone. */
+/* Records that the log is about to be moved into the file and removed. The caller is alone. */
 void truce__log_identity_forget(struct lock *lock);
 
-/* Has the log lost its name, or another file its name, while the connection still has all of the log, and the database is
- * as truce left it? By a process that is alone, before it closes. */
+/* Returns whether the log lost its name, or its name leads to another file, while the connection
+ * still has the whole log and the database is as truce left it. The caller is alone and closes the
+ * store. */
 bool truce__log_identity_lost_name(struct lock *lock, struct kv *kv);
 
-/* For a process that is alone, before it opens the file, whose name leads to the file that was open last. CORRUPT: the log
- * is not the one that was open last, or is missing although it has the last commits. */
+/* Checks, before a process that is alone opens the file, that the log belongs to it. The path leads
+ * to the file that was open last. Fails with CORRUPT if the log is not the one that was open last,
+ * or if it is missing although it has the last commits. */
 truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error);
 
 #endif

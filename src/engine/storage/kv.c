@@ -1,12 +1,13 @@
 /*
  * A connection to the file, and its transactions.
  *
- * SQLite is used for what it is best at: a B-tree file that survives any crash. No query of a user
- * ever becomes SQL; there are some twenty statements, prepared once for a connection and a table.
+ * The engine uses SQLite as a B-tree file that survives any crash. No query of a user ever becomes
+ * SQL: there are some twenty statements, each prepared once per connection and table.
  *
  *     PATH        the database: c0 (the catalog), c<n> and x<n> (see kv_table.c)
- *     PATH-wal    committed pages that are not yet in it; PATH-shm its index, rebuilt when missing
- *     PATH-lock   who may write (lock.c)
+ *     PATH-wal    committed pages that are not in the database yet
+ *     PATH-shm    the index of PATH-wal, rebuilt when it is missing
+ *     PATH-lock   the process that may write (lock.c)
  *
  * States of a connection:
  *
@@ -15,25 +16,28 @@
  *     WRITING --savepoint_begin--> WRITING+savepoint --release, rollback--> WRITING
  *
  * Invariants:
- *  1. A snapshot is the statement `PRAGMA schema_version`, stepped once and not reset: SQLite keeps
- *     its read transaction as long as a statement is active, which saves BEGIN and COMMIT, and the
- *     row that it gives is the version that the catalog is checked against.
- *  2. Every change of tables or catalog changes the schema version in the same transaction, so
- *     equal versions mean an equal catalog, across processes, without a look at the catalog.
- *  3. wal_autocheckpoint is 0 and readers do not checkpoint when they close: SQLite before 3.51.3
- *     can corrupt a file where a checkpoint begins while a commit begins the WAL anew ("WAL-reset").
- *     Checkpoints are made where checkpoint.c says, and in no other place.
- *  4. A failed commit is rolled back before it is reported. Its frames may be in the WAL, whole,
- *     and a crash may bring them back, whole: "not acknowledged" never means "half".
- *  5. A commit is in the WAL, and seen by readers, when it returns; on the disk it is only after a
- *     sync of the log that began after that (durable.c), or a checkpoint. Commits reach the disk in
- *     their order: recovery takes the WAL up to the first frame whose running checksum is wrong.
+ *  1. A snapshot is the statement `PRAGMA schema_version`, stepped once and not reset. SQLite keeps
+ *     its read transaction while a statement is active, which saves BEGIN and COMMIT. The row of
+ *     the statement is the version that the catalog is compared with.
+ *  2. Every change of tables or of the catalog changes the schema version in the same transaction.
+ *     Equal versions therefore mean an equal catalog, across processes, without reading the
+ *     catalog.
+ *  3. wal_autocheckpoint is 0, and readers do not checkpoint when they close. SQLite before 3.51.3
+ *     can corrupt a file if a checkpoint begins while a commit restarts the WAL ("WAL-reset"). Only
+ *     checkpoint.c makes checkpoints.
+ *  4. A failed commit is rolled back before it is reported. Its frames may be in the WAL
+ *     completely, and a crash may restore them completely. A commit that was not acknowledged is
+ *     never half done.
+ *  5. Each commit is in the WAL and visible to readers when it returns. It is on disk only after a
+ *     checkpoint or a later sync of the log (durable.c).
+ *     Commits reach the disk in their order. Recovery reads the WAL up to the first frame with a
+ *     wrong running checksum.
  *
- * No memory map: a page that cannot be read shall be a status, not a SIGBUS, and memory shall not
+ * There is no memory map: an unreadable page must be a status, not a SIGBUS, and memory must not
  * depend on the size of the file. Each connection has a page cache with a fixed maximum instead.
  *
- * MEMSTATUS is switched off, if SQLite has not been initialised yet, because its counters are one
- * mutex for the malloc of all connections.
+ * MEMSTATUS is switched off if SQLite is not initialised yet, because its counters are one mutex
+ * around the malloc of all connections.
  */
 #include "engine/storage/kv.h"
 
@@ -57,12 +61,14 @@ static void kv_keep_statements_few(struct kv *kv);
 
 static void configure(void)
 {
-    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* refused where the host was faster: no matter */
+    /* Fails if the host program has initialised SQLite already. This is harmless. */
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 }
 
-/* ---- the time of a call ------------------------------------------------------------------- */
+/* ---- the time of a call --------------------------------------------------------------------- */
 
-#define INSTRUCTIONS 1000 /* of SQLite's, between two looks */
+/* The number of SQLite's instructions between two checks of the budget. */
+#define INSTRUCTIONS 1000
 
 static int kv_is_over(void *budget)
 {
@@ -76,7 +82,7 @@ void truce__kv_bound(struct kv *kv, struct budget *budget)
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_BOUND, &budget);
 }
 
-/* ---- statements ---------------------------------------------------------------------------- */
+/* ---- statements ----------------------------------------------------------------------------- */
 
 truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **statement,
                                bson_error_t *error)
@@ -86,7 +92,7 @@ truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **st
     return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }
 
-/* Runs a statement that gives no rows, preparing it the first time. */
+/* Runs a statement that returns no rows. Prepares it the first time. */
 static truce_status kv_run(struct kv *kv, const char *sql, sqlite3_stmt **statement,
                            bson_error_t *error)
 {
@@ -111,7 +117,7 @@ truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *err
     return result ? truce__kv_fail(kv, result, "open", error) : TRUCE_OK;
 }
 
-/* The single integer that a pragma answers with. */
+/* Returns the single integer that a pragma returns. */
 truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error)
 {
     sqlite3_stmt *statement = NULL;
@@ -129,7 +135,7 @@ truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson
     return status;
 }
 
-/* ---- open and close ------------------------------------------------------------------------ */
+/* ---- open and close ------------------------------------------------------------------------- */
 
 static int count_wal_pages(void *arg, sqlite3 *db, const char *name, int pages)
 {
@@ -142,7 +148,7 @@ static int count_wal_pages(void *arg, sqlite3 *db, const char *name, int pages)
     return SQLITE_OK;
 }
 
-/* The path as a URI, so that immutable=1 can be said; '%', '?' and '#' are escaped. */
+/* Returns the path as a URI, which can contain immutable=1. Escapes '%', '?', and '#'. */
 static char *uri_of(const char *path, bool immutable)
 {
     bson_string_t *uri = bson_string_new("file:");
@@ -176,13 +182,15 @@ static truce_status configure_connection(struct kv *kv, int64_t patience_ms, bso
     sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, TRUCE_ROW_BYTES_MAX);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    sqlite3_wal_hook(kv->db, count_wal_pages, kv); /* and so no automatic checkpoint */
+    /* This hook also disables automatic checkpoints. */
+    sqlite3_wal_hook(kv->db, count_wal_pages, kv);
     snprintf(
         sql, sizeof sql,
         "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
         "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
         kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", cache_kib(kv->flags));
-    if (writer) { /* only who begins the log anew can cut it */
+    /* Only a connection that begins the log again can cut it. */
+    if (writer) {
         size_t at = strlen(sql);
 
         snprintf(sql + at, sizeof sql - at, ";PRAGMA journal_size_limit=%d", TRUCE_LOG_BYTES_KEPT);
@@ -199,7 +207,7 @@ static int open_flags(unsigned flags)
     return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
 }
 
-/* Before SQLite reads more of the file than its header, or anything of a log. */
+/* Called before SQLite reads more of the file than its header, or anything of a log. */
 static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
 {
     enum kv_kind kind = KV_UNKNOWN;
@@ -210,9 +218,8 @@ static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
     if (kind == KV_EARLIER)
         return truce__fail(
             TRUCE_INVALID, error,
-            "\"%s\" has a file format from before the first release of truce, which is "
-            "not read any more: export it with the truce that made it (truce export), "
-            "and import that into a new store",
+            "\"%s\" has a file format from before the first release of truce: export it with "
+            "the version that made it (truce export), and import the result into a new store",
             kv->path);
     if (kind == KV_SQLITE)
         return truce__fail(TRUCE_CORRUPT, error,
@@ -296,7 +303,7 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch)
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_WATCH, (void *)(uintptr_t)watch);
 }
 
-/* ---- transactions -------------------------------------------------------------------------- */
+/* ---- transactions --------------------------------------------------------------------------- */
 
 void truce__kv_patience(struct kv *kv, int64_t milliseconds)
 {
@@ -334,7 +341,7 @@ truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *e
     return status;
 }
 
-/* The header as it is now; it is written over by every commit, a word after the other. */
+/* Reads the current header. Every commit overwrites it, word by word. */
 static void kv_read_index(const struct kv *kv, struct kv_snapshot *snapshot)
 {
     snapshot->known = kv->index != NULL;
@@ -344,7 +351,7 @@ static void kv_read_index(const struct kv *kv, struct kv_snapshot *snapshot)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* The header of the index is there twice, and is written one copy after the other. */
+/* The index contains its header twice. A commit writes one copy after the other. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
 {
     struct kv_snapshot first, second;
@@ -361,7 +368,7 @@ bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
     return !memcmp(first.header, second.header, sizeof first.header);
 }
 
-/* The log has an index once something was read; a file that is read without its log has none. */
+/* The log has an index after the first read. A file that is read without its log has no index. */
 static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
 {
     const atomic_uint *commits = NULL;
@@ -378,7 +385,7 @@ static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* What the header was before the snapshot began and still is afterwards is what SQLite has read. */
+/* If the header was the same before and after the snapshot began, SQLite has read this header. */
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
     struct kv_snapshot before;
@@ -427,9 +434,9 @@ void truce__kv_snapshot_end(struct kv *kv)
     kv->state = KV_IDLE;
 }
 
-/* ---- commits of everybody ------------------------------------------------------------------- */
+/* ---- commits of every process --------------------------------------------------------------- */
 
-/* The index of the log is there once something was read. */
+/* The index of the log exists after the first read. */
 static void find_commits(struct kv *kv)
 {
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_COMMITS, &kv->commits.now);
@@ -448,7 +455,7 @@ const struct kv_commits *truce__kv_commits(struct kv *kv)
     return &kv->commits;
 }
 
-/* Nobody else commits before the transaction ends. */
+/* No other process commits before the transaction ends. */
 static void note_begin(struct kv *kv)
 {
     kv->logged = false;
@@ -472,7 +479,8 @@ void truce__kv_accept(struct kv *kv)
     kv->foreign = false;
 }
 
-/* By the number, and not by another look: somebody may have committed since. */
+/* Uses the number of this commit instead of reading the counter again: another process may have
+ * committed since. */
 static void note_commit(struct kv *kv)
 {
     if (kv->commits.now && kv->logged && !kv->foreign)
@@ -526,8 +534,8 @@ void truce__kv_write_rollback(struct kv *kv)
 
     truce_assert(kv->state == KV_WRITING);
     kv_settle(kv);
-    /* SQLite may have rolled back already, on a full disk for example; a rollback cannot fail in a
-     * way that leaves the transaction open */
+    /* SQLite may have rolled back already, for example because the disk is full. A rollback cannot
+     * fail in a way that leaves the transaction open. */
     if (!sqlite3_get_autocommit(kv->db))
         (void)kv_run(kv, "ROLLBACK", &kv->rollback, &ignored);
     truce_assert(sqlite3_get_autocommit(kv->db));
@@ -604,7 +612,8 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
     return status;
 }
 
-/* Whatever SQLite does by itself: it syncs only a log that is moved to its end. */
+/* Syncs the file regardless of what SQLite does: SQLite syncs it only if the whole log was
+ * moved. */
 static int sync_file(struct kv *kv)
 {
     sqlite3_file *file = NULL;
@@ -636,14 +645,14 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
     return result ? truce__kv_fail(kv, result, "checkpoint", error) : TRUCE_OK;
 }
 
-/* ---- kv statement ------------------------------------------------------------------------ */
+/* ---- prepared statements of tables ---------------------------------------------------------- */
 
-/* The prepared statements of tables. */
+/* A number of a table is used again after an undo. A prepared statement of an index may then name
+ * the rows of another collection. */
 
-/* A number of a table that was undone is given again: what is prepared for an index may name the rows of
- * another collection than now. */
-
-#define TABLES_MAX 256 /* whose statements a connection keeps; beyond it starts again */
+/* A connection stores the statements of so many tables; when there are more, it drops all of
+ * them. */
+#define TABLES_MAX 256
 
 static uint32_t statement_place(const struct kv *kv, int64_t table)
 {
@@ -684,7 +693,7 @@ static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
     return kv->tables[at];
 }
 
-/* # stands for the table, @ for the table of the rows that its entries point to */
+/* # means the table, and @ the table of the rows that its entries point to. */
 static const char *const statement_texts[KV_STATEMENTS] = {
     [ROW_GET] = "SELECT body FROM c# WHERE id=?1",
     [ROW_INSERT] = "INSERT INTO c#(id, body) VALUES(?1, ?2)",
@@ -765,19 +774,19 @@ void truce__kv_forget(struct kv *kv, int64_t table)
     }
 }
 
-/* Between transactions no cursor is open, so that this is the moment to drop statements. */
+/* No cursor is open between transactions, so statements can be dropped then. */
 static void kv_keep_statements_few(struct kv *kv)
 {
     if (kv->tables_count > TABLES_MAX)
         kv_forget_all(kv);
 }
 
-/* ---- kv error ---------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------- */
 
-/* What SQLite's results mean: the status, the sentence, and which table it was. */
+/* Converts SQLite's results to a status, a message, and the name of the table. */
 
-/* A table that is missing, or an entry that stands where none can: we have asked for neither. A read that fails, which
- * SQLite calls IOERR_CORRUPTFS if it fails with EIO, says nothing of the file: the next one may be right. */
+/* A missing table and a misplaced entry are damage, because truce has asked for neither. A failing
+ * read (IOERR_CORRUPTFS after EIO) says nothing about the file: the next read may succeed. */
 static bool is_damage(int result)
 {
     return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
@@ -802,7 +811,7 @@ static truce_status error_status_of(int result)
     }
 }
 
-/* Which page, or frame of the log, has a wrong checksum; in `kv`. */
+/* Returns which page, or which frame of the log, has a wrong checksum. The string is in `kv`. */
 static const char *damage_of(struct kv *kv)
 {
     uint32_t page = 0, frame = 0;

@@ -2,19 +2,19 @@
 #define TRUCE_ENGINE_STORAGE_KV_H
 
 /*
- * One connection to the file: ordered, crash-safe tables of bytes. Everything above it is truce's
- * own; everything below it is SQLite.
+ * One connection to the file: ordered, crash-safe tables of bytes. Everything above this interface
+ * is truce's own code; everything below is SQLite.
  *
- * Two kinds of table, numbered from one space:
+ * There are two kinds of tables with a common numbering:
  *
  *     rows   c<table>   row number (int64, ascending in the order of insertion) -> body
  *     keys   x<table>   (key, row), ordered by key as memcmp does, then by row
  *
- * A connection is used by one thread at a time. Bytes that come out are borrowed until the next
- * call on the connection.
+ * One thread at a time uses a connection. Returned bytes are borrowed until the next call on the
+ * connection.
  *
- * Status: TRUCE_IO the disk refused (full, failed, not permitted); TRUCE_CORRUPT the file is not
- * what it must be; TRUCE_LOCKED another program holds SQLite's own lock on it.
+ * Status: TRUCE_IO if the disk refused (full, failed, not permitted); TRUCE_CORRUPT if the file is
+ * not valid; TRUCE_LOCKED if another program holds SQLite's own lock on it.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,16 +29,24 @@ struct budget;
 struct kv;
 
 enum {
-    KV_READ_ONLY = 1 << 1, /* no write transactions */
-    KV_IMMUTABLE = 1 << 2, /* the file alone: no lock, no WAL, nobody else changes it */
-    KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints */
-    KV_LARGE = 1 << 5,     /* a reader with room for a few megabytes of documents */
-    KV_MIDDLE = 1 << 7,    /* half as much */
-    KV_ALONE = 1 << 4,     /* LOCKED at once if anybody else has the file open */
-    KV_CREATE = 1 << 6,    /* makes an empty file if there is none */
+    /* No write transactions. */
+    KV_READ_ONLY = 1 << 1,
+    /* Reads the file alone, without locks and without the WAL. No process may change it. */
+    KV_IMMUTABLE = 1 << 2,
+    /* The connection that writes and makes checkpoints. */
+    KV_WRITER = 1 << 3,
+    /* A reader with a cache for a few megabytes of documents. */
+    KV_LARGE = 1 << 5,
+    /* A reader with half as much. */
+    KV_MIDDLE = 1 << 7,
+    /* Fails with LOCKED at once if another connection has the file open. */
+    KV_ALONE = 1 << 4,
+    /* Creates an empty file if the file is missing. */
+    KV_CREATE = 1 << 6,
 };
 
-#define KV_INDEX_WORDS 12 /* of the header of the index of the log */
+/* The number of words in the header of the index of the log. */
+#define KV_INDEX_WORDS 12
 
 struct bytes {
     const uint8_t *data;
@@ -50,151 +58,165 @@ static inline struct bytes kv_body(const bson_t *document)
     return (struct bytes){bson_get_data(document), document->len};
 }
 
-/* Opens a connection that waits up to `patience_ms` for SQLite's own locks (truce__kv_patience). INVALID: the file has a
- * format from before the first release. CORRUPT: it is an SQLite file of another program. */
+/* Opens a connection that waits up to `patience_ms` for SQLite's own locks (truce__kv_patience).
+ * Fails with INVALID if the file has a format from before the first release, and with CORRUPT if it
+ * is an SQLite file of another program. */
 truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
                             bson_error_t *error);
 void truce__kv_close(struct kv *kv);
 
-/* Whether closing a writer, if it is the last connection to the file, may checkpoint and remove the
- * WAL (the default). Only under the lock. */
+/* Sets whether closing a writer, if it is the last connection to the file, may checkpoint and
+ * remove the WAL (the default). Called only under the lock. */
 void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 
-/* Writes into `name` what a table is to people ("the collection students"), or nothing if it does not
- * know. Called in a failing call on the connection. */
+/* Writes a readable name of the table into `name` ("the collection students"), or nothing if the
+ * name is unknown. Called inside a failing call on the connection. */
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 
-/* Every body that is read is given to `sound` first; where it says false, the call answers CORRUPT. So it does of
- * one that is larger than a document may be, but for those of the table that is `wide` (TRUCE_ROW_BYTES_MAX). */
+/* Passes every body that is read to `sound` first. If `sound` returns false, the call fails with
+ * CORRUPT. It also fails for a body that is larger than a document may be, except in the table that
+ * is `wide` (TRUCE_ROW_BYTES_MAX). */
 void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size));
 void truce__kv_wide(struct kv *kv, int64_t table);
 
-/* This body, which was just written into the row, is sound as its writer knows: whoever reads those bytes there, by this
- * connection, need not look at them. */
+/* Declares that this body, which was just written into the row, is sound. This connection does not
+ * check these bytes in this row again. */
 void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
-/* ---- transactions -------------------------------------------------------------------------- */
+/* ---- transactions --------------------------------------------------------------------------- */
 
-/* Sets how long calls wait for SQLite's own locks (a process that recovers the log after a crash). A file system without
- * locks is not waited for: those calls end with IO. */
+/* Sets how long calls wait for SQLite's own locks (a process may be recovering the log after a
+ * crash). Calls do not wait on a file system without locks; they fail with IO. */
 void truce__kv_patience(struct kv *kv, int64_t milliseconds);
 
-/* From now on what is read takes from the budget, inside SQLite's own loops, too: TIMEOUT when it is over.
- * NULL: there is no such bound. Once it has ended something it is a bound no longer: in a write
- * transaction SQLite reads pages to roll it back, and has to get them. */
+/* After this call every read takes from the budget, also inside SQLite's loops, and fails with
+ * TIMEOUT when it is used up. NULL removes the bound. After the first TIMEOUT the bound is
+ * inactive: in a write transaction SQLite must be able to read pages to roll back. */
 void truce__kv_bound(struct kv *kv, struct budget *budget);
 
-/* A stable view, until snapshot_end. `*version` changes with every change of the tables or of the
- * catalog: see truce__kv_version_bump. */
+/* Begins a snapshot, which lasts until snapshot_end. `*version` changes with every change of the
+ * tables or of the catalog: see truce__kv_version_bump. */
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 void truce__kv_snapshot_end(struct kv *kv);
 
-/* What the index of the log said when a snapshot began. Two snapshots that both know it, and of which it is the same,
- * show the same; with others it may be so, or not. */
+/* The header of the index of the log when a snapshot began. Two snapshots with known and equal
+ * headers show the same data. Other pairs may show the same data or not. */
 struct kv_snapshot {
     bool known;
     uint32_t header[KV_INDEX_WORDS];
 };
 
-/* Of the snapshot that the connection is in. */
+/* Returns the header of the snapshot that the connection is in. */
 const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv);
-/* Is it known, and has nobody committed since? */
+/* Returns whether the header is known and no process has committed since. */
 bool truce__kv_snapshot_last(const struct kv *kv);
 bool truce__kv_snapshot_same(const struct kv_snapshot *a, const struct kv_snapshot *b);
 
-/* `*version` as above. A commit is seen by every snapshot that begins after it, and survives the
- * death of the process; that of the machine only when the log is synced (truce__kv_log_sync). After a
- * failed commit nothing of the transaction is left. */
+/* `*version` as above. A commit is visible to every snapshot that begins after it. It survives the
+ * death of the process; it survives a power cut only after the log is synced (truce__kv_log_sync).
+ * A failed commit leaves nothing of the transaction. */
 truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error);
 void truce__kv_write_rollback(struct kv *kv);
 
-/* One at a time, inside a write transaction; a failed one leaves the transaction unusable. */
+/* One savepoint at a time, inside a write transaction. After a failure the transaction cannot be
+ * used any more. */
 truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
 
-/* How many commits the file has seen, of whatever program, while anybody has had it open; and how many of
- * them a connection that writes has made itself, or accepted. */
+/* The number of commits that the file has seen, by any program, while it was open; and the number
+ * of them that a writing connection has made itself or accepted. */
 struct kv_commits {
-    const atomic_uint *now; /* moves when a commit is seen by readers */
+    /* Changes when a commit becomes visible to readers. */
+    const atomic_uint *now;
     atomic_uint known;
 };
 
-/* Of a connection that writes and has read; as long as it is open. `known` is no number of `now` before the
- * first is accepted. */
+/* Returns the counters of a writing connection that has read already. They are valid while it is
+ * open. `known` differs from every value of `now` before the first accept. */
 const struct kv_commits *truce__kv_commits(struct kv *kv);
 
-/* In a write transaction: did anybody else commit since? If so `known` stays what it was until that is
- * accepted, which counts all of them. */
+/* Returns, in a write transaction, whether another connection has committed since. If so, `known`
+ * keeps its value until truce__kv_accept, which counts all of these commits. */
 bool truce__kv_foreign(const struct kv *kv);
 void truce__kv_accept(struct kv *kv);
 
-/* Has this transaction changed anything? */
+/* Returns whether this transaction has changed anything. */
 bool truce__kv_changed(const struct kv *kv);
 
-/* The connection keeps so many bytes of pages at most; outside of transactions. */
+/* Limits the page cache of the connection to so many bytes. Called outside of transactions. */
 truce_status truce__kv_cache(struct kv *kv, uint64_t bytes, bson_error_t *error);
 
-/* Commits a page without a change, so that not everything that is in the WAL is moved: see
+/* Commits a page without a change, so that a checkpoint does not move the whole WAL: see
  * checkpoint.c. */
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error);
 
-/* Moves committed pages from the WAL into the file. `restart`, which the writer may: also lets the next writer begin the
- * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. `pace`: so many pages are brought to the disk at
- * a time, and all in the end; 0: SQLite syncs the file once, and only if it has moved everything. CORRUPT: a frame is
- * damaged; then `*damaged` is its number, else 0. `*pages`: how many the WAL had, `*moved` how many of them are in the file now. */
+/* Moves committed pages from the WAL into the file. `restart`, for the writer only: also lets the
+ * next writer begin the WAL again; fails with TRUCE_LOCKED if a reader has not ended. `pace`: syncs
+ * after so many pages, and at the end; 0: SQLite syncs the file once, and only if it has moved
+ * everything. If a frame is damaged, the call fails with CORRUPT and `*damaged` is its number,
+ * otherwise 0. `*pages` is the number of pages in the WAL, `*moved` how many of them are in the
+ * file now. */
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, int *pages,
                                   int *moved, uint32_t *damaged, bson_error_t *error);
 
-/* Pages in the file, as the last commit left it. Outside of transactions. */
+/* Returns the number of pages in the file after the last commit. Called outside of transactions. */
 truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error);
 
-/* Pages in the WAL after the last commit of this connection. */
+/* Returns the number of pages in the WAL after the last commit of this connection. */
 int truce__kv_wal_pages(const struct kv *kv);
 
-/* ---- the log on the disk ------------------------------------------------------------------- */
+/* ---- the log on the disk -------------------------------------------------------------------- */
 
-/* The WAL, opened once more, so that one thread waits for the disk while others write. */
+/* A second descriptor of the WAL, so that one thread can wait for the disk while others write. */
 struct kv_log;
 
-/* `path` is the database's. There is a WAL as long as a connection that has read or written is open. */
+/* `path` is the path of the database. The WAL exists while a connection is open that has read or
+ * written. */
 truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error);
-void truce__kv_log_close(struct kv_log *log); /* NULL is allowed */
+/* NULL is allowed. */
+void truce__kv_log_close(struct kv_log *log);
 
-/* On success all commits that returned before the call are on the disk. After a failure nobody
- * knows what is: the operating system may have forgotten what it could not write. One thread at a
- * time. */
+/* Syncs the log. On success all commits that returned before the call are on disk. After a failure
+ * the state of the disk is unknown: the operating system may have discarded data that it could not
+ * write. One thread at a time. */
 truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error);
 
-/* Writes the log again as it is read, the header first, and syncs it: afterwards the disk holds what
- * memory does, whatever it refused before. No connection may be open. OK where there is none. */
+/* Writes the log again as it is read, header first, and syncs it. Afterwards the disk holds the
+ * same bytes as memory, whatever it refused before. No connection may be open. Returns OK if there
+ * is no log. */
 truce_status truce__kv_log_renew(const char *path, bson_error_t *error);
 
-/* How far the log reaches, as its index says now. */
+/* The end of the log according to its index. */
 struct kv_log_end {
-    uint32_t frames; /* that were committed */
-    uint32_t moved;  /* of them, by checkpoints into the file */
-    uint32_t sum[2]; /* the running checksum of the last one */
-    uint64_t salts;  /* of the generation: the log has begun again if they differ */
+    /* Committed frames. */
+    uint32_t frames;
+    /* Frames that checkpoints have moved into the file. */
+    uint32_t moved;
+    /* The running checksum of the last frame. */
+    uint32_t sum[2];
+    /* The salts of the generation. If they differ, the log has begun again. */
+    uint64_t salts;
 };
 
-/* False: there is no log, or its index is being written. */
+/* Returns false if there is no log or if its index is being written. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
 
-/* Is the last frame in the log that the connection has open? `all`: and all frames before it, by their checksums. */
+/* Finds out whether the last frame is in the log that the connection has open. `all`: also checks
+ * all frames before it by their checksums. */
 truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool all, bool *whole,
                                  bson_error_t *error);
 
-/* Reads all of the log: are its frames those that were written, up to where another generation, or nothing, follows? No
- * connection may be open. */
+/* Reads the whole log and finds out whether its frames are those that were written, up to a frame
+ * of another generation or the end. No connection may be open. */
 truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error);
 
-/* ---- syncs that fail ------------------------------------------------------------------------ */
+/* ---- failing syncs -------------------------------------------------------------------------- */
 
-/* `failed` is called when a sync of the connection fails, of the file or of the log, whether somebody hears
- * of it or not: SQLite keeps those of a checkpoint at the end to itself. */
+/* `failed` is called if a sync of the connection fails, of the file or of the log. SQLite does not
+ * report failing syncs of a checkpoint at the end. */
 struct kv_watch {
     void (*failed)(void *arg);
     void *arg;
@@ -202,148 +224,160 @@ struct kv_watch {
 
 void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
 
-/* ---- the file itself ----------------------------------------------------------------------- */
+/* ---- the file itself ------------------------------------------------------------------------ */
 
-/* CORRUPT: it is not a truce store, or has another format. `*fresh`: there is nothing in it yet. */
+/* Finds out whether the file has truce's format. Fails with CORRUPT if it is not a truce store or
+ * has another format. `*fresh`: the file is empty. */
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error);
 
-/* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
+/* Makes an empty file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
 
-/* LOCKED: somebody has the file open, in this process or another, as far as SQLite knows. */
+/* Fails with LOCKED if any connection has the file open, in this process or another, as far as
+ * SQLite knows. */
 truce_status truce__kv_alone(const char *path, bson_error_t *error);
 
-/* CORRUPT: the file was removed, or another has its name now. */
+/* Fails with CORRUPT if the file was removed, or if its name leads to another file now. */
 truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error);
 
-/* After a sync that failed: writes the log again, and moves what is whole of it, by its checksums, into the
- * file. Only under the lock. LOCKED: somebody else has the file open. */
+/* Writes the log again after a failed sync, and moves its valid frames into the file. Called only
+ * under the lock. Fails with LOCKED if another connection has the file open. */
 truce_status truce__kv_recover(const char *path, bson_error_t *error);
 
-/* Are the tables defined as truce defines them? CORRUPT. */
+/* Fails with CORRUPT unless all tables are defined as truce defines them. */
 truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 
-/* Looks at a page of the file itself: is it there, and is its checksum right, or has the log a younger version of it? In a
- * snapshot. */
+/* Reads a page of the file itself. Finds out whether it is there, and whether its checksum is right
+ * or the log has a newer version of the page. Called in a snapshot. */
 truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                  bson_error_t *error);
 
-/* ---- giving space back (kv_compact.c) ------------------------------------------------------ */
+/* ---- compaction (kv_compact.c) -------------------------------------------------------------- */
 
 struct kv_space {
-    int64_t pages, free; /* in the file, and those of them that are not in use */
+    /* Pages in the file, and the unused ones among them. */
+    int64_t pages, free;
 };
 
 truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t *error);
 
-/* One table, a part after the other, each in a write transaction. */
+/* The progress of packing one table, in parts, each in a write transaction. */
 struct kv_pack {
-    bool keys; /* of its kind */
+    /* Whether it is a table of keys. */
+    bool keys;
     int64_t table;
-    int64_t row;       /* the place behind which the next part begins: a row, or ... */
-    struct buffer key; /* ... an entry */
-    int64_t bytes;     /* of the last part */
-    int64_t
-        emptied; /* pages that the last part does not need any more; less than 0: it needs more */
-    bool end;    /* there is nothing left */
+    /* The next part begins after this row ... */
+    int64_t row;
+    /* ... or after this entry. */
+    struct buffer key;
+    /* Size of the last part in bytes. */
+    int64_t bytes;
+    /* Pages that the last part freed; negative if it needs more pages than before. */
+    int64_t emptied;
+    /* Nothing is left. */
+    bool end;
 };
 
-/* Takes the next part out of its pages and puts it in again, close together. If the transaction is rolled back, `pack`
- * has gone on all the same. */
+/* Removes the next part from its pages and inserts it again, densely. `pack` advances even if the
+ * transaction is rolled back. */
 truce_status truce__kv_pack(struct kv *kv, struct kv_pack *pack, bson_error_t *error);
 void truce__kv_pack_release(struct kv_pack *pack);
 
-/* Moves up to so many pages from the end to free places, in a write transaction; the file is cut by the checkpoint that
- * moves all of the log. */
+/* Moves up to so many pages from the end of the file to free places, in a write transaction. The
+ * checkpoint that moves the whole log then cuts the file. */
 truce_status truce__kv_shrink(struct kv *kv, int pages, bson_error_t *error);
 
-/* SQLite's own verdict on the whole file; CORRUPT with the first fault. */
+/* Runs SQLite's own integrity check of the whole file. Fails with CORRUPT and the first fault. */
 truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error);
 
-/* ---- tables, inside a write transaction ---------------------------------------------------- */
+/* ---- tables, inside a write transaction ----------------------------------------------------- */
 
 truce_status truce__kv_rows_create(struct kv *kv, int64_t table, bson_error_t *error);
 truce_status truce__kv_rows_drop(struct kv *kv, int64_t table, bson_error_t *error);
 truce_status truce__kv_keys_create(struct kv *kv, int64_t table, bson_error_t *error);
 truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *error);
 
-/* Changes the version; creating and dropping tables does so by itself. */
+/* Changes the version. Creating and dropping a table changes it as well. */
 truce_status truce__kv_version_bump(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *error);
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
-/* NOT_FOUND (without text): no such row */
+/* NOT_FOUND (without a message) if there is no such row. */
 truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct bytes *body,
                                bson_error_t *error);
-/* `*row` 0: a new one, greater than all there are, is chosen and given back */
+/* If `*row` is 0, chooses a new row number, greater than all existing ones, and returns it. */
 truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
                                   bson_error_t *error);
 truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, struct bytes body,
                                   bson_error_t *error);
 truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
 
-/* How many rows there are, and the bytes of their bodies. */
+/* Returns the number of rows and the total size of their bodies. */
 truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows, int64_t *bytes,
                                     bson_error_t *error);
 
 truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error);
 
-/* ---- keys ---------------------------------------------------------------------------------- */
+/* ---- keys ----------------------------------------------------------------------------------- */
 
-/* The first row with exactly this key; NOT_FOUND */
+/* Returns the first row with exactly this key, or NOT_FOUND. */
 truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
                                bson_error_t *error);
-/* Is the pair there? NOT_FOUND */
+/* Returns OK if the pair exists, otherwise NOT_FOUND. */
 truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                 bson_error_t *error);
-/* The pair may be there already. */
+/* The pair may exist already. */
 truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                   bson_error_t *error);
-/* The pair need not be there. */
+/* The pair need not exist. */
 truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                   bson_error_t *error);
-/* The body of the first row with exactly this key, in one step; NOT_FOUND */
+/* Returns the body of the first row with exactly this key, in one step, or NOT_FOUND. */
 truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
                                   int64_t *row, struct bytes *body, bson_error_t *error);
 
-/* Entries with keys from `from` to, but without, `to`; counting ends at `most` (0: all). */
+/* Counts entries with `from` <= key < `to`. Stops at `most` (0: never). */
 truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
                                    int64_t most, int64_t *entries, bson_error_t *error);
 
-/* ---- cursors ------------------------------------------------------------------------------- */
+/* ---- cursors -------------------------------------------------------------------------------- */
 
-/* Zero-initialised is closed. At most one cursor of a kind on one table at a time; all closed
- * before the transaction or snapshot ends. */
+/* A zero-initialised cursor is closed. At most one cursor of a kind is open on a table. All cursors
+ * are closed before the transaction or snapshot ends. */
 struct kv_cursor {
     void *statement;
     struct kv *kv;
-    int64_t table; /* that is named if it cannot be read */
-    int64_t row;   /* the current entry */
+    /* The table that an error names. */
+    int64_t table;
+    /* The row of the current entry. */
+    int64_t row;
     struct bytes key, body;
     bool keys, bodies;
-    bool raw; /* bodies come as they are, sound or not */
+    /* Returns bodies without checking them. */
+    bool raw;
 };
 
-/* Rows greater than `after` ascending, or less than it descending. */
+/* Iterates over rows greater than `after` ascending, or less than it descending. */
 truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
                                  struct kv_cursor *cursor, bson_error_t *error);
 
-/* Takes a row, borrowed for the call, without a call on the connection; false: enough. */
+/* Takes a row, which is borrowed for the call. Must not call the connection. Returns false to
+ * stop. */
 typedef bool kv_take_function(void *arg, int64_t row, struct bytes body);
 
-/* Rows greater than `after`, ascending, to `take` until it has enough; NOT_FOUND at the end. Faster than
- * a cursor: the rows do not leave SQLite's loop. */
+/* Passes rows greater than `after`, ascending, to `take` until it returns false. Returns NOT_FOUND
+ * at the end. Faster than a cursor, because the rows do not leave SQLite's loop. */
 truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
                                  kv_take_function *take, void *arg, bson_error_t *error);
 
-/* Entries greater than (key, row) ascending, or less than it descending. `rows` is the table of
- * the bodies to bring along; 0: none. */
+/* Iterates over entries greater than (key, row) ascending, or less than it descending. `rows` is
+ * the table whose bodies are returned with the entries; 0: none. */
 truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
                                  int64_t row, bool descending, struct kv_cursor *cursor,
                                  bson_error_t *error);
 
-/* To the next entry; NOT_FOUND at the end. */
+/* Moves to the next entry. Returns NOT_FOUND at the end. */
 truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error);
 void truce__kv_cursor_close(struct kv_cursor *cursor);
 

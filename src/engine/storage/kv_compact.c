@@ -1,24 +1,26 @@
 /*
- * Giving space back.
+ * Compaction: makes the file smaller.
  *
- * SQLite gives a page back to the file's own list of free pages when the last entry on it is gone; and a page less than a
- * third full is put together with its neighbours. So a file of which every second document was removed is half
- * empty, and no page of it is free. And the file becomes shorter only when its last pages are free.
+ * SQLite adds a page to the free list of the file when the last entry on the page is gone. It
+ * merges a page that is less than a third full with its neighbours. If every second document of a
+ * file was removed, the file is half empty, and no page of it is free. The file becomes
+ * shorter only when its last pages are free.
  *
- *     pack      a part of a table, up to two thousand entries that stand behind each other, is taken out and put in
- *               again in the same order: SQLite fills pages from the left then
- *     shrink    the last page of the file goes to a free place, by SQLite's incremental vacuum
+ *     pack      removes a part of a table, up to two thousand consecutive entries, and inserts it
+ *               again in the same order: SQLite then fills pages from the left
+ *     shrink    moves the last page of the file to a free place, by SQLite's incremental vacuum
  *
  *     | 1 | map | 3 | 4 | free | 6 | free | 8 |    ->    | 1 | map | 3 | 4 | 8 | 6 |
  *
- * To move a page one has to know what names it. The file says that of each page on maps, as SQLite's "auto-vacuum" has
- * them: page 2, and from there each 818th.
+ * To move a page, SQLite must know which page points to it. The file records this for each page in
+ * map pages, those of SQLite's "auto-vacuum": page 2, and every 818th page from there.
  *
  * Invariants:
- *  1. Entries are the same before and after, rows and keys with all their bytes; what cannot be put in as it was fails, and
- *     the transaction is rolled back.
- *  2. A part is small: at most PART_ENTRIES entries and some PART_BYTES.
- *  3. Bodies of more than LARGE_BYTES are not moved, nor read: next to nothing is lost on their pages.
+ *  1. Entries are the same before and after, rows and keys with all their bytes. If an entry cannot
+ *     be inserted as it was, the call fails and the transaction is rolled back.
+ *  2. A part is small: at most PART_ENTRIES entries and about PART_BYTES.
+ *  3. Bodies of more than LARGE_BYTES are neither moved nor read: their pages waste almost no
+ *     space.
  */
 #include "engine/storage/kv_connection.h"
 
@@ -31,17 +33,20 @@
 #define PART_BYTES   (256 * 1024)
 #define LARGE_BYTES  8192
 
-/* in a buffer, one behind the other */
+/* The header of an entry in a buffer. The bytes of the entry follow. */
 struct entry {
     int64_t row;
-    size_t size; /* of the bytes behind it */
+    /* The number of bytes that follow. */
+    size_t size;
 };
 
 struct part {
     struct buffer bytes;
     int count;
-    size_t last;  /* where the last entry stands */
-    int64_t from; /* the row behind which it begins; of keys, behind that of pack->key */
+    /* The position of the last entry. */
+    size_t last;
+    /* The row after which the part begins; for keys, the row of the entry pack->key. */
+    int64_t from;
 };
 
 truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t *error)
@@ -53,7 +58,7 @@ truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t
     return status;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------ */
+/* ---- parts ---------------------------------------------------------------------------------- */
 
 static void compact_add(struct part *part, int64_t row, struct bytes bytes)
 {
@@ -79,7 +84,7 @@ static struct entry entry_at(const struct part *part, size_t at, struct bytes *b
     return entry;
 }
 
-/* Up to the first large body, which is passed over. */
+/* Reads up to the first large body, which is skipped. */
 static truce_status compact_read_rows(struct kv *kv, struct kv_pack *pack, struct part *part,
                                       bson_error_t *error)
 {
@@ -130,7 +135,7 @@ static truce_status read_keys(struct kv *kv, struct kv_pack *pack, struct part *
     return pack->end ? TRUCE_OK : status;
 }
 
-/* ---- out and in ------------------------------------------------------------------------------- */
+/* ---- out and in ----------------------------------------------------------------------------- */
 
 static truce_status compact_change(struct kv *kv, sqlite3_stmt *statement, int entries,
                                    bson_error_t *error)

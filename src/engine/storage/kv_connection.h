@@ -1,8 +1,7 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* What the files of a connection share: kv.c, kv_file.c, kv_table.c,
- * kv_compact.c. */
+/* The parts of a connection that kv.c, kv_file.c, kv_table.c, and kv_compact.c share. */
 #include <sqlite3.h>
 
 #include "engine/storage/kv.h"
@@ -35,11 +34,12 @@ enum kv_statement {
     KV_STATEMENTS,
 };
 
-/* the prepared statements of one table */
+/* The prepared statements of one table. */
 struct kv_table {
     int64_t table;
     sqlite3_stmt *statements[KV_STATEMENTS];
-    int64_t rows[KV_STATEMENTS]; /* the table of the rows, in the text of each */
+    /* For each statement, the table of rows that its text names. */
+    int64_t rows[KV_STATEMENTS];
 };
 
 enum kv_state { KV_IDLE, KV_SNAPSHOT, KV_WRITING };
@@ -49,50 +49,71 @@ struct kv {
     char *path;
     unsigned flags;
     enum kv_state state;
-    bool savepoint; /* one is open */
-    bool changed;   /* this transaction, something */
+    /* A savepoint is open. */
+    bool savepoint;
+    /* This transaction has changed something. */
+    bool changed;
     int wal_pages;
     struct kv_commits commits;
-    unsigned begun_at; /* `commits.now`, when this transaction began */
-    bool foreign;      /* others have committed, and nobody has accepted that yet */
-    bool logged;       /* the commit that runs has written to the log */
+    /* The value of `commits.now` when this transaction began. */
+    unsigned begun_at;
+    /* Other connections have committed, and truce__kv_accept was not called since. */
+    bool foreign;
+    /* The commit that is running has written to the log. */
+    bool logged;
     bool sought_index;
-    const atomic_uint *index;    /* of the log, its header; NULL: not found yet */
-    struct kv_snapshot snapshot; /* of the snapshot that it is in */
+    /* The header of the index of the log; NULL: not found yet. */
+    const atomic_uint *index;
+    /* The snapshot that the connection is in. */
+    struct kv_snapshot snapshot;
     sqlite3_stmt *version, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
-    sqlite3_stmt *kept;       /* stands on a row whose bytes the caller may still look at */
-    struct kv_table **tables; /* open addressing by table number; a power of two, or none */
+    /* A statement on a row whose bytes the caller may still read. */
+    sqlite3_stmt *kept;
+    /* Open addressing by table number; the size is a power of two, or 0. */
+    struct kv_table **tables;
     uint32_t tables_count, tables_room;
-    kv_take_function *take; /* of the call of truce__kv_rows_each that runs, */
-    void *take_arg;         /* and its argument, */
-    int64_t taken;          /* and the row that it was given last, */
-    int64_t walked;         /* and up to which all are known to be sound */
-    int64_t table;          /* of the statement that was asked for last */
+    /* The callback of the truce__kv_rows_each call that is running, ... */
+    kv_take_function *take;
+    /* ... its argument, ... */
+    void *take_arg;
+    /* ... the last row that it received, ... */
+    int64_t taken;
+    /* ... and the row up to which all bodies are known to be sound. */
+    int64_t walked;
+    /* The table of the last statement. */
+    int64_t table;
     kv_name_function *names;
     void *names_arg;
-    bool (*sound)(const uint8_t *body, size_t size); /* NULL: any bytes are */
-    int64_t wide;                                    /* its bodies may be larger than a document */
-    struct seen seen;                                /* bodies that were sound */
-    bool spoiled;          /* truce__kv_rows_each ended at a body that is not sound */
-    char reason[80];       /* of a failure */
-    struct budget *budget; /* what is read takes from; NULL: nothing does */
+    /* NULL: every body is sound. */
+    bool (*sound)(const uint8_t *body, size_t size);
+    /* The table whose bodies may be larger than a document. */
+    int64_t wide;
+    /* The bodies that were sound. */
+    struct seen seen;
+    /* truce__kv_rows_each ended at a body that is not sound. */
+    bool spoiled;
+    /* The reason of a failure. */
+    char reason[80];
+    /* The budget that reads take from; NULL: no bound. */
+    struct budget *budget;
 };
 
-/* Makes the SQL function of truce__kv_rows_each; an SQLite result. */
+/* Creates the SQL function of truce__kv_rows_each. Returns an SQLite result. */
 int truce__kv_define_take(struct kv *kv);
 
-/* The status of an SQLite result that is not OK, ROW or DONE; `what` was being done. */
+/* Converts an SQLite result other than OK, ROW, or DONE to a status. `what` is the verb of the
+ * failed action. */
 truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error);
 
-/* The same, of a statement of a table, which is named if it is damaged. */
+/* Does the same for a statement of a table. The error names the table if it is damaged. */
 truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
                                   bson_error_t *error);
 
-/* The body in this row is not what it must be. */
+/* Fails with CORRUPT: the body in this row is not valid. */
 truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
 
-/* Is a body sound that was not seen before? */
+/* Checks a body that was not seen before. */
 bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
 static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
@@ -101,7 +122,7 @@ static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct
            truce__kv_look_at(kv, table, row, body);
 }
 
-/* Ends what the previous call lent out. */
+/* Ends the loan of bytes by the previous call. */
 static inline void kv_settle(struct kv *kv)
 {
     if (kv->kept)
@@ -109,17 +130,18 @@ static inline void kv_settle(struct kv *kv)
     kv->kept = NULL;
 }
 
-/* The statement of that kind for a table, prepared on first use. `rows`: for PAIRS and LOOKUP. */
+/* Returns a statement for a table, prepared on first use. `rows` is the table of rows for PAIRS and
+ * LOOKUP. */
 truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
                                  sqlite3_stmt **statement, bson_error_t *error);
 
-/* Forgets the statements of one table, before it is dropped. */
+/* Drops the statements of a table before the table is dropped. */
 void truce__kv_forget(struct kv *kv, int64_t table);
 
 truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **statement,
                                bson_error_t *error);
 truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *error);
-/* The single integer that a pragma answers with. */
+/* Returns the single integer that a pragma returns. */
 truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* The file as a whole: its format, its log, its pages. */
+/* The file as a whole: its format, its log, and its pages. */
 #include "engine/storage/kv_connection.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static truce_status file_check_log(struct kv *kv, bson_error_t *error)
     return status;
 }
 
-/* The header of a file of this format allows one size of pages, checksums, maps, and a log. */
+/* The header of a file of this format allows one page size, checksums, map pages, and a log. */
 static truce_status check_pages(struct kv *kv, bson_error_t *error)
 {
     int64_t size = 0, vacuum = 0;
@@ -79,8 +79,8 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     uint32_t version;
     char sql[128];
 
-    /* EXTRA: the removal of the journal, too, is durable before there is a WAL that it could undo
-     */
+    /* EXTRA makes the removal of the journal durable before there is a WAL that the journal could
+     * undo. */
     (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
     status = truce__kv_execute(
         kv,
@@ -139,7 +139,8 @@ truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* LOCKED at once if anybody else has the file open. What is read does not count. */
+/* Fails with LOCKED at once if another connection has the file open. The schema version itself is
+ * not used. */
 static truce_status be_alone(const char *path, bson_error_t *error)
 {
     struct kv *kv;
@@ -153,10 +154,10 @@ static truce_status be_alone(const char *path, bson_error_t *error)
     return status == TRUCE_LOCKED ? status : TRUCE_OK;
 }
 
-/* Memory may hold what the disk does not, and counts it as written. So the log is written again, and
- * is on the disk then, before SQLite reads it and moves its pages, which writes all of them again that
- * have been moved since the log was begun. A power cut meanwhile leaves frames that are as they were, or
- * as they shall be: recovery takes them up to the first that is not whole. */
+/* Memory may hold bytes that the disk does not, and the kernel counts them as written. Therefore
+ * the log is written again and is on disk before SQLite reads it and moves its pages. That writes
+ * again all pages that were moved since the log began. A power cut in the meantime leaves old
+ * frames or new frames: recovery reads them up to the first invalid one. */
 truce_status truce__kv_recover(const char *path, bson_error_t *error)
 {
     struct kv *kv;
@@ -209,7 +210,7 @@ truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
     return status;
 }
 
-/* SQLite's own opening of the log; NULL: it has none. */
+/* Returns the log that SQLite has open; NULL if it has no log. */
 static int find_log(struct kv *kv, sqlite3_file **log)
 {
     int result = sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, log);
@@ -239,8 +240,8 @@ truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bo
     return TRUCE_OK;
 }
 
-/* Has the log a frame of the page that is not moved into the file yet? The page in the file is not read then, and is
- * written again by the next checkpoint. */
+/* Finds out whether the log has a frame of the page that is not in the file yet. Then the page in
+ * the file is not read, and the next checkpoint overwrites it. */
 static truce_status is_in_log(struct kv *kv, uint32_t page, bool *is, bson_error_t *error)
 {
     struct kv_log_end end;

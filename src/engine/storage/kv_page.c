@@ -1,32 +1,35 @@
 /*
  * Pages with checksums.
  *
- *     | what SQLite uses, 4088 bytes | checksum, 8 bytes, little-endian |
+ *     | SQLite's part, 4088 bytes | checksum, 8 bytes, little-endian |
  *
- * SQLite does not use the last bytes of a page where the file's header reserves them (byte 20 of page 1), as it does for
- * its own checksum VFS. A page gets its checksum when it is written to the database file, which is when a checkpoint moves
- * it there. Each page that comes in from the file is compared with its checksum. A frame of the WAL has SQLite's own
- * checksum and needs no other; the last bytes of the page in a frame mean nothing.
+ * SQLite does not use the last bytes of a page if the header of the file reserves them (byte 20 of
+ * page 1), as it does for its own checksum VFS. A page gets its checksum when it is written to the
+ * database file, which is when a checkpoint moves it there. Every page that is read from the file
+ * is compared with its checksum. A frame of the WAL has SQLite's own checksum and needs no other;
+ * the last bytes of the page in a frame mean nothing.
  *
- * The first bytes of page 1 are not SQLite's in the file (kv_format.h).
+ * The first bytes of page 1 in the file are not SQLite's (kv_format.h).
  *
  * Invariants:
  *  1. A page that was written through this VFS and is read as it was written passes.
- *  2. A page of which one aligned word of 8 bytes differs never passes; any other change does once
- *     in 2^64. The number of the page is in the sum, so a page in the place of another fails too.
- *  3. The sum is of the bytes in the file, KV_MAGIC included. Page 1 of another kind of file is SQLITE_NOTADB.
- *  4. What fails is SQLITE_IOERR_DATA, and nothing of it is used.
+ *  2. A page with one changed aligned word of 8 bytes never passes; any other change passes once in
+ *     2^64. The sum includes the page number, so a page in the place of another one fails, too.
+ *  3. The sum covers the bytes in the file, KV_MAGIC included. Page 1 of another kind of file is
+ *     SQLITE_NOTADB.
+ *  4. A page that fails is SQLITE_IOERR_DATA, and nothing of it is used.
  *
- * The sum is four lanes of 64 bits, each a chain of steps that are bijections of both the lane and the
- * word that comes in (hence invariant 2), so that a processor does four steps at once: a page takes a
+ * The sum has four lanes of 64 bits. Each is a chain of steps that are bijections of both the lane
+ * and the next word (hence invariant 2), so a processor executes four steps at once. A page takes a
  * quarter of a microsecond, less than the call that reads it.
  *
- * The index of the log, which SQLite shares between processes, begins with a header that is written last in
- * every commit, and makes it one; its third number counts them (SQLite's "WAL-mode File Format", 2.1). Whoever
- * commits, with truce or without it, is seen there at once.
+ * The index of the log, which SQLite shares between processes, begins with a header that every
+ * commit writes last and that completes the commit. Its third number counts commits (SQLite's
+ * "WAL-mode File Format", 2.1). Every commit, by truce or by another program, is visible there at
+ * once.
  *
- * The header of the file is also read by itself, 100 bytes when a connection opens, to learn the size
- * of pages; that look is not verified, and SQLite reads the whole of page 1 before it trusts anything.
+ * When a connection opens, SQLite reads the first 100 bytes of the file alone to learn the page
+ * size. This read is not verified; SQLite reads the whole page 1 before it relies on anything.
  */
 #include "engine/storage/kv_page.h"
 
@@ -45,25 +48,31 @@
 #define HEADER_BYTES   100
 #define PLACE_RESERVED 20
 #define PLACE_ID       68
-#define STRIPE         32 /* bytes of one step of all lanes */
-#define STEPS_OF_PAGE  64
-#define SHM_REGIONS    64 /* of 32 KB that are guarded: the index of a log of a gigabyte */
+/* Bytes of one step of all lanes. */
+#define STRIPE        32
+#define STEPS_OF_PAGE 64
+/* Regions of 32 KB that are guarded: the index of a log of one gigabyte. */
+#define SHM_REGIONS 64
 
-/* new in SQLite 3.48: parts of pages may be read, which no checksum covers */
+/* SQLite 3.48 and later may read parts of pages, which no checksum covers. */
 #define SUBPAGE_READ 0x00008000
 
 struct kv_page_file {
     sqlite3_file base; /* first */
     uint32_t damaged, damaged_frame;
     bool verifies;
-    uint32_t pace, written; /* pages since the last sync, where there is a pace */
+    /* The number of pages between two syncs, and of pages since the last sync; 0: no such limit. */
+    uint32_t pace, written;
     struct kv_watch watch;
-    sqlite3_file *real; /* behind this */
+    /* The file that this one wraps. */
+    sqlite3_file *real;
     struct budget *budget;
     const atomic_uint *commits;
-    void *regions[SHM_REGIONS]; /* of the index of the log that are mapped */
-    const char *name;           /* SQLite's, as long as the file is open */
-    /* the index of the log is in memory of SQLite: there is nothing to lock */
+    /* The mapped regions of the index of the log. */
+    void *regions[SHM_REGIONS];
+    /* SQLite's string, which is valid while the file is open. */
+    const char *name;
+    /* The index of the log is in SQLite's private memory, so there is nothing to lock. */
     bool indexed_alone;
     bool reads_only;
     uint8_t page[KV_PAGE_BYTES];
@@ -74,7 +83,7 @@ static struct kv_page_file *page_of(sqlite3_file *file)
     return (struct kv_page_file *)file;
 }
 
-/* ---- the sum --------------------------------------------------------------------------------- */
+/* ---- the checksum --------------------------------------------------------------------------- */
 
 static uint64_t page_word_at(const uint8_t *at)
 {
@@ -107,11 +116,13 @@ uint64_t truce__kv_page_sum(const uint8_t *page, uint32_t number)
     return page_step(page_step(page_step(page_step(d, c), b), a), KV_PAGE_BYTES);
 }
 
-/* ---- what the file begins with ------------------------------------------------------------------ */
+/* ---- the kind of a file --------------------------------------------------------------------- */
 
 static const uint8_t sqlite_magic[KV_MAGIC_BYTES] =
-    "SQLite format 3\0\x10"; /* pages of 4,096 bytes */
-static const uint8_t truce_magic[KV_MAGIC_BYTES] = "truce store\r\n\x1a\n\0\x02"; /* of 512 */
+    /* Pages of 4,096 bytes. */
+    "SQLite format 3\0\x10";
+/* Pages of 512 bytes. */
+static const uint8_t truce_magic[KV_MAGIC_BYTES] = "truce store\r\n\x1a\n\0\x02";
 
 void truce__kv_magic_hide(uint8_t *page)
 {
@@ -127,7 +138,8 @@ bool truce__kv_magic_show(uint8_t *page)
     return true;
 }
 
-/* Before the first checkpoint the application id is in the log alone; then the reserved bytes tell. */
+/* Before the first checkpoint only the log has the application id; then the reserved bytes identify
+ * a store. */
 enum kv_kind truce__kv_kind(const uint8_t *bytes)
 {
     static const uint8_t id[4] = {0x74, 0x72, 0x75, 0x63}, none[4] = {0};
@@ -147,9 +159,9 @@ static bool page_is_sound(const uint8_t *page, uint32_t number)
     return page_word_at(page + KV_PAGE_BYTES - KV_SUM_BYTES) == truce__kv_page_sum(page, number);
 }
 
-/* ---- reading and writing --------------------------------------------------------------------- */
+/* ---- reading and writing -------------------------------------------------------------------- */
 
-/* The page as SQLite is to see it, if its checksum is right. */
+/* Converts the page to SQLite's form if its checksum is right. */
 static int verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     uint32_t number = (uint32_t)(offset / KV_PAGE_BYTES + 1);
@@ -163,7 +175,8 @@ static int verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset
     return SQLITE_OK;
 }
 
-/* Part of a page may end at the end of the file only if the file was cut. Pages behind the end have no content yet. */
+/* A read may end within a page at the end of the file only if the file was cut. Pages after the end
+ * have no content yet. */
 static int page_refuse_part(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     sqlite3_int64 size = 0;
@@ -186,7 +199,7 @@ static int read_page_once(struct kv_page_file *file, uint8_t *page, sqlite3_int6
     return result ? result : verify(file, page, offset);
 }
 
-/* A read that fails, or brings other bytes than the file has, may be right the next time. */
+/* A read that fails, or returns other bytes than the file has, may succeed the next time. */
 static int page_read_page(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     int result = SQLITE_IOERR_READ;
@@ -196,7 +209,7 @@ static int page_read_page(struct kv_page_file *file, uint8_t *page, sqlite3_int6
     return result;
 }
 
-/* Part of a page: the whole of it is looked at. */
+/* Reads part of a page, and verifies the whole page. */
 static int page_read_part(struct kv_page_file *file, void *data, int size, sqlite3_int64 offset)
 {
     sqlite3_int64 start = offset - offset % KV_PAGE_BYTES;
@@ -207,7 +220,7 @@ static int page_read_part(struct kv_page_file *file, void *data, int size, sqlit
     return result;
 }
 
-/* The header by itself, which no checksum covers. */
+/* Reads the header alone, which no checksum covers. */
 static int page_read_header(struct kv_page_file *file, uint8_t *data, int size,
                             sqlite3_int64 offset)
 {
@@ -225,7 +238,8 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
     struct kv_page_file *file = page_of(base);
 
     if (truce__budget_spend(file->budget, STEPS_OF_PAGE, NULL)) {
-        file->budget = NULL; /* refused once: what SQLite reads to roll back it gets */
+        /* Refused once. SQLite may read the pages that it needs to roll back. */
+        file->budget = NULL;
         return SQLITE_INTERRUPT;
     }
     if (offset + size <= HEADER_BYTES)
@@ -234,7 +248,8 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
         return page_read_page(file, data, offset);
     if (offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
         return page_read_part(file, data, size, offset);
-    return SQLITE_NOTADB; /* its pages have another size */
+    /* The pages of this file have another size. */
+    return SQLITE_NOTADB;
 }
 
 int truce__kv_page_synced(sqlite3_file *base, int result)
@@ -273,7 +288,8 @@ static int page_write(sqlite3_file *base, const void *data, int size, sqlite3_in
     int result;
 
     if (size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
-        return SQLITE_IOERR_WRITE; /* SQLite writes whole pages */
+        /* SQLite writes whole pages. */
+        return SQLITE_IOERR_WRITE;
     result = write_sum(file, data, offset);
     if (result || !file->pace || ++file->written < file->pace)
         return result;
@@ -294,7 +310,7 @@ static int page_look(struct kv_page_file *file, struct kv_page_look *look)
     look->sound = false;
     if (result || !look->there)
         return result;
-    /* what ends within a page was cut */
+    /* If the file ends within a page, it was cut. */
     result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
     look->sound = !result && (page_is_sound(look->bytes, look->page) || page_is_empty(look->bytes));
     return SQLITE_OK;
@@ -349,7 +365,7 @@ static int page_control(sqlite3_file *base, int what, void *arg)
     }
 }
 
-/* ---- the rest is the real file's ------------------------------------------------------------- */
+/* ---- calls that the wrapped file handles ---------------------------------------------------- */
 
 static int page_close(sqlite3_file *base)
 {
@@ -380,8 +396,8 @@ static int page_file_size(sqlite3_file *base, sqlite3_int64 *size)
     return page_of(base)->real->pMethods->xFileSize(page_of(base)->real, size);
 }
 
-/* SQLite takes every refusal of the operating system for a lock that another process holds, and tries again for ten
- * seconds. `result` is that of a call before which errno was 0. */
+/* SQLite takes every error of the operating system for a lock that another process holds, and
+ * retries for ten seconds. `result` is the result of a call before which errno was 0. */
 static int page_lock_result(int result)
 {
     bool refused = result == SQLITE_BUSY && errno && errno != EAGAIN && errno != EACCES &&
@@ -417,9 +433,10 @@ static int page_characteristics(sqlite3_file *base)
            ~SUBPAGE_READ;
 }
 
-/* On media that are read-only there may be a log and no index of it, which cannot be made either. Nothing else can write
- * then: a process that could would have made the index. For a connection that writes, a missing index is a failure of the
- * moment (no descriptors are left): an index of its own would hide its commits from other processes. */
+/* On read-only media there may be a log without an index, and the index cannot be created. No other
+ * process can be writing then: it would have created the index. For a connection that writes, a
+ * missing index is a temporary failure (no descriptors are left): with a private index, other
+ * processes would not see its commits. */
 static bool page_lacks_index(const struct kv_page_file *file)
 {
     char *path = bson_strdup_printf("%s-shm", file->name);
@@ -429,8 +446,8 @@ static bool page_lacks_index(const struct kv_page_file *file)
     return lacks;
 }
 
-/* SQLite has the index of the log in its own memory if it is told that the shared one is not initialized: it looks again
- * before each transaction. */
+/* SQLite uses an index in its own memory if it learns that the shared one is not initialised. It
+ * checks again before each transaction. */
 static int page_shm_map(sqlite3_file *base, int region, int size, int extend, void volatile **map)
 {
     struct kv_page_file *file = page_of(base);
@@ -476,7 +493,7 @@ static int page_shm_unmap(sqlite3_file *base, int remove)
     return page_of(base)->real->pMethods->xShmUnmap(page_of(base)->real, remove);
 }
 
-/* Version 2: the shared index of the WAL, and no memory map, which would go around the checksums. */
+/* Version 2 has the shared index of the WAL but no memory map, which would bypass the checksums. */
 static const sqlite3_io_methods methods = {
     .iVersion = 2,
     .xClose = page_close,

@@ -1,9 +1,9 @@
 /*
- * The tables of the file, as SQLite knows them.
+ * Checks the tables of the file as SQLite knows them.
  *
- * Definitions are bytes of the file like all others, and SQLite would run what they say: a view or a trigger
- * in the place of a table is a program. So each of them must be, letter for letter, what truce writes. Only
- * the statistics that SQLite's ANALYZE leaves are let pass; nothing of ours depends on them.
+ * Table definitions are bytes of the file, and SQLite executes them: a view or a trigger in the
+ * place of a table is a program. Therefore every definition must be exactly the text that truce
+ * writes. Only the statistics of SQLite's ANALYZE are accepted; truce does not depend on them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size)
 {
-    /* two calls, so that each format is a literal */
+    /* Two calls, so that each format is a literal. */
     if (keys)
         snprintf(sql, size, DEFINITION_KEYS, (long long)table);
     else

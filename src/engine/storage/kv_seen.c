@@ -10,15 +10,19 @@
 #include <emmintrin.h>
 #endif
 
-#define CHUNK 512             /* bytes that one set of keys covers */
-#define PAIR  16              /* bytes of two products: 4 words of 32 bits */
-#define KEYS  (CHUNK / 4 + 4) /* and for what ends where the bytes end */
+/* The bytes that one set of keys covers. */
+#define CHUNK 512
+/* The bytes of two products: four words of 32 bits. */
+#define PAIR 16
+/* Includes the keys for the last bytes. */
+#define KEYS  (CHUNK / 4 + 4)
 #define MIXES 2
 
 __extension__ typedef unsigned __int128 wide;
 
 static _Alignas(16) uint32_t keys[KEYS];
-static uint64_t mixes[MIXES]; /* odd */
+/* Odd numbers. */
+static uint64_t mixes[MIXES];
 
 static void choose_keys(void)
 {
@@ -38,7 +42,7 @@ static uint64_t mixed(uint64_t print, uint64_t by)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Two sums of products of neighbouring words, each with the key of its place. */
+/* Two sums of products of neighbouring words, each with the key of its position. */
 #if defined(__SSE2__)
 
 typedef __m128i sums;
@@ -94,8 +98,8 @@ static inline uint64_t total(sums both)
 
 #endif
 
-/* What is left at the end is taken with keys of its own, over some of what was before. At least PAIR bytes,
- * at most CHUNK. */
+/* The last bytes are taken with keys of their own and overlap the bytes before them. `size` is from
+ * PAIR to CHUNK. */
 static inline uint64_t chunk_print(const uint8_t *at, size_t size)
 {
     const uint8_t *end = at + size - PAIR;
@@ -113,7 +117,7 @@ static inline uint64_t chunk_print(const uint8_t *at, size_t size)
     return total(added(even, odd));
 }
 
-/* Apart, so that the way of most bodies is short. */
+/* A separate function, so that the path for most bodies is short. */
 __attribute__((noinline)) static uint64_t print_of_few(const uint8_t *body, size_t size)
 {
     uint8_t padded[16] = {0};
@@ -122,8 +126,8 @@ __attribute__((noinline)) static uint64_t print_of_few(const uint8_t *body, size
     return chunk_print(padded, sizeof padded);
 }
 
-/* Each part is mixed with all before it. What is left at the end is taken together with the part before
- * it, so that none is shorter than 16 bytes. */
+/* Each part is mixed with all parts before it. The last bytes overlap the part before them, so that
+ * no part is shorter than 16 bytes. */
 __attribute__((noinline)) static uint64_t print_of_many(const uint8_t *body, size_t size)
 {
     uint64_t print = 0;

@@ -2,35 +2,39 @@
 #define TRUCE_ENGINE_KV_SEEN_H
 
 /*
- * Which bodies a connection has looked at and found sound, so that it need not look again: a fingerprint
- * of 32 bits for each row. Rows that are not remembered are looked at again, so it may forget whenever it
- * likes.
+ * The bodies that a connection has checked and found sound, so that it need not check them again: a
+ * fingerprint of 32 bits for each row. Rows that are not remembered are checked again, so entries
+ * can be dropped at any time.
  *
- * A file that was made to do harm may show other bytes under the number of the same row, so the number alone
- * says nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that is chosen
- * at random by each process: who makes a file cannot know it, and bytes that were never looked at pass for others
- * once in 2^31.
+ * A malicious file may show different bytes for the same row, so the row number alone proves
+ * nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that
+ * each process chooses at random. The author of a file cannot know it, and unchecked bytes pass for
+ * others once in 2^31.
  *
- * A walk over rows in their order takes no fingerprints where another walk of the same version of the file has
- * been: from one row on it comes by the same pages to the same bodies. (A row that is looked for by its number may come
- * by others in a file whose tree is not in order, so this is said of walks alone.) The version changes with every commit
- * of anybody, and with everything else that makes SQLite forget its pages.
+ * A walk over rows in their order takes no fingerprints where another walk of the same version of
+ * the file has been. From a given row it reaches the same bodies through the same pages. A lookup
+ * by row number may take other pages if the tree of the file is out of order, so this holds for
+ * walks alone. The version changes with every commit of any process, and whenever SQLite drops its
+ * pages.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEEN_ROWS   1024 /* of one block: 4 KB */
-#define SEEN_BLOCKS 1024 /* a million rows, 4 MB */
+/* The rows of one block: 4 KB. */
+#define SEEN_ROWS 1024
+/* A million rows: 4 MB. */
+#define SEEN_BLOCKS 1024
 
 struct seen_block {
     int64_t table, number;
-    uint32_t prints[SEEN_ROWS]; /* 0: not seen */
+    /* 0: not checked. */
+    uint32_t prints[SEEN_ROWS];
 };
 
 #define SEEN_WALKS 256
 
-/* behind row `after` up to row `upto` of a table all bodies were sound */
+/* In this table, all bodies after row `after` up to row `upto` were sound. */
 struct seen_walk {
     int64_t table, after, upto;
     uint32_t version;
@@ -42,7 +46,7 @@ struct seen {
     struct seen_walk walks[SEEN_WALKS];
 };
 
-/* Never 0. */
+/* Returns the fingerprint, which is never 0. */
 uint32_t truce__seen_print(const uint8_t *body, size_t size);
 
 static inline uint32_t truce__seen_slot(int64_t table, int64_t number)
@@ -63,7 +67,8 @@ static inline bool truce__seen_has(const struct seen *seen, int64_t table, int64
     return print && print == truce__seen_print(body, size);
 }
 
-/* Up to which row a walk behind `after` need not look; `after` itself: nothing is known of it. */
+/* Returns the row up to which a walk after `after` need not check; `after` itself if nothing is
+ * known. */
 int64_t truce__seen_walked(const struct seen *seen, uint32_t version, int64_t table, int64_t after);
 void truce__seen_walk(struct seen *seen, uint32_t version, int64_t table, int64_t after,
                       int64_t upto);

@@ -1,19 +1,21 @@
 /*
- * Rows, keys and cursors.
+ * Rows, keys, and cursors.
  *
- *     c<n>  (id INTEGER PRIMARY KEY, body BLOB)                        a rowid B-tree
+ *     c<n>  (id INTEGER PRIMARY KEY, body BLOB)                            a rowid B-tree
  *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   one B-tree, no second
  *
  * SQLite compares BLOBs as memcmp does and then by length, which is the order that keys are encoded
- * for (bson/keys.h). A pair may stand in a key table once; that a key is unique is not known here
- * but checked by the single writer before it inserts.
+ * for (bson/keys.h). A key table contains a pair at most once. It does not know which keys are
+ * unique: the single writer checks this before it inserts.
  *
- * Every call is one prepared statement, stepped and reset before it returns. Where it lends bytes
- * out, the statement stays on its row (kv->kept) and is reset by the next call on the connection or
- * the end of the transaction. Cursors hold their statement until they are closed.
+ * Every call is one prepared statement, which is stepped and reset before the call returns. If a
+ * call returns borrowed bytes, the statement stays on its row (kv->kept), and the next call on the
+ * connection or the end of the transaction resets it. Cursors hold their statement until they are
+ * closed.
  *
- * A walk over all rows is one step of one statement: the loop of SQLite calls the SQL function truce_take
- * for each row, in a third less time than it takes to come out of the loop and in again.
+ * A walk over all rows is one step of one statement. SQLite's loop calls the SQL function
+ * truce_take for each row, which takes two thirds of the time of leaving the loop and entering it
+ * again.
  */
 #include "engine/storage/kv_table.h"
 
@@ -24,7 +26,7 @@
 
 static void bind_bytes(sqlite3_stmt *statement, int place, struct bytes bytes)
 {
-    /* a NULL pointer would bind NULL, which is not an empty BLOB */
+    /* A NULL pointer would bind NULL, which is not an empty BLOB. */
     const void *data = bytes.data ? bytes.data : (const uint8_t *)"";
     int result =
         sqlite3_bind_blob64(statement, place, data, (sqlite3_uint64)bytes.size, SQLITE_STATIC);
@@ -39,7 +41,8 @@ static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
     truce_assert(result == SQLITE_OK);
 }
 
-/* What is not a BLOB was not written by us: SQLite makes bytes of it, or it has none. */
+/* A value that is not a BLOB was not written by truce. SQLite converts it to bytes, or it has
+ * none. */
 static struct bytes value_bytes(sqlite3_value *value)
 {
     const uint8_t *data = sqlite3_value_blob(value);
@@ -49,13 +52,13 @@ static struct bytes value_bytes(sqlite3_value *value)
     return (struct bytes){data, (size_t)sqlite3_value_bytes(value)};
 }
 
-/* One look for the column, which for a value by itself is safe on a connection of one thread. */
+/* Reads the column once. This is safe for a single value on a connection that one thread uses. */
 static struct bytes column_bytes(sqlite3_stmt *statement, int column)
 {
     return value_bytes(sqlite3_column_value(statement, column));
 }
 
-/* A body that is lent out; the statement stands on its row. */
+/* Returns a borrowed body. The statement stays on its row. */
 static truce_status lend(struct kv *kv, sqlite3_stmt *statement, int64_t table, int64_t row,
                          int column, struct bytes *body, bson_error_t *error)
 {
@@ -68,7 +71,7 @@ static truce_status lend(struct kv *kv, sqlite3_stmt *statement, int64_t table, 
     return TRUCE_OK;
 }
 
-/* A row that was read in this transaction, and cannot be found again: the tree is not in order. */
+/* A row that was read in this transaction cannot be found again: the tree is out of order. */
 static truce_status check_changed(struct kv *kv, int64_t table, int64_t row, truce_status status,
                                   bson_error_t *error)
 {
@@ -77,7 +80,7 @@ static truce_status check_changed(struct kv *kv, int64_t table, int64_t row, tru
     return truce__kv_fail_row(kv, table, row, error);
 }
 
-/* Steps a statement that changes one thing and gives no row. */
+/* Steps a statement that changes one thing and returns no row. */
 static truce_status table_change(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
 {
     int result = sqlite3_step(statement);
@@ -90,7 +93,8 @@ static truce_status table_change(struct kv *kv, sqlite3_stmt *statement, bson_er
     return status;
 }
 
-/* Steps a statement that gives one row or none; on a row it is left for its columns to be read. */
+/* Steps a statement that returns one row or none. On a row it stays there, so that its columns can
+ * be read. */
 static truce_status table_look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
 {
     int result = sqlite3_step(statement);
@@ -104,7 +108,7 @@ static truce_status table_look(struct kv *kv, sqlite3_stmt *statement, bson_erro
     return status;
 }
 
-/* ---- tables -------------------------------------------------------------------------------- */
+/* ---- tables --------------------------------------------------------------------------------- */
 
 static truce_status table_define(struct kv *kv, const char *sql, int64_t table, bson_error_t *error)
 {
@@ -154,7 +158,7 @@ truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *err
     return table_drop(kv, 'x', table, error);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct bytes *body,
                                bson_error_t *error)
@@ -268,7 +272,7 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
     return TRUCE_OK;
 }
 
-/* ---- keys ---------------------------------------------------------------------------------- */
+/* ---- keys ----------------------------------------------------------------------------------- */
 
 truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
                                bson_error_t *error)
@@ -345,7 +349,7 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
     return lend(kv, statement, rows, *row, 1, body, error);
 }
 
-/* ---- cursors ------------------------------------------------------------------------------- */
+/* ---- cursors -------------------------------------------------------------------------------- */
 
 truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
                                  struct kv_cursor *cursor, bson_error_t *error)
@@ -362,8 +366,8 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
     return TRUCE_OK;
 }
 
-/* truce_take(id, body): true, and so a row of the result, if there are enough. Without a result it is
- * NULL, and SQLite goes on by itself. */
+/* truce_take(id, body) returns true, and so a row of the result, if the caller has enough rows.
+ * Otherwise it returns NULL, and SQLite continues. */
 static void table_take_row(sqlite3_context *context, int count, sqlite3_value **values)
 {
     struct kv *kv = sqlite3_user_data(context);
@@ -385,7 +389,8 @@ int truce__kv_define_take(struct kv *kv)
                                    table_take_row, NULL, NULL);
 }
 
-/* Of what a snapshot shows; 0: it may change, or nobody asks whether bodies are sound. */
+/* Returns the version of the data of a snapshot; 0 if the data may change, or if bodies are not
+ * checked. */
 static uint32_t version_of_walk(struct kv *kv)
 {
     unsigned version = 0;
@@ -472,14 +477,14 @@ void truce__kv_cursor_close(struct kv_cursor *cursor)
     *cursor = (struct kv_cursor){0};
 }
 
-/* ---- kv sizes ---------------------------------------------------------------------------- */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
 bool truce__kv_tells_sizes(void)
 {
     return sqlite3_compileoption_used("ENABLE_DBSTAT_VTAB");
 }
 
-/* Page by page, so that the bound of the connection is looked at between two of them. */
+/* Reads page by page, so that the budget of the connection is checked between two pages. */
 truce_status truce__kv_size(struct kv *kv, bool keys, int64_t table, struct kv_size *size,
                             bson_error_t *error)
 {

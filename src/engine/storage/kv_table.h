@@ -1,17 +1,20 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_TABLE_H
 #define TRUCE_ENGINE_STORAGE_KV_TABLE_H
 
-/* What tables take of the file, by SQLite's table of pages, dbstat: a walk through all of their pages. */
+/* The space that tables take in the file, from SQLite's dbstat table: a walk through all of their
+ * pages. */
 #include "engine/storage/kv.h"
 
 struct kv_size {
-    int64_t bytes;  /* of the pages that it stands on */
-    int64_t unused; /* of these, where nothing is */
+    /* The pages of the table. */
+    int64_t bytes;
+    /* The unused part of these pages. */
+    int64_t unused;
 };
 
-/* Was SQLite built with it? Debian's is. */
+/* Returns whether SQLite was built with dbstat. Debian's SQLite is. */
 bool truce__kv_tells_sizes(void);
-/* In a snapshot. `keys`: of a key table, else of one of rows. */
+/* Called in a snapshot. `keys`: whether the table is a key table. */
 truce_status truce__kv_size(struct kv *kv, bool keys, int64_t table, struct kv_size *size,
                             bson_error_t *error);
 

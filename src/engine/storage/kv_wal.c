@@ -1,34 +1,34 @@
 /*
- * Writes to the WAL, gathered.
+ * Combines writes to the WAL.
  *
- * SQLite writes each page of a commit in two calls, a frame header of 24 bytes and the page. A group
- * of thirty commits is more than a hundred system calls, one after the other, while everybody waits.
- * This VFS, between SQLite and the real one, puts writes that follow each other into a buffer and
- * hands it on as one.
+ * SQLite writes each page of a commit in two calls, a frame header of 24 bytes and the page. A
+ * group of thirty commits is more than a hundred system calls, one after the other, while all other
+ * threads wait. This VFS sits between SQLite and the real one. It collects consecutive writes in a
+ * buffer and passes them on as one write.
  *
  *     | header | page | header | page | header, last of the commit | page |  -> one write
  *
- * What a checkpoint reads is compared with its checksum first, which SQLite does only in recovery: a frame
- * that is damaged would be moved into the file, and get a right checksum there.
+ * Frames that a checkpoint reads are first compared with their checksums, which SQLite does only in
+ * recovery. Otherwise a damaged frame would be moved into the file and get a valid checksum there.
  *
- * What SQLite relies on stays true:
+ * SQLite's assumptions remain true:
  *
  *  1. The frames of a commit are in the file before xSync, and before xWrite of its last page
- *     returns: so before the index of the WAL shows them to readers, also where nobody syncs.
- *  2. Writes reach the file in their order. One that does not follow the one before it, such as a
- *     header whose checksum is written anew, goes to the file at once, behind the buffer.
- *  3. Who reads the file, asks for its size or cuts it, finds all of it.
- *  4. A write that fails later than it was accepted fails the last write of its transaction at the
- *     latest. What was in the buffer is thrown away with it: SQLite gives the transaction up, and
- *     writes those frames anew. A failed write before a read keeps the buffer, since SQLite may
- *     go on.
+ *     returns. They are therefore there before the index of the WAL shows them to readers, even
+ *     without a sync.
+ *  2. Writes reach the file in their order. A write that does not continue the previous one, such
+ *     as a header with a new checksum, is written at once, after the buffer.
+ *  3. Calls that read, measure, or cut the file see all writes.
+ *  4. If a buffered write fails later, the last write of its transaction reports the failure at the
+ *     latest. The buffer is then dropped. SQLite gives up the transaction and writes its
+ *     frames again. A write that fails before a read keeps the buffer, because SQLite may continue.
  *
- * While a file grows, each fsync waits for the file system to write down its new size, which can take
- * ten times as long. So where the WAL has to grow, zeros are written ahead: as much as there is already,
- * but at most AHEAD_MAX. What SQLite reads behind the last frame is no frame, as after a crash.
+ * While a file grows, each fsync waits until the file system has recorded the new size, which can
+ * take ten times as long. Therefore, when the WAL must grow, zeros are written ahead: as many as it
+ * has bytes, but at most AHEAD_MAX. SQLite does not take them for frames, as after a crash.
  *
- * A crash loses nothing that was promised: frames of a commit that was not synced yet. A sync that fails is told to
- * who watches the database (kv_page.h), whether SQLite says so to anybody or not.
+ * A crash loses no promised data, only frames of a commit that was not synced yet. A failing sync
+ * is reported to the watch of the database (kv_page.h), even if SQLite does not report it.
  */
 #include "engine/storage/kv_wal.h"
 
@@ -42,24 +42,34 @@
 #include "engine/storage/kv_format.h"
 #include "engine/storage/kv_page.h"
 
-#define HEADER_BYTES     24 /* of a frame */
+/* The size of a frame header. */
+#define HEADER_BYTES     24
 #define WAL_HEADER_BYTES KV_LOG_HEADER_BYTES
-#define WAL_VERSION      3007000u /* SQLite's */
-#define FRAME_BYTES      (HEADER_BYTES + KV_PAGE_BYTES)
-#define BUFFER_BYTES     (512 * 1024)
-#define WRITE_BYTES      65536 /* at once: SQLite's own VFS takes less than 128 KB */
-#define AHEAD_MAX        (512 * 1024)
+/* SQLite's version number. */
+#define WAL_VERSION  3007000u
+#define FRAME_BYTES  (HEADER_BYTES + KV_PAGE_BYTES)
+#define BUFFER_BYTES (512 * 1024)
+/* The maximum size of one write: SQLite's own VFS allows less than 128 KB. */
+#define WRITE_BYTES 65536
+#define AHEAD_MAX   (512 * 1024)
 
 struct wal_file {
     sqlite3_file base; /* first */
     uint8_t *buffer;
-    sqlite3_int64 start; /* of the buffer in the file */
-    int size;            /* of what is in it */
-    sqlite3_int64 next;  /* where the write that follows the last one begins */
-    bool last;           /* the last header was that of a commit's last frame */
-    sqlite3_int64 end;   /* of the file, as far as we have written; -1: not known */
-    sqlite3_file *real;  /* behind this */
-    const char *name;    /* SQLite's, which knows its database */
+    /* The position of the buffer in the file. */
+    sqlite3_int64 start;
+    /* The number of bytes in the buffer. */
+    int size;
+    /* The position after the last write. */
+    sqlite3_int64 next;
+    /* The last header was that of a commit's last frame. */
+    bool last;
+    /* The end of the file as far as this VFS has written it; -1: unknown. */
+    sqlite3_int64 end;
+    /* The file that this one wraps. */
+    sqlite3_file *real;
+    /* SQLite's name, which leads to the database. */
+    const char *name;
 };
 
 static sqlite3_vfs wal_vfs;
@@ -79,7 +89,7 @@ static int write_real(struct wal_file *wal, const void *data, int size, sqlite3_
     return result;
 }
 
-/* Where this fails, the file grows as it is written. */
+/* If this fails, the file grows with each write. */
 static void write_ahead(struct wal_file *wal, sqlite3_int64 from)
 {
     static const uint8_t zeros[WRITE_BYTES];
@@ -118,14 +128,15 @@ static int kv_wal_flush(struct wal_file *wal)
     return SQLITE_OK;
 }
 
-/* ---- what the file has, and what SQLite sees ------------------------------------------------------- */
+/* ---- between the file's form and SQLite's --------------------------------------------------- */
 
 static uint32_t kv_wal_number_at(const uint8_t *at)
 {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The checksum of the WAL goes on over `bytes`, in words of the byte order that its header says. */
+/* Continues the checksum of the WAL over `bytes`, in words of the byte order that the header of the
+ * WAL states. */
 static void kv_wal_add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i += 8) {
@@ -167,17 +178,18 @@ static void kv_log_hide(uint8_t *header)
         wal_set_version(header, KV_LOG_VERSION);
 }
 
-/* A log that another program wrote becomes one of a version that SQLite refuses. */
+/* Converts a log that another program wrote to a version that SQLite refuses. */
 void truce__kv_log_show(uint8_t *header)
 {
     if (wal_sum_is_right(header))
         wal_set_version(header, kv_wal_number_at(header + 4) == KV_LOG_VERSION ? WAL_VERSION : 0);
 }
 
-/* What was read of the log, from the beginning of it, of a frame, or of a page. */
+/* Converts bytes that were read from the beginning of the log, of a frame, or of a page. */
 static void wal_show(uint8_t *data, int size, sqlite3_int64 offset)
 {
-    int place = (int)((offset - WAL_HEADER_BYTES) % FRAME_BYTES); /* in a frame */
+    /* The offset in a frame. */
+    int place = (int)((offset - WAL_HEADER_BYTES) % FRAME_BYTES);
 
     if (!offset && size >= WAL_HEADER_BYTES)
         truce__kv_log_show(data);
@@ -187,9 +199,10 @@ static void wal_show(uint8_t *data, int size, sqlite3_int64 offset)
         (void)truce__kv_magic_show(data + HEADER_BYTES);
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
-/* The size of the database after the commit stands in the header of its last frame; else 0. */
+/* The header of the last frame of a commit contains the size of the database after it; other
+ * headers contain 0. */
 static bool is_last(const uint8_t *header)
 {
     return header[4] || header[5] || header[6] || header[7];
@@ -213,7 +226,7 @@ static int kv_wal_put(struct wal_file *wal, const void *data, int size, sqlite3_
     return wal->last && size != HEADER_BYTES ? kv_wal_flush(wal) : SQLITE_OK;
 }
 
-/* SQLite writes the header of the log, that of a frame, or a page. */
+/* SQLite writes the header of the log, the header of a frame, or a page. */
 static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int64 offset)
 {
     struct wal_file *wal = wal_of(file);
@@ -259,9 +272,10 @@ static int wal_sync(sqlite3_file *file, int flags)
                   : SQLITE_OK;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- other calls ---------------------------------------------------------------------------- */
 
-/* The page of a frame: its checksum goes on from that of the frame before it, or of the log's header. */
+/* Verifies the page of a frame. Its checksum continues that of the frame before it, or of the
+ * header of the log. */
 static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64 offset)
 {
     sqlite3_int64 start = offset - HEADER_BYTES;
@@ -303,7 +317,7 @@ static int wal_read_once(struct wal_file *wal, void *data, int size, sqlite3_int
     return verify_frame(wal, data, offset);
 }
 
-/* A read that fails, or brings other bytes than the file has, may be right the next time. */
+/* A read that fails, or returns other bytes than the file has, may succeed the next time. */
 static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offset)
 {
     struct wal_file *wal = wal_of(file);
@@ -325,7 +339,7 @@ static int wal_size(sqlite3_file *file, sqlite3_int64 *size)
     return result ? result : wal->real->pMethods->xFileSize(wal->real, size);
 }
 
-/* What is in the buffer here belongs to a transaction that was given up. */
+/* The buffer belongs to a transaction that was given up. */
 static int wal_close(sqlite3_file *file)
 {
     struct wal_file *wal = wal_of(file);
@@ -353,7 +367,7 @@ static int wal_characteristics(sqlite3_file *file)
     return wal_of(file)->real->pMethods->xDeviceCharacteristics(wal_of(file)->real);
 }
 
-/* Nobody locks a WAL: SQLite locks the database. */
+/* A WAL is never locked: SQLite locks the database. */
 static int wal_lock(sqlite3_file *file, int level)
 {
     return wal_of(file)->real->pMethods->xLock(wal_of(file)->real, level);
@@ -398,14 +412,15 @@ int truce__kv_log_frame(sqlite3_file *log, uint32_t number, struct kv_frame *fra
     return result;
 }
 
-/* ---- the log, opened once more ---------------------------------------------------------------- */
+/* ---- a second descriptor of the log --------------------------------------------------------- */
 
 struct kv_log {
-    const char *name; /* as SQLite's VFS wants it */
+    /* The name in the form that SQLite's VFS needs. */
+    const char *name;
     sqlite3_file *file;
 };
 
-/* Not through this VFS: what the other opening has buffered is no commit yet. */
+/* Bypasses this VFS: what the other descriptor has buffered is not a commit yet. */
 static int kv_wal_open_log(const char *path, int flags, struct kv_log **log)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
@@ -461,7 +476,7 @@ truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error)
                        sqlite3_filename_database(log->name), sqlite3_errstr(result));
 }
 
-/* Part of the file as it is read, to where it stands. */
+/* Writes a part of the file again, exactly as it was read. */
 static int renew_part(struct kv_log *log, uint8_t *bytes, int size, sqlite3_int64 offset)
 {
     int result = log->file->pMethods->xRead(log->file, bytes, size, offset);
@@ -494,7 +509,8 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
     uint8_t *bytes;
 
     if ((result & 0xff) == SQLITE_CANTOPEN)
-        return TRUCE_OK; /* there is none */
+        /* There is no log. */
+        return TRUCE_OK;
     if (!result) {
         bytes = bson_malloc(WRITE_BYTES);
         result = renew_log(log, bytes);
@@ -507,8 +523,8 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
                        sqlite3_errstr(result));
 }
 
-/* Compares the frames of this generation, up to `last`, with their checksums; `*frames` are right. `header` is as SQLite sees
- * it. False in `*right`: the next one is wrong. */
+/* Compares the frames of this generation, up to `last`, with their checksums. The first `*frames`
+ * are valid. `header` is in SQLite's form. `*right` is false if the next frame is invalid. */
 static int verify_frames(sqlite3_file *log, const uint8_t *header, uint32_t last, uint32_t *frames,
                          bool *right)
 {
@@ -545,7 +561,8 @@ int truce__kv_log_frames(sqlite3_file *log, uint32_t last, bool *right)
     return result;
 }
 
-/* A frame with a wrong checksum may also be what a crash left of a commit: that is not told apart. */
+/* A frame with a wrong checksum may also be the rest of a commit that a crash interrupted. This
+ * function cannot tell the difference. */
 static int verify_log(struct kv_log *log, bool *sound)
 {
     sqlite3_int64 size = 0;
@@ -580,9 +597,9 @@ truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *e
                        sqlite3_errstr(result));
 }
 
-/* ---- the VFS --------------------------------------------------------------------------------- */
+/* ---- the VFS -------------------------------------------------------------------------------- */
 
-/* Everything but a WAL and a database (kv_page.c) is the real one's own. */
+/* Opens a WAL or a database (kv_page.c). All other files are the real VFS's own. */
 static int kv_wal_open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
                             int *out)
 {

@@ -6,22 +6,24 @@
 
 struct sqlite3_file;
 
-/* A way for SQLite to the disk that writes the WAL in few large writes, and puts checksums at the end of
- * the database's pages (kv_page.h). Every connection is opened with it. */
+/* SQLite's VFS for stores: it writes the WAL in a few large writes and adds checksums to the pages
+ * of the database (kv_page.h). Every connection uses it. */
 
-/* Its name, for sqlite3_open_v2; made on the first call, on top of the default one. Any thread. */
+/* Returns its name, for sqlite3_open_v2. The first call registers it on top of the default VFS. Any
+ * thread. */
 const char *truce__kv_wal_vfs(void);
 
-/* What the header of a frame says. */
+/* The header of a frame. */
 struct kv_frame {
     uint32_t page;
     uint32_t sum[2];
     uint64_t salts;
 };
 
-/* Of a log that was opened with this VFS, frames from 1; an SQLite result. */
+/* Reads the header of a frame, numbered from 1. The log was opened with this VFS. Returns an SQLite
+ * result. */
 int truce__kv_log_frame(struct sqlite3_file *log, uint32_t number, struct kv_frame *frame);
-/* Are the checksums of all frames up to `last` right? */
+/* Finds out whether the checksums of all frames up to `last` are right. */
 int truce__kv_log_frames(struct sqlite3_file *log, uint32_t last, bool *right);
 
 #endif

@@ -1,28 +1,29 @@
 /*
- * The lock.
+ * The lock to write.
  *
  *     PATH-lock    | struct lock_page, mapped by every process |
  *     locks of     | byte 0: the lock | byte 1: the turnstile | byte 16 + n: claim n |
- *     its bytes      (2 and 3: the door and who is there, lock_file.c)
+ *     its bytes      (bytes 2 and 3: the entry lock and the presence lock, lock_file.c)
  *
- * To write, a process passes the turnstile, takes the lock, and leaves the turnstile. Whoever lets
- * go of the lock and wants it again finds somebody else in the turnstile, who gets the lock first:
- * two processes alternate, more come in turn but for chance. Where nobody waits, the lock is taken
- * without the turnstile. SQLite's busy handler, which sleeps and tries again, has no such rule and gives
- * waits of seconds under load.
+ * To write, a process enters the turnstile, acquires the lock, and leaves the turnstile. If a
+ * process releases the lock and wants it again, it finds the next process in the turnstile, which
+ * gets the lock first. Two processes therefore alternate; three or more take turns except for
+ * chance. If no process waits, the lock is acquired without the turnstile. SQLite's busy handler,
+ * which sleeps and retries, has no such rule, and waits last seconds under load.
  *
  *     free --turnstile, lock--> held --unlock, turn + 1, wake--> free
  *
- * A blocking fcntl() has no deadline, so a waiter tries, sleeps on the word `turn`, and tries
- * again. A holder that dies releases the lock without a wake, so nobody sleeps longer than NAP_NS. Each says
- * before it sleeps that somebody waits, for twice that time: a count would stay too high for ever when
- * one of them is killed.
+ * A blocking fcntl() has no deadline. Therefore a waiter tries, sleeps on the futex `turn`, and
+ * tries again. A holder that dies releases the lock without a wake-up, so no waiter sleeps longer
+ * than NAP_NS. Before it sleeps, each waiter announces for twice that time that it waits. A count
+ * of waiters would stay too high for ever if one of them is killed.
  *
  * Invariants:
- *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
- *     more than hints (durable.c).
- *  2. Who holds the lock holds it in the file that others find under its name: that is looked at each
- *     time (file_identity.c), since a file that was removed and made anew would give everybody the lock.
+ *  1. The lock is held exactly while the kernel says so. Everything in the page is a hint, except
+ *     the numbers of commits (durable.c).
+ *  2. The holder of the lock holds it in the file that other processes find under its name. Each
+ *     acquisition checks this (file_identity.c): if the file was removed and created again, several
+ *     processes could hold the lock.
  */
 #include "engine/storage/lock.h"
 
@@ -52,7 +53,8 @@ static bool try_byte(const struct lock *lock, int64_t byte, short type)
     return lock_set_byte(lock->file, byte, type);
 }
 
-/* Has anybody said so lately? What is far ahead is of another clock, before the machine was started. */
+/* Returns whether a process has announced lately that it waits. A time far in the future is of
+ * another clock, from before a restart of the machine. */
 static bool has_waiters(const struct lock *lock)
 {
     int64_t left = atomic_load(&lock->page->waited_until) - truce__clock_monotonic_ns();
@@ -80,7 +82,8 @@ bool truce__lock_interrupted(const struct lock *lock)
     return lock->interrupted && __atomic_load_n(lock->interrupted, __ATOMIC_RELAXED);
 }
 
-/* False with errno EAGAIN: the deadline passed; ECANCELED: interrupted; other numbers: the file system has no locks. */
+/* Returns false with errno EAGAIN after the deadline, ECANCELED if interrupted, and other numbers
+ * if the file system has no locks. */
 static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadline_ns)
 {
     struct lock_page *page = lock->page;
@@ -139,7 +142,7 @@ static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, b
     return status;
 }
 
-/* Whose byte it is now. */
+/* Finishes the acquisition of the byte. */
 static truce_status lock_hold(struct lock *lock, bson_error_t *error)
 {
     truce_status status = truce__lock_check(lock, error);
@@ -159,13 +162,13 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     truce_status status = TRUCE_OK;
 
     truce_assert(!lock->held);
-    /* who does not wait needs no turn, as long as nobody waits */
+    /* A process that need not wait needs no turnstile, if no process waits. */
     if (has_waiters(lock) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
         status = wait_in_turn(lock, deadline_ns, error);
     return status ? status : lock_hold(lock, error);
 }
 
-/* Who waits has said so lately; whether somebody still does the kernel knows. */
+/* A waiter has announced itself lately; only the kernel knows whether it still waits. */
 truce_status truce__lock_try(struct lock *lock)
 {
     truce_assert(!lock->held);

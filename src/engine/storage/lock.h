@@ -2,12 +2,13 @@
 #define TRUCE_ENGINE_STORAGE_LOCK_H
 
 /*
- * The lock file beside the database: who has it open, who may write, across processes, and a page of
- * memory that all of them share.
+ * The lock file next to the database: the processes that have the store open, the process that may
+ * write, and a page of memory that all processes share.
  *
- * Who is there and who holds the lock is known to the kernel alone (open file description locks), which
- * lets go of it when its holder dies. The shared page says whom to wake, whom to name, and which commits
- * are not on the disk yet; whatever stands in it, nobody writes without the kernel's lock.
+ * Only the kernel knows which processes are there and which one holds the lock (open file
+ * description locks). It releases the locks of a process that dies. The shared page says which
+ * process to wake, which process an error names, and which commits are not on disk yet. Whatever
+ * the page contains, no process writes without the kernel's lock.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,15 +20,18 @@
 
 #define NOTIFY_SLOTS 512
 
-/* a number to claim: who has it makes a checkpoint; others are numbers of indexes (catalog.c) */
+/* The claim of the process that makes a checkpoint. Smaller numbers are indexes that are being
+ * built (catalog.c). */
 #define LOCK_CHECKPOINT (INT64_C(1) << 48)
-#define LOCK_PINS       (LOCK_CHECKPOINT + 1) /* and PIN_HOMES - 1 numbers more (snapshot_pins.c) */
+/* The first of PIN_HOMES numbers (snapshot_pins.c). */
+#define LOCK_PINS (LOCK_CHECKPOINT + 1)
 
-#define PIN_HOMES       64
+#define PIN_HOMES 64
 
-#define LOCK_RECORDS    (LOCK_PINS + PIN_HOMES) /* and RECORDS - 1 numbers more (records.c) */
+/* The first of RECORDS numbers (records.c). */
+#define LOCK_RECORDS (LOCK_PINS + PIN_HOMES)
 
-/* What a store that is open in some process says of its reads that last. */
+/* The facts that one open store publishes about its long reads. */
 struct lock_pin {
     atomic_int process;
     atomic_uint count, unlimited;
@@ -35,144 +39,195 @@ struct lock_pin {
     atomic_ullong log_at;
 };
 
-/* Which commits have to be on the disk for a document to be (cache.c): of each hash the last that changed one. */
+/* For each hash of a document, the last commit that changed such a document, so that a reader knows
+ * which commit must be on disk (cache.c). */
 #define PROMISES 4096
 struct lock_promises {
-    uint64_t seed;     /* of the hashes */
-    atomic_ullong all; /* the last that changed nobody knows how many */
+    /* The seed of the hashes. */
+    uint64_t seed;
+    /* The last commit that changed an unknown number of documents. */
+    atomic_ullong all;
     atomic_ullong of[PROMISES];
 };
 
-#define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
-#define LOCK_VERSION 6                            /* of the page's layout */
+/* The bytes "truclock". */
+#define LOCK_MAGIC UINT64_C(0x6b636f6c63757274)
+/* The version of the layout of the page. */
+#define LOCK_VERSION 6
 
-/* What another program has changed while the store was open. */
+/* The files that another program has changed while the store was open. */
 enum { LOCK_FOREIGN_NONE, LOCK_FOREIGN_FILE, LOCK_FOREIGN_LOG };
 
 /* The shared page, at the start of the lock file. */
 struct lock_page {
-    atomic_ullong magic; /* LOCK_MAGIC */
+    /* LOCK_MAGIC. */
+    atomic_ullong magic;
     uint32_t version, size;
-    struct file_id self;                 /* the lock file itself: in a copy it is another */
-    struct file_id database, log, index; /* when they were last opened */
-    atomic_bool log_known;               /* the last two are (file_identity.c), ... */
-    atomic_ullong log_salts;             /* ... and of this generation the log has ... */
-    atomic_uint log_least;               /* ... so many frames at least */
-    atomic_bool log_writing;             /* a process has its turn, or died in it; else ... */
-    atomic_llong log_bytes, log_ns;      /* ... the log is as the last turn left it */
-    atomic_uint log_times_wrong;         /* that its time was another, and its content the same */
-    atomic_uint turn;                    /* counts every release; waiters sleep on it */
-    atomic_uint
-        watched_until; /* somebody may sleep on one of `changes`, until then (change_notify.c) */
-    atomic_llong waited_until; /* somebody may sleep on it, until then (monotonic nanoseconds) */
-    atomic_int holder;         /* process id of who holds the lock; 0: nobody */
-    atomic_llong held_since;   /* wall clock, milliseconds */
-    atomic_uint begun;         /* commits that may have changed something ... */
-    atomic_uint announced;     /* ... and those whose collections were woken (change_notify.c) */
-    atomic_ullong promised;    /* commits that wait for the disk: begun, ... */
-    atomic_ullong written;     /* ... ended, and ... */
-    atomic_ullong durable;     /* ... on the disk (durable.c) */
-    atomic_bool broken;        /* the disk refused what was written */
-    atomic_uint foreign;       /* LOCK_FOREIGN_... */
-    atomic_bool log_damaged;   /* a frame of the log is not what was written */
-    atomic_uint moving;        /* odd: truce writes into the database, ... */
-    atomic_llong file_size;    /* ... which left it so (file_identity.c) */
+    /* The identity of the lock file itself. In a copied file it does not match. */
+    struct file_id self;
+    /* The identities of these files when they were last opened. */
+    struct file_id database, log, index;
+    /* The identities of log and index are known (file_identity.c). */
+    atomic_bool log_known;
+    /* The generation of the log, ... */
+    atomic_ullong log_salts;
+    /* ... and how many frames of it the log has at least. */
+    atomic_uint log_least;
+    /* A process is in its turn, or died in it. If false, the next two fields describe the log. */
+    atomic_bool log_writing;
+    /* The size and modification time of the log at the end of the last turn. */
+    atomic_llong log_bytes, log_ns;
+    /* How often the time of the log differed while its content was the same. */
+    atomic_uint log_times_wrong;
+    /* Counts every release of the lock. Waiters sleep on it. */
+    atomic_uint turn;
+    /* A thread may sleep on one of `changes` until this time (change_notify.c). */
+    atomic_uint watched_until;
+    /* A thread may sleep on `turn` until this time (monotonic nanoseconds). */
+    atomic_llong waited_until;
+    /* The process that holds the lock; 0: none. */
+    atomic_int holder;
+    /* Wall clock, milliseconds. */
+    atomic_llong held_since;
+    /* Counts commits that may have changed something, ... */
+    atomic_uint begun;
+    /* ... and those whose collections were announced (change_notify.c). */
+    atomic_uint announced;
+    /* Numbers of commits that wait for the disk: the last that began, ... */
+    atomic_ullong promised;
+    /* ... the last that ended, and ... */
+    atomic_ullong written;
+    /* ... the last that is on disk (durable.c). */
+    atomic_ullong durable;
+    /* The disk refused a write. */
+    atomic_bool broken;
+    /* One of LOCK_FOREIGN_... */
+    atomic_uint foreign;
+    /* A frame of the log differs from what was written. */
+    atomic_bool log_damaged;
+    /* Odd while truce writes into the database (file_identity.c). Size, time, and boot are from
+     * after the last such write. */
+    atomic_uint moving;
+    atomic_llong file_size;
     atomic_llong file_ns;
     atomic_ullong file_boot;
-    atomic_uint changes[NOTIFY_SLOTS]; /* for each slot of collection names: counts commits */
-    atomic_uint log_pages;             /* in the WAL, as the last commit left it ... */
-    atomic_ullong log_written;         /* ... and those ever written to it */
+    /* Counts the commits that changed a collection of the slot. */
+    atomic_uint changes[NOTIFY_SLOTS];
+    /* The pages in the WAL after the last commit, ... */
+    atomic_uint log_pages;
+    /* ... and all pages that were ever written to it. */
+    atomic_ullong log_written;
     struct lock_pin pins[PIN_HOMES];
-    atomic_ullong published; /* records in which a write waits for whoever has the lock, ... */
-    atomic_ullong taken;     /* ... and of which he has taken it: a bit for each (records.c) */
+    /* A bit for each record in which a write waits for the holder of the lock, ... */
+    atomic_ullong published;
+    /* ... and for each record that the holder has taken (records.c). */
+    atomic_ullong taken;
     struct lock_promises promises;
-    atomic_ullong whole; /* the last: LOCK_MAGIC; not, once somebody has cut the file */
+    /* The last field: LOCK_MAGIC. Differs once the file was cut. */
+    atomic_ullong whole;
 };
 
-/* Behind the page, from the first write that waits for another process on (records.c); where pages of memory may be
- * as large as on any machine. */
+/* The records are after the page, from the first write on that waits for another process
+ * (records.c). The offset suits the page size of any machine. */
 #define LOCK_RECORDS_AT    65536
 #define LOCK_RECORDS_BYTES (64 * 16384)
 #define LOCK_FILE_BYTES    (LOCK_RECORDS_AT + LOCK_RECORDS_BYTES)
 
 struct lock {
-    char *path, *database, *log, *index; /* names */
+    /* Paths. */
+    char *path, *database, *log, *index;
     int file;
-    int database_file; /* stands for the name alone (O_PATH); -1: it could not be had */
-    int process;       /* this one: a child that is forked uses none of it */
+    /* A descriptor of the path alone (O_PATH); -1: it could not be opened. */
+    int database_file;
+    /* The process that opened the lock. A forked child does not use it. */
+    int process;
     struct file_id id;
-    struct path_identity path_identity, database_identity; /* of who takes the lock, and has it */
+    /* The lookups of the lock file and of the database. Used by the thread that holds the lock or
+     * acquires it. */
+    struct path_identity path_identity, database_identity;
     struct lock_page *page;
     atomic_bool held;
-    const int *interrupted; /* set to 1: nobody waits any more; may be NULL */
+    /* Set to 1 to interrupt all waiting threads; may be NULL. */
+    const int *interrupted;
     atomic_bool no_read_only;
-    bool alone; /* while the door is shut: nobody else has the store open */
-    bool known; /* the page is that of this file; else it is not to be used before it is adopted */
+    /* No other process has the store open. Valid while this process holds the entry lock. */
+    bool alone;
+    /* The page belongs to this file. Otherwise it must be adopted before it is used. */
+    bool known;
 };
 
-/* ---- being there (lock_file.c) --------------------------------------------------------------- */
+/* ---- entering and leaving (lock_file.c) ----------------------------------------------------- */
 
-/* Opens the file, makes it if there is none, and is there from now on. `path` is the database's. The
- * door is shut behind: until truce__lock_admit nobody else comes or goes. LOCKED: not before the
- * deadline (monotonic nanoseconds). CORRUPT: it is not the lock file of this store, or somebody who has
- * the store open uses another. `*denied`: it may not be written, or made. */
+/* Opens the file, creates it if it is missing, and registers this process as present. `path` is
+ * the path of the database. On success the process holds the entry lock until truce__lock_admit:
+ * no other process enters or leaves. Fails with LOCKED after the deadline (monotonic
+ * nanoseconds). Fails with CORRUPT if the file is not the lock file of this store, or if other
+ * processes use another lock file for it. `*denied`: the file may not be written or created. */
 truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
                                bool *denied, bson_error_t *error);
 
-/* The page becomes that of this file, if it was not: who is alone, and knows it from elsewhere too. */
+/* Makes the page that of this file, if it was not. The caller is alone, and SQLite has confirmed
+ * it. */
 void truce__lock_adopt(struct lock *lock);
 
-/* Records what the database and the log are, and opens the door. IO: they cannot be looked at; the door stays shut. */
+/* Records the identity of the database and of the log, and releases the entry lock. Fails with IO
+ * if the files cannot be read; the entry lock is then kept. */
 truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t *error);
 
-/* CORRUPT: the log beside the database is that of another file or of another content, or others have another
- * database open under this name. While the door is shut; adopted. */
+/* Fails with CORRUPT if the log next to the database belongs to another file or to other content,
+ * or if other processes have another database open under this path. The caller holds the entry
+ * lock, and the page is adopted. */
 truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t *error);
 
-/* Makes the file as long as that, and maps the records; NULL: there is no room. */
+/* Extends the file and maps the records. Returns NULL if there is no space. */
 void *truce__lock_map_records(const struct lock *lock);
 void truce__lock_unmap_records(void *records);
 
-/* Before pages of the file itself change. False: somebody reads it without a look at the log, for a
- * moment. True stays true as long as we are there. */
+/* Called before pages of the file itself change. Returns false while a process reads the file
+ * without its log. Once true, it stays true while this process has the store open. */
 bool truce__lock_no_read_only(struct lock *lock);
 
-/* Shuts the door again, to go. True: nobody else is there, and nobody comes before the lock is
- * closed. False: others are there, or it is not known before the deadline. */
+/* Acquires the entry lock to leave. Returns true if no other process is present; then none enters
+ * before the lock is closed. Returns false if others are present, or if this is unknown at the
+ * deadline. */
 bool truce__lock_leave(struct lock *lock, int64_t deadline_ns);
 
 void truce__lock_close(struct lock *lock);
 
-/* CORRUPT: somebody has cut the file, or written into the database (file_identity.h). */
+/* Fails with CORRUPT if another program has cut the file or written into the database
+ * (file_identity.h). */
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
-/* CORRUPT: nothing may be written any more, since the log is damaged. */
+/* Fails with CORRUPT if the log is damaged: nothing may be written any more. */
 truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error);
-/* As truce__lock_usable, and the file is still the one that others find under its name. By who takes the lock, or
- * while the door is shut. */
+/* Does the same as truce__lock_usable, and checks that the file is the one that other processes
+ * find under its name. The caller acquires the lock or holds the entry lock. */
 truce_status truce__lock_check(struct lock *lock, bson_error_t *error);
 
-/* ---- the lock (lock.c) ------------------------------------------------------------------------ */
+/* ---- the lock (lock.c) ---------------------------------------------------------------------- */
 
 bool truce__lock_interrupted(const struct lock *lock);
 
-/* One thread at a time. In turn with other processes. LOCKED: not before the deadline; the error names
- * the holder. TIMEOUT: interrupted. CORRUPT: as truce__lock_check. */
+/* Acquires the lock in turn with other processes. One thread at a time. Fails with LOCKED at the
+ * deadline (the error names the holder), with TIMEOUT if interrupted, and with CORRUPT as
+ * truce__lock_check does. */
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error);
-/* Takes it if it is free, and nobody waits in the turnstile; LOCKED: not so. CORRUPT: as truce__lock_check. */
+/* Acquires the lock if it is free and no process is in the turnstile. Fails with LOCKED otherwise,
+ * and with CORRUPT as truce__lock_check does. */
 truce_status truce__lock_try(struct lock *lock);
 void truce__lock_release(struct lock *lock);
 
-/* Is it held by anybody, this process included? */
+/* Returns whether any process holds the lock, this one included. */
 bool truce__lock_is_held(const struct lock *lock);
 
-/* LOCKED, and the error names the holder, if another process holds it now. */
+/* Fails with LOCKED, naming the holder, if another process holds the lock now. */
 truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error);
 
-/* A claim on a number, > 0: lasts until it is given back or its process dies. Each is an opening of
- * the file of its own, so claims of one process exclude each other, too. Returns a descriptor; -1:
- * somebody has it, or the file cannot be opened. */
+/* Claims a number > 0 until truce__lock_disclaim or until the process dies. Each claim opens the
+ * file again, so claims of one process also exclude each other. Returns a descriptor, or -1 if the
+ * number is claimed or the file cannot be opened. */
 int truce__lock_claim(const struct lock *lock, int64_t number);
-void truce__lock_disclaim(int claim); /* -1 is allowed */
+/* -1 is allowed. */
+void truce__lock_disclaim(int claim);
 bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
 
 #endif

@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_STORAGE_LOCK_BYTES_H
 
 /*
- * What the bytes of the lock file stand for, locked by open file description: for lock.c and
- * lock_file.c.
+ * The meaning of the bytes of the lock file, which are locked by open file description. For lock.c
+ * and lock_file.c.
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -11,10 +11,14 @@
 
 #define BYTE_LOCK      0
 #define BYTE_TURNSTILE 1
-#define BYTE_DOOR      2  /* who is opening or closing the store */
-#define BYTE_PRESENT   3  /* shared by all who have the store open */
-#define BYTE_GUEST     4  /* shared by readings of the file alone (read_only_reader.c) */
-#define BYTE_CLAIMS    16 /* and what follows: the claims' numbers */
+/* The entry lock: held by a process that opens or closes the store. */
+#define BYTE_DOOR 2
+/* Held shared by every process that has the store open. */
+#define BYTE_PRESENT 3
+/* Held shared by readers of the file alone (read_only_reader.c). */
+#define BYTE_GUEST 4
+/* The first byte of the claims: claim n locks byte BYTE_CLAIMS + n. */
+#define BYTE_CLAIMS 16
 
 /* The end of an error about a lock that no other process holds. */
 #define LOCK_ADVICE "; keep the store on a file system with locks, such as one of a local disk"
@@ -26,7 +30,7 @@ static inline bool lock_set_byte(int file, int64_t byte, short type)
     return fcntl(file, F_OFD_SETLK, &range) == 0;
 }
 
-/* Held by another opening of the file? */
+/* Returns whether another open file description holds the byte. */
 static inline bool lock_has_byte(int file, int64_t byte)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -34,8 +38,8 @@ static inline bool lock_has_byte(int file, int64_t byte)
     return fcntl(file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
 }
 
-/* Opens the lock file, which is a regular file of one name; for truce__process_close. -1 with errno;
- * EMLINK: it has several names, EINVAL: it is no regular file. */
+/* Opens the lock file, which must be a regular file with one name. Closed by truce__process_close.
+ * Returns -1 with errno: EMLINK if it has several names, EINVAL if it is not a regular file. */
 int truce__lock_file_open(const char *path, int flags);
 
 #endif

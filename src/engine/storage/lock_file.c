@@ -1,45 +1,50 @@
 /*
- * The lock file: making it, being there, and leaving.
+ * The lock file: creating it, entering, and leaving.
  *
- *     PATH-lock    magic, version | which file it is itself, the database and the log were | numbers | magic
- *                  and, once a writer has waited for another process, the records of records.c
- *     locks of     | byte 2: the door | byte 3: who is there |
+ *     PATH-lock    magic, version | identity of the lock file, the database, and the log |
+ *                  numbers | magic; and, once a writer has waited for another process, the
+ *                  records of records.c
+ *     locks of     | byte 2: the entry lock | byte 3: the presence lock |
  *     its bytes
  *
- * Everybody who has the store open is there: holds byte 3, shared. To come or to go one shuts the door
- * (byte 2) first, one at a time; so "nobody else is there", which is found out by asking for byte 3
- * alone, stays true until the door opens.
+ * Every process that has the store open is present: it holds byte 3, shared. To enter or to leave,
+ * a process first acquires the entry lock (byte 2), which one process at a time holds. A process
+ * that could lock byte 3 alone is alone, and this stays true until it releases the entry lock.
  *
- *     away --door, byte 3 shared--> there, door shut --admit--> there
- *     there --door--> there, door shut: alone or not --close--> away
+ *     away --entry lock, byte 3 shared--> present, entry lock held --admit--> present
+ *     present --entry lock--> present, entry lock held: alone or not --close--> away
  *
- * What only one who is alone may do: make the page anew, give a new file its format, recover after the
- * disk has refused something, move the log into the file and remove it. SQLite finds out by itself
- * whether it is the last to close, but by locks of the process (POSIX), which are gone as soon as
- * anything in the process, a library or a look at the file, closes a descriptor of the database. The
- * locks here go with their own descriptor and with nothing else.
+ * Only a process that is alone may make the page again, give a new file its format, or recover
+ * after the disk refused a write. Only such a process may move the log into the file and remove it.
+ * SQLite finds out by itself
+ * whether a connection is the last one, but through locks of the process (POSIX). These are lost as
+ * soon as any code in the process closes a descriptor of the database. The locks here depend on
+ * their own descriptor alone.
  *
  * Invariants:
- *  1. The page is written by one who is alone, or by its protocols (lock.c, durable.c, change_notify.c).
- *  2. Nobody is there by a file that is not the one under its name, is a symbolic link, has a second name, or is not
- *     the lock file of truce: then it is not opened, and nothing is written into it.
- *  3. Its descriptors are none of the standard ones: a program that was started without them would
+ *  1. The page is written by a process that is alone, or by its protocols (lock.c, durable.c,
+ *     change_notify.c).
+ *  2. No process is present through a file that is not the one under its name, is a symbolic link,
+ *     has a second name, or is not a lock file of truce. Such a file is not opened, and nothing is
+ *     written into it.
+ *  3. Its descriptors are not the standard ones: a program that was started without those would
  *     print into the page.
- *  4. A page that is of another lock file, such as a copied one's, or a new one beside a database with
- *     content, is adopted only after SQLite, too, has said that nobody has the database open: somebody
- *     may have it by a lock file that was removed.
- *  5. The page is whole as long as both its ends are. Cut, it is not used again until nobody is there;
- *     who looks at it after that sees zeros (process.c).
- *  6. The file is opened close-on-exec, and closed in forked children: a lock of an open file description
- *     would otherwise outlive its process in its children.
+ *  4. A page of another lock file (of a copied one, or a new one next to a database with content)
+ *     is adopted only after SQLite has also confirmed that no process has the database open: a
+ *     process may have it open through a removed lock file.
+ *  5. The page is whole as long as both of its ends are. If it was cut, it is not used again until
+ *     no process is present; later reads of it return zeros (process.c).
+ *  6. The file is opened close-on-exec and closed in forked children: otherwise a lock of an open
+ *     file description would outlive its process in its children.
  *
- * The page remembers which database and log there were. If the database is another one the next time,
- * while the log is the same and has content, somebody has put a file in its place, and what is in the log
- * does not belong to it. If both are others they may have been brought back together.
+ * The page records which database and log there were. Next time the database may be a different
+ * file, while the log is the same and has content. Then the database was replaced, and the log does
+ * not belong to it. If both differ, they may have been restored together.
  *
- * A crash leaves a page that is whole, or one of which nothing but zeros was written.
+ * A crash leaves a page that is whole, or one that contains nothing but zeros.
  *
- * If it is the same, but its content is another, that is seen by its stamp (file_identity.c).
+ * If the database is the same file with different content, its recorded state shows that
+ * (file_identity.c).
  */
 #include "engine/storage/lock.h"
 
@@ -56,7 +61,8 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
 
-#define MODE   0644 /* SQLite's for a new database, before the umask */
+/* SQLite's mode for a new database, before the umask. */
+#define MODE   0644
 #define NAP_MS 1
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -99,8 +105,8 @@ int truce__lock_file_open(const char *path, int flags)
     return -1;
 }
 
-/* As SQLite does it for the files beside the database: who may use one may use all. What is refused
- * here is no reason to stop: who may not write the file will be told when it is opened. */
+/* Gives the file the mode and owner of the database, as SQLite does for its own files. A failure
+ * does not matter here: a user that may not write the file gets an error when it opens the file. */
 static void take_mode(const char *path, int file)
 {
     struct stat database, found;
@@ -158,9 +164,9 @@ static bool is_under_its_name(const struct lock *lock)
            found.st_dev == lock->id.device;
 }
 
-/* ---- the door ------------------------------------------------------------------------------- */
+/* ---- the entry lock ------------------------------------------------------------------------- */
 
-/* False with errno EAGAIN: the deadline passed. */
+/* Returns false with errno EAGAIN after the deadline. */
 static bool shut_door(const struct lock *lock, int64_t deadline_ns)
 {
     while (!lock_set_byte(lock->file, BYTE_DOOR, F_WRLCK)) {
@@ -174,7 +180,8 @@ static bool shut_door(const struct lock *lock, int64_t deadline_ns)
     return true;
 }
 
-/* Opens the file and shuts the door; again, if the file was removed meanwhile. */
+/* Opens the file and acquires the entry lock. Starts again if the file was removed in the
+ * meantime. */
 static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied,
                             bson_error_t *error)
 {
@@ -194,7 +201,9 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
             return TRUCE_OK;
         close_file(lock);
         if (truce__clock_monotonic_ns() >= deadline_ns)
-            return truce__fail(TRUCE_LOCKED, error, "\"%s\" is made anew all the time", lock->path);
+            return truce__fail(TRUCE_LOCKED, error,
+                               "cannot open the lock file \"%s\": other programs keep removing it",
+                               lock->path);
     }
 }
 
@@ -211,7 +220,7 @@ static bool file_is_whole(const struct lock_page *page)
            atomic_load_explicit(&page->whole, memory_order_relaxed) == LOCK_MAGIC;
 }
 
-/* Is it ours to write into? It is new, or was a lock file before. */
+/* Returns whether truce may write into the file: it is new, or it was a lock file before. */
 static bool is_lock_file(const struct lock_page *page, int64_t bytes)
 {
     if (!bytes)
@@ -230,8 +239,8 @@ static bool file_is_known(const struct lock *lock)
            truce__file_id_equal(&page->self, &lock->id);
 }
 
-/* What is mapped has an opening of its own, since a mapping keeps what it was made from, and a forked child
- * keeps its mappings. NULL: it cannot be. */
+/* Maps a part through a descriptor of its own, since a mapping keeps its open file description, and
+ * a forked child keeps its mappings. Returns NULL on failure. */
 static void *map_part(const struct lock *lock, off_t at, size_t size)
 {
     int file = truce__lock_file_open(lock->path, O_RDWR);
@@ -270,7 +279,8 @@ void truce__lock_unmap_records(void *records)
     munmap(records, LOCK_RECORDS_BYTES);
 }
 
-/* For one who is alone. posix_fallocate, so that a full disk is an error here and not a fault later. */
+/* Makes the page. The caller is alone. posix_fallocate makes a full disk an error here and not a
+ * fault later. */
 static truce_status make_page(struct lock *lock, const char *path, bson_error_t *error)
 {
     struct stat found;
@@ -283,7 +293,8 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
         return file_refuse(lock, "is a file of something else: remove it", error);
     take_mode(path, lock->file);
     if (found.st_size >
-            (off_t)sizeof *lock->page && /* the records of those who are gone (records.c) */
+            /* The records belong to processes that are gone (records.c). */
+            (off_t)sizeof *lock->page &&
         ftruncate(lock->file, sizeof *lock->page))
         return file_fail(lock, "cut", error);
     if (found.st_size < (off_t)sizeof *lock->page) {
@@ -297,7 +308,7 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
     return TRUCE_OK;
 }
 
-/* Beside others: as they have made it. */
+/* Uses the page that other processes have made. */
 static truce_status share_page(struct lock *lock, bson_error_t *error)
 {
     struct stat found;
@@ -343,7 +354,7 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
     return status;
 }
 
-/* Those who are gone have left it, or a machine that died: of several moments. */
+/* Deletes what earlier processes left, or a machine that lost power: values of several times. */
 static void forget_others(struct lock_page *page)
 {
     atomic_store(&page->published, 0);
@@ -397,16 +408,17 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
     opened = lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK);
     truce_assert(opened);
     lock->alone = false;
-    /* closing one that was opened so drops no lock of SQLite's */
+    /* The file was opened in a way that closing it drops no lock of SQLite's. */
     lock->database_file = truce__process_open(path, O_PATH | O_NOFOLLOW, 0);
     opened = lock_set_byte(lock->file, BYTE_DOOR, F_UNLCK);
     truce_assert(opened);
     return TRUCE_OK;
 }
 
-/* ---- what stands beside it ------------------------------------------------------------------- */
+/* ---- the files next to it ------------------------------------------------------------------- */
 
-/* Has the log content, and is it the one that was there before? IO: that cannot be told. */
+/* Finds out whether the log has content and is the one that was there before. Fails with IO if this
+ * cannot be determined. */
 static truce_status is_old_log(const struct lock *lock, bool *is, bson_error_t *error)
 {
     struct file_look log;
@@ -416,7 +428,7 @@ static truce_status is_old_log(const struct lock *lock, bool *is, bson_error_t *
     return status;
 }
 
-/* A frame had a wrong checksum when it was read; now it may be right. */
+/* Reads the log again after a frame had a wrong checksum. The checksum may be right now. */
 static truce_status look_at_log_again(struct lock *lock, const char *path, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -430,7 +442,7 @@ static truce_status look_at_log_again(struct lock *lock, const char *path, bson_
     return status ? status : truce__lock_log_usable(lock, error);
 }
 
-/* The file that is there is the one that was. */
+/* Checks the content. The file is the same one as before. */
 static truce_status match_content(struct lock *lock, const char *path, bson_error_t *error)
 {
     truce_status status;
@@ -491,15 +503,14 @@ truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
     if (foreign == LOCK_FOREIGN_LOG)
         return truce__fail(
             TRUCE_CORRUPT, error,
-            "the log \"%s-wal\" or its index \"%s-shm\" was removed, replaced, or cut while the "
-            "store was open: close the store in every program, bring the file back, and open it "
-            "again",
+            "the log \"%s-wal\" or its index \"%s-shm\" was removed, replaced, or cut while it was "
+            "open: close the store in every program, restore the file, and open it again",
             lock->database, lock->database);
     if (foreign)
         return truce__fail(
             TRUCE_CORRUPT, error,
             "\"%s\" was written over by another program while it was open: close the "
-            "store in every program, see to the file, and open it again",
+            "store in every program, check or restore the file, and open it again",
             lock->database);
     return TRUCE_OK;
 }
@@ -539,7 +550,7 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
                        error);
 }
 
-/* A guest that comes later sees that we are there. */
+/* A read-only reader that starts later finds this process present. */
 bool truce__lock_no_read_only(struct lock *lock)
 {
     if (atomic_load(&lock->no_read_only))
@@ -551,7 +562,7 @@ bool truce__lock_no_read_only(struct lock *lock)
     return true;
 }
 
-/* ---- leaving --------------------------------------------------------------------------------- */
+/* ---- leaving -------------------------------------------------------------------------------- */
 
 bool truce__lock_leave(struct lock *lock, int64_t deadline_ns)
 {

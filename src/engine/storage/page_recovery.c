@@ -1,16 +1,16 @@
 /*
- * The pages of a damaged file.
+ * Reads the pages of a damaged file.
  *
- *     page      the last version of it that was committed to the log and whose frame is whole;
- *               else what stands in the file, if its checksum is right;
- *               else what stands there, in doubt
+ *     page      the last version that was committed to the log with a valid frame;
+ *               otherwise the page in the file if its checksum is right;
+ *               otherwise the page in the file, marked as doubtful
  *
- * A frame of the log has a checksum that goes on from that of the frame before it. So a damaged one is known, and the
- * one behind it is judged by what stands in the damaged one's header: SQLite, which recovers up to the first
- * damaged frame, would leave all that were committed after it. A page whose younger version is lost so is in
- * doubt.
+ * The checksum of a frame of the log continues that of the frame before it. Therefore a damaged
+ * frame is detected, and the frame after it is checked from the checksum in the header of the
+ * damaged one. SQLite recovers only up to the first damaged frame and would drop all commits after
+ * it. If a newer version of a page is lost this way, the page is doubtful.
  *
- * Sizes come from the file system, and every number that stands in the file is compared with them.
+ * Sizes come from the file system, and every number in the file is compared with them.
  */
 #include "engine/storage/page_recovery.h"
 
@@ -52,7 +52,7 @@ static bool read_at_once(int file, uint8_t *to, size_t size, int64_t offset)
     return true;
 }
 
-/* All of it, or false. A read that fails may be right the next time. */
+/* Reads all bytes, or returns false. A failing read may succeed the next time. */
 static bool read_at(int file, void *bytes, size_t size, int64_t offset)
 {
     bool good = false;
@@ -62,10 +62,11 @@ static bool read_at(int file, void *bytes, size_t size, int64_t offset)
     return good;
 }
 
-/* ---- the log ---------------------------------------------------------------------------------- */
+/* ---- the log -------------------------------------------------------------------------------- */
 
 struct chain {
-    bool big; /* the bytes of its words */
+    /* The byte order of its words. */
+    bool big;
     uint32_t salts[2], sum[2];
 };
 
@@ -101,7 +102,8 @@ static bool begin_chain(const struct wreck *wreck, struct chain *chain)
            chain->sum[1] == wreck_number_at(header + 28);
 }
 
-/* Whether the frame is whole; then, and if not, the chain goes on from what stands in its header. */
+/* Checks whether the frame is valid. In both cases the chain continues from the checksum in its
+ * header. */
 static bool check_frame(struct chain *chain, uint8_t *frame)
 {
     bool whole;
@@ -116,7 +118,7 @@ static bool check_frame(struct chain *chain, uint8_t *frame)
     return whole;
 }
 
-/* The frames from `from` to `to` are of one commit. */
+/* Records the frames `from` to `to`, which are one commit. */
 static void take_commit(struct wreck *wreck, const uint32_t *pages, const bool *whole,
                         uint32_t from, uint32_t to)
 {
@@ -176,7 +178,7 @@ static void read_log(struct wreck *wreck, uint32_t frames)
     bson_free(pages);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static truce_status wreck_cannot(const char *path, bson_error_t *error)
 {
@@ -196,7 +198,8 @@ static bool somebody_has_it(const char *path)
     return there;
 }
 
-/* A descriptor of the file that is closed drops SQLite's locks of this process: so nobody here may have it open. */
+/* Fails if this process has the file open: closing a descriptor of the file would drop SQLite's
+ * locks of this process. */
 static truce_status wreck_look_around(const char *path, bson_error_t *error)
 {
     struct file_id id;
@@ -270,7 +273,7 @@ void truce__wreck_close(struct wreck *wreck)
     *wreck = (struct wreck){.file = -1, .log = -1};
 }
 
-/* ---- pages ------------------------------------------------------------------------------------ */
+/* ---- pages ---------------------------------------------------------------------------------- */
 
 static bool wreck_is_empty(const uint8_t *bytes)
 {
@@ -311,27 +314,30 @@ enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
     return sound ? WRECK_SOUND : WRECK_DOUBTFUL;
 }
 
-/* ---- page recovery entry ----------------------------------------------------------------- */
+/* ---- entries -------------------------------------------------------------------------------- */
 
 /*
- * The entries of a page of a damaged file, as SQLite's file format has them:
+ * Reads the entries of a page of a damaged file in SQLite's file format:
  *
- *     page      (page 1: 100 bytes of the file's header) | kind, count, ... | places of the entries | ... entries
+ *     page      (page 1: 100 bytes of the file's header) | kind, count, ... |
+ *               offsets of the entries | ... entries
  *     inner     child, greatest row (varint)
- *     leaf      size of the record (varint), row (varint), record or its beginning, (first further page)
- *     further   next further page or 0, bytes
- *     map       (kind of a page, what names it) for each of the pages behind it; page 2, and each 818th from there
+ *     leaf      size of the record (varint), row (varint), record or its beginning, (overflow page)
+ *     overflow  next overflow page or 0, bytes
+ *     map       (kind of a page, the page that points to it) for each of the pages that follow;
+ *               page 2, and every 818th page from there
  *     record    size of its header, a number for each column: type and size | columns
  *
- * Every place and size is compared with the page's or the record's end. A further page is used once, so that
- * no chain is endless, and no page is read for more than one document.
+ * Every offset and size is compared with the end of the page or of the record. An overflow page is
+ * used once, so no chain is endless, and no page belongs to two documents.
  */
 
-#define KIND_INNER   5
-#define KIND_LEAF    13
-#define FILE_HEADER  100
-#define PLACE_COUNT  3
-#define PLACE_LAST   8 /* of an inner page: its last child */
+#define KIND_INNER  5
+#define KIND_LEAF   13
+#define FILE_HEADER 100
+#define PLACE_COUNT 3
+/* The last child of an inner page. */
+#define PLACE_LAST   8
 #define INNER_HEADER 12
 #define LEAF_HEADER  8
 #define MAP_ENTRY    5
@@ -348,7 +354,7 @@ static uint32_t entry_number_at(const uint8_t *at)
     return short_at(at) << 16 | short_at(at + 2);
 }
 
-/* `*at` moves behind it. */
+/* Reads a number and advances `*at`. */
 static bool read_varint(const uint8_t *bytes, size_t end, size_t *at, uint64_t *number)
 {
     *number = 0;
@@ -366,7 +372,7 @@ static bool read_varint(const uint8_t *bytes, size_t end, size_t *at, uint64_t *
     return false;
 }
 
-/* ---- pages ------------------------------------------------------------------------------------ */
+/* ---- pages ---------------------------------------------------------------------------------- */
 
 static uint32_t header_size(const struct wreck_page *page)
 {
@@ -391,7 +397,7 @@ static bool places_make_sense(const struct wreck *wreck, const struct wreck_page
     return true;
 }
 
-/* A file has maps or not; what is one can be read as a page of a tree, too, but not the other way round. */
+/* A file has map pages or not. A map page can look like a page of a tree, but not vice versa. */
 static bool is_map(const struct wreck *wreck, uint32_t number, const uint8_t *bytes)
 {
     uint32_t entries = wreck->usable / MAP_ENTRY;
@@ -458,9 +464,9 @@ bool truce__wreck_row(const struct wreck *wreck, const struct wreck_page *page, 
     return true;
 }
 
-/* ---- records ---------------------------------------------------------------------------------- */
+/* ---- records -------------------------------------------------------------------------------- */
 
-/* So much of a record stands on the page itself. */
+/* Returns how much of a record is on the page itself. */
 static size_t local_part(const struct wreck *wreck, size_t size)
 {
     size_t usable = wreck->usable, most = usable - 35, least, part;

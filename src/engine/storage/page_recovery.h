@@ -2,9 +2,9 @@
 #define TRUCE_ENGINE_STORAGE_PAGE_RECOVERY_H
 
 /*
- * A damaged file, read page by page without SQLite: what stands in the file and in the log, what the checksums say
- * of it, and the entries of a page. Nothing is believed before it was looked at, and nothing is written.
- * One thread.
+ * Reads a damaged file page by page, without SQLite. It finds the versions of a page in the file
+ * and in the log, checks their checksums, and reads the entries of a page. It verifies everything
+ * before it uses it, and writes nothing. One thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,73 +15,91 @@
 #define WRECK_PAGE_BYTES 4096
 
 enum wreck_state {
-    WRECK_GONE,     /* cannot be read, or is empty */
-    WRECK_DOUBTFUL, /* its checksum is wrong, or a younger version of it was lost with the log */
+    /* It cannot be read, or it is empty. */
+    WRECK_GONE,
+    /* Its checksum is wrong, or a newer version was lost with the log. */
+    WRECK_DOUBTFUL,
     WRECK_SOUND,
 };
 
 struct wreck {
-    int file, log;    /* -1: there is none */
-    uint32_t pages;   /* in file and log */
-    uint32_t usable;  /* bytes of a page */
-    uint32_t *frames; /* for each page from 1: its last frame that was committed, from 1; 0: none */
-    uint8_t *marks;   /* for each page: WRECK_USED and others */
+    /* -1: missing. */
+    int file, log;
+    /* The number of pages in file and log. */
+    uint32_t pages;
+    /* The usable bytes of a page. */
+    uint32_t usable;
+    /* For each page, from 1, the number of its last committed frame, from 1; 0: none. */
+    uint32_t *frames;
+    /* For each page, a combination of WRECK_USED and the other marks. */
+    uint8_t *marks;
     uint32_t frames_lost;
 };
 
 enum {
-    WRECK_USED = 1 << 0,  /* belongs to something that was read */
-    WRECK_FREE = 1 << 1,  /* is not in use */
-    WRECK_STALE = 1 << 2, /* the log had a younger version, which cannot be read */
+    /* Belongs to something that was read. */
+    WRECK_USED = 1 << 0,
+    /* Is not in use. */
+    WRECK_FREE = 1 << 1,
+    /* The log had a newer version, which cannot be read. */
+    WRECK_STALE = 1 << 2,
 };
 
-/* NOT_FOUND, IO. LOCKED: somebody has the store open, in this process or another. LIMIT: it is too large. */
+/* Opens the file. Fails with NOT_FOUND or IO, with LOCKED if any process has the store open, and
+ * with LIMIT if the file is too large. */
 truce_status truce__wreck_open(const char *path, struct wreck *wreck, bson_error_t *error);
 void truce__wreck_close(struct wreck *wreck);
 
 enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
                                    uint8_t bytes[WRECK_PAGE_BYTES]);
 
-/* ---- entries (page_recovery.c) ------------------------------------------------------------------ */
+/* ---- entries -------------------------------------------------------------------------------- */
 
 enum wreck_kind {
-    WRECK_OTHER, /* a map, an index, or not to be understood */
-    WRECK_INNER, /* of a table of rows: (child, greatest row) ... and a last child */
-    WRECK_LEAF,  /* of a table of rows */
+    /* A map page, an index, or unreadable. */
+    WRECK_OTHER,
+    /* Of a table of rows: (child, greatest row) pairs and a last child. */
+    WRECK_INNER,
+    /* Of a table of rows. */
+    WRECK_LEAF,
 };
 
 struct wreck_page {
     uint32_t number;
     enum wreck_state state;
     enum wreck_kind kind;
-    uint32_t count; /* of entries */
-    uint32_t start; /* where its header begins */
+    /* The number of entries. */
+    uint32_t count;
+    /* The offset of its header. */
+    uint32_t start;
     uint8_t bytes[WRECK_PAGE_BYTES];
 };
 
-/* Reads a page and looks at its header and at the places of its entries. */
+/* Reads a page and checks its header and the offsets of its entries. */
 void truce__wreck_page(const struct wreck *wreck, uint32_t number, struct wreck_page *page);
 
-/* Entry `i` of an inner page; the last, i == count, has INT64_MAX. False: it makes no sense. */
+/* Reads entry `i` of an inner page. The last one, i == count, has the row INT64_MAX. Returns false
+ * if the entry is not valid. */
 bool truce__wreck_child(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
                         uint32_t *child, int64_t *row);
 
-/* Entry `i` of a leaf. */
+/* Reads the row number of entry `i` of a leaf. */
 bool truce__wreck_row(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
                       int64_t *row);
 
-/* The record of entry `i`, appended, with what stands on further pages; `take`: those are marked as used.
- * `*doubtful` becomes true if one of them is. False: not all of it can be read. */
+/* Appends the record of entry `i` with its overflow pages. `take`: marks these pages as used. Sets
+ * `*doubtful` if one of them is doubtful. Returns false if the record cannot be read completely. */
 bool truce__wreck_record(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
                          bool take, struct buffer *record, bool *doubtful);
 
-/* Column `which` of a record: an integer, or bytes. False: there is none such. */
+/* Column `which` of a record: an integer, or bytes. */
 struct wreck_column {
     bool bytes;
     int64_t number;
     const uint8_t *data;
     size_t size;
 };
+/* Returns false if there is no such column. */
 bool truce__wreck_column(const struct buffer *record, int which, struct wreck_column *column);
 
 #endif

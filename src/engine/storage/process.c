@@ -1,31 +1,33 @@
 /*
- * Forks, and faults.
+ * Forks and faults.
  *
- * A forked child has a copy of everything: descriptors, SQLite's table of the locks that the process
- * has on each file, and mutexes, taken as they were. The kernel's locks by process (POSIX) it has not;
- * those of open file descriptions (the lock file's) it would share with its parent, and keep alive.
+ * A forked child has a copy of everything: descriptors, SQLite's table of the locks that the
+ * process holds on each file, and mutexes in the state that they had. It does not have the kernel's
+ * locks of the process (POSIX). It would share the locks of open file descriptions (of the lock
+ * file) with its parent, and keep them alive.
  *
  *     in the child    descriptors of lock files are closed;
- *                     a file that was open is refused for good: SQLite would believe the inherited
- *                     table, take no lock, and its log would be removed under it;
- *                     every file is refused if another thread was inside SQLite, whose mutexes nobody
- *                     gives back any more, or was just opening a file
+ *                     a file that was open is refused for good: SQLite would trust the inherited
+ *                     table, take no lock, and another process could remove its log;
+ *                     every file is refused if another thread was inside SQLite, whose mutexes are
+ *                     then never released, or was opening a file
  *
- * Only exec makes a process of it that can open such a file. A process that forks before it opens has
- * none of this.
+ * Only exec makes the child a process that can open such a file. A process that forks before it
+ * opens a store is not affected.
  *
- * Whether a mutex of SQLite's is taken is found out by trying, in the child, where there is one thread.
+ * The child finds out whether a mutex of SQLite's is held by trying to lock it; it has only one
+ * thread.
  *
- * A page of the lock file that is mapped has a second weakness: if somebody cuts the file to nothing,
- * the next look at the page is SIGBUS. Where nobody else handles that signal, we do: for a fault in a
- * guarded page, memory of our own is put there, and the look is repeated, and finds zeros, which is
- * no sound lock page (lock_file.c). Any other fault has the old effect, death.
+ * A mapped page of the lock file has a second weakness: if a program cuts the file to nothing, the
+ * next read of the page is SIGBUS. If no other code handles that signal, truce does. For a fault in
+ * a guarded page it maps memory of its own there. The read is repeated and returns zeros, which are
+ * not a valid lock page (lock_file.c). Any other fault ends the process as usual.
  *
  * Invariants:
- *  1. The handler takes no mutex and allocates nothing. It walks a list that only grows, of slots
- *     that are used again.
- *  2. What the functions for forks walk is guarded by the mutex, which a fork takes before and gives
- *     back after, on both sides.
+ *  1. The handler locks no mutex and allocates nothing. It walks a list that only grows, and whose
+ *     slots are used again.
+ *  2. The mutex guards everything that the fork handlers read. A fork locks it before and unlocks
+ *     it after, on both sides.
  */
 #include "engine/storage/process.h"
 
@@ -95,17 +97,22 @@ bool truce__file_id_equal(const struct file_id *a, const struct file_id *b)
 
 struct open_file {
     struct file_id id;
-    int times;      /* that this process has it open */
-    bool inherited; /* a process that this one was forked from had it open */
+    /* How often this process has it open. */
+    int times;
+    /* It was open in a process that this one was forked from. */
+    bool inherited;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int *kept; /* descriptors */
+/* The descriptors. */
+static int *kept;
 static size_t kept_count, kept_room;
 static struct open_file *files;
 static size_t files_count, files_room;
-static int openings; /* that are on their way */
-static bool stuck;   /* by another thread, when this process was forked */
+/* Openings that are in progress. */
+static int openings;
+/* Another thread was inside SQLite when this process was forked. */
+static bool stuck;
 static atomic_uint generation;
 
 static void before_fork(void)
@@ -163,7 +170,7 @@ unsigned truce__process_generation(void)
     return atomic_load_explicit(&generation, memory_order_relaxed);
 }
 
-/* Descriptors 0 to 2 are everybody's. */
+/* Moves a descriptor out of the range 0 to 2, which are the standard ones. */
 static int beside_standard(int file)
 {
     int moved, why;
@@ -177,7 +184,7 @@ static int beside_standard(int file)
     return moved;
 }
 
-/* Under the mutex, so that a fork finds the descriptor among the others, or not at all. */
+/* The mutex makes sure that a fork finds the descriptor in the list or does not find it at all. */
 int truce__process_open(const char *path, int flags, unsigned mode)
 {
     int file, why;
@@ -210,7 +217,7 @@ void truce__process_close(int descriptor)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Under the mutex. SQLite knows a file by its device and number alone. */
+/* Called under the mutex. SQLite identifies a file by device and inode number alone. */
 static struct open_file *find_file(const struct file_id *id)
 {
     for (size_t i = 0; id && i < files_count; i++) {
@@ -308,15 +315,17 @@ void truce__process_closed(const struct file_id *id)
 /* ---- faults --------------------------------------------------------------------------------- */
 
 struct guarded {
-    _Atomic(void *) mapping; /* NULL: the slot is free */
+    /* NULL: the slot is free. */
+    _Atomic(void *) mapping;
     atomic_size_t size;
-    int times; /* that it is guarded: several connections map one index */
+    /* How often it is guarded: several connections map one index. */
+    int times;
     struct guarded *next;
 };
 
 static _Atomic(struct guarded *) guarded;
 
-/* Puts zeros where the address is, if that is guarded. */
+/* Maps zeros at the address if it is guarded. */
 static bool process_rescue(const uint8_t *address)
 {
     for (struct guarded *slot = atomic_load(&guarded); slot; slot = slot->next) {
@@ -330,7 +339,8 @@ static bool process_rescue(const uint8_t *address)
     return false;
 }
 
-/* When it returns the look is repeated; with the signal's default, if nothing was changed. */
+/* Returns to repeat the read, or restores the default action of the signal if nothing was
+ * changed. */
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -356,7 +366,7 @@ static void watch_faults(void)
         sigaction(SIGBUS, &ours, NULL);
 }
 
-/* Under the mutex; of NULL: one that is free. */
+/* Called under the mutex. Finds a mapping; NULL finds a free slot. */
 static struct guarded *find_guarded(const void *mapping)
 {
     struct guarded *slot = atomic_load(&guarded);

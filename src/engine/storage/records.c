@@ -2,31 +2,37 @@
  * Records of writes that wait for the lock.
  *
  *     PATH-lock    | the page: bits `published`, `taken` | record 0 | record 1 | ... | record 63 |
- *     a record     | state | number | promise | request | answer |      claimed: its store is open
+ *     a record     | state | number | promise | request | answer |   claimed by its open store
  *
- *     FREE --its process--> PUBLISHED --who has the lock--> TAKEN --commit--> ANSWERED --its process--> FREE
- *           <---------withdrawn-------                            --none----> RETURNED --its process--> FREE
+ *     FREE --owner--> PUBLISHED --lock holder--> TAKEN --commit----> ANSWERED --owner--> FREE
+ *           <--------withdrawn--------                 --no commit--> RETURNED --owner--> FREE
  *
- * Who has the lock runs the writes that others have published in his own transaction, and leaves a proof in it: their numbers, in
- * a row of the catalog's table that no catalog has. So a process that finds the lock free, and its own write taken by one who died, can
- * tell whether it was done.
+ * The lock holder executes published writes of other processes in its own transaction. In the same
+ * transaction it stores a proof: the numbers of these writes, in a row of the catalog's table that
+ * no catalog uses. If it dies, a process that finds the lock free and its own write taken can
+ * therefore find out whether the write was done.
  *
  * Invariants (models/combine.cpp):
- *  1. A state changes from PUBLISHED by compare-and-swap alone. TAKEN is changed by who has the lock, and so is anything into
- *     TAKEN.
- *  2. While the lock is free nothing is TAKEN but what one who died has left. Its bit in `taken` is set before it is TAKEN, and
- *     cleared after.
- *  3. Answers are complete before the commit, so that they are there if its process dies behind it.
- *  4. A write is ANSWERED after the commit that did it, and RETURNED only if no commit has done it and none that is in the
- *     log unseen will: a mark is committed behind it, which takes its place there.
- *  5. The proof is of the last group that had any writes of others. So what is TAKEN is settled before another such group.
- *  6. No number is used twice: each store begins somewhere else, by chance, in 2^63 numbers.
- *  7. What is ANSWERED is told when it is durable: its process waits for that by itself if nobody wakes it.
- *  8. A write whose process is gone is not taken. Of one that goes while its write is taken, the write may be done after,
- *     but before anything that another process writes from then on: for that one needs the lock.
+ *  1. A state leaves PUBLISHED by compare-and-swap alone. Only the lock holder changes a state to
+ *     TAKEN and from TAKEN.
+ *  2. While the lock is free, only records of a dead lock holder are TAKEN. The bit in `taken` is
+ *     set before the state becomes TAKEN, and cleared after.
+ *  3. Answers are complete before the commit, so they exist even if the lock holder dies right
+ *     after it.
+ *  4. A write is ANSWERED after the commit that did it. It is RETURNED only if no commit has done
+ *     it, and no commit in the log that is not visible yet will: a mark is committed after it,
+ *     which takes its place there.
+ *  5. The proof is of the last group that contained writes of other processes. Therefore every
+ *     TAKEN record is settled before another such group.
+ *  6. No number is used twice: each store starts at a random number out of 2^63.
+ *  7. An ANSWERED write is reported when it is durable. Its process waits for that by itself if it
+ *     is not woken.
+ *  8. A write of a dead process is not taken. If a process dies while its write is taken, the write
+ *     may be done afterwards, but before anything that another process writes from then on, because
+ *     that process needs the lock.
  *
- * Whoever can write the lock file can write the database; what is in a record is copied before it is looked at, and looked at before
- * it is believed, all the same.
+ * A process that can write the lock file can also write the database. Nevertheless the contents of
+ * a record are copied first, and then checked before they are used.
  */
 #include "engine/storage/records.h"
 
@@ -36,8 +42,10 @@
 #include "base/futex.h"
 #include "base/random.h"
 
-#define PROOF_TABLE INT64_C(0)  /* the catalog's, ... */
-#define PROOF_ROW   INT64_C(-1) /* ... which begins behind this */
+/* The table of the catalog, ... */
+#define PROOF_TABLE INT64_C(0)
+/* ... in which catalogs start after this row. */
+#define PROOF_ROW   INT64_C(-1)
 #define PROOF_FIELD "combined"
 
 struct record {
@@ -45,8 +53,9 @@ struct record {
     uint32_t request_size, answer_size;
     uint32_t relaxed;
     uint64_t number;
-    uint64_t
-        promise; /* of what was answered; of what was returned: not 0, if it is not to come again soon */
+    /* Of an answered write: the number of its commit. Of a returned write: not 0 if it should not
+     * be published again soon. */
+    uint64_t promise;
     uint8_t request[RECORD_REQUEST_MAX];
     uint8_t answer[RECORD_ANSWER_MAX];
     uint8_t unused[16384 - 32 - RECORD_REQUEST_MAX - RECORD_ANSWER_MAX];
@@ -81,7 +90,7 @@ static bool map(struct records *records)
     return records->all;
 }
 
-/* ---- who has a write to be carried out ---------------------------------------------------------- */
+/* ---- for the owner of a record -------------------------------------------------------------- */
 
 static bool records_claim(struct records *records)
 {
@@ -106,7 +115,7 @@ static bool records_change_state(struct record *record, unsigned from, unsigned 
     return atomic_compare_exchange_strong(&record->state, &from, to);
 }
 
-/* What stands there may be of a store that was closed, or died, or gave up what was taken. */
+/* The record may be in use by a closed or dead store, or by one that gave up what was taken. */
 static bool make_free(struct record *record)
 {
     unsigned state = atomic_load(&record->state);
@@ -171,7 +180,7 @@ void truce__records_close(struct records *records)
     atomic_store(&records_own(records)->state, RECORD_FREE);
 }
 
-/* ---- who has the lock ----------------------------------------------------------------------------- */
+/* ---- for the holder of the lock ------------------------------------------------------------- */
 
 static bool records_take(struct records *records, size_t number)
 {
@@ -231,7 +240,7 @@ bool truce__records_put_answer(struct records *records, size_t record, struct by
     return true;
 }
 
-/* ---- the proof -------------------------------------------------------------------------------------- */
+/* ---- the proof ------------------------------------------------------------------------------ */
 
 static truce_status put_proof(struct kv *kv, const uint64_t *numbers, size_t count,
                               bson_error_t *error)
@@ -264,7 +273,7 @@ truce_status truce__records_prove(struct records *records, struct kv *kv, uint64
     return put_proof(kv, numbers, count, error);
 }
 
-/* The numbers that the last group had; none, if there was no such group. */
+/* Reads the numbers of the last group; none if there was no such group. */
 static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t *count,
                                bson_error_t *error)
 {
@@ -288,7 +297,7 @@ static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t 
     return TRUCE_OK;
 }
 
-/* ---- what becomes of them ----------------------------------------------------------------------------- */
+/* ---- settling records ----------------------------------------------------------------------- */
 
 static void records_settle_all(struct records *records, uint64_t taken, enum record_state state)
 {
@@ -359,7 +368,7 @@ truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64
     return *lost ? put_proof(kv, numbers, 0, error) : TRUCE_OK;
 }
 
-/* ---- anybody -------------------------------------------------------------------------------------------- */
+/* ---- for every process ---------------------------------------------------------------------- */
 
 void truce__records_wake(struct records *records, uint64_t answered)
 {

@@ -2,9 +2,10 @@
 #define TRUCE_ENGINE_STORAGE_RECORDS_H
 
 /*
- * Writes that wait for the lock in memory that all processes share, so that whoever has it carries out those of others
- * with his own: flat combining (Hendler, Incze, Shavit and Tzafrir, Flat Combining and the Synchronization-Parallelism
- * Tradeoff, SPAA 2010), between processes that die. What the bytes of a write and of an answer say is their callers'.
+ * Writes that wait for the lock in memory that all processes share. The lock holder executes those
+ * of other processes together with its own: flat combining (Hendler, Incze, Shavit and Tzafrir,
+ * Flat Combining and the Synchronization-Parallelism Tradeoff, SPAA 2010), between processes that
+ * can die. The callers define the bytes of a write and of an answer.
  */
 #include "engine/storage/kv.h"
 #include "engine/storage/lock.h"
@@ -15,21 +16,25 @@
 
 enum record_state {
     RECORD_FREE,
-    RECORD_PUBLISHED, /* its write waits for whoever has the lock */
-    RECORD_TAKEN,     /* who has the lock carries it out */
-    RECORD_ANSWERED,  /* it is committed, and its answer is there */
-    RECORD_RETURNED,  /* nothing of it was done: its process is to do it */
+    /* The write waits for the holder of the lock. */
+    RECORD_PUBLISHED,
+    /* The holder of the lock executes the write. */
+    RECORD_TAKEN,
+    /* The write is committed, and its answer is in the record. */
+    RECORD_ANSWERED,
+    /* Nothing of the write was done; its own process must execute it. */
+    RECORD_RETURNED,
 };
 
 struct record;
 
-/* Records as a set: a bit for each. */
+/* Sets of records: a bit for each. */
 static inline uint64_t record_bit(size_t record)
 {
     return UINT64_C(1) << record;
 }
 
-/* Takes the lowest out of the set, which is not empty. */
+/* Removes the lowest record from the set, which is not empty. */
 static inline size_t record_next(uint64_t *set)
 {
     size_t record = (size_t)__builtin_ctzll(*set);
@@ -38,74 +43,84 @@ static inline size_t record_next(uint64_t *set)
     return record;
 }
 
-/* The records as one store sees them that is open in one process. */
+/* The records as one open store sees them. */
 struct records {
     struct lock *lock;
-    struct record *all; /* mapped; NULL: not yet, or it cannot be */
-    bool tried;         /* ... to be mapped */
-    int claim;          /* of the own record; -1: none yet, or none was free */
-    bool claimed;       /* ... it was tried */
+    /* The mapped records; NULL: not mapped yet, or mapping failed. */
+    struct record *all;
+    /* Mapping was tried. */
+    bool tried;
+    /* The claim of the own record; -1: none yet, or none was free. */
+    int claim;
+    /* Claiming was tried. */
+    bool claimed;
     size_t own;
-    uint64_t number; /* of the last write that was published */
+    /* The number of the last published write. */
+    uint64_t number;
 };
 
 void truce__records_init(struct records *records, struct lock *lock);
 void truce__records_release(struct records *records);
 
-/* ---- who has a write to be carried out: one thread at a time, without the lock --------------- */
+/* ---- for the owner of a record: one thread at a time, without the lock ---------------------- */
 
-/* Publishes it, of RECORD_REQUEST_MAX bytes at most. False: there is no record for it now. */
+/* Publishes a write of at most RECORD_REQUEST_MAX bytes. Returns false if no record is
+ * available. */
 bool truce__records_publish(struct records *records, struct bytes request, bool relaxed);
 
-/* What has become of it; FREE: somebody has cut the file. */
+/* Returns the state of the record; FREE if a program has cut the file. */
 enum record_state truce__records_look(struct records *records);
-/* Until that has changed, somebody wakes us, or the time is over. */
+/* Sleeps until the state differs from `seen`, another process wakes this one, or the time is
+ * over. */
 void truce__records_sleep(struct records *records, enum record_state seen, int64_t nanoseconds);
 
-/* It is not published any more; false: it is taken, answered or returned. */
+/* Withdraws the write. Returns false if it is taken, answered, or returned already. */
 bool truce__records_withdraw(struct records *records);
 
-/* Of one that was answered, copied: its answer, and the number of the commit that has to be durable (durable.h). */
+/* Copies the answer of an answered write. Returns the number of the commit that must be durable
+ * (durable.h). */
 uint64_t truce__records_answer(struct records *records, struct buffer *answer);
 
-/* Of one that was returned: is it not to come again soon? */
+/* Returns whether a returned write should not be published again soon. */
 bool truce__records_refused(const struct records *records);
 
-/* What was answered or returned is settled: the record can be used again. */
+/* Frees the record of an answered or returned write for the next one. */
 void truce__records_close(struct records *records);
 
-/* ---- who has the lock ------------------------------------------------------------------------- */
+/* ---- for the holder of the lock ------------------------------------------------------------- */
 
-/* Takes what others have published, as a bit for each of their records. */
+/* Takes what other processes have published. Returns a bit for each of their records. */
 uint64_t truce__records_take(struct records *records);
 
-/* Of one that is taken, copied. */
+/* Copies the request of a taken record. */
 void truce__records_request(struct records *records, size_t record, struct buffer *request);
 bool truce__records_relaxed(struct records *records, size_t record);
-/* False: it is too large. */
+/* Returns false if the answer is too large. */
 bool truce__records_put_answer(struct records *records, size_t record, struct bytes answer);
 
-/* In the transaction that carries them out, the last thing in it: the proof that these were part of it. */
+/* Writes the proof that these records were part of the transaction. Called last in the
+ * transaction. */
 truce_status truce__records_prove(struct records *records, struct kv *kv, uint64_t taken,
                                   bson_error_t *error);
 
-/* Before the lock is let go; after the commit, `promise` being its number (durable.h), ... */
+/* Called before the lock is released: after the commit with the number `promise` (durable.h),
+ * ... */
 void truce__records_answer_all(struct records *records, uint64_t taken, uint64_t promise);
-/* ... or where there was none, or it failed; those that were refused are not to come again soon. */
+/* ... or if there was no commit. Refused writes should not be published again soon. */
 void truce__records_return_all(struct records *records, uint64_t taken, uint64_t refused);
 
-/* Has one who had the lock died over what he had taken? */
+/* Returns whether a lock holder has died with taken records. */
 bool truce__records_orphaned(const struct records *records);
-/* In a transaction: answers those of them of which there is proof. The others are in `*lost`: behind a commit of the
- * transaction they are to be returned. */
+/* Answers, in a transaction, the records that the proof contains. Puts the others into `*lost`;
+ * they are to be returned after a commit of the transaction. */
 truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64_t promise,
                                   uint64_t *lost, bson_error_t *error);
 
-/* ---- anybody ------------------------------------------------------------------------------------ */
+/* ---- for every process ---------------------------------------------------------------------- */
 
-/* Who waits for these. */
+/* Wakes the owners of these records. */
 void truce__records_wake(struct records *records, uint64_t answered);
-/* One of those whose writes wait, behind ours in turn, for the lock is free. */
+/* Wakes one of the processes whose writes wait for the lock, in turn, because the lock is free. */
 void truce__records_wake_next(struct records *records);
 
 #endif

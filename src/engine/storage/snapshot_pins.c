@@ -1,18 +1,18 @@
 /*
- * The homes of pins in the shared page.
+ * The slots of snapshot pins in the shared page.
  *
  *     home 0    | process | count | unlimited | since | log_at |      claimed: the store is open
- *     home 1    | ...                                                 not claimed: it counts for nothing
+ *     home 1    | ...                                                 not claimed: ignored
  *
- * A store takes a home with its first read that lasts, and keeps it until it is closed. The claim is the
- * kernel's: it goes with the process, so what a dead one left says nothing. Where all homes are taken the
- * reads work as well, and are not shown.
+ * A store claims a home with its first long read and keeps it until it is closed. The claim is the
+ * kernel's and ends with the process, so the home of a dead process is ignored. If all homes are
+ * taken, long reads still work, but are not shown.
  *
  * Invariants:
- *  1. What is in a home counts only while it is claimed.
- *  2. Only who has claimed a home writes to it.
- *  3. Nothing here decides what is in the file. A wrong number (a machine that died leaves any) makes a
- *     checkpoint try in vain, or a read end early or late.
+ *  1. A home counts only while it is claimed.
+ *  2. Only the claim's owner writes to a home.
+ *  3. The homes do not affect what is in the file. A wrong number (after a power cut any is
+ *     possible) makes a checkpoint try in vain, or ends a read early or late.
  */
 #include "engine/storage/snapshot_pins.h"
 
@@ -128,7 +128,7 @@ uint64_t truce__pins_log_length(const struct lock *lock)
     return lock->page ? (uint64_t)atomic_load(&lock->page->log_pages) * PIN_PAGE_BYTES : 0;
 }
 
-/* A length that is not greater than before is that of a log that began anew. */
+/* If the length is not greater than before, the log has begun again. */
 void truce__pins_note_log(struct lock *lock, int pages)
 {
     unsigned before = atomic_load(&lock->page->log_pages), now = pages < 0 ? 0 : (unsigned)pages;

@@ -2,53 +2,61 @@
 #define TRUCE_ENGINE_STORAGE_SNAPSHOT_PINS_H
 
 /*
- * Who pins the log: a read that lasts keeps what was written since it began in the log. Each open store
- * of each process says in the shared page how many such reads it has, and since when.
+ * The reads that pin the log: a long read keeps everything in the log that was written since it
+ * began. Each open store of each process publishes in the shared page how many such reads it has,
+ * and since when.
  *
- * The log is measured in bytes that were ever written to it, so that a length is a difference of two
- * numbers, however often the log began anew in between.
+ * The log is measured in bytes that were ever written to it. A length is therefore the difference
+ * of two numbers, however often the log began again in between.
  */
 #include "engine/storage/lock.h"
 
 #define PIN_PAGE_BYTES 4096
 
-/* One store that is open in one process. */
+/* The pins of one store that is open in one process. */
 struct pins {
-    struct lock *lock; /* without a page, which is so on read-only media: nothing is said */
-    int claim;         /* of the home; -1: none yet, or none was free */
+    /* NULL if the lock has no page (on read-only media); then nothing is published. */
+    struct lock *lock;
+    /* The claim of the home; -1: none yet, or none was free. */
+    int claim;
     struct lock_pin *home;
     bool tried;
 };
 
-/* What is said of the reads of one open store. */
+/* Facts about the long reads of one open store. */
 struct pin_facts {
     int process;
     unsigned count, unlimited;
-    int64_t since_ms;    /* wall clock, of the oldest */
-    uint64_t log_at;     /* truce__pins_log of its beginning */
-    uint64_t log_behind; /* bytes written since */
+    /* Wall clock time of the oldest one. */
+    int64_t since_ms;
+    /* truce__pins_log when the oldest one began. */
+    uint64_t log_at;
+    /* Bytes that were written since. */
+    uint64_t log_behind;
 };
 
 void truce__pins_init(struct pins *pins, struct lock *lock);
 void truce__pins_release(struct pins *pins);
 
-/* The reads of this store are now so many; the oldest began then. */
+/* Publishes the number of long reads of this store and the beginning of the oldest. */
 void truce__pins_say(struct pins *pins, const struct pin_facts *facts);
 
-/* Who has any, up to `room` of them; returns how many. */
+/* Lists the stores that have any, up to `room` of them. Returns how many. */
 size_t truce__pins_list(const struct lock *lock, struct pin_facts *facts, size_t room);
 
-/* Is there one that shall never be ended? */
+/* Returns whether one of them must never be ended. */
 bool truce__pins_unlimited(const struct lock *lock);
 
-/* Has anything been written to the log since the oldest of all began? Then it cannot begin anew. */
+/* Returns whether anything was written to the log since the oldest of all began. Then the log
+ * cannot begin again. */
 bool truce__pins_in_the_way(const struct lock *lock);
 
-/* Bytes ever written to the log, and those in it now; 0 without a page. */
+/* These return the bytes that were ever written to the log, and those in it now; 0 without a
+ * page. */
 uint64_t truce__pins_log(const struct lock *lock);
 uint64_t truce__pins_log_length(const struct lock *lock);
 
-/* The log has so many pages now. Under the lock. */
+/* Records the number of pages in the log. Called under the lock. */
 void truce__pins_note_log(struct lock *lock, int pages);
 
 #endif
