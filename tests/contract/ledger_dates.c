@@ -187,12 +187,20 @@ TEST(a_balance_at_any_value_date_is_the_sum_of_all_entries_with_late_bookings)
     everywhere(random_dates);
 }
 
+static void drop_book(truce_store *store)
+{
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_collection_drop(store, "tx", &error), error);
+    if (book_has_slots())
+        CHECK_OK(truce_collection_drop(store, "tx_numbers", &error), error);
+}
+
 /* The same ids, accounts and numbers, with other values. */
 static void replaced(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);
     struct random random;
-    bson_error_t error = {0};
 
     (void)setting;
     truce__random_seed(&random, test_seed());
@@ -202,9 +210,7 @@ static void replaced(truce_store *store, const struct setting *setting)
         DATES(store, ledger, "people:b");
         if (book)
             continue;
-        CHECK_OK(truce_collection_drop(store, "tx", &error), error);
-        if (book_has_slots())
-            CHECK_OK(truce_collection_drop(store, "tx_numbers", &error), error);
+        drop_book(store);
         truce_ledger_free(ledger);
         ledger = begin(store);
     }
@@ -359,4 +365,44 @@ TEST(a_stored_sum_that_is_wrong_or_missing_is_a_finding)
         bson_destroy(pages[i]);
     truce_ledger_free(ledger);
     truce_store_close(store);
+}
+
+static int64_t stored_pages(truce_store *store)
+{
+    int64_t count = 0;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_count(store, LEDGER_SUMS, NULL, NULL, &count, &error), error);
+    return count;
+}
+
+static void dropped(truce_store *store, const struct setting *setting)
+{
+    truce_sweep_report report;
+    struct random random;
+    bson_error_t error = {0};
+
+    (void)setting;
+    truce__random_seed(&random, test_seed());
+    for (int sweeps = 0; sweeps < 2; sweeps++) {
+        truce_ledger *ledger = begin(store);
+
+        posted = 0;
+        post_some(ledger, &random, 300);
+        CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+        CHECK_INT(stored_pages(store), >, 0);
+        drop_book(store);
+        truce_ledger_free(ledger);
+        if (sweeps)
+            CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+        else
+            truce_ledger_free(begin(store)); /* its first post begins a new book */
+        CHECK_INT(stored_pages(store), ==, 0);
+        drop_book(store);
+    }
+}
+
+TEST(removes_the_stored_sums_of_a_dropped_book)
+{
+    everywhere(dropped);
 }

@@ -347,6 +347,8 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
         status = ledger_define(ledger, error);
     if (!status)
         status = ledger_make_indexes(ledger, error);
+    if (!status)
+        status = truce__ledger_sums_clean(ledger, error);
     if (!status) {
         pthread_mutex_lock(&ledger->mutex);
         ledger->ready = ledger->structure == structure;

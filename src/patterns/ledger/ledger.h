@@ -115,14 +115,16 @@ struct ledger_place;
 struct ledger_documents {
     bson_t **items;
     uint32_t count, room;
-    /* where the numbers of the account stand that was asked for last (ledger_places.c) */
-    char *account;
+    /* The changes of `places_of` items, by account and number. */
     struct ledger_place *places;
-    uint32_t places_count, places_of; /* of how many items */
+    uint32_t places_count, places_of;
 };
 
 void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document);
 void truce__ledger_documents_release(struct ledger_documents *documents);
+/* Returns the document with the account's change of that number; NULL: none. */
+const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,
+                                     int64_t number);
 
 struct fields truce__ledger_changes(const bson_t *document);
 /* False: it is none that a ledger can have. */
@@ -170,6 +172,9 @@ bool truce__ledger_is_stub(const bson_t *document);
 truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
                                  const bson_t *condition, int64_t limit,
                                  struct ledger_documents *documents, bson_error_t *error);
+/* Reads all transactions with changes of these accounts (an array of names), free of intents. */
+truce_status truce__ledger_fetch_accounts(struct ledger_look *look, const bson_t *accounts,
+                                          struct ledger_documents *documents, bson_error_t *error);
 /* Those numbers, at most LEDGER_WINDOW. */
 truce_status truce__ledger_fetch_numbers(struct ledger_look *look, const char *account,
                                          const int64_t *numbers, uint32_t count,
@@ -182,11 +187,10 @@ truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *acc
 truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
                                         const bson_t *sort, int64_t limit,
                                         struct ledger_documents *documents, bson_error_t *error);
-/* The document with the account's change of that number; NULL: none (ledger_places.c). */
-const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,
-                                     int64_t number);
-void truce__ledger_places_release(struct ledger_documents *documents);
-
+/* Does the same in another collection. */
+truce_status truce__ledger_fetch_in(struct ledger_look *look, const char *collection,
+                                    const bson_t *filter, struct ledger_documents *documents,
+                                    bson_error_t *error);
 /* The state of the account after its last committed number. `state` is what is known of it (zeros: nothing). */
 truce_status truce__ledger_head(struct ledger_look *look, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
@@ -221,6 +225,8 @@ truce_status truce__ledger_sum_until(struct ledger_look *look, const char *accou
  * committed. Does nothing on a view. */
 void truce__ledger_sums_complete(struct ledger_look *look, const char *account, int64_t before,
                                  int64_t number);
+/* Removes the stored runs of the ledger if its book is empty, for example because it was dropped. */
+truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *error);
 /* Compares the stored runs that end with the number `to` with what they are made of. `dated`: the values of the last
  * LEDGER_SUMS_RUN numbers, which are sorted. *wrong: one differs, or a page of it is missing. */
 truce_status truce__ledger_sums_prove(struct ledger_look *look, const char *account, int64_t to,
@@ -284,9 +290,14 @@ truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error);
 /* Inserts the transaction with the documents of its numbers. */
 truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
                                         const bson_t *document, bson_error_t *error);
-/* The slot of the account's number, free of stubs: *taker (initialised) is {tx: the transaction's _id}. NOT_FOUND */
-truce_status truce__ledger_slot(struct ledger_look *look, const char *account, int64_t number,
-                                bson_t *taker, bson_error_t *error);
+/* Reads the documents of these _ids among the numbers, free of stubs, and sorts them. */
+truce_status truce__ledger_fetch_slots(struct ledger_look *look, const bson_t *ids,
+                                       struct ledger_documents *documents, bson_error_t *error);
+/* Appends the _id of a number's document to a list of _ids. */
+void truce__ledger_slot_append(const char *account, int64_t number, bson_t *ids, uint32_t *count);
+/* Returns the document of a number among those that were read: {tx: the transaction's _id}; NULL: none. */
+const bson_t *truce__ledger_slot(const struct ledger_documents *documents, const char *account,
+                                 int64_t number);
 
 /* ---- posting (ledger_post.c) ---- */
 

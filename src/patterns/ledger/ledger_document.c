@@ -8,25 +8,6 @@
 #include "bson/number.h"
 #include "patterns/ledger/ledger.h"
 
-void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document)
-{
-    if (documents->count == documents->room) {
-        documents->room = documents->room ? 2 * documents->room : 8;
-        documents->items =
-            bson_realloc(documents->items, documents->room * sizeof *documents->items);
-    }
-    documents->items[documents->count++] = bson_copy(document);
-}
-
-void truce__ledger_documents_release(struct ledger_documents *documents)
-{
-    for (uint32_t i = 0; i < documents->count; i++)
-        bson_destroy(documents->items[i]);
-    bson_free(documents->items);
-    truce__ledger_places_release(documents);
-    *documents = (struct ledger_documents){0};
-}
-
 /* ---- fields --------------------------------------------------------------------------------- */
 
 struct fields truce__ledger_changes(const bson_t *document)
@@ -153,6 +134,103 @@ bson_value_t truce__ledger_value(const bson_t *document, const char *field)
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, document, field) ? *bson_iter_value(&iter) : none;
+}
+
+/* ---- documents of several accounts ------------------------------------------------------------ */
+
+void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document)
+{
+    if (documents->count == documents->room) {
+        documents->room = documents->room ? 2 * documents->room : 8;
+        documents->items =
+            bson_realloc(documents->items, documents->room * sizeof *documents->items);
+    }
+    documents->items[documents->count++] = bson_copy(document);
+}
+
+/* Documents by account and number: an index over the changes of the documents. It is sorted when it is
+ * first used, and again after documents were added. */
+struct ledger_place {
+    const char *account;
+    int64_t number;
+    uint32_t item;
+};
+
+static int places_compare(const void *a, const void *b)
+{
+    const struct ledger_place *x = a, *y = b;
+    int order = strcmp(x->account, y->account);
+
+    if (order)
+        return order;
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+static void places_release(struct ledger_documents *documents)
+{
+    bson_free(documents->places);
+    documents->places = NULL;
+    documents->places_count = documents->places_of = 0;
+}
+
+static void places_sort(struct ledger_documents *documents)
+{
+    struct ledger_change change;
+    uint32_t room = 0;
+
+    places_release(documents);
+    documents->places_of = documents->count;
+    for (uint32_t i = 0; i < documents->count; i++) {
+        for (struct fields at = truce__ledger_changes(documents->items[i]);
+             truce__fields_next(&at);) {
+            if (!truce__ledger_change(at.value, &change))
+                continue;
+            if (documents->places_count == room) {
+                room = room ? 2 * room : 2 * documents->count + 8;
+                documents->places =
+                    bson_realloc(documents->places, room * sizeof *documents->places);
+            }
+            documents->places[documents->places_count++] =
+                (struct ledger_place){change.account, change.number, i};
+        }
+    }
+    if (documents->places_count)
+        qsort(documents->places, documents->places_count, sizeof *documents->places,
+              places_compare);
+}
+
+const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,
+                                     int64_t number)
+{
+    const struct ledger_place wanted = {account, number, 0};
+    uint32_t low = 0, high;
+
+    if (documents->places_of != documents->count)
+        places_sort(documents);
+    high = documents->places_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (places_compare(&documents->places[middle], &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == documents->places_count || documents->places[low].number != number ||
+        strcmp(documents->places[low].account, account) != 0)
+        return NULL;
+    return documents->items[documents->places[low].item];
+}
+
+void truce__ledger_documents_release(struct ledger_documents *documents)
+{
+    for (uint32_t i = 0; i < documents->count; i++)
+        bson_destroy(documents->items[i]);
+    bson_free(documents->items);
+    places_release(documents);
+    *documents = (struct ledger_documents){0};
 }
 
 /* ---- rules ---------------------------------------------------------------------------------- */

@@ -40,10 +40,9 @@ bool truce__ledger_is_stub(const bson_t *document)
 }
 
 /* *again: a stub was met, and has been dealt with. */
-static truce_status head_take(struct ledger_look *look, const bson_t *found,
+static truce_status head_take(struct ledger_look *look, const char *collection, const bson_t *found,
                               struct ledger_documents *documents, bool *again, bson_error_t *error)
 {
-    const char *collection = look->ledger->collection;
     truce_status status = TRUCE_OK;
     bson_t copy;
 
@@ -64,26 +63,26 @@ static truce_status head_take(struct ledger_look *look, const bson_t *found,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status find_once(struct ledger_look *look, const bson_t *filter,
-                              const truce_find_options *options, struct ledger_documents *documents,
-                              bool *again, bson_error_t *error)
+static truce_status find_once(struct ledger_look *look, const char *collection,
+                              const bson_t *filter, const truce_find_options *options,
+                              struct ledger_documents *documents, bool *again, bson_error_t *error)
 {
     truce_cursor *cursor = NULL;
     const bson_t *found = NULL;
     truce_status status =
-        truce_find(look->ledger->store, look->ledger->collection, filter, options, &cursor, error);
+        truce_find(look->ledger->store, collection, filter, options, &cursor, error);
 
     while (!status && !*again) {
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        status = head_take(look, found, documents, again, error);
+        status = head_take(look, collection, found, documents, again, error);
     }
     truce_cursor_close(cursor);
     return status;
 }
 
-static truce_status fetch(struct ledger_look *look, const bson_t *filter,
+static truce_status fetch(struct ledger_look *look, const char *collection, const bson_t *filter,
                           const truce_find_options *options, struct ledger_documents *documents,
                           bson_error_t *error)
 {
@@ -91,7 +90,7 @@ static truce_status fetch(struct ledger_look *look, const bson_t *filter,
     for (;;) {
         struct ledger_documents found = {0};
         bool again = false;
-        truce_status status = find_once(look, filter, options, &found, &again, error);
+        truce_status status = find_once(look, collection, filter, options, &found, &again, error);
 
         if (status == TRUCE_UNKNOWN) {
             status = truce__worker_wait(&look->worker, "the store", error);
@@ -113,7 +112,16 @@ truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *
 {
     truce_find_options options = {.sort = sort, .limit = limit, .early = look->early};
 
-    return fetch(look, filter, &options, documents, error);
+    return fetch(look, look->ledger->collection, filter, &options, documents, error);
+}
+
+truce_status truce__ledger_fetch_in(struct ledger_look *look, const char *collection,
+                                    const bson_t *filter, struct ledger_documents *documents,
+                                    bson_error_t *error)
+{
+    truce_find_options options = {.early = look->early};
+
+    return fetch(look, collection, filter, &options, documents, error);
 }
 
 static void filter_numbers(const char *account, const bson_t *condition, bson_t *filter)
@@ -138,6 +146,18 @@ truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
     filter_numbers(account, condition, &filter);
     status = truce__ledger_fetch_filter(look, &filter, NULL, limit, documents, error);
     bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__ledger_fetch_accounts(struct ledger_look *look, const bson_t *accounts,
+                                          struct ledger_documents *documents, bson_error_t *error)
+{
+    bson_t *filter =
+        BCON_NEW("changes", "{", "$elemMatch", "{", "account", "{", "$in", BCON_ARRAY(accounts),
+                 "}", "seqId", "{", "$gt", BCON_INT64(0), "}", "}", "}");
+    truce_status status = truce__ledger_fetch_filter(look, filter, NULL, 0, documents, error);
+
+    bson_destroy(filter);
     return status;
 }
 
@@ -404,7 +424,7 @@ static truce_status guess_last(struct ledger_look *look, const char *account, st
 
     BSON_APPEND_INT64(&condition, "$gt", 0);
     filter_numbers(account, &condition, &filter);
-    status = fetch(look, &filter, &options, &found, error);
+    status = fetch(look, look->ledger->collection, &filter, &options, &found, error);
     if (!status)
         (void)last_anchor(&found, account, search);
     truce__ledger_documents_release(&found);

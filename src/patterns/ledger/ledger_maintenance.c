@@ -39,6 +39,8 @@ static truce_status sweep_ledger(struct sweep *sweep, const char *collection,
     status = truce__ledger_expire(ledger, NULL, sweep->batch, &expired, error);
     if (!status)
         status = truce__ledger_take_up(&look, &takeup, error);
+    if (!status)
+        status = truce__ledger_sums_clean(ledger, error);
     sweep->report->finished += takeup.committed;
     sweep->report->expired += expired;
     sweep->report->more = sweep->report->more || expired == (int64_t)sweep->batch ||

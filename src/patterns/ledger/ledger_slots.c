@@ -15,11 +15,12 @@
  *
  * Its model is models/ledger_slots.cpp. Only truce may write to such a ledger: what others insert takes no number.
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/field.h"
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_post.h"
-#include "store/view.h"
 
 /* ---- documents of numbers ------------------------------------------------------------------- */
 
@@ -136,31 +137,74 @@ truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger
     return status;
 }
 
-truce_status truce__ledger_slot(struct ledger_look *look, const char *account, int64_t number,
-                                bson_t *taker, bson_error_t *error)
-{
-    bson_t key = BSON_INITIALIZER;
-    truce_status status;
+/* ---- reading the documents of numbers -------------------------------------------------------- */
 
-    slot_id(account, number, &key);
-    look->worker.waits = 0;
-    for (;;) {
-        status = truce_find_one(look->ledger->store, look->ledger->slots, &key, NULL, taker, error);
-        if (status == TRUCE_UNKNOWN)
-            status = truce__worker_wait(&look->worker, "the store", error);
-        else if (status || truce__intent_absent(taker))
-            break;
-        else if (truce__is_only_read(look->ledger->store)) {
-            status = truce__intent_see(look->ledger->store, look->ledger->slots, taker, error);
-            break;
-        } else
-            status = truce__intent_meet(&look->worker, look->ledger->slots, taker, error);
-        if (status)
-            break;
-        bson_destroy(taker);
+void truce__ledger_slot_append(const char *account, int64_t number, bson_t *ids, uint32_t *count)
+{
+    char text[16];
+    const char *key;
+    bson_t id;
+
+    bson_uint32_to_string((*count)++, &key, text, sizeof text);
+    BSON_APPEND_DOCUMENT_BEGIN(ids, key, &id);
+    BSON_APPEND_UTF8(&id, "account", account);
+    BSON_APPEND_INT64(&id, "seqId", number);
+    bson_append_document_end(ids, &id);
+}
+
+static int slots_compare_id(const bson_t *document, const char *account, int64_t number)
+{
+    bson_t id;
+    int order = -1;
+
+    if (truce__value_subdocument(document, "_id", &id)) {
+        int64_t own = truce__field_number(&id, "seqId");
+
+        order = strcmp(truce__field_text(&id, "account"), account);
+        order = order ? order : (own > number) - (own < number);
     }
-    bson_destroy(&key);
+    return order;
+}
+
+static int slots_compare(const void *a, const void *b)
+{
+    bson_t id;
+
+    if (!truce__value_subdocument(*(bson_t *const *)b, "_id", &id))
+        return 1;
+    return slots_compare_id(*(bson_t *const *)a, truce__field_text(&id, "account"),
+                            truce__field_number(&id, "seqId"));
+}
+
+truce_status truce__ledger_fetch_slots(struct ledger_look *look, const bson_t *ids,
+                                       struct ledger_documents *documents, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(ids), "}");
+    truce_status status =
+        truce__ledger_fetch_in(look, look->ledger->slots, filter, documents, error);
+
+    if (documents->count)
+        qsort(documents->items, documents->count, sizeof *documents->items, slots_compare);
+    bson_destroy(filter);
     return status;
+}
+
+const bson_t *truce__ledger_slot(const struct ledger_documents *documents, const char *account,
+                                 int64_t number)
+{
+    uint32_t low = 0, high = documents->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (slots_compare_id(documents->items[middle], account, number) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < documents->count && !slots_compare_id(documents->items[low], account, number)
+               ? documents->items[low]
+               : NULL;
 }
 
 /* ---- posts without a commit of the caller's ------------------------------------------------- */

@@ -28,22 +28,25 @@
  *   S2  The root is inserted last, when all other pages are stored: a run with a root is whole.
  *   S3  A run of level n + 1 is merged from its 16 runs of level n, which stay. So the proof can compare each run with
  *       what it was made of.
+ *   S4  If the book is empty, the sweep and the first post remove its runs. A post that builds a run at the same time
+ *       may lose pages of it; a reader builds them again.
  *
  * A post that takes the last number of a run builds the run. Runs that are missing (a crash, posts in commits of
  * short processes) are built by the next balance at a value date; a view cannot write, and adds up the smaller runs or
  * the entries. A crash leaves pages without a root; the next writer skips the pages that are there.
  *
  * Deliberately not done: runs beyond the last level. A merge of half a million numbers takes some tenths of a second, and
- * each further level would take 16 times as long in one post. Runs of dropped books are not removed: all of
- * `truce_ledger_sums` may be dropped at any time.
+ * each further level would take 16 times as long in one post.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/field.h"
+#include "commit/metadata_cache.h"
 #include "patterns/ledger/ledger.h"
 #include "store/reserved.h"
+#include "store/store.h"
 #include "store/view.h"
 
 #define SUMS_FAN          16 /* runs of a level in a run of the next level */
@@ -175,6 +178,7 @@ struct sums_writer {
     } heights[SUMS_HEIGHTS];
     bson_t *waiting[SUMS_BULK]; /* to be inserted together */
     uint32_t waiting_count;
+    bool absent;  /* the root is not stored */
     bool differs; /* a stored page has other content, or is missing */
 };
 
@@ -232,6 +236,45 @@ static truce_status sums_finish(struct sums_writer *writer, bson_error_t *error)
     return status ? status : sums_flush(writer, height, true, error);
 }
 
+/* Ensures the index by which the runs of an empty book are found. */
+static truce_status sums_ready(truce_store *store, bson_error_t *error)
+{
+    uint64_t structure;
+    bson_t *index;
+    truce_status status;
+
+    if (truce__memo_known(store, "sums", LEDGER_SUMS, &structure))
+        return TRUCE_OK;
+    index = BCON_NEW("key", "{", "ledger", BCON_INT32(1), "}", "name", BCON_UTF8("ledger"));
+    status = truce__index_ensure(store, LEDGER_SUMS, index, error);
+    bson_destroy(index);
+    if (!status)
+        truce__memo_learn(store, "sums", LEDGER_SUMS, structure);
+    return status;
+}
+
+/* Keeps S4. */
+truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *error)
+{
+    const truce_write_options all = {.multi = true};
+    bson_t *filter, found;
+    truce_status status =
+        truce_find_one(ledger->store, ledger->collection, NULL, NULL, &found, error);
+
+    bson_destroy(&found);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    filter = BCON_NEW("ledger", BCON_UTF8(ledger->collection));
+    status = truce_find_one(ledger->store, LEDGER_SUMS, filter, NULL, &found, error);
+    bson_destroy(&found);
+    if (!status)
+        status = sums_ready(ledger->store, error);
+    if (!status)
+        status = truce_remove(ledger->store, LEDGER_SUMS, filter, &all, NULL, error);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 /* Keeps S1: a page that is stored already is the same. */
 static truce_status sums_insert_waiting(struct sums_writer *writer, bson_error_t *error)
 {
@@ -242,6 +285,9 @@ static truce_status sums_insert_waiting(struct sums_writer *writer, bson_error_t
 
     if (!writer->waiting_count)
         return TRUCE_OK;
+    status = sums_ready(writer->look->ledger->store, error);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < writer->waiting_count; i++)
         writes[i] = (truce_write){
             .kind = TRUCE_WRITE_INSERT, .collection = LEDGER_SUMS, .document = writer->waiting[i]};
@@ -285,10 +331,10 @@ static truce_status sums_compare(struct sums_writer *writer, const bson_t *docum
     bson_iter_t iter;
     truce_status status;
 
-    (void)root;
     (void)!bson_iter_init_find(&iter, document, "_id");
     BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
     status = truce_find_one(writer->look->ledger->store, LEDGER_SUMS, &filter, NULL, &found, error);
+    writer->absent = root && status == TRUCE_NOT_FOUND;
     writer->differs = writer->differs || status == TRUCE_NOT_FOUND ||
                       (!status && (!sums_same_field(document, &found, "records") ||
                                    !sums_same_field(document, &found, "height") ||
@@ -861,16 +907,18 @@ truce_status truce__ledger_sums_prove(struct ledger_look *look, const char *acco
          level++) {
         struct sums_run run = {.account = account, .level = level, .to = to};
         struct sums_writer *writer;
-        bool stored;
+        bool stored = true;
 
         memcpy(run.hash, hash, SHA256_BYTES);
-        status = sums_is_stored(look, &run, &stored, error);
+        if (level)
+            status = sums_is_stored(look, &run, &stored, error);
         if (status || !stored)
             continue;
         writer = sums_writer_new(look, &run, sums_compare);
         status =
             level ? sums_write_run(writer, error) : sums_write_dated(writer, dated, count, error);
-        *wrong = writer->differs || status == TRUCE_NOT_FOUND;
+        /* The only page of a run of level 0 is its root. */
+        *wrong = (writer->differs && (level || !writer->absent)) || status == TRUCE_NOT_FOUND;
         status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
         sums_writer_release(writer);
     }

@@ -24,6 +24,10 @@
 #include "patterns/ledger/ledger.h"
 #include "store/reserved.h"
 
+#define VERIFY_WINDOW   1000 /* Numbers that are read together. */
+#define VERIFY_ACCOUNTS 500  /* Accounts that are read together. */
+#define VERIFY_OPEN     200  /* Settled transactions that are looked for together. */
+
 /* The parts of a seal, account after account. */
 struct seal {
     const truce_ledger_seal_source *source; /* NULL: none */
@@ -52,6 +56,11 @@ struct proof {
     const bson_t *document;
     bool balances;
     uint8_t digest[SHA256_BYTES];
+    /* The entries and the documents of numbers that were read together, of several small accounts or of a
+     * part of one. */
+    struct ledger_documents entries, slots;
+    /* Pending transactions that may be settled, as {_id}. */
+    struct ledger_documents unsettled;
     struct ledger_dated dated[LEDGER_SUMS_RUN]; /* of the numbers of the run that is not complete */
     uint32_t dated_count;
 };
@@ -334,50 +343,96 @@ static truce_status begin_seal(struct proof *proof, bson_error_t *error)
 
 /* ---- one account ---------------------------------------------------------------------------- */
 
-/* Where numbers are documents: each is the transaction's that has it, and the one behind the last is free. */
-static truce_status prove_slot(struct proof *proof, const bson_t *document, int64_t number,
-                               bson_error_t *error)
+/* Appends the _ids of the numbers `from` to `to` of the account, if numbers are documents. */
+static void append_slots(const struct proof *proof, const char *account, int64_t from, int64_t to,
+                         bson_t *ids, uint32_t *count)
+{
+    for (int64_t number = from; proof->look->ledger->slots && number <= to; number++)
+        truce__ledger_slot_append(account, number, ids, count);
+}
+
+/* Returns true if a transaction has the number by now: it was posted after the entries were read. */
+static bool was_posted(struct proof *proof, int64_t number)
+{
+    struct ledger_documents found = {0};
+    bool posted =
+        !truce__ledger_fetch_numbers(proof->look, proof->account, &number, 1, &found, NULL) &&
+        found.count;
+
+    truce__ledger_documents_release(&found);
+    return posted;
+}
+
+/* Checks the document of a number: it names the transaction that has the number. The number after the
+ * last one (`document` NULL) is free. */
+static void prove_slot(struct proof *proof, const bson_t *document, int64_t number)
 {
     bson_value_t id = {.value_type = BSON_TYPE_EOD};
-    bson_t taker;
-    truce_status status = truce__ledger_slot(proof->look, proof->account, number, &taker, error);
+    const bson_t *slot = truce__ledger_slot(&proof->slots, proof->account, number);
 
     if (document)
         id = truce__ledger_value(document, "_id");
-    if (status == TRUCE_NOT_FOUND && document)
+    if (document && !slot)
         verify_tell(proof, "slot", number, document, "there is no document of its number");
-    else if (!status && !document)
+    else if (!document && slot && !was_posted(proof, number))
         verify_tell(proof, "slot", number, NULL, "the number is taken, and no transaction has it");
-    else if (!status && !truce__ledger_has(&taker, "tx", &id))
+    else if (document && !truce__ledger_has(slot, "tx", &id))
         verify_tell(proof, "slot", number, document,
                     "the document of its number is another transaction's");
-    bson_destroy(&taker);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, int64_t seal_number,
-                                 const uint8_t seal_hash[SHA256_BYTES], bson_error_t *error)
+/* Proves the numbers `from` to `to`, whose documents were read. */
+static truce_status prove_numbers(struct proof *proof, int64_t from, int64_t to,
+                                  int64_t seal_number, const uint8_t seal_hash[SHA256_BYTES],
+                                  bson_error_t *error)
 {
-    struct ledger_documents found = {0};
-    truce_status status =
-        truce__ledger_fetch_range(proof->look, proof->account, from, to, &found, error);
+    truce_status status = TRUCE_OK;
 
     proof->document = NULL;
     for (int64_t at = from; !status && !proof->found && at <= to; at++) {
-        const bson_t *document = truce__ledger_numbered(&found, proof->account, at);
+        const bson_t *document = truce__ledger_numbered(&proof->entries, proof->account, at);
 
         prove_entry(proof, document, at);
         if (!proof->found && proof->look->ledger->slots)
-            status = prove_slot(proof, document, at, error);
+            prove_slot(proof, document, at);
         if (!proof->found && at == seal_number &&
             memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
             verify_tell(
                 proof, "seal", at, document,
                 "the account up to here is not what was sealed: it was written again since");
-        if (!status)
-            status = prove_stored_sums(proof, at, error);
+        status = prove_stored_sums(proof, at, error);
     }
-    truce__ledger_documents_release(&found);
+    return status;
+}
+
+static void proof_release_documents(struct proof *proof)
+{
+    truce__ledger_documents_release(&proof->entries);
+    truce__ledger_documents_release(&proof->slots);
+}
+
+static truce_status fetch_slots(struct proof *proof, const bson_t *ids, bson_error_t *error)
+{
+    return proof->look->ledger->slots
+               ? truce__ledger_fetch_slots(proof->look, ids, &proof->slots, error)
+               : TRUCE_OK;
+}
+
+/* Reads a window of numbers, and the documents of these numbers and of the next one. */
+static truce_status fetch_window(struct proof *proof, int64_t from, int64_t to, bson_error_t *error)
+{
+    bson_t *range = BCON_NEW("$gte", BCON_INT64(from), "$lte", BCON_INT64(to)),
+           ids = BSON_INITIALIZER;
+    uint32_t count = 0;
+    truce_status status;
+
+    proof_release_documents(proof);
+    append_slots(proof, proof->account, from, to + 1, &ids, &count);
+    status = truce__ledger_fetch(proof->look, proof->account, range, 0, &proof->entries, error);
+    if (!status)
+        status = fetch_slots(proof, &ids, error);
+    bson_destroy(&ids);
+    bson_destroy(range);
     return status;
 }
 
@@ -401,13 +456,48 @@ static void prove_opening(struct proof *proof)
     }
 }
 
-/* `least`: a number that the account has, as far as the book says. `sealed`: the seal is at the account. */
-static truce_status prove_account(struct proof *proof, const char *account, int64_t least,
-                                  bool sealed, bson_error_t *error)
+/* Finds the last number: `least`, or a later one that was read. If the book was not scanned (`least`
+ * 0), searches for it from the first number; memory of earlier calls does not count. */
+static truce_status find_last(struct proof *proof, int64_t least, int64_t *last,
+                              bson_error_t *error)
 {
-    struct ledger_state last = {0};
-    const uint8_t *hash = proof->seal.hash;
-    int64_t number = sealed ? proof->seal.number : 0;
+    struct ledger_state state = {0};
+    truce_status status;
+
+    *last = least;
+    if (least)
+        return TRUCE_OK;
+    status = truce__ledger_head(proof->look, proof->account, &state, error);
+    *last = state.number;
+    if (status == TRUCE_CORRUPT) {
+        verify_tell(proof, "missing", state.number, NULL,
+                    error ? error->message : "an entry is missing");
+        status = TRUCE_OK;
+    }
+    return status;
+}
+
+static truce_status prove_windows(struct proof *proof, int64_t last, int64_t seal_number,
+                                  bson_error_t *error)
+{
+    truce_status status = last ? TRUCE_OK : fetch_window(proof, 1, 0, error);
+
+    for (int64_t from = 1; !status && !proof->found && from <= last; from += VERIFY_WINDOW) {
+        int64_t to = last - from >= VERIFY_WINDOW ? from + VERIFY_WINDOW - 1 : last;
+
+        status = fetch_window(proof, from, to, error);
+        if (!status)
+            status = prove_numbers(proof, from, to, seal_number, proof->seal.hash, error);
+    }
+    return status;
+}
+
+/* Proves an account. `least`: a number that the account has, as far as the book says. `read`: all of its
+ * entries were read. `sealed`: the next account of the seal is this one. */
+static truce_status prove_account(struct proof *proof, const char *account, int64_t least,
+                                  bool read, bool sealed, bson_error_t *error)
+{
+    int64_t number = sealed ? proof->seal.number : 0, last = 0;
     truce_status status;
 
     proof->account = account;
@@ -415,23 +505,13 @@ static truce_status prove_account(struct proof *proof, const char *account, int6
     proof->found = proof->sums_only = false;
     proof->report->accounts++;
     proof->dated_count = 0;
-    /* not what is remembered: the last number is looked for from the first */
-    status = truce__ledger_head(proof->look, account, &last, error);
-    if (status == TRUCE_CORRUPT) {
-        verify_tell(proof, "missing", last.number, NULL,
-                    error ? error->message : "an entry is missing");
-        return TRUCE_OK;
-    }
-    if (last.number < least)
-        last.number = least;
-    for (int64_t from = 1; !status && !proof->found && from <= last.number; from += LEDGER_WINDOW)
-        status = prove_window(proof, from,
-                              last.number - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1
-                                                                  : last.number,
-                              number, hash, error);
+    status = find_last(proof, least, &last, error);
+    if (!status && !proof->found)
+        status = read ? prove_numbers(proof, 1, last, number, proof->seal.hash, error)
+                      : prove_windows(proof, last, number, error);
     if (!status && !proof->found && proof->look->ledger->slots)
-        status = prove_slot(proof, NULL, last.number + 1, error);
-    if (!status && !proof->found && number > last.number)
+        prove_slot(proof, NULL, last + 1);
+    if (!status && !proof->found && number > last)
         verify_tell(proof, "seal", number, NULL, "it was sealed, and is missing");
     if (!status && !proof->found)
         prove_opening(proof);
@@ -473,22 +553,54 @@ static void note_accounts(struct book *book, const bson_t *document)
     }
 }
 
-/* A pending transaction that is neither settled nor has its hint never expires, and no list has it. */
+/* Looks for the transactions that settle the pending ones without `open`. A pending transaction that is
+ * neither settled nor has `open` never expires, and no list has it. */
+static truce_status prove_unsettled(struct proof *proof, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    bson_t ids = BSON_INITIALIZER, *filter;
+    truce_status status;
+
+    if (!proof->unsettled.count)
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < proof->unsettled.count; i++) {
+        bson_value_t id = truce__ledger_value(proof->unsettled.items[i], "_id");
+        char text[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, text, sizeof text);
+        BSON_APPEND_VALUE(&ids, key, &id);
+    }
+    filter = BCON_NEW("resolves", "{", "$in", BCON_ARRAY(&ids), "}");
+    status = truce__ledger_fetch_filter(proof->look, filter, NULL, 0, &found, error);
+    for (uint32_t i = 0; !status && i < proof->unsettled.count; i++) {
+        bson_value_t id = truce__ledger_value(proof->unsettled.items[i], "_id");
+        bool settled = false;
+
+        for (uint32_t k = 0; !settled && k < found.count; k++)
+            settled = truce__ledger_has(found.items[k], "resolves", &id);
+        if (!settled)
+            verify_tell(proof, "open", 0, proof->unsettled.items[i],
+                        "it is pending, and its field `open` is missing: it would never expire");
+    }
+    truce__ledger_documents_release(&proof->unsettled);
+    truce__ledger_documents_release(&found);
+    bson_destroy(filter);
+    bson_destroy(&ids);
+    return status;
+}
+
 static truce_status prove_open(struct proof *proof, const bson_t *document, bson_error_t *error)
 {
     bson_value_t id = truce__ledger_value(document, "_id");
-    bson_t settled;
-    truce_status status;
+    bson_t holder = BSON_INITIALIZER;
 
     if (!truce__ledger_is(document, "state", "PENDING") || truce__ledger_date(document, "open"))
         return TRUCE_OK;
-    status = truce__ledger_settled(proof->look, &id, &settled, error);
-    bson_destroy(&settled);
-    if (status != TRUCE_NOT_FOUND)
-        return status;
-    verify_tell(proof, "open", 0, document,
-                "it is pending, and its field `open` is missing: it would never expire");
-    return TRUCE_OK;
+    BSON_APPEND_VALUE(&holder, "_id", &id);
+    truce__ledger_keep(&proof->unsettled, &holder);
+    bson_destroy(&holder);
+    return proof->unsettled.count < VERIFY_OPEN ? TRUCE_OK : prove_unsettled(proof, error);
 }
 
 static truce_status prove_document(struct book *book, const bson_t *document, bson_error_t *error)
@@ -545,7 +657,7 @@ static truce_status scan_book(struct book *book, bson_error_t *error)
             status = prove_document(book, found, error);
     }
     truce_cursor_close(cursor);
-    return status;
+    return status ? status : prove_unsettled(book->proof, error);
 }
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -657,7 +769,13 @@ static truce_status prove_sealed_only(struct proof *proof, const char *account, 
 
     while (!status && proof->seal.account &&
            (!account || strcmp(proof->seal.account, account) < 0)) {
-        status = prove_account(proof, proof->seal.account, 0, true, error);
+        struct ledger_documents entries = proof->entries, slots = proof->slots;
+
+        proof->entries = proof->slots = (struct ledger_documents){0};
+        status = prove_account(proof, proof->seal.account, 0, false, true, error);
+        proof_release_documents(proof);
+        proof->entries = entries;
+        proof->slots = slots;
         if (!status)
             status = next_sealed(proof, error);
     }
@@ -667,10 +785,15 @@ static truce_status prove_sealed_only(struct proof *proof, const char *account, 
 
 /* The account, and the seal moves on to the account after it. */
 static truce_status prove_with_seal(struct proof *proof, const char *account, int64_t least,
-                                    bson_error_t *error)
+                                    bool read, bson_error_t *error)
 {
-    bool sealed = proof->seal.account && !strcmp(proof->seal.account, account);
-    truce_status status = prove_account(proof, account, least, sealed, error);
+    bool sealed;
+    truce_status status = prove_sealed_only(proof, account, error);
+
+    if (status)
+        return status;
+    sealed = proof->seal.account && !strcmp(proof->seal.account, account);
+    status = prove_account(proof, account, least, read, sealed, error);
 
     return status || !sealed ? status : next_sealed(proof, error);
 }
@@ -682,7 +805,7 @@ static truce_status verify_prove_one(struct proof *proof, const char *account, b
     while (!status && proof->seal.account && strcmp(proof->seal.account, account) < 0)
         status = next_sealed(proof, error);
     if (!status)
-        status = prove_with_seal(proof, account, 0, error);
+        status = prove_with_seal(proof, account, 0, false, error);
     while (!status && proof->seal.account)
         status = next_sealed(proof, error);
     return status;
@@ -694,12 +817,59 @@ static int compare_known(const void *a, const void *b)
                   (*(struct ledger_known *const *)b)->account);
 }
 
-/* By name. */
+/* Reads all entries of the next accounts, as long as they are small. *count: the accounts that were read;
+ * 0: the next account is large. */
+static truce_status fetch_batch(struct proof *proof, struct ledger_known *const *accounts,
+                                uint32_t left, uint32_t *count, bson_error_t *error)
+{
+    bson_t names = BSON_INITIALIZER, ids = BSON_INITIALIZER;
+    int64_t numbers = 0;
+    uint32_t slots = 0;
+    truce_status status = TRUCE_OK;
+
+    proof_release_documents(proof);
+    *count = 0;
+    while (*count < left && *count < VERIFY_ACCOUNTS) {
+        const struct ledger_known *known = accounts[*count];
+        char text[16];
+        const char *key;
+
+        if (numbers + known->state.number > VERIFY_WINDOW)
+            break;
+        numbers += known->state.number;
+        append_slots(proof, known->account, 1, known->state.number + 1, &ids, &slots);
+        bson_uint32_to_string((*count)++, &key, text, sizeof text);
+        BSON_APPEND_UTF8(&names, key, known->account);
+    }
+    if (*count)
+        status = truce__ledger_fetch_accounts(proof->look, &names, &proof->entries, error);
+    if (!status && *count)
+        status = fetch_slots(proof, &ids, error);
+    bson_destroy(&ids);
+    bson_destroy(&names);
+    return status;
+}
+
+/* Proves some accounts that were read together, or one large account. */
+static truce_status prove_batch(struct proof *proof, struct ledger_known *const *accounts,
+                                uint32_t left, uint32_t *proved, bson_error_t *error)
+{
+    uint32_t read;
+    truce_status status = fetch_batch(proof, accounts, left, &read, error);
+
+    *proved = read ? read : 1;
+    for (uint32_t i = 0; !status && i < *proved; i++)
+        status = prove_with_seal(proof, accounts[i]->account, accounts[i]->state.number, read > 0,
+                                 error);
+    return status;
+}
+
+/* Proves the accounts of the book by name. Accounts that only the seal has come in between. */
 static truce_status prove_accounts(struct book *book, bson_error_t *error)
 {
     struct ledger_known **sorted = bson_malloc(((size_t)book->accounts.count + 1) * sizeof *sorted);
     truce_status status = TRUCE_OK;
-    uint32_t count = 0;
+    uint32_t count = 0, proved;
 
     for (uint32_t i = 0; i < book->accounts.room; i++) {
         if (book->accounts.slots[i])
@@ -707,12 +877,8 @@ static truce_status prove_accounts(struct book *book, bson_error_t *error)
     }
     if (count)
         qsort(sorted, count, sizeof *sorted, compare_known);
-    for (uint32_t i = 0; !status && i < count; i++) {
-        status = prove_sealed_only(book->proof, sorted[i]->account, error);
-        if (!status)
-            status =
-                prove_with_seal(book->proof, sorted[i]->account, sorted[i]->state.number, error);
-    }
+    for (uint32_t i = 0; !status && i < count; i += proved)
+        status = prove_batch(book->proof, sorted + i, count - i, &proved, error);
     bson_free(sorted);
     return status;
 }
@@ -767,6 +933,8 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
         status = load_settings(&proof, error);
     if (!status)
         status = account ? verify_prove_one(&proof, account, error) : prove_all(&proof, error);
+    proof_release_documents(&proof);
+    truce__ledger_documents_release(&proof.unsettled);
     bson_free(proof.seal.account);
     bson_destroy(&proof.settings);
     return status;
